@@ -29,7 +29,8 @@ import (
 	bounded "github.com/barque/barque/internal/await"
 )
 
-// stranger sends a server whatever comes to its mind, as an administrator, so that nothing but the server itself stops it.
+// stranger sends a server whatever comes to its mind, as an administrator, so that nothing but the
+// server itself stops it.
 type stranger struct {
 	*cluster
 	client    *http.Client
@@ -38,7 +39,8 @@ type stranger struct {
 	largest   uint64 // bytes that a request made the process allocate, itself included
 }
 
-// endpoint is a resource or subresource. Objects of it are called "default" or the like, so that some exist.
+// endpoint is a resource or subresource. Objects of it are called "default" or the like, so that
+// some exist.
 type endpoint struct {
 	collection, object string // paths; an object's subresource has no collection
 	absent             string // path of an object that is not there: a delete with a body goes by the body, and may not be a dry run
@@ -147,9 +149,10 @@ func (s *stranger) send(t *testing.T, method, path, contentType string, body []b
 	return res.StatusCode
 }
 
-// librarys tells the answers apart that say 500 where 400 is meant: k8s.io/apiserver does not classify the errors of strategic
-// merge patches and of applied objects whose fields have the wrong types. kube-apiserver answers the same.
-// A version that is not reached yet is a time-out, 504, by the protocol.
+// librarys tells the answers apart that say 500 where 400 is meant: k8s.io/apiserver does not
+// classify the errors of strategic merge patches and of applied objects whose fields have the wrong
+// types. kube-apiserver answers the same. A version that is not reached yet is a time-out, 504, by
+// the protocol.
 func librarys(method, contentType string, code int, answer []byte) bool {
 	var status metav1.Status
 	if err := json.Unmarshal(answer, &status); err != nil {
@@ -163,8 +166,8 @@ func librarys(method, contentType string, code int, answer []byte) bool {
 }
 
 // sendMeasured is send, with what the request cost in memory. The runtime counts what the whole
-// process allocates, the work of other tests' servers included. That comes and goes, so the least of
-// a few tries is closest to the request's own cost.
+// process allocates, the work of other tests' servers included. That comes and goes, so the least
+// of a few tries is closest to the request's own cost.
 func (s *stranger) sendMeasured(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -182,8 +185,8 @@ func (s *stranger) sendMeasured(t *testing.T, method, path, contentType string, 
 	return code
 }
 
-// mostMemory is what a request may make the server allocate in all, released again or not: a body of the largest size, 3 MiB,
-// in all the forms that it takes on its way.
+// mostMemory is what a request may make the server allocate in all, released again or not: a body
+// of the largest size, 3 MiB, in all the forms that it takes on its way.
 const mostMemory = 256 << 20
 
 // nested is text so many times, around what is in the middle.
@@ -308,7 +311,8 @@ var badQueries = []string{
 	"timeout=x", "timeout=-1s", "dryRun=x", "fieldValidation=x", "fieldManager=" + strings.Repeat("x", 200), "propagationPolicy=x", "gracePeriodSeconds=-1&dryRun=All", "gracePeriodSeconds=x", "orphanDependents=x",
 }
 
-// TestBadRequests sends every bad body to every resource, each with every verb. In its short form a body goes to some of the resources only.
+// TestBadRequests sends every bad body to every resource, each with every verb. In its short form a
+// body goes to some of the resources only.
 func TestBadRequests(t *testing.T) {
 	s, share := newStranger(t), 1
 	if testing.Short() {
@@ -418,7 +422,8 @@ func TestRandomRequests(t *testing.T) {
 	}
 }
 
-// TestTruncatedRequests ends connections in the middle of requests. The server goes on, and keeps nothing of them.
+// TestTruncatedRequests ends connections in the middle of requests. The server goes on, and keeps
+// nothing of them.
 func TestTruncatedRequests(t *testing.T) {
 	s := newStranger(t)
 	config, err := restclient.TLSConfigFor(s.ca.client(t, s.host, admin()))

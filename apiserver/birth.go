@@ -32,9 +32,10 @@ func (s *Server) checkBirth(*http.Request) error {
 	return errUnborn
 }
 
-// withoutRights answers the question for readiness with no as long as this server knows no roles, because it has just been
-// started or the cluster was not born yet. Load balancers and the leader ask from the first moment on, without credentials or
-// with a node's; they would be told that they may not ask, after all the work that it takes to say so.
+// withoutRights answers the question for readiness with no as long as this server knows no roles,
+// because it has just been started or the cluster was not born yet. Load balancers and the leader
+// ask from the first moment on, without credentials or with a node's; they would be told that they
+// may not ask, after all the work that it takes to say so.
 func (s *Server) withoutRights(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" || r.URL.RawQuery != "" || !s.cold() && s.born() {

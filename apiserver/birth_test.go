@@ -36,8 +36,8 @@ func TestBirth(t *testing.T) {
 	}
 }
 
-// Whoever asks for readiness while a server starts is told that it is not ready, and not that he may not ask. The roles
-// that allow him to are there already, as for a server that joins.
+// Whoever asks for readiness while a server starts is told that it is not ready, and not that he
+// may not ask. The roles that allow him to are there already, as for a server that joins.
 func TestReadinessIsNeverForbidden(t *testing.T) {
 	born := startCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -122,8 +122,8 @@ func (s *Server) aggregatorConfig(config genericapiserver.Config, parts *parts) 
 		return nil, err
 	}
 	forLibrary(&config, options, aggregatoropenapi.GetOpenAPIDefinitions, aggregatorscheme.Scheme, apiregistrationv1.SchemeGroupVersion)
-	// It would merge the OpenAPI documents of extensions, and end the process over one that is malformed.
-	// Package openapi does it instead.
+	// It would merge the OpenAPI documents of extensions, and end the process over one that is
+	// malformed. Package openapi does it instead.
 	config.DisabledPostStartHooks = config.DisabledPostStartHooks.Union(sets.NewString("apiservice-openapiv3-controller"))
 	config.AdmissionControl = admission.NewChainHandler(newAvailability(s.leads.Load), config.AdmissionControl)
 	return &aggregatorserver.Config{

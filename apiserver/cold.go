@@ -19,11 +19,12 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// A server that is started without a quorum is cold: what authorization and admission go by, they read from the store, and it
-// cannot be read. It answers, and is asked where there is no better one. So that nobody takes a dead cluster for missing
-// rights, it says what is missing.
+// A server that is started without a quorum is cold: what authorization and admission go by, they
+// read from the store, and it cannot be read. It answers, and is asked where there is no better
+// one. So that nobody takes a dead cluster for missing rights, it says what is missing.
 
-// cold tells whether this server has not read yet what authorization and admission go by. Once it has, it knows that for good.
+// cold tells whether this server has not read yet what authorization and admission go by. Once it
+// has, it knows that for good.
 func (s *Server) cold() bool {
 	if s.warm.Load() {
 		return false
@@ -43,14 +44,14 @@ func (s *Server) cold() bool {
 	return false
 }
 
-// coldPatience is how long a write at a cold server waits for the store. It answers within two seconds when there has been no
-// leader for long.
+// coldPatience is how long a write at a cold server waits for the store. It answers within two
+// seconds when there has been no leader for long.
 const coldPatience = 3 * time.Second
 
 var errStoreSlowToWrite = errors.New("the store did not answer within " + coldPatience.String())
 
-// withoutWritesWhenCold refuses writes while this server is cold and its store cannot serve. Admission would let them wait, and
-// then forbid them.
+// withoutWritesWhenCold refuses writes while this server is cold and its store cannot serve.
+// Admission would let them wait, and then forbid them.
 func (s *Server) withoutWritesWhenCold(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())

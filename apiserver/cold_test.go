@@ -52,8 +52,9 @@ func (c *cutOff) Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Resul
 	return c.Backend.Commit(ctx, txn)
 }
 
-// TestAServerThatIsStartedWithoutALeader: it has neither roles nor what admission goes by, and takes nobody's writes. It says why, at
-// once, and forbids nobody anything without saying that it does not know better. With a leader it is like any other.
+// TestAServerThatIsStartedWithoutALeader: it has neither roles nor what admission goes by, and
+// takes nobody's writes. It says why, at once, and forbids nobody anything without saying that it
+// does not know better. With a leader it is like any other.
 func TestAServerThatIsStartedWithoutALeader(t *testing.T) {
 	store := &cutOff{elected: make(chan struct{})}
 	cut := func(err error) { store.why.Store(&err) }

@@ -35,14 +35,15 @@ type Config struct {
 	Advertise netip.AddrPort
 	// Certificate gives the serving certificate. It is asked again every minute.
 	Certificate func() (*tls.Certificate, error)
-	// ClientCA gives the PEM bundle of the authorities for client certificates. It is asked for each
-	// certificate that is verified.
+	// ClientCA gives the PEM bundle of the authorities for client certificates. It is asked for
+	// each certificate that is verified.
 	ClientCA func() ([]byte, error)
-	// Renewed returns a channel that is closed when Certificate or ClientCA give something new, which is used at once
-	// then. nil leaves it at every minute.
+	// Renewed returns a channel that is closed when Certificate or ClientCA give something new,
+	// which is used at once then. nil leaves it at every minute.
 	Renewed func() <-chan struct{}
-	// KubeletClient gives the TLS configuration for connections to kubelets, another one when the CAs have changed;
-	// nil means that pods/log, exec, attach, port-forward and the proxies are not served.
+	// KubeletClient gives the TLS configuration for connections to kubelets, another one when the
+	// CAs have changed; nil means that pods/log, exec, attach, port-forward and the proxies are not
+	// served.
 	KubeletClient func() *tls.Config
 
 	// ProxyClient is the certificate by which extension API servers know that a request, with the
@@ -73,8 +74,8 @@ type Config struct {
 	// Admission chooses the admission plugins; the zero value means those that are on by default.
 	Admission registry.Settings
 
-	// SignsOfLife tells when nodes were last heard of, which the Leases in kube-node-lease show; nil means that
-	// these are stored like all others.
+	// SignsOfLife tells when nodes were last heard of, which the Leases in kube-node-lease show;
+	// nil means that these are stored like all others.
 	SignsOfLife nodeleases.SignsOfLife
 
 	// Audit says what is written to the audit log; the zero value means nothing.
@@ -90,10 +91,11 @@ type Config struct {
 	// Extra handlers, by path prefix, run behind authentication and authorization, as
 	// non-resource URLs.
 	Extra map[string]http.Handler
-	// LongRunning are paths of Extra whose requests take as long as they take: no limit of time, and
-	// no place among the requests in flight.
+	// LongRunning are paths of Extra whose requests take as long as they take: no limit of time,
+	// and no place among the requests in flight.
 	LongRunning []string
-	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader: see StoreCheck.
+	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader: see
+	// StoreCheck.
 	ReadyChecks []healthz.HealthChecker
 	// LiveChecks must pass for /livez.
 	LiveChecks []healthz.HealthChecker
@@ -112,8 +114,8 @@ type CertificateFiles struct{ CertFile, KeyFile string }
 type ServiceAccounts struct {
 	// Issuer URL; "" means https://kubernetes.default.svc.cluster.local.
 	Issuer string
-	// Keys returns the key that signs at this moment, ECDSA P-256 or RSA, the same on every server, and the others
-	// that verify, too.
+	// Keys returns the key that signs at this moment, ECDSA P-256 or RSA, the same on every server,
+	// and the others that verify, too.
 	Keys func() (sign crypto.Signer, others []crypto.PublicKey)
 	// Audiences that tokens for this API carry; nil means the issuer.
 	Audiences []string

@@ -234,7 +234,8 @@ func testCustomSchema(t *testing.T, _ *cluster, in dynamic.ResourceInterface) {
 	}
 }
 
-// testSelectableFieldsWithoutSchema: the library's validation panics over these, and the client gets no answer.
+// testSelectableFieldsWithoutSchema: the library's validation panics over these, and the client
+// gets no answer.
 func testSelectableFieldsWithoutSchema(t *testing.T, c *cluster, _ dynamic.ResourceInterface) {
 	crds := c.extensions(t).ApiextensionsV1().CustomResourceDefinitions()
 	crd := definition(t, strings.ReplaceAll(boats, "sea.example.com", "bare.example.com"))

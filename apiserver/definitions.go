@@ -23,8 +23,8 @@ const (
 	definitionPoll     = 2 * time.Millisecond
 )
 
-// freshDefinitions stands behind the server of custom resources. That one goes by what its informer has
-// seen, which is a moment behind the store, and would answer 404 for what another server serves
+// freshDefinitions stands behind the server of custom resources. That one goes by what its informer
+// has seen, which is a moment behind the store, and would answer 404 for what another server serves
 // already. This one asks the store, and sends the request back when there is a definition.
 type freshDefinitions struct {
 	get    func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// kubectl runs the kubectl on the PATH, or the one in the module graph, as an administrator of the cluster.
+// kubectl runs the kubectl on the PATH, or the one in the module graph, as an administrator of the
+// cluster.
 func kubectl(t *testing.T, c *cluster) func(stdin string, args ...string) (string, error) {
 	t.Helper()
 	path, err := exec.LookPath("kubectl")

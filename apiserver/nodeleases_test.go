@@ -144,7 +144,8 @@ func TestNodeLease(t *testing.T) {
 	}
 }
 
-// Writes of members' leases are refused with the reason, whatever their form; other namespaces are as ever.
+// Writes of members' leases are refused with the reason, whatever their form; other namespaces are
+// as ever.
 func TestNodeLeasesCannotBeWritten(t *testing.T) {
 	c := startNodeLeases(t, 2)
 	ctx, ours := t.Context(), c.leases(corev1.NamespaceNodeLease)
@@ -183,7 +184,8 @@ func TestNodeLeasesCannotBeWritten(t *testing.T) {
 	must(0, other.Delete(ctx, "elect", metav1.DeleteOptions{}))(t)
 }
 
-// Over all namespaces both kinds are listed, whatever the size of the pages, and selected by the same rules.
+// Over all namespaces both kinds are listed, whatever the size of the pages, and selected by the
+// same rules.
 func TestLeasesOfAllNamespaces(t *testing.T) {
 	c := startNodeLeases(t, 5)
 	want := []string{"e0", "e1", "e2", "n0", "n1", "n2", "n3", "n4"}
@@ -230,8 +232,8 @@ func TestLeasesOfAllNamespaces(t *testing.T) {
 	}
 }
 
-// follow returns what a watch tells, one by one. A server may end the watch of who is slow to read; one that began at a
-// revision is taken up where it ended.
+// follow returns what a watch tells, one by one. A server may end the watch of who is slow to read;
+// one that began at a revision is taken up where it ended.
 func (c *nodeLeases) follow(namespace string, o metav1.ListOptions) (next func() (watch.EventType, *coordinationv1.Lease)) {
 	c.t.Helper()
 	ctx, stop := context.WithCancel(c.t.Context())
@@ -285,7 +287,8 @@ func TestWatchingNodeLeases(t *testing.T) {
 				must(c.leases("default").Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "elect"}}, metav1.CreateOptions{}))(t)
 				c.want(next, watch.Added, "elect")
 			}
-			// A change of the node is none of its lease; a renewal is told at the next full ten seconds.
+			// A change of the node is none of its lease; a renewal is told at the next full ten
+			// seconds.
 			node := must(c.admin.CoreV1().Nodes().Get(t.Context(), "n2", metav1.GetOptions{}))(t)
 			node.Labels["a"] = "b"
 			must(c.admin.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}))(t)
@@ -333,7 +336,8 @@ func TestWatchingLeasesFromAnywhere(t *testing.T) {
 	}
 }
 
-// Who has seen the revision of a stored lease has been told of every node that went before it: a watch is taken up there.
+// Who has seen the revision of a stored lease has been told of every node that went before it: a
+// watch is taken up there.
 func TestWatchingLeasesInOrder(t *testing.T) {
 	c := startNodeLeases(t, 1)
 	ctx := t.Context()
@@ -448,8 +452,8 @@ func foreignLease(node *corev1.Node) *coordinationv1.Lease {
 	}
 }
 
-// A foreign node's lease is written as a kubelet writes it: made with an owner, renewed with the version that the last
-// write returned, read again after a conflict.
+// A foreign node's lease is written as a kubelet writes it: made with an owner, renewed with the
+// version that the last write returned, read again after a conflict.
 func TestForeignNodeLease(t *testing.T) {
 	c := startNodeLeases(t, 1)
 	ctx, leases := t.Context(), c.leases(corev1.NamespaceNodeLease)
@@ -499,7 +503,8 @@ func TestForeignNodeLease(t *testing.T) {
 	}
 }
 
-// A lease that somebody wrote before a member came is hidden while that is there, and cannot be used to speak for it.
+// A lease that somebody wrote before a member came is hidden while that is there, and cannot be
+// used to speak for it.
 func TestMembersLeaseHidesAStoredOne(t *testing.T) {
 	c := startNodeLeases(t, 1)
 	ctx, leases := t.Context(), c.leases(corev1.NamespaceNodeLease)
@@ -550,7 +555,8 @@ func TestMembersLeaseHidesAStoredOne(t *testing.T) {
 	}
 }
 
-// told is what a client knows from a list and a watch: the UID of each lease and, of stored ones, the version.
+// told is what a client knows from a list and a watch: the UID of each lease and, of stored ones,
+// the version.
 type told map[string]string
 
 func (k told) take(what watch.EventType, l *coordinationv1.Lease) {
@@ -573,8 +579,8 @@ func toldOf(list *coordinationv1.LeaseList) told {
 	return k
 }
 
-// Whatever happens to members, foreign nodes and leases: a list and the watch from its revision give the newest list, and so
-// does a watch that is taken up at any event.
+// Whatever happens to members, foreign nodes and leases: a list and the watch from its revision
+// give the newest list, and so does a watch that is taken up at any event.
 func TestListAndWatchOfAllLeases(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
@@ -625,7 +631,8 @@ func TestListAndWatchOfAllLeases(t *testing.T) {
 	}
 }
 
-// leaseHistory does one random thing to one of a few names. It may fail: the name may be there, or not, or be a member's.
+// leaseHistory does one random thing to one of a few names. It may fail: the name may be there, or
+// not, or be a member's.
 func (c *nodeLeases) leaseHistory(rnd *rand.Rand) {
 	ctx, name := c.t.Context(), fmt.Sprint("x", rnd.IntN(4))
 	namespace := []string{corev1.NamespaceNodeLease, corev1.NamespaceNodeLease, "default"}[rnd.IntN(3)]

@@ -238,7 +238,8 @@ func (c *rawClient) get(t testing.TB, path string, header http.Header) response 
 	return response{answer.Status, string(must(io.ReadAll(body))(t)), answer.Header}
 }
 
-// compare gets a list that must be the same as the plain one, and tells whether it was made of stored bytes.
+// compare gets a list that must be the same as the plain one, and tells whether it was made of
+// stored bytes.
 func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query string, header http.Header) (got response, raw bool) {
 	t.Helper()
 	var want response
@@ -365,8 +366,8 @@ func TestRawListsOverHTTP(t *testing.T) {
 	}
 }
 
-// BenchmarkLists makes and encodes lists of 5,000 ConfigMaps of 1 KiB, of the watch cache's objects and of
-// stored bytes, as the handler of a request does.
+// BenchmarkLists makes and encodes lists of 5,000 ConfigMaps of 1 KiB, of the watch cache's objects
+// and of stored bytes, as the handler of a request does.
 func BenchmarkLists(b *testing.B) {
 	w, maps := newTrips(b), newRawMaps(b, rawListCache, true)
 	maps.create(b, 5000, 1<<10)

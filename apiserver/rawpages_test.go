@@ -134,8 +134,8 @@ func (k *rawMaps) raw(t testing.TB, opts apistorage.ListOptions) (runtime.Object
 	return k.list(taking(t.Context(), runtime.ContentTypeProtobuf, k.GroupVersion()), opts)
 }
 
-// listMetrics are what is counted of lists. How long a watch cache was waited for is not among them: a
-// list of stored bytes waits for none.
+// listMetrics are what is counted of lists. How long a watch cache was waited for is not among
+// them: a list of stored bytes waits for none.
 var listMetrics = map[string]bool{
 	"apiserver_cache_list_total": true, "apiserver_cache_list_fetched_objects_total": true, "apiserver_cache_list_returned_objects_total": true,
 	"apiserver_storage_list_total": true, "apiserver_storage_list_fetched_objects_total": true,
@@ -181,8 +181,8 @@ func since(t testing.TB, before map[string]float64) map[string]float64 {
 	return after
 }
 
-// TestRawPages: which lists of a kind are made of stored bytes, that they are the same pages at the same
-// revisions as those of objects, and that the same is counted.
+// TestRawPages: which lists of a kind are made of stored bytes, that they are the same pages at the
+// same revisions as those of objects, and that the same is counted.
 func TestRawPages(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("cached=%v", cached), func(t *testing.T) { testRawPages(t, cached) })
@@ -258,8 +258,9 @@ func testRawPages(t *testing.T, cached bool) {
 	}
 }
 
-// TestRawListsFailAlike: where a list fails, the words, the cause and the time to wait are those of the
-// plain list. A watch cache waits for a revision that is to come, and only then says that there is none.
+// TestRawListsFailAlike: where a list fails, the words, the cause and the time to wait are those of
+// the plain list. A watch cache waits for a revision that is to come, and only then says that there
+// is none.
 func TestRawListsFailAlike(t *testing.T) {
 	everything, limited, broken := apistorage.Everything, apistorage.Everything, apistorage.Everything
 	limited.Limit, broken.Continue = 2, "nonsense"
@@ -313,8 +314,8 @@ func TestRawListsFailAlike(t *testing.T) {
 	}
 }
 
-// TestRawListsAreBounded: lists of which too much would be held are made of objects, however small the
-// first of these are, and count as such.
+// TestRawListsAreBounded: lists of which too much would be held are made of objects, however small
+// the first of these are, and count as such.
 func TestRawListsAreBounded(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		k := newRawMaps(t, 64<<10, cached)
@@ -357,8 +358,8 @@ func TestRawListsAreBounded(t *testing.T) {
 		}
 		create("map", 20, "x")
 		check("a small list in JSON", runtime.ContentTypeJSON, true, 1)
-		// They come last, and have more bytes in JSON than in the store. Whether the server is asked for the
-		// newest state twice is all that tells such a list from others.
+		// They come last, and have more bytes in JSON than in the store. Whether the server is
+		// asked for the newest state twice is all that tells such a list from others.
 		create("zap", 10, strings.Repeat("<", 1<<10))
 		check("a list that is larger than it seems", runtime.ContentTypeJSON, false, 2)
 		create("zoo", 10, strings.Repeat("x", 4<<10))

@@ -9,17 +9,19 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// readyWithin bounds the check of the store. Load balancers ask every second or so, and give up soon.
+// readyWithin bounds the check of the store. Load balancers ask every second or so, and give up
+// soon.
 const readyWithin = 800 * time.Millisecond
 
 var errStoreSlow = errors.New("the store did not answer within " + readyWithin.String())
 
-// StoreCheck returns the check "store" of /readyz. It fails with the reason why the store of this server
-// cannot serve, which ready, such as raftstore.Server.Ready, returns. The API shows reasons to those who ask for
-// the one check, at /readyz/store; /readyz?verbose only says which checks fail, and whoever may see that
-// needs no credentials.
+// StoreCheck returns the check "store" of /readyz. It fails with the reason why the store of this
+// server cannot serve, which ready, such as raftstore.Server.Ready, returns. The API shows reasons
+// to those who ask for the one check, at /readyz/store; /readyz?verbose only says which checks
+// fail, and whoever may see that needs no credentials.
 //
-// It is no check of /livez: a server without a quorum must not be killed for it, since a restart brings none.
+// It is no check of /livez: a server without a quorum must not be killed for it, since a restart
+// brings none.
 func StoreCheck(ready func(context.Context) error) healthz.HealthChecker {
 	return healthz.NamedCheck("store", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), readyWithin, errStoreSlow)

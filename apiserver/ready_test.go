@@ -10,7 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// A server whose store has lost its quorum is not ready and says why; it lives, and is ready again with the quorum.
+// A server whose store has lost its quorum is not ready and says why; it lives, and is ready again
+// with the quorum.
 func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	group := storetest.NewCluster(t, 3, nil)
 	store := group.Servers[0]

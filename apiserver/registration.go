@@ -25,8 +25,8 @@ import (
 	apiservicelisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 )
 
-// managedLabel marks APIServices that are made here: "onstart" those of Barque's own kinds, "true" those
-// of custom resources. One without it belongs to a user and is left alone.
+// managedLabel marks APIServices that are made here: "onstart" those of Barque's own kinds, "true"
+// those of custom resources. One without it belongs to a user and is left alone.
 const (
 	managedLabel  = "kube-aggregator.kubernetes.io/automanaged"
 	managedOwn    = "onstart"

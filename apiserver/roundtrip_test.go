@@ -89,7 +89,8 @@ func kindOf(t testing.TB, scheme *runtime.Scheme, r resource.Resource) (schema.G
 	return schema.GroupVersionKind{}, nil
 }
 
-// newObjectStore is the store of a resource, without the watch cache and without rules for what comes in.
+// newObjectStore is the store of a resource, without the watch cache and without rules for what
+// comes in.
 func newObjectStore(t testing.TB, backend *raftstore.Store, gr schema.GroupResource, options generic.RESTOptions, object runtime.Object) apistorage.Interface {
 	t.Helper()
 	s, err := storage.New(storage.Config{

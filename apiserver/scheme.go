@@ -52,8 +52,8 @@ func newScheme(resources []resource.Resource) (*runtime.Scheme, error) {
 	return scheme, setPriorities(scheme, resources)
 }
 
-// addIdentities lets every type be converted to itself. Webhooks and policies convert objects to the
-// version that they were declared for, and back into the one that is being written.
+// addIdentities lets every type be converted to itself. Webhooks and policies convert objects to
+// the version that they were declared for, and back into the one that is being written.
 func addIdentities(scheme *runtime.Scheme) error {
 	for kind, t := range scheme.AllKnownTypes() {
 		if kind.Version != runtime.APIVersionInternal {

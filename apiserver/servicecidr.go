@@ -33,9 +33,9 @@ func newRecorder(ctx context.Context, client kubernetes.Interface) (recorder rec
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: defaultCIDRManager}), broadcaster.Shutdown
 }
 
-// defaultCIDR keeps the ServiceCIDR "kubernetes", with the configured ranges, for one term. It makes
-// it anew when it is gone, and gives a cluster of one family its second one. Other differences are
-// told by an event, once a term: the ranges of a ServiceCIDR cannot be changed.
+// defaultCIDR keeps the ServiceCIDR "kubernetes", with the configured ranges, for one term. It
+// makes it anew when it is gone, and gives a cluster of one family its second one. Other
+// differences are told by an event, once a term: the ranges of a ServiceCIDR cannot be changed.
 type defaultCIDR struct {
 	cidrs    []netip.Prefix
 	client   kubernetes.Interface

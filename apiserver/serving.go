@@ -96,8 +96,9 @@ func (s *servingCertificate) AddListener(l dynamiccertificates.Listener) {
 // RunOnce implements dynamiccertificates.ControllerRunner.
 func (s *servingCertificate) RunOnce(context.Context) error { return nil }
 
-// Run implements dynamiccertificates.ControllerRunner: the generic server runs it, and stops it when it ends. It tells
-// the server, which otherwise asks every minute, that there is something new. Client CAs are read again then, too.
+// Run implements dynamiccertificates.ControllerRunner: the generic server runs it, and stops it
+// when it ends. It tells the server, which otherwise asks every minute, that there is something
+// new. Client CAs are read again then, too.
 func (s *servingCertificate) Run(ctx context.Context, _ int) {
 	for {
 		var renewed <-chan struct{}
@@ -168,8 +169,8 @@ func (c *clientCA) load() error {
 // Name implements dynamiccertificates.CAContentProvider.
 func (c *clientCA) Name() string { return "client-ca" }
 
-// AddListener implements dynamiccertificates.Notifier. Nobody is told: the generic server asks for the CAs whenever the
-// serving certificate changes.
+// AddListener implements dynamiccertificates.Notifier. Nobody is told: the generic server asks for
+// the CAs whenever the serving certificate changes.
 func (c *clientCA) AddListener(dynamiccertificates.Listener) {}
 
 // CurrentCABundleContent implements dynamiccertificates.CAContentProvider.
@@ -182,8 +183,8 @@ func (c *clientCA) CurrentCABundleContent() []byte {
 	return c.bundle
 }
 
-// VerifyOptions implements dynamiccertificates.CAContentProvider. It is asked for each certificate that is verified:
-// a CA that has come or gone counts at once.
+// VerifyOptions implements dynamiccertificates.CAContentProvider. It is asked for each certificate
+// that is verified: a CA that has come or gone counts at once.
 func (c *clientCA) VerifyOptions() (x509.VerifyOptions, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

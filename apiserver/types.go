@@ -36,7 +36,8 @@ func newFieldTypes(scheme *runtime.Scheme) (*fieldTypes, error) {
 }
 
 // ObjectToTyped implements managedfields.TypeConverter. The walk over the fields panics at raw data
-// that are not JSON, which a body in protobuf can bring; validation, which comes later, refuses them.
+// that are not JSON, which a body in protobuf can bring; validation, which comes later, refuses
+// them.
 func (t *fieldTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (_ *typed.TypedValue, err error) {
 	defer func() {
 		if what := recover(); what != nil {

@@ -211,7 +211,8 @@ func bindings(pods *resource.Kind[corev1.Pod]) resource.Resource {
 	}
 }
 
-// wireCertificates adds the approval of requests, and lets only those sign requests of pods who may.
+// wireCertificates adds the approval of requests, and lets only those sign requests of pods who
+// may.
 func wireCertificates(resources []resource.Resource, authz authorizer.Authorizer) {
 	if k := resource.Find[certificatesv1.CertificateSigningRequest](resources); k != nil {
 		add(k, "approval", func(st *resource.Storage) rest.Storage {

@@ -32,8 +32,8 @@ func (c *Cluster) saveBackup(t testing.TB) (file, key string) {
 	return file, key
 }
 
-// A backup is made, things change, and the running cluster goes back to it: objects and pods come back, what was new
-// goes, and watches from before are told that they must list again.
+// A backup is made, things change, and the running cluster goes back to it: objects and pods come
+// back, what was new goes, and watches from before are told that they must list again.
 func TestBackupIntoRunningCluster(t *testing.T) {
 	s := newSpace(t)
 	c := s.Cluster
@@ -207,8 +207,8 @@ func TestBackupFromNothing(t *testing.T) {
 	}
 }
 
-// A server that finds the mark of a quarantine in its directory serves nothing, gets a right state from the leader, and
-// starts again in the same process; nobody has to do anything.
+// A server that finds the mark of a quarantine in its directory serves nothing, gets a right state
+// from the leader, and starts again in the same process; nobody has to do anything.
 func TestQuarantinedServerHeals(t *testing.T) {
 	c := sharedCluster(t)
 	status, err := c.Status(t.Context())

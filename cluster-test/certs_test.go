@@ -29,13 +29,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// certificateLife is so short that everything is renewed several times while the test runs, and long enough for a busy
-// machine to do so in time.
+// certificateLife is so short that everything is renewed several times while the test runs, and
+// long enough for a busy machine to do so in time.
 const certificateLife = time.Minute
 
-// In a cluster whose certificates last a minute, an agent is off until all of its own have ended, and comes back; the
-// servers' are renewed meanwhile, and in the end the CA is exchanged, with the key of service accounts. Who uses the API
-// notices nothing, and pods run on.
+// In a cluster whose certificates last a minute, an agent is off until all of its own have ended,
+// and comes back; the servers' are renewed meanwhile, and in the end the CA is exchanged, with the
+// key of service accounts. Who uses the API notices nothing, and pods run on.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()
@@ -97,7 +97,8 @@ func TestCertificates(t *testing.T) {
 	Eventually(t, deadline, "all certificates are of the new CA", func(ctx context.Context) error { return c.oneCA(ctx, 4) })
 }
 
-// oneCA checks that `cert show` knows one CA, and that all nodes have its certificates and have heard of its generation.
+// oneCA checks that `cert show` knows one CA, and that all nodes have its certificates and have
+// heard of its generation.
 func (c *Cluster) oneCA(ctx context.Context, generation uint64) error {
 	var all struct {
 		Warnings []string
@@ -165,7 +166,8 @@ func agentCertificate(t *testing.T, dataDir string) *x509.Certificate {
 	return cert
 }
 
-// useServersKubeconfig makes the cluster's kubeconfig that of the server again, which keeps its own good.
+// useServersKubeconfig makes the cluster's kubeconfig that of the server again, which keeps its own
+// good.
 func (c *Cluster) useServersKubeconfig(t *testing.T) {
 	t.Helper()
 	c.Dev(t, "up", "--name", c.ID)
@@ -201,8 +203,9 @@ func shownAt(t *testing.T, address string) string {
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// serviceAccountUser is a client of one server with a token and the CA of now, as a pod has them. It does not go by the address of
-// all, where connections are cut when a server is late, as it may be on a machine that others use, too.
+// serviceAccountUser is a client of one server with a token and the CA of now, as a pod has them.
+// It does not go by the address of all, where connections are cut when a server is late, as it may
+// be on a machine that others use, too.
 func (c *Cluster) serviceAccountUser(t *testing.T, server, namespace string) kubernetes.Interface {
 	t.Helper()
 	ctx := t.Context()
@@ -230,8 +233,9 @@ func (c *Cluster) serviceAccountUser(t *testing.T, server, namespace string) kub
 	return client
 }
 
-// traffic writes to one object all the time and watches it. No write may be refused, nor any connection, and the watch sees
-// each write. A machine that others use, too, may bring elections: a write whose outcome is lost in one is counted.
+// traffic writes to one object all the time and watches it. No write may be refused, nor any
+// connection, and the watch sees each write. A machine that others use, too, may bring elections: a
+// write whose outcome is lost in one is counted.
 type traffic struct {
 	t       *testing.T
 	stop    context.CancelFunc

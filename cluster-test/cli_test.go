@@ -40,8 +40,8 @@ func (c *Cluster) timed(t testing.TB, args ...string) Result {
 	return r
 }
 
-// One server dies, then another: the status says what is wrong and what mends it, and every command comes to an end soon
-// and says what became of it.
+// One server dies, then another: the status says what is wrong and what mends it, and every command
+// comes to an end soon and says what became of it.
 func TestCommandsWithoutQuorum(t *testing.T) {
 	s := newSpace(t)
 	recoverCluster(t, s.Cluster, "s1", "s2", "s3")
@@ -133,7 +133,8 @@ func (c *Cluster) kubeconfigFor(t testing.TB, server string) string {
 	return c.writeKubeconfig(t, server, *config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo])
 }
 
-// writeKubeconfig writes one for a user, at a server's own address or, without a server, at that of all.
+// writeKubeconfig writes one for a user, at a server's own address or, without a server, at that of
+// all.
 func (c *Cluster) writeKubeconfig(t testing.TB, server string, user clientcmdapi.AuthInfo) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(c.Kubeconfig())
@@ -205,7 +206,8 @@ func (c *Cluster) expiredIdentity(t testing.TB) clientcmdapi.AuthInfo {
 	return clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: data}
 }
 
-// The doctor's file has what helps, of every server, and none of the secrets that are all over the cluster.
+// The doctor's file has what helps, of every server, and none of the secrets that are all over the
+// cluster.
 func TestDoctor(t *testing.T) {
 	s := newSpace(t)
 	secret := "planted-" + strings.ToLower(randomText(t))
@@ -291,8 +293,8 @@ func (c *Cluster) addKeys(t testing.TB, server string, secrets map[string]string
 	}
 }
 
-// secretOf is what would betray a file of pki: the first line of a PEM key, the key in a kubeconfig, or, as that of gossip is 32 raw bytes
-// with any of the 256 values, all of it.
+// secretOf is what would betray a file of pki: the first line of a PEM key, the key in a
+// kubeconfig, or, as that of gossip is 32 raw bytes with any of the 256 values, all of it.
 func secretOf(t testing.TB, path, content string) string {
 	t.Helper()
 	text := content
@@ -359,7 +361,8 @@ func TestClusterJoin(t *testing.T) {
 	}
 }
 
-// Ctrl-C at any moment: the command ends soon, with a code that is documented, and leaves nothing half done.
+// Ctrl-C at any moment: the command ends soon, with a code that is documented, and leaves nothing
+// half done.
 func TestCtrlC(t *testing.T) {
 	s := newSpace(t)
 	recoverCluster(t, s.Cluster)
@@ -436,7 +439,8 @@ func (c *Cluster) interrupt(t testing.TB, after time.Duration, args ...string) (
 	return exitCodeOf(cmd), out.String()
 }
 
-// exitCodeOf is the exit code as a shell has it. A process that has only begun has no hand on its signals yet.
+// exitCodeOf is the exit code as a shell has it. A process that has only begun has no hand on its
+// signals yet.
 func exitCodeOf(cmd *exec.Cmd) int {
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGINT {
 		return 130
@@ -444,7 +448,8 @@ func exitCodeOf(cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// On terminals of different widths nothing is broken in the middle, and colours are for terminals only.
+// On terminals of different widths nothing is broken in the middle, and colours are for terminals
+// only.
 func TestStatusOnTerminals(t *testing.T) {
 	c := sharedCluster(t)
 	path, err := Binary()

@@ -31,7 +31,8 @@ type Options struct {
 	ServerArgs []string
 	// Registry serves docker.io's images to the nodes; without one they reach none.
 	Registry *registry.Registry
-	// DiskMegabytes gives each node a disk of that size, on which its data directory is; 0: none. See Disk.
+	// DiskMegabytes gives each node a disk of that size, on which its data directory is; 0: none.
+	// See Disk.
 	DiskMegabytes int
 }
 
@@ -165,7 +166,8 @@ func (c *Cluster) Down() error {
 	if r := c.DevResult(ctx, "down", "--name", c.ID); r.Error != nil {
 		return errors.Join(err, r.Error)
 	}
-	// What was killed may take a moment to be reaped by whoever inherited it, and a network namespace to be taken down by the kernel.
+	// What was killed may take a moment to be reaped by whoever inherited it, and a network
+	// namespace to be taken down by the kernel.
 	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), Poll(context.Background(), await.Hang, func(context.Context) error { return c.leftovers() }))
 	if err == nil {
 		reaper.done(c)

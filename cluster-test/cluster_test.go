@@ -61,7 +61,8 @@ func (c *Cluster) nodeState(ctx context.Context, node string) string {
 
 func TestStatus(t *testing.T) {
 	c := sharedCluster(t)
-	// What an earlier test has broken may be told of for a moment, and an election may come between what the servers say.
+	// What an earlier test has broken may be told of for a moment, and an election may come between
+	// what the servers say.
 	Eventually(t, deadline, "a status without warnings that tells all of three servers", func(ctx context.Context) error {
 		s, err := c.Status(ctx)
 		if err != nil {

@@ -26,8 +26,8 @@ type Result struct {
 	Error error // nil when the code is 0; names the command and has all that it said
 }
 
-// commandTimeout bounds commands that get no deadline of their own. It is longer than the bounds that
-// tests give to kubectl, which says then what it has waited for.
+// commandTimeout bounds commands that get no deadline of their own. It is longer than the bounds
+// that tests give to kubectl, which says then what it has waited for.
 const commandTimeout = await.Hang + time.Minute
 
 // kubectlCommand finds kubectl once.
@@ -158,7 +158,8 @@ func isDone(args []string, r Result) bool {
 
 var cutLine = regexp.MustCompile(`(?m)^time=(\S+) .*msg="connections are cut\b.* is=silent `)
 
-// cutSince says whether the cluster's proxy, by its log, has cut connections to a silent server since a time.
+// cutSince says whether the cluster's proxy, by its log, has cut connections to a silent server
+// since a time.
 func (c *Cluster) cutSince(began time.Time) bool {
 	log, err := os.ReadFile(filepath.Join(c.Dir, "proxy.log"))
 	if err != nil {

@@ -22,7 +22,8 @@ func (f *fatal) Fatal(...any) {
 	panic(f)
 }
 
-// A command that fails is run again only when the proxy has cut connections meanwhile, and what is done then counts only then.
+// A command that fails is run again only when the proxy has cut connections meanwhile, and what is
+// done then counts only then.
 func TestDone(t *testing.T) {
 	const refused, exists = "refused", "Error from server (AlreadyExists): it is there"
 	for name, test := range map[string]struct {

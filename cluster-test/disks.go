@@ -12,7 +12,8 @@ import (
 // Disk is the one that a node's data directory is on; nil when it has none of its own.
 func (c *Cluster) Disk(node string) *disk.Disk { return c.disks[node] }
 
-// images is where the disks' image files are: outside the cluster's own directory, which `dev down` must leave empty.
+// images is where the disks' image files are: outside the cluster's own directory, which `dev down`
+// must leave empty.
 func (c *Cluster) images() string { return c.Dir + "-disks" }
 
 func (c *Cluster) makeDisks(nodes []string, megabytes int) error {
@@ -30,8 +31,8 @@ func (c *Cluster) makeDisks(nodes []string, megabytes int) error {
 	return nil
 }
 
-// thawDisks lets go what hangs on a frozen disk, which nothing could end otherwise. It knows the disks by their image
-// files: whoever made them may be gone.
+// thawDisks lets go what hangs on a frozen disk, which nothing could end otherwise. It knows the
+// disks by their image files: whoever made them may be gone.
 func (c *Cluster) thawDisks() {
 	images, _ := filepath.Glob(filepath.Join(c.images(), "*")) // the pattern is well-formed
 	for _, image := range images {
@@ -39,8 +40,8 @@ func (c *Cluster) thawDisks() {
 	}
 }
 
-// KillMachine ends all that runs on a node, its pods too, as when the machine loses power: what was written to its disk and
-// not synced is lost.
+// KillMachine ends all that runs on a node, its pods too, as when the machine loses power: what was
+// written to its disk and not synced is lost.
 func (c *Cluster) KillMachine(ctx context.Context, node string) error {
 	d := c.Disk(node)
 	if d != nil {

@@ -26,8 +26,8 @@ import (
 
 const operationsPage = "../docs/operations.md"
 
-// drill performs what docs/operations.md tells operators to do, on machines that have the addresses, names and paths
-// of that page.
+// drill performs what docs/operations.md tells operators to do, on machines that have the
+// addresses, names and paths of that page.
 type drill struct {
 	*testing.T // of the stage that runs
 	book       *runbook.Book
@@ -140,7 +140,8 @@ func (d *drill) procedure(title string) procedure {
 	return procedure{d, s}
 }
 
-// words returns the command as the page has it, with other names in it, and notes that it was performed.
+// words returns the command as the page has it, with other names in it, and notes that it was
+// performed.
 func (p procedure) words(command string, oldnew ...string) string {
 	p.Helper()
 	text, err := p.section.Find(command, oldnew...)
@@ -157,7 +158,8 @@ func (p procedure) run(m *machines.Machine, command string, oldnew ...string) st
 	return p.shell(m, p.words(command, oldnew...))
 }
 
-// insist is run, again for as long as the command is refused, as it is while one of the servers does not answer for a moment.
+// insist is run, again for as long as the command is refused, as it is while one of the servers
+// does not answer for a moment.
 func (p procedure) insist(m *machines.Machine, command string, oldnew ...string) string {
 	p.Helper()
 	return p.drill.insist(m, p.words(command, oldnew...))

@@ -111,8 +111,8 @@ func (s *Space) checkWrites(w *writer) {
 }
 
 // The leader's processes are killed: the others elect, kubectl goes on, a new Deployment has its
-// pods (how soon is logged), no acknowledged write is lost; the node becomes Unknown by gossip, its pods are
-// replaced; started again, it catches up.
+// pods (how soon is logged), no acknowledged write is lost; the node becomes Unknown by gossip, its
+// pods are replaced; started again, it catches up.
 func TestKillLeader(t *testing.T) {
 	s := newSpace(t)
 	s.K("apply", "-f", examples+"hello.yaml")
@@ -197,8 +197,8 @@ func phases(pods []corev1.Pod) string {
 	return text
 }
 
-// staying is a manifest of pods that are not evicted from a node which is away: how long a start takes on a machine that others
-// use, too, is another matter.
+// staying is a manifest of pods that are not evicted from a node which is away: how long a start
+// takes on a machine that others use, too, is another matter.
 func staying(manifest string) string {
 	const before = "\n      containers:"
 	return strings.Replace(manifest, before, `
@@ -342,7 +342,8 @@ func TestKillAll(t *testing.T) {
 	for _, n := range s.Nodes() {
 		s.Dev(t, "kill", n)
 	}
-	// Two of three are a quorum; `dev start` of the first waits until it serves, so they start together.
+	// Two of three are a quorum; `dev start` of the first waits until it serves, so they start
+	// together.
 	var starting sync.WaitGroup
 	for _, n := range s.Nodes() {
 		starting.Go(func() {
@@ -396,8 +397,8 @@ func TestReplaceServer(t *testing.T) {
 	Eventually(t, deadline, "a whole cluster", s.Healthy)
 }
 
-// insist runs barque again for as long as that is refused: servers that stay may not have found each other yet, or one may not
-// have answered for a moment.
+// insist runs barque again for as long as that is refused: servers that stay may not have found
+// each other yet, or one may not have answered for a moment.
 func (c *Cluster) insist(t testing.TB, args ...string) (out string) {
 	t.Helper()
 	Eventually(t, deadline, "barque "+strings.Join(args, " "), func(ctx context.Context) error {

@@ -99,7 +99,8 @@ func (c *Cluster) rotated(t *testing.T, before string, except ...string) string 
 	return now.Keys[0].ID
 }
 
-// The procedures of docs/operations.md for the keys of gossip, and how an agent finds its way, with real processes.
+// The procedures of docs/operations.md for the keys of gossip, and how an agent finds its way, with
+// real processes.
 func TestGossip(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()
@@ -116,7 +117,8 @@ func TestGossip(t *testing.T) {
 	s.Run("lost", testLostAgent)
 }
 
-// testNothingWrong: the doctor has soon nothing to mend in a cluster that has just been made, but for how busy the machine is.
+// testNothingWrong: the doctor has soon nothing to mend in a cluster that has just been made, but
+// for how busy the machine is.
 func testNothingWrong(s *Space) {
 	Eventually(s.TB, deadline, "nothing to mend", func(ctx context.Context) error {
 		r := s.BarqueResult(ctx, "cluster", "doctor", "--output=", "--format", "json")
@@ -187,7 +189,8 @@ func testKeyRotation(s *Space) {
 	}
 }
 
-// A node that is stopped in order has left, one that is killed is dead, and the pods of neither are touched by that.
+// A node that is stopped in order has left, one that is killed is dead, and the pods of neither are
+// touched by that.
 func testLeaveIsNoDeath(s *Space) {
 	t := s.TB.(*testing.T)
 	pod := s.podOn("a1", "stays")
@@ -285,8 +288,9 @@ func testAgentMoves(s *Space) {
 	}
 }
 
-// followerOf is serverOf, when that does not lead: an election is another matter. An agent may go to another server at any
-// time, as one does that finds its own late on a busy machine: it is asked for again.
+// followerOf is serverOf, when that does not lead: an election is another matter. An agent may go
+// to another server at any time, as one does that finds its own late on a busy machine: it is asked
+// for again.
 func (s *Space) followerOf(t *testing.T, agent string) (server string) {
 	t.Helper()
 	Eventually(t, deadline, "a server of the agent that does not lead", func(ctx context.Context) error {
@@ -299,7 +303,8 @@ func (s *Space) followerOf(t *testing.T, agent string) (server string) {
 	return server
 }
 
-// cutAfter returns when the agent, by its log, has first cut its connections through the server after the moment.
+// cutAfter returns when the agent, by its log, has first cut its connections through the server
+// after the moment.
 func (s *Space) cutAfter(t *testing.T, agent, server string, after time.Time) (cut time.Time) {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^time=(\S+) .*msg="connections are cut.* server=` + regexp.QuoteMeta(s.address(t, server)) + `:`)
@@ -318,7 +323,8 @@ func (s *Space) cutAfter(t *testing.T, agent, server string, after time.Time) (c
 	return cut
 }
 
-// serverOf returns the server that an agent's connections lead to: all servers have one for probes, this one has more.
+// serverOf returns the server that an agent's connections lead to: all servers have one for probes,
+// this one has more.
 func (s *Space) serverOf(t *testing.T, agent string) string {
 	t.Helper()
 	names := map[string]string{} // by address and port, as the kernel writes them
@@ -355,7 +361,8 @@ func (s *Space) serverOf(t *testing.T, agent string) string {
 	return server
 }
 
-// told makes a pod for the agent and returns how long it took until the agent had said, through the API, that it has it.
+// told makes a pod for the agent and returns how long it took until the agent had said, through the
+// API, that it has it.
 func (s *Space) told(t *testing.T, name string) time.Duration {
 	t.Helper()
 	began := time.Now()

@@ -13,7 +13,8 @@ import (
 
 // What is seen and done from the machine itself, behind the cluster's back.
 
-// ContainerPIDs returns the processes of a container, the one that the runtime started first: it is process 1 there.
+// ContainerPIDs returns the processes of a container, the one that the runtime started first: it is
+// process 1 there.
 func ContainerPIDs(t testing.TB, containerID string) []int {
 	t.Helper()
 	_, id, ok := strings.Cut(containerID, "://")
@@ -40,7 +41,8 @@ func ContainerPIDs(t testing.TB, containerID string) []int {
 	return out
 }
 
-// isFirst says, by what the kernel tells of a process, whether it is process 1 of the innermost namespace that it is in.
+// isFirst says, by what the kernel tells of a process, whether it is process 1 of the innermost
+// namespace that it is in.
 func isFirst(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {

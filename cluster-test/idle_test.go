@@ -22,10 +22,10 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// A healthy idle cluster writes nothing for a minute, which is longer than anything that repeats itself but for
-// hourly work; and its servers hold the same state. Pods run meanwhile, the leases of nodes are read and watched, and
-// a backup has been made. It does not run beside clusters of other tests: on a busy machine a node would be late now and
-// then, which is written.
+// A healthy idle cluster writes nothing for a minute, which is longer than anything that repeats
+// itself but for hourly work; and its servers hold the same state. Pods run meanwhile, the leases
+// of nodes are read and watched, and a backup has been made. It does not run beside clusters of
+// other tests: on a busy machine a node would be late now and then, which is written.
 func TestIdleClusterWritesNothing(t *testing.T) {
 	c := sharedCluster(t)
 	s := NewSpace(t, c)
@@ -67,7 +67,8 @@ func TestIdleClusterWritesNothing(t *testing.T) {
 		return nil
 	}
 	c.Barque(t, "snapshot", "save", "--unsealed", filepath.Join(t.TempDir(), "idle.backup"))
-	// What the tests before have left to be cleaned up may take a while, and a busy machine may write that a node was late.
+	// What the tests before have left to be cleaned up may take a while, and a busy machine may
+	// write that a node was late.
 	if err := c.idles(t.Context(), 4*time.Minute, time.Minute, meanwhile); err != nil {
 		t.Fatal(err)
 	}

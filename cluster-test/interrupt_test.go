@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/cluster-test/machines"
 )
 
-// interrupt presses Ctrl-C in the middle of commands that change the cluster: they say that nothing was changed, or
-// that they do not know (exit code 5); and the servers finish what was begun.
+// interrupt presses Ctrl-C in the middle of commands that change the cluster: they say that nothing
+// was changed, or that they do not know (exit code 5); and the servers finish what was begun.
 func (d *drilled) interrupt() {
 	for _, delay := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 800 * time.Millisecond} {
 		d.interrupted("barque cluster demote s4 --yes", delay)
@@ -100,7 +100,8 @@ func (d *drilled) freeze(all ...*machines.Machine) (goOn func()) {
 	}
 }
 
-// cutRemoval presses Ctrl-C when s4 is being removed: after the question was answered, while there is no quorum.
+// cutRemoval presses Ctrl-C when s4 is being removed: after the question was answered, while there
+// is no quorum.
 func (d *drilled) cutRemoval() {
 	d.Helper()
 	const command = "barque cluster remove s4"
@@ -126,14 +127,16 @@ func (d *drilled) cutRemoval() {
 	d.pressed(p, command)
 }
 
-// hanging presses Ctrl-C in the middle of a command on s1 that cannot go on, because there is no quorum.
+// hanging presses Ctrl-C in the middle of a command on s1 that cannot go on, because there is no
+// quorum.
 func (d *drilled) hanging(command string) {
 	d.Helper()
 	defer d.freeze(d.s2, d.s4)()
 	d.interrupted(command, 1500*time.Millisecond)
 }
 
-// settled waits until the removal of s4 is finished, or was never begun, and says whether s4 is still a member.
+// settled waits until the removal of s4 is finished, or was never begun, and says whether s4 is
+// still a member.
 func (d *drilled) settled() (member bool) {
 	d.Helper()
 	Eventually(d, 2*deadline, "the removal is finished, or was never begun", func(context.Context) error {
@@ -157,8 +160,8 @@ func (d *drilled) settled() (member bool) {
 	return member
 }
 
-// noteBoth writes the notes one and two, in this order. A restore that was interrupted before may come to its end only now, in
-// between: then the first is gone, and both are written again.
+// noteBoth writes the notes one and two, in this order. A restore that was interrupted before may
+// come to its end only now, in between: then the first is gone, and both are written again.
 func (d *drilled) noteBoth() {
 	d.Helper()
 	Eventually(d, deadline, "both notes", func(ctx context.Context) error {
@@ -189,7 +192,8 @@ func (d *drilled) notes(ctx context.Context) (one, two bool, err error) {
 	return has("one"), has("two"), nil
 }
 
-// restoredOrNot fails when a part of a restore is there: what was written after the backup is there, or is not.
+// restoredOrNot fails when a part of a restore is there: what was written after the backup is
+// there, or is not.
 func (d *drilled) restoredOrNot() {
 	d.Helper()
 	configs := d.api(d.s1).CoreV1().ConfigMaps("default")

@@ -107,8 +107,9 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 	return err
 }
 
-// sharedFiles are the files of this cluster's nodes in directories that all clusters of a machine share: the sockets of
-// shims, in a directory that is named by the hash of the node's data directory, and the notes of the CNI library, which name it.
+// sharedFiles are the files of this cluster's nodes in directories that all clusters of a machine
+// share: the sockets of shims, in a directory that is named by the hash of the node's data
+// directory, and the notes of the CNI library, which name it.
 func (c *Cluster) sharedFiles(sockets, notes string) ([]string, error) {
 	nodes := slices.Clone(c.nodes)
 	for i := range 9 { // also of a cluster that a test has made itself

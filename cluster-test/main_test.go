@@ -33,8 +33,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// hearInterrupts lets what this process starts hear Ctrl-C also when this process does not, as one that a script has started
-// with &: a command that is interrupted before it has its hand on the signal would go on.
+// hearInterrupts lets what this process starts hear Ctrl-C also when this process does not, as one
+// that a script has started with &: a command that is interrupted before it has its hand on the
+// signal would go on.
 func hearInterrupts() {
 	if signal.Ignored(syscall.SIGINT) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT) // a signal with a handler is not ignored after an exec

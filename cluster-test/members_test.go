@@ -63,8 +63,8 @@ func TestLeave(t *testing.T) {
 	Eventually(t, deadline, "one that is well", s.well)
 }
 
-// oldServersStop starts servers of a cluster that was recovered as they were, all at once: they are a majority of it, and
-// serve nothing all the same, but stop, and do not start again.
+// oldServersStop starts servers of a cluster that was recovered as they were, all at once: they are
+// a majority of it, and serve nothing all the same, but stop, and do not start again.
 func (s *Space) oldServersStop(t *testing.T, cluster string, names ...string) {
 	t.Helper()
 	var starting sync.WaitGroup

@@ -19,8 +19,9 @@ import (
 // apiPort is where each server of a dev cluster serves the API, at its own address.
 const apiPort = "6443"
 
-// Mover is a client that knows the addresses of all servers, as programs do that are told them: it stays with one
-// until a call fails, and goes on to the next. It has connections of its own, and is for one goroutine.
+// Mover is a client that knows the addresses of all servers, as programs do that are told them: it
+// stays with one until a call fails, and goes on to the next. It has connections of its own, and is
+// for one goroutine.
 type Mover struct {
 	// Timeout bounds each call; it is the client's, as people set it.
 	Timeout time.Duration
@@ -105,8 +106,9 @@ func (m *Mover) Kube(ctx context.Context, call func(context.Context, kubernetes.
 	return nil
 }
 
-// HTTP makes one call with net/http alone, and decodes the answer into the value unless that is nil. When it fails, or is
-// answered with a status that asks for another try (429, and all from 500), the next one goes to the next server.
+// HTTP makes one call with net/http alone, and decodes the answer into the value unless that is
+// nil. When it fails, or is answered with a status that asks for another try (429, and all from
+// 500), the next one goes to the next server.
 func (m *Mover) HTTP(ctx context.Context, method, path string, body []byte, into any) (status int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Timeout) // brief: a call that hangs is tried at the next server
 	defer cancel()

@@ -18,11 +18,12 @@ import (
 	"github.com/barque/barque/cluster-test/machines"
 )
 
-// cleanUpAfter is short, for --dead-server-cleanup-after. All servers have it until the dead one is gone: with three
-// voters it must do nothing, however long one is dead.
+// cleanUpAfter is short, for --dead-server-cleanup-after. All servers have it until the dead one is
+// gone: with three voters it must do nothing, however long one is dead.
 const cleanUpAfter = 8 * time.Second
 
-// drilled are the machines of TestOperations: three servers, one that comes later, and an agent. s1 and s2 run no pods.
+// drilled are the machines of TestOperations: three servers, one that comes later, and an agent. s1
+// and s2 run no pods.
 type drilled struct {
 	*drill
 	s1, s2, s3, s4, agent *machines.Machine
@@ -31,8 +32,9 @@ type drilled struct {
 	pids []int  // its processes
 }
 
-// The life of one cluster, by docs/operations.md: what stands there is done, word for word, on machines that have the
-// addresses of that page. Every command of the page is performed, or another test that does is named.
+// The life of one cluster, by docs/operations.md: what stands there is done, word for word, on
+// machines that have the addresses of that page. Every command of the page is performed, or another
+// test that does is named.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	d := &drilled{drill: newDrill(t)}
@@ -135,7 +137,8 @@ func (d *drilled) takeOut() {
 	d.leads(d.s1, d.s2, p.words("barque cluster transfer-leader s1"))
 }
 
-// leads makes a server lead by a command that is given on another one; again when there is an election after it.
+// leads makes a server lead by a command that is given on another one; again when there is an
+// election after it.
 func (d *drilled) leads(m, on *machines.Machine, transfer string) {
 	d.Helper()
 	Eventually(d, deadline, m.Name+" leads", func(context.Context) error {

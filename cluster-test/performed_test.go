@@ -7,7 +7,8 @@ import (
 	"github.com/barque/barque/cluster-test/runbook"
 )
 
-// unperformed returns the commands of a page that were not performed and that no other test performs, each as drill notes it.
+// unperformed returns the commands of a page that were not performed and that no other test
+// performs, each as drill notes it.
 func unperformed(book *runbook.Book, performed map[string]bool) (missing []string) {
 	for _, s := range book.Sections {
 		for _, c := range s.Commands {
@@ -19,8 +20,8 @@ func unperformed(book *runbook.Book, performed map[string]bool) (missing []strin
 	return missing
 }
 
-// performedElsewhere names the tests that perform commands of the page, by section, that are not among the stages of
-// TestOperations. They use names, addresses and flags of their own.
+// performedElsewhere names the tests that perform commands of the page, by section, that are not
+// among the stages of TestOperations. They use names, addresses and flags of their own.
 var performedElsewhere = map[string]map[string]string{
 	roomSection: {
 		"barque cluster status":                  "TestFullStore, by the page",
@@ -56,7 +57,8 @@ var performedElsewhere = map[string]map[string]string{
 	},
 }
 
-// What is named as performed elsewhere is on the page, and a command that nobody performs is found in such a section, too.
+// What is named as performed elsewhere is on the page, and a command that nobody performs is found
+// in such a section, too.
 func TestCommandsPerformedElsewhere(t *testing.T) {
 	book, err := runbook.Read(operationsPage)
 	if err != nil {

@@ -226,7 +226,8 @@ spec:
 	s.waitLog("crash", "run\n")
 }
 
-// waitLog waits until the log of a pod is the text: what a container has said may come there when it has ended.
+// waitLog waits until the log of a pod is the text: what a container has said may come there when
+// it has ended.
 func (s *Space) waitLog(pod, want string) {
 	s.Helper()
 	Eventually(s, deadline, "the log of "+pod, func(context.Context) error {
@@ -288,8 +289,8 @@ spec:
 	}
 }
 
-// A taint that a person puts on a node says not since when it is there. A pod that tolerates it for some seconds leaves
-// after them, and one that does not tolerate it at once.
+// A taint that a person puts on a node says not since when it is there. A pod that tolerates it for
+// some seconds leaves after them, and one that does not tolerate it at once.
 func TestTaintOfAPerson(t *testing.T) {
 	s := newSpace(t)
 	const seconds = 3

@@ -15,11 +15,11 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// What `barque dev` does to one node at a time, and not faster than a command starts, is done here to several nodes at the
-// same moment.
+// What `barque dev` does to one node at a time, and not faster than a command starts, is done here
+// to several nodes at the same moment.
 
-// A node's processes are known by their arguments, as `barque dev` knows them: the binary under test may have any name,
-// and another build may lie in its place by now.
+// A node's processes are known by their arguments, as `barque dev` knows them: the binary under
+// test may have any name, and another build may lie in its place by now.
 
 // pids returns the processes whose arguments match.
 func pids(match func(args []string) bool) ([]int, error) {
@@ -57,7 +57,8 @@ func (c *Cluster) isContainerd(node string, args []string) bool {
 	return len(args) > 1 && args[1] == "containerd" && strings.HasPrefix(argument(args, "--config"), c.DataDir(node)+"/")
 }
 
-// processes are all that is Barque itself on a node: its own process and its containerd. That none runs is an error.
+// processes are all that is Barque itself on a node: its own process and its containerd. That none
+// runs is an error.
 func (c *Cluster) processes(node string) ([]int, error) {
 	found, err := pids(func(args []string) bool { return c.isNode(node, args) || c.isContainerd(node, args) })
 	if err == nil && len(found) == 0 {
@@ -66,8 +67,9 @@ func (c *Cluster) processes(node string) ([]int, error) {
 	return found, err
 }
 
-// Signal sends a signal to all that is Barque itself on the nodes: the node's process and its containerd, no pods. A node of
-// which nothing runs is an error: who breaks something wants it to be broken.
+// Signal sends a signal to all that is Barque itself on the nodes: the node's process and its
+// containerd, no pods. A node of which nothing runs is an error: who breaks something wants it to
+// be broken.
 func (c *Cluster) Signal(s syscall.Signal, nodes ...string) error {
 	_, err := c.signal(s, nodes)
 	return err
@@ -93,8 +95,8 @@ func (c *Cluster) signal(s syscall.Signal, nodes []string) (told []int, err erro
 	return told, err
 }
 
-// KillNodes ends all that is Barque itself on the nodes, as kill -9 does, and waits until it has ended. Pods go on. A node
-// of which nothing runs is an error.
+// KillNodes ends all that is Barque itself on the nodes, as kill -9 does, and waits until it has
+// ended. Pods go on. A node of which nothing runs is an error.
 func (c *Cluster) KillNodes(ctx context.Context, nodes ...string) error {
 	told, err := c.signal(syscall.SIGKILL, nodes)
 	if err != nil {
@@ -110,8 +112,8 @@ func (c *Cluster) KillNodes(ctx context.Context, nodes ...string) error {
 	})
 }
 
-// StartNode starts a node that was killed or stopped, and waits until it serves. Another one that starts at the same time
-// may have to be waited for.
+// StartNode starts a node that was killed or stopped, and waits until it serves. Another one that
+// starts at the same time may have to be waited for.
 func (c *Cluster) StartNode(ctx context.Context, node string) error {
 	return Poll(ctx, 3*time.Minute, func(ctx context.Context) error {
 		r := c.DevResult(ctx, "start", node)
@@ -142,7 +144,8 @@ func (c *Cluster) KillContainerd(node string) (pid int, err error) {
 	return pid, syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// KillShim kills one of a node's shims, which stand between containerd and a pod, and reports whether there was one.
+// KillShim kills one of a node's shims, which stand between containerd and a pod, and reports
+// whether there was one.
 func (c *Cluster) KillShim(node string) (killed bool, err error) {
 	target, err := os.Stat(filepath.Join("/run/netns", c.Netns(node)))
 	if err != nil {

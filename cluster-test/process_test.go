@@ -12,7 +12,8 @@ import (
 	"github.com/barque/barque/internal/child"
 )
 
-// startLike runs a process that has the arguments of a program, another name, and nothing else of it, until it is killed.
+// startLike runs a process that has the arguments of a program, another name, and nothing else of
+// it, until it is killed.
 func startLike(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,8 +34,8 @@ func startLike(t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestSignalsHit: the processes of a node are found whatever the program is called, no others are, and a fault that meets
-// nobody is an error.
+// TestSignalsHit: the processes of a node are found whatever the program is called, no others are,
+// and a fault that meets nobody is an error.
 func TestSignalsHit(t *testing.T) {
 	c := &Cluster{ID: "x", Dir: t.TempDir()}
 	mine := startLike(t, "server", "--name", "s1", "--data-dir", c.DataDir("s1"))

@@ -38,7 +38,8 @@ func ReapIfAsked() {
 		c := &Cluster{ID: name, Dir: dir}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		c.thawDisks()
-		// Whoever made it may still be holding its lock for a moment. Nobody is left who could be told of an error.
+		// Whoever made it may still be holding its lock for a moment. Nobody is left who could be
+		// told of an error.
 		_ = Poll(ctx, time.Minute, func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
 		cancel()
 		_ = os.RemoveAll(c.mirrors())

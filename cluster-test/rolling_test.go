@@ -22,10 +22,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// All three servers are restarted, one after the other, while twenty clients read, write and watch through all of them:
-// nobody who tries a second time, at the next server, is refused; no watch is cut off in the middle, loses an event or has
-// to list again; a server has left the endpoints of the kubernetes Service before its port closes; and what the pods serve
-// is served all the time.
+// All three servers are restarted, one after the other, while twenty clients read, write and watch
+// through all of them: nobody who tries a second time, at the next server, is refused; no watch is
+// cut off in the middle, loses an event or has to list again; a server has left the endpoints of
+// the kubernetes Service before its port closes; and what the pods serve is served all the time.
 func TestRollingRestart(t *testing.T) {
 	s := newSpace(t)
 	s.Apply(staying(hello("hello", 3, "nowhere")))
@@ -102,7 +102,8 @@ type rolling struct {
 	stood    time.Time       // when this process last went on after it had stood still
 }
 
-// keepPace notes when this process, of which a busy machine may make nothing for a while, has stood still.
+// keepPace notes when this process, of which a busy machine may make nothing for a while, has stood
+// still.
 func (r *rolling) keepPace(ctx context.Context) {
 	const still = 500 * time.Millisecond
 	for last := time.Now(); ctx.Err() == nil; {
@@ -181,7 +182,8 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{rollingLabel: "yes"}}}
 }
 
-// acknowledged notes what was created, and what may have been: an answer that says that it is there, to a second try.
+// acknowledged notes what was created, and what may have been: an answer that says that it is
+// there, to a second try.
 func (r *rolling) acknowledged(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -375,7 +377,8 @@ func (r *rolling) settle(all []*follower) {
 	}
 }
 
-// checkWatches holds what the watchers have seen against each other and against what was acknowledged.
+// checkWatches holds what the watchers have seen against each other and against what was
+// acknowledged.
 func (r *rolling) checkWatches(all []*follower) {
 	r.Helper()
 	upTo := func(f *follower) []string { return f.seen[:slices.Index(f.seen, "ADDED last")] }
@@ -412,13 +415,15 @@ func (r *rolling) checkWatches(all []*follower) {
 	}
 }
 
-// ports is when each server left the endpoints of the kubernetes Service, and when its port was closed.
+// ports is when each server left the endpoints of the kubernetes Service, and when its port was
+// closed.
 type ports struct {
 	mu     sync.Mutex
 	left   map[string]time.Time
 	closed map[string]time.Time
-	// open is when a port was still open. What was seen of it after that was seen late by as much as the time until it was seen
-	// closed, and so may have been what was told of the endpoints: the tests may have stood still.
+	// open is when a port was still open. What was seen of it after that was seen late by as much
+	// as the time until it was seen closed, and so may have been what was told of the endpoints:
+	// the tests may have stood still.
 	open map[string]time.Time
 }
 
@@ -462,8 +467,8 @@ func (r *rolling) watchPorts(ctx context.Context, running *sync.WaitGroup) *port
 	return p
 }
 
-// followEndpoints watches the endpoints of the kubernetes Service at one server until that ends, and tells of each server
-// that is not among them.
+// followEndpoints watches the endpoints of the kubernetes Service at one server until that ends,
+// and tells of each server that is not among them.
 func (r *rolling) followEndpoints(ctx context.Context, m *Mover, absent func(address string)) {
 	stream, err := m.open(ctx, http.MethodGet, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices?watch=1&labelSelector=kubernetes.io/service-name%3Dkubernetes", nil)
 	if err != nil {

@@ -32,8 +32,8 @@ func bulky(name string, bytes int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": fmt.Sprintf("%x", random)}}
 }
 
-// writeUntilRefused makes ConfigMaps big-1, big-2, … until one is refused. It leaves that one in big.yaml, and returns how
-// many there are and what kubectl said of it.
+// writeUntilRefused makes ConfigMaps big-1, big-2, … until one is refused. It leaves that one in
+// big.yaml, and returns how many there are and what kubectl said of it.
 func (d *drill) writeUntilRefused(m *machines.Machine, bytes, most int) (n int, said string) {
 	d.Helper()
 	configs := d.api(m).CoreV1().ConfigMaps("default")
@@ -56,8 +56,8 @@ func (d *drill) writeUntilRefused(m *machines.Machine, bytes, most int) (n int, 
 	return 0, ""
 }
 
-// warns waits until the status has a warning with all of these words, or, when there are none, no warning of a lack of
-// room.
+// warns waits until the status has a warning with all of these words, or, when there are none, no
+// warning of a lack of room.
 func (d *drill) warns(m *machines.Machine, words ...string) {
 	d.Helper()
 	Eventually(d, deadline, fmt.Sprintf("the status warns %q", words), func(context.Context) error {
@@ -88,8 +88,8 @@ func (d *drill) configMaps(m *machines.Machine) []corev1.ConfigMap {
 	return list.Items
 }
 
-// TestFullStore fills a store to its limit: a warning first, a clear refusal then; deleting makes room, and so does a
-// higher limit.
+// TestFullStore fills a store to its limit: a warning first, a clear refusal then; deleting makes
+// room, and so does a higher limit.
 func TestFullStore(t *testing.T) {
 	t.Parallel()
 	d := newDrill(t)
@@ -136,8 +136,8 @@ func (d *drill) writeUntil(m *machines.Machine, total, size int) {
 	}
 }
 
-// TestFullDisk fills the disk of a server: first by what it writes itself, then by something else. What it has is
-// served, deletions are taken and make room, and it stops and starts in order.
+// TestFullDisk fills the disk of a server: first by what it writes itself, then by something else.
+// What it has is served, deletions are taken and make room, and it stops and starts in order.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	needs.NoError(t, store.DisksPossible(), "a server whose disk is full")

@@ -42,7 +42,8 @@ func inPEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// A user asks for a certificate with kubectl, an administrator approves it, and the API knows the user by it.
+// A user asks for a certificate with kubectl, an administrator approves it, and the API knows the
+// user by it.
 func TestCertificateSigningRequest(t *testing.T) {
 	s := newSpace(t)
 	key := newKey(t)
@@ -214,8 +215,8 @@ func (p *podSigner) answer(r *certificatesv1.PodCertificateRequest) error {
 	return nil
 }
 
-// A pod gets a certificate of its own and the anchors to verify others with; the anchors follow their bundles. A pod that the signer
-// refuses does not start, and its events tell why.
+// A pod gets a certificate of its own and the anchors to verify others with; the anchors follow
+// their bundles. A pod that the signer refuses does not start, and its events tell why.
 func TestPodCertificates(t *testing.T) {
 	s := newSpace(t)
 	signer := newPodSigner(s, "test.example.com/"+s.Namespace)

@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Pods of a StatefulSet get volumes of the default class, and find their data again; with the claims the directories go.
+// Pods of a StatefulSet get volumes of the default class, and find their data again; with the
+// claims the directories go.
 func TestPersistentVolumes(t *testing.T) {
 	s := newSpace(t)
 	s.Apply(`

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// slowestStart is how soon after an election all of the leader's routines work, on a machine that others use, too. That they
-// work within a second where there is the time for it is controllers.TestEveryControllerWorksWithinASecondOfTheElection's;
-// here it is logged.
+// slowestStart is how soon after an election all of the leader's routines work, on a machine that
+// others use, too. That they work within a second where there is the time for it is
+// controllers.TestEveryControllerWorksWithinASecondOfTheElection's; here it is logged.
 const slowestStart = 15 * time.Second
 
 // checkWorkStart asks the leader how long after its election its routines have begun to work.

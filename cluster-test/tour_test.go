@@ -71,8 +71,8 @@ func tourRollout(s *Space) {
 	}
 }
 
-// tourKillLeader kills the leader under a steady writer: nothing acknowledged is lost, work goes on,
-// the dead node's pods are replaced, and the server comes back with all that it missed.
+// tourKillLeader kills the leader under a steady writer: nothing acknowledged is lost, work goes
+// on, the dead node's pods are replaced, and the server comes back with all that it missed.
 func tourKillLeader(s *Space) {
 	leader := s.Leader(s)
 	w := s.startWriter()

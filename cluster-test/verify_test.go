@@ -28,7 +28,8 @@ func (c *Cluster) verifyNamespaces(ctx context.Context) (names []string, err err
 	return names, nil
 }
 
-// `barque verify` finds nothing wrong with a cluster that is well, and leaves nothing, also when it is interrupted.
+// `barque verify` finds nothing wrong with a cluster that is well, and leaves nothing, also when it
+// is interrupted.
 func TestVerify(t *testing.T) {
 	c := sharedCluster(t)
 	var report struct {

@@ -33,8 +33,8 @@ func Poll(ctx context.Context, limit time.Duration, try func(context.Context) er
 	}
 }
 
-// exceptExists is the error of a try to make an object that is repeated, but for one: that it is there already says that an
-// earlier try, whose answer was lost, has made it.
+// exceptExists is the error of a try to make an object that is repeated, but for one: that it is
+// there already says that an earlier try, whose answer was lost, has made it.
 func exceptExists(err error) error {
 	if apierrors.IsAlreadyExists(err) {
 		return nil
@@ -47,7 +47,8 @@ func TryOnce(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, 10*time.Second) // brief: the next try may reach a server that answers
 }
 
-// Eventually fails the test when try does not succeed within the limit. It returns how long it took.
+// Eventually fails the test when try does not succeed within the limit. It returns how long it
+// took.
 func Eventually(t testing.TB, limit time.Duration, what string, try func(context.Context) error) time.Duration {
 	t.Helper()
 	began := time.Now()

@@ -28,7 +28,8 @@ func Both(a, b string, oneIn uint32) []Drop { return []Drop{{a, b, oneIn}, {b, a
 // wiresTable is the one of `barque dev partition`, so that `dev heal` and `dev down` remove it too.
 func (c *Cluster) wiresTable() string { return "barque-dev-" + c.ID }
 
-// Lose makes the network lose packets. It replaces what an earlier one said; without any, nothing is lost.
+// Lose makes the network lose packets. It replaces what an earlier one said; without any, nothing
+// is lost.
 func (c *Cluster) Lose(drops ...Drop) error {
 	conn, err := nftables.New()
 	if err != nil {

@@ -29,13 +29,14 @@ type Config struct {
 	// Informers live as long as the process. New asks for the ones that are needed; start them
 	// after it.
 	Informers informers.SharedInformerFactory
-	// MetadataFor makes the metadata client of a term: every request of it carries runtime.TermFrom(lead), and ends with lead.
+	// MetadataFor makes the metadata client of a term: every request of it carries
+	// runtime.TermFrom(lead), and ends with lead.
 	MetadataFor func(lead context.Context) (metadata.Interface, error)
 	// ConfigFor makes the configuration of other clients of a term, for which the same holds.
 	ConfigFor func(lead context.Context) *rest.Config
 	Logger    *slog.Logger
-	// Serves tells which resources the API has; nil means all. No informer is made of another one: it
-	// would never be warm.
+	// Serves tells which resources the API has; nil means all. No informer is made of another one:
+	// it would never be warm.
 	Serves func(schema.GroupVersionResource) bool
 	// Settings are the users' choices: DefaultSettings if there are none.
 	Settings Settings

@@ -25,11 +25,11 @@ type Settings struct {
 	NodeMaskBits int
 	// NodeMaskBits6 is that of its block of IPv6 addresses (--node-cidr-mask-size-ipv6).
 	NodeMaskBits6 int
-	// FinishedPods is how many finished pods the cluster keeps (--terminated-pod-gc-threshold); 0 is
-	// all. Default 12500.
+	// FinishedPods is how many finished pods the cluster keeps (--terminated-pod-gc-threshold); 0
+	// is all. Default 12500.
 	FinishedPods int
-	// ForceDetachAfter is how long a node that is not ready keeps a volume that no pod needs there; 0
-	// is for ever (--disable-force-detach-on-timeout). Default 6 min, which upstream has fixed.
+	// ForceDetachAfter is how long a node that is not ready keeps a volume that no pod needs there;
+	// 0 is for ever (--disable-force-detach-on-timeout). Default 6 min, which upstream has fixed.
 	ForceDetachAfter time.Duration
 	// Autoscaling is for the HorizontalPodAutoscaler (--horizontal-pod-autoscaler-…).
 	Autoscaling hpa.Settings

@@ -259,7 +259,8 @@ func TestFeatures(t *testing.T) {
 	})
 
 	t.Run("sidecar", func(t *testing.T) {
-		// The other container ends once the sidecar listens to its end, for which it has the time of a busy machine.
+		// The other container ends once the sidecar listens to its end, for which it has the time
+		// of a busy machine.
 		pod := script("side", v1.RestartPolicyNever, []string{"trap 'echo bye; exit 0' TERM; touch /shared/up; while true; do sleep 0.1; done"},
 			"while [ ! -e /shared/up ]; do sleep 0.1; done")
 		always, grace := v1.ContainerRestartPolicyAlways, int64(60)
@@ -276,8 +277,8 @@ func TestFeatures(t *testing.T) {
 	})
 
 	t.Run("out of memory", func(t *testing.T) {
-		// That a container has ended and why are two messages, of which the runtime may take the first for the whole: of one
-		// that is started again the reason is told sooner or later.
+		// That a container has ended and why are two messages, of which the runtime may take the
+		// first for the whole: of one that is started again the reason is told sooner or later.
 		pod := script("oom", v1.RestartPolicyOnFailure, nil, "x=0123456789; while true; do x=$x$x; done")
 		pod.Spec.Containers[0].Resources = v1.ResourceRequirements{
 			Limits:   v1.ResourceList{v1.ResourceMemory: resource.MustParse("20Mi"), v1.ResourceCPU: resource.MustParse("500m")},
@@ -334,7 +335,8 @@ func TestFeatures(t *testing.T) {
 	})
 }
 
-// groupOf is where the pod's processes are accounted; each container's is below it, named by its id.
+// groupOf is where the pod's processes are accounted; each container's is below it, named by its
+// id.
 func (f *fixture) groupOf(pod *v1.Pod) string {
 	return "/sys/fs/cgroup/memory" + f.cgroup + "/kubepods/besteffort/pod" + string(pod.UID)
 }
@@ -342,8 +344,8 @@ func (f *fixture) groupOf(pod *v1.Pod) string {
 // back is a pod that is ready after a restart.
 func back(p *v1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount > 0 }
 
-// killAllIn kills whatever runs in a cgroup and below: containers and the sandbox alike. What has ended meanwhile, because
-// others were killed, is gone with its cgroup.
+// killAllIn kills whatever runs in a cgroup and below: containers and the sandbox alike. What has
+// ended meanwhile, because others were killed, is gone with its cgroup.
 func killAllIn(group string) error {
 	if _, err := os.Stat(group); err != nil {
 		return err

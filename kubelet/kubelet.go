@@ -1,9 +1,9 @@
 // Package kubelet runs the pods that are bound to one node, and serves their logs and streams.
 //
-// It wires the node's rooms together: pods (the workers), cri (the runtime), volumes, probes, images,
-// cgroups, status, node (registration) and server (port 10250). It sees the cluster only through the
-// client it is given. Several kubelets may run on one machine, each with its own directories, cgroup
-// root and addresses.
+// It wires the node's rooms together: pods (the workers), cri (the runtime), volumes, probes,
+// images, cgroups, status, node (registration) and server (port 10250). It sees the cluster only
+// through the client it is given. Several kubelets may run on one machine, each with its own
+// directories, cgroup root and addresses.
 //
 // Invariant: ending a kubelet ends no pod. One that starts adopts what runs.
 //
@@ -81,8 +81,8 @@ type Config struct {
 	// Services and ServicesSynced tell containers of the services there are. They may be nil.
 	Services       corelisters.ServiceLister
 	ServicesSynced cache.InformerSynced
-	// Pods holds the pods that are bound to this node; the API server shows a node no others. Who gives
-	// it starts it, and may share it.
+	// Pods holds the pods that are bound to this node; the API server shows a node no others. Who
+	// gives it starts it, and may share it.
 	Pods cache.SharedIndexInformer
 
 	// Network is told of the addresses of pods before their containers run. It may be nil.
@@ -106,8 +106,9 @@ type Config struct {
 	ClusterDomain string
 	ResolvConf    string // /etc/resolv.conf unless given
 
-	// ServerAddress is where the node's own server listens, host:port; ServerTLS is its certificate and,
-	// as ClientCAs, the cluster's CA (see server.Config). Without an address there is no server.
+	// ServerAddress is where the node's own server listens, host:port; ServerTLS is its certificate
+	// and, as ClientCAs, the cluster's CA (see server.Config). Without an address there is no
+	// server.
 	ServerAddress string
 	ServerTLS     *tls.Config
 
@@ -118,8 +119,8 @@ type Config struct {
 	// when nil.
 	Logind func(context.Context) (shutdown.Logind, error)
 
-	// Found is told what the node finds wrong with itself, each time that it has looked: every ten seconds, and more often
-	// while it is not ready. It may be nil.
+	// Found is told what the node finds wrong with itself, each time that it has looked: every ten
+	// seconds, and more often while it is not ready. It may be nil.
 	Found func(Ills)
 
 	// Collectors are other parts' metrics of this node, which its server shows beside its own.
@@ -555,8 +556,8 @@ func (k *Kubelet) watchNode(ctx context.Context) error {
 // the variables of some is better than none.
 const servicesPatience = 10 * time.Second
 
-// manifestsPatience bounds the wait for the API server's mirrors of static pods, which tell what they
-// have been through. Static pods run without an API server, too.
+// manifestsPatience bounds the wait for the API server's mirrors of static pods, which tell what
+// they have been through. Static pods run without an API server, too.
 const manifestsPatience = 10 * time.Second
 
 // watchManifests runs the static pods.

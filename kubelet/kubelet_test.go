@@ -29,8 +29,8 @@ import (
 	"github.com/barque/barque/kubelet/shutdown"
 )
 
-// These tests run a kubelet over a real containerd, runc and network, in namespaces of their own, and
-// an API server in memory. The test binary plays containerd and the body of the test, too.
+// These tests run a kubelet over a real containerd, runc and network, in namespaces of their own,
+// and an API server in memory. The test binary plays containerd and the body of the test, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == killable {
 		if err := runKillable(os.Args[2]); err != nil {
@@ -49,7 +49,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// inNamespaces runs the calling test again in a process with its own network and mount namespaces; true in that.
+// inNamespaces runs the calling test again in a process with its own network and mount namespaces;
+// true in that.
 func inNamespaces(t *testing.T) bool {
 	t.Helper()
 	const untested = "the kubelet on a real containerd"

@@ -180,8 +180,8 @@ func (n *node) call(method string, args, reply any) {
 	}
 }
 
-// addPod starts a pod that answers on TCP and UDP, and returns its address. Nothing reaches it before
-// it is attached.
+// addPod starts a pod that answers on TCP and UDP, and returns its address. Nothing reaches it
+// before it is attached.
 func (n *node) addPod(name string) []string {
 	n.t.Helper()
 	var ips []string
@@ -650,7 +650,8 @@ func (n *Node) Reach(args ReachArgs, reached *[]bool) error {
 	return <-failed
 }
 
-// reach connects to all targets at once in the calling thread's namespace, and looks for a second which are there.
+// reach connects to all targets at once in the calling thread's namespace, and looks for a second
+// which are there.
 func reach(targets []string) ([]bool, error) {
 	reached := make([]bool, len(targets))
 	polled := make([]unix.PollFd, len(targets))

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// AccountKeyGrace is for how long a key that signed the tokens of service accounts still verifies them after it was
-// exchanged. Kubelets replace every token of a pod within a day; other tokens that last longer are void then.
+// AccountKeyGrace is for how long a key that signed the tokens of service accounts still verifies
+// them after it was exchanged. Kubelets replace every token of a pod within a day; other tokens
+// that last longer are void then.
 const AccountKeyGrace = 48 * time.Hour
 
 // FormerKey is the public key of tokens of service accounts that are signed with another one now.
@@ -75,8 +76,9 @@ func (b Bundle) accounts(keys []crypto.Signer) (a accounts, err error) {
 	return a, nil
 }
 
-// AccountKeys returns the key that signs the tokens of service accounts, nil on a machine that has none, and the other
-// public keys that verify them at that time: of servers that are a step of the exchange ahead or behind, and of before.
+// AccountKeys returns the key that signs the tokens of service accounts, nil on a machine that has
+// none, and the other public keys that verify them at that time: of servers that are a step of the
+// exchange ahead or behind, and of before.
 func (t *Trust) AccountKeys(now time.Time) (sign crypto.Signer, others []crypto.PublicKey) {
 	a := &t.current().accounts
 	if len(a.keys) > 0 {
@@ -122,8 +124,8 @@ type KeyNeed struct {
 
 func (n KeyNeed) String() string { return fmt.Sprintf("the key of %s, %s", n.Use, n.Digest[:16]) }
 
-// NeedsKeys returns the keys that every server has: those of the CA that issues and of the one that is to, and likewise
-// those that sign the tokens of service accounts.
+// NeedsKeys returns the keys that every server has: those of the CA that issues and of the one that
+// is to, and likewise those that sign the tokens of service accounts.
 func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	cas, err := b.Digests()
 	if err != nil {
@@ -148,8 +150,9 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	return needs, nil
 }
 
-// RetiredKeys returns the keys that servers had and that sign nothing any more, as far as the bundle knows them, those of
-// exchanges that were undone too. A key that was made for a bundle to come is not among them.
+// RetiredKeys returns the keys that servers had and that sign nothing any more, as far as the
+// bundle knows them, those of exchanges that were undone too. A key that was made for a bundle to
+// come is not among them.
 func (b Bundle) RetiredKeys() ([]KeyNeed, error) {
 	needs, err := b.NeedsKeys()
 	if err != nil {

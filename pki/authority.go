@@ -20,8 +20,8 @@ const (
 	// LeafLifetime is how long an issued certificate is valid unless the request says otherwise.
 	LeafLifetime = 365 * 24 * time.Hour
 	// clockAllowance is how far certificates are dated back, so that a machine whose clock is a
-	// little behind accepts a certificate that was issued just now. A certificate of a short life is dated
-	// back by a twelfth of it at most.
+	// little behind accepts a certificate that was issued just now. A certificate of a short life
+	// is dated back by a twelfth of it at most.
 	clockAllowance = 5 * time.Minute
 )
 
@@ -180,8 +180,8 @@ func (a *Authority) IssueCSR(csrPEM []byte, r Request, now time.Time) ([]byte, e
 	return a.Issue(r, csr.PublicKey, now)
 }
 
-// Verify checks that a certificate was issued by this CA for the usage and is valid at that time. others are what its
-// holder has sent along.
+// Verify checks that a certificate was issued by this CA for the usage and is valid at that time.
+// others are what its holder has sent along.
 func (a *Authority) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
 	return verify(a.Pool(), cert, others, usage, now)
 }

@@ -28,23 +28,26 @@ const (
 	Issuing   Step = "issuing"   // the new CA issues, the old one is still believed
 )
 
-// Bundle says which CAs a cluster believes, and which of them issues. It is public; the keys are kept elsewhere.
+// Bundle says which CAs a cluster believes, and which of them issues. It is public; the keys are
+// kept elsewhere.
 type Bundle struct {
 	// Generation is one more with each change. A node never goes back to a lower one.
 	Generation uint64 `json:"generation"`
 	Step       Step   `json:"step,omitempty"`
 	// CAs are the certificates of all CAs that are believed, PEM; the first one issues.
 	CAs []string `json:"cas"`
-	// Bridges are certificates of CAs of this cluster that were signed by the CA before them, the newest first. They
-	// are sent along with what is issued: who knows an old CA only, as a kubeconfig that was copied long ago, goes on
-	// to believe the servers until that CA ends.
+	// Bridges are certificates of CAs of this cluster that were signed by the CA before them, the
+	// newest first. They are sent along with what is issued: who knows an old CA only, as a
+	// kubeconfig that was copied long ago, goes on to believe the servers until that CA ends.
 	Bridges []string `json:"bridges,omitempty"`
-	// Former are the digests of the CAs that were believed once, those of exchanges that were undone among them. Tokens that
-	// pin one were made for this cluster, and let nobody in any more.
+	// Former are the digests of the CAs that were believed once, those of exchanges that were
+	// undone among them. Tokens that pin one were made for this cluster, and let nobody in any
+	// more.
 	Former []string `json:"former,omitempty"`
-	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all verify. They are
-	// exchanged together with the CA. FormerAccountKeys verify for some time yet; those of exchanges that were undone, which
-	// have signed nothing, are among them and verify nothing.
+	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all
+	// verify. They are exchanged together with the CA. FormerAccountKeys verify for some time yet;
+	// those of exchanges that were undone, which have signed nothing, are among them and verify
+	// nothing.
 	AccountKeys       []string    `json:"accountKeys,omitempty"`
 	FormerAccountKeys []FormerKey `json:"formerAccountKeys,omitempty"`
 	// Since is when the exchange of the CA began.
@@ -58,11 +61,12 @@ func NewBundle(ca *Authority) Bundle {
 	return Bundle{Generation: 1, CAs: []string{string(ca.pem)}}
 }
 
-// ErrStep is returned when the exchange of the CA is not where it would have to be for what was asked.
+// ErrStep is returned when the exchange of the CA is not where it would have to be for what was
+// asked.
 var ErrStep = errors.New("the exchange of the CA is at another step")
 
-// Begin returns the bundle that makes a new CA known beside the one that issues, and a new key of service accounts. They
-// sign nothing yet.
+// Begin returns the bundle that makes a new CA known beside the one that issues, and a new key of
+// service accounts. They sign nothing yet.
 func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) (Bundle, error) {
 	if b.Step != Settled {
 		return b, fmt.Errorf("%w: one is under way since %s (%s)", ErrStep, b.Since.UTC().Format(time.RFC3339), b.Step)
@@ -112,7 +116,8 @@ func (b Bundle) Force() (Bundle, error) {
 	return out, nil
 }
 
-// issueByNew makes the new CA the one that issues. bridge is its certificate, signed by the one before.
+// issueByNew makes the new CA the one that issues. bridge is its certificate, signed by the one
+// before.
 func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
 	out := b.advance(Issuing)
 	out.CAs, out.AccountKeys = lastFirst(b.CAs), lastFirst(b.AccountKeys)
@@ -129,7 +134,8 @@ func lastFirst(all []string) []string {
 	return slices.Concat(all[last:], all[:last])
 }
 
-// retire drops all CAs but the one that issues; the keys of service accounts but the one that signs verify for some time.
+// retire drops all CAs but the one that issues; the keys of service accounts but the one that signs
+// verify for some time.
 func (b Bundle) retire(now time.Time, former ...string) Bundle {
 	out := b.advance(Settled)
 	out.Former = append(slices.Clone(b.Former), former...)
@@ -170,8 +176,8 @@ func (b Bundle) authorities() ([]*Authority, error) {
 	return out, nil
 }
 
-// NextAuthority makes the CA that is to follow the given ones. Its name tells when it was made, so that it and the
-// CA before it can be told apart by eye.
+// NextAuthority makes the CA that is to follow the given ones. Its name tells when it was made, so
+// that it and the CA before it can be told apart by eye.
 func NextAuthority(clusterID string, now time.Time) (*Authority, error) {
 	return newSelfSigned("barque-ca "+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
 }

@@ -16,11 +16,12 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Issuer turns a public key into a certificate (PEM; what is to be sent along may follow it). A server issues by
-// itself; an agent carries a signing request to a server.
+// Issuer turns a public key into a certificate (PEM; what is to be sent along may follow it). A
+// server issues by itself; an agent carries a signing request to a server.
 type Issuer func(ctx context.Context, key crypto.Signer) ([]byte, error)
 
-// Identity is a key with the certificate of the moment, which it hands out on every handshake. Upkeep renews it.
+// Identity is a key with the certificate of the moment, which it hands out on every handshake.
+// Upkeep renews it.
 type Identity struct {
 	name   string
 	key    crypto.Signer // nil: each certificate has a key of its own
@@ -35,8 +36,8 @@ type Identity struct {
 // IdentityConfig says whose identity it is and where it comes from.
 type IdentityConfig struct {
 	Name string // for errors, logs and reports
-	// Key stays. Without one, which is for identities that are kept in memory only, there is a new one with each
-	// certificate: who has read a key does not have that of the next.
+	// Key stays. Without one, which is for identities that are kept in memory only, there is a new
+	// one with each certificate: who has read a key does not have that of the next.
 	Key    crypto.Signer
 	Issue  Issuer
 	Path   string // file of the certificate; empty keeps it in memory only
@@ -71,7 +72,8 @@ func NewIdentity(ctx context.Context, c IdentityConfig) (*Identity, error) {
 	return i, nil
 }
 
-// LoadIdentity loads an identity whose certificates come from elsewhere, by Use. The one in the file may have ended.
+// LoadIdentity loads an identity whose certificates come from elsewhere, by Use. The one in the
+// file may have ended.
 func LoadIdentity(name, path string, key crypto.Signer) (*Identity, error) {
 	certPEM, err := os.ReadFile(path)
 	if err != nil {
@@ -147,8 +149,8 @@ func (i *Identity) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certi
 	return i.current.Load(), nil
 }
 
-// Signs returns an Issuer that signs with the CA that issues at that time. request is asked at every renewal, so
-// that a certificate follows its holder's names and addresses.
+// Signs returns an Issuer that signs with the CA that issues at that time. request is asked at
+// every renewal, so that a certificate follows its holder's names and addresses.
 func (t *Trust) Signs(request func() Request, now func() time.Time) Issuer {
 	return func(_ context.Context, key crypto.Signer) ([]byte, error) {
 		return t.Issue(request(), key.Public(), now())

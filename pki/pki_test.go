@@ -191,7 +191,8 @@ func TestIdentityKeepsAGoodCertificateFromDisk(t *testing.T) {
 	}
 }
 
-// An identity without a key of its own has a new one with each certificate; who has read one does not have the next.
+// An identity without a key of its own has a new one with each certificate; who has read one does
+// not have the next.
 func TestKeysAreRenewedWithTheirCertificates(t *testing.T) {
 	trust := TrustOf(newCA(t))
 	config := IdentityConfig{Name: "s1", Now: time.Now, Logger: quiet(), Issue: trust.Signs(func() Request { return Request{CommonName: "s1", Usage: Server} }, time.Now)}

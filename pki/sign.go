@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// onRequest marks the certificates of Sign, in the arc of OIDs that needs no registration (ITU-T X.667).
-// Joining hands out certificates of the same names; those have no mark.
+// onRequest marks the certificates of Sign, in the arc of OIDs that needs no registration (ITU-T
+// X.667). Joining hands out certificates of the same names; those have no mark.
 var onRequest = asn1.ObjectIdentifier{2, 25, 1590486219}
 
 // SignedOnRequest reports whether a certificate comes from Sign: its holder has been approved by
@@ -24,8 +24,8 @@ func SignedOnRequest(cert *x509.Certificate) bool {
 
 // Sign signs a certificate for the public key as the template says, which somebody who may has
 // approved. The serial number is new; the certificate ends with the CA's at the latest. A template
-// for a CA is refused, and so is one that would have ended by now: the CA has. The certificate bears
-// the mark that SignedOnRequest looks for. The result is PEM.
+// for a CA is refused, and so is one that would have ended by now: the CA has. The certificate
+// bears the mark that SignedOnRequest looks for. The result is PEM.
 func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	if a.key == nil {
 		return nil, errNoKey

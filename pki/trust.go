@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Trust is the CAs of the moment: which are believed, and which one issues. All that verifies or issues asks it each
-// time, so that a CA can be exchanged while everything runs.
+// Trust is the CAs of the moment: which are believed, and which one issues. All that verifies or
+// issues asks it each time, so that a CA can be exchanged while everything runs.
 type Trust struct {
 	mu      sync.Mutex
 	now     *trusted
@@ -29,7 +29,8 @@ type trusted struct {
 	accounts accounts
 }
 
-// NewTrust returns the CAs of the bundle. keys are those that this machine has; on an agent there are none.
+// NewTrust returns the CAs of the bundle. keys are those that this machine has; on an agent there
+// are none.
 func NewTrust(b Bundle, keys ...crypto.Signer) (*Trust, error) {
 	now, err := newTrusted(b, keys)
 	if err != nil {
@@ -149,8 +150,8 @@ func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err er
 	return nil, err
 }
 
-// Verify checks that a certificate was issued, for the usage, by a CA that is believed, and is valid at that time.
-// others are what its holder has sent along.
+// Verify checks that a certificate was issued, for the usage, by a CA that is believed, and is
+// valid at that time. others are what its holder has sent along.
 func (t *Trust) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
 	return verify(t.Pool(), cert, others, usage, now)
 }
@@ -199,8 +200,8 @@ func (b Bundle) Knows(digest string) bool {
 	return err == nil && slices.Contains(believed, digest) || slices.Contains(b.Former, digest)
 }
 
-// Advance returns the bundle of the next step, once everybody has done what this one asks. It needs the key of the
-// CA that issues.
+// Advance returns the bundle of the next step, once everybody has done what this one asks. It needs
+// the key of the CA that issues.
 func (t *Trust) Advance(now time.Time) (Bundle, error) {
 	is := t.current()
 	switch is.bundle.Step {
@@ -221,8 +222,8 @@ func (t *Trust) Advance(now time.Time) (Bundle, error) {
 	}
 }
 
-// ForEach returns a function that makes a TLS configuration of the pool of the moment: the same one until the CAs
-// change, so that sessions are resumed and connections kept.
+// ForEach returns a function that makes a TLS configuration of the pool of the moment: the same one
+// until the CAs change, so that sessions are resumed and connections kept.
 func (t *Trust) ForEach(make func(roots *x509.CertPool) *tls.Config) func() *tls.Config {
 	var mu sync.Mutex
 	var of *x509.CertPool

@@ -126,8 +126,9 @@ func believes(v interface {
 	return v.Verify(chain[0], chain[1:], x509.ExtKeyUsageServerAuth, time.Now()) == nil
 }
 
-// At each step, who has taken over the step before, or this one, believes what is issued in it; the retired CA's
-// certificates are believed by nobody in the end; and who knows the first CA only believes servers for ever.
+// At each step, who has taken over the step before, or this one, believes what is issued in it; the
+// retired CA's certificates are believed by nobody in the end; and who knows the first CA only
+// believes servers for ever.
 func TestExchangeOfTheCA(t *testing.T) {
 	first := newCA(t)
 	trust := TrustOf(first)
@@ -193,7 +194,8 @@ func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
 	if err != nil || !slices.Equal(undone.CAs, before.CAs) || undone.Generation != before.Generation+2 || undone.Step != Settled {
 		t.Errorf("%+v, %v", undone, err)
 	}
-	// Whoever has its keys yet is to drop them, also after a crash. What the one of service accounts signs is nobody's.
+	// Whoever has its keys yet is to drop them, also after a crash. What the one of service
+	// accounts signs is nobody's.
 	retired, err := undone.RetiredKeys()
 	if err != nil || !slices.Equal(digests(retired, CAKey), []string{next.Digest()}) || !undone.Knows(next.Digest()) {
 		t.Errorf("keys of %v are retired, %v", retired, err)
@@ -258,7 +260,8 @@ func TestKeysOfAnExchange(t *testing.T) {
 	}
 }
 
-// A token that pins the old CA works until that is retired, also by a server with a certificate of the new one.
+// A token that pins the old CA works until that is retired, also by a server with a certificate of
+// the new one.
 func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	token, err := NewToken(trust.Digest())
@@ -291,8 +294,8 @@ func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	}
 }
 
-// At each step the tokens that any server signs are verified by servers one step ahead or behind. Those of before verify
-// for a bounded time, through several exchanges.
+// At each step the tokens that any server signs are verified by servers one step ahead or behind.
+// Those of before verify for a bounded time, through several exchanges.
 func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	verifies := func(sign crypto.Signer, at time.Time) bool {

@@ -11,7 +11,8 @@ import (
 // Term is the life of a certificate, or of anything that ends.
 type Term struct {
 	NotBefore, NotAfter time.Time
-	// Serial spreads the renewals of many over time: two that begin at one moment are due at different ones.
+	// Serial spreads the renewals of many over time: two that begin at one moment are due at
+	// different ones.
 	Serial *big.Int
 }
 
@@ -20,7 +21,8 @@ func TermOf(cert *x509.Certificate) Term {
 	return Term{cert.NotBefore, cert.NotAfter, cert.SerialNumber}
 }
 
-// Due is when it is to be renewed: when between 57 and 67 percent of its life are over, by its serial number.
+// Due is when it is to be renewed: when between 57 and 67 percent of its life are over, by its
+// serial number.
 func (t Term) Due() time.Time {
 	life := t.NotAfter.Sub(t.NotBefore)
 	var early time.Duration
@@ -40,7 +42,8 @@ type Upkeep struct {
 	Terms func() []Term
 	// Wanted tells why they are to be renewed though none is due, or nothing. It may be nil.
 	Wanted func() string
-	// Changed returns a channel that is closed when Wanted may have something to tell. It may be nil.
+	// Changed returns a channel that is closed when Wanted may have something to tell. It may be
+	// nil.
 	Changed func() <-chan struct{}
 	// Renew renews all.
 	Renew  func(ctx context.Context) error
@@ -48,9 +51,10 @@ type Upkeep struct {
 	Logger *slog.Logger
 }
 
-// lookAgain bounds how long an Upkeep sleeps. A timer does not notice that the clock was set, or that the machine was
-// suspended; a look at the clock does. A machine that has started without a battery for its clock, and is told the time
-// some seconds later, must not show for long what it has issued itself before.
+// lookAgain bounds how long an Upkeep sleeps. A timer does not notice that the clock was set, or
+// that the machine was suspended; a look at the clock does. A machine that has started without a
+// battery for its clock, and is told the time some seconds later, must not show for long what it
+// has issued itself before.
 const lookAgain = 10 * time.Second
 
 // wantedRetry is how soon a renewal is tried again that is wanted though nothing is due.
@@ -63,8 +67,8 @@ type need struct {
 	early     bool      // it is wanted though nothing is due
 }
 
-// Run renews in time until the context ends. A renewal that failed is repeated, more and more often as the end comes
-// nearer.
+// Run renews in time until the context ends. A renewal that failed is repeated, more and more often
+// as the end comes nearer.
 func (u Upkeep) Run(ctx context.Context) error {
 	for {
 		var changed <-chan struct{}
@@ -89,7 +93,8 @@ func (u Upkeep) Run(ctx context.Context) error {
 	}
 }
 
-// Check renews once if that is needed. It fails only when what there is has ended and could not be renewed.
+// Check renews once if that is needed. It fails only when what there is has ended and could not be
+// renewed.
 func (u Upkeep) Check(ctx context.Context) error {
 	n := u.look(u.Now())
 	if n.why == "" {

@@ -64,8 +64,8 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// Two thirds of a life, at most, are over when a certificate is renewed, whatever its length, and it is renewed once
-// each time.
+// Two thirds of a life, at most, are over when a certificate is renewed, whatever its length, and
+// it is renewed once each time.
 func TestCertificatesAreRenewedInTime(t *testing.T) {
 	for _, life := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
 		t.Run(life.String(), func(t *testing.T) {
@@ -78,7 +78,8 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 						t.Fatalf("only %v of %v is left", left, life)
 					}
 				}
-				// Five lives: each certificate is used for 57 to 67 percent of its own, less what it is dated back.
+				// Five lives: each certificate is used for 57 to 67 percent of its own, less what
+				// it is dated back.
 				if n := k.issued.Load(); n < 7 || n > 11 {
 					t.Errorf("%d certificates were issued in five lives", n)
 				}

@@ -1,9 +1,9 @@
 //go:build !race
 
-// hashicorp/raft 1.8.0 reads the ID of a follower without its lock when the follower has taken entries
-// (updateLastAppended), while the leader may put the follower's new address beside that ID. The ID
-// stays what it was, so nothing comes of it; the race detector cannot know. `make test-all-unit` runs
-// these tests without it.
+// hashicorp/raft 1.8.0 reads the ID of a follower without its lock when the follower has taken
+// entries (updateLastAppended), while the leader may put the follower's new address beside that ID.
+// The ID stays what it was, so nothing comes of it; the race detector cannot know. `make
+// test-all-unit` runs these tests without it.
 
 package raftstore_test
 

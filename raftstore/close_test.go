@@ -10,8 +10,9 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestClosingOneAfterTheOther closes all servers of a group with the time-outs of real ones, in any order. Each hands
-// over if it leads and somebody can take over; the last ones find nobody, which takes no time.
+// TestClosingOneAfterTheOther closes all servers of a group with the time-outs of real ones, in any
+// order. Each hands over if it leads and somebody can take over; the last ones find nobody, which
+// takes no time.
 func TestClosingOneAfterTheOther(t *testing.T) {
 	for first := range 3 {
 		for _, step := range []int{1, 2} {
@@ -26,8 +27,8 @@ func TestClosingOneAfterTheOther(t *testing.T) {
 					for i := range 3 {
 						began := time.Now()
 						c.Stop((leader + first + i*step) % 3)
-						// The last one may have just been elected by those that are gone. It cannot take office, which
-						// Raft finds out after Timeouts.Lease, 833 ms.
+						// The last one may have just been elected by those that are gone. It cannot
+						// take office, which Raft finds out after Timeouts.Lease, 833 ms.
 						if took := time.Since(began); took > 200*time.Millisecond && i < 2 || took > 900*time.Millisecond {
 							t.Errorf("server %d of those that are closed took %v", i, took)
 						}
@@ -38,7 +39,8 @@ func TestClosingOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestClosingALeaderWhosePeersAreMute: it waits for no answer for longer than a leader waits anyway.
+// TestClosingALeaderWhosePeersAreMute: it waits for no answer for longer than a leader waits
+// anyway.
 func TestClosingALeaderWhosePeersAreMute(t *testing.T) {
 	for name, before := range map[string]time.Duration{"since just now": 0, "for a while": 700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {

@@ -18,16 +18,16 @@
 // # Embedding it
 //
 // Open starts a server of a group, NewInMemory a store of one without disk. Both have the same
-// front, Store, over the same state machine. A server needs a directory of its own and a Stream to the
-// others: a Mux, which is one TLS port with certificates on both sides, or in tests a host of package
-// transport/memnet, a network in memory with faults. The first server is opened with Bootstrap; each
-// other one is opened with the first one's ClusterID and then calls Join once. Addresses may change between
-// starts; the identity of a server is in its directory.
+// front, Store, over the same state machine. A server needs a directory of its own and a Stream to
+// the others: a Mux, which is one TLS port with certificates on both sides, or in tests a host of
+// package transport/memnet, a network in memory with faults. The first server is opened with
+// Bootstrap; each other one is opened with the first one's ClusterID and then calls Join once.
+// Addresses may change between starts; the identity of a server is in its directory.
 //
-// Any server takes reads and writes; one that does not lead asks the leader. Get, Put and Delete are
-// short for a View and a Commit. A typical program reads a View, watches from its Revision on, and commits
-// with a Precondition on what it has read. Work that only the leader should do runs under AwaitLeadership and
-// puts the term into its transactions.
+// Any server takes reads and writes; one that does not lead asks the leader. Get, Put and Delete
+// are short for a View and a Commit. A typical program reads a View, watches from its Revision on,
+// and commits with a Precondition on what it has read. Work that only the leader should do runs
+// under AwaitLeadership and puts the term into its transactions.
 //
 // # Errors
 //
@@ -48,8 +48,9 @@
 //	ErrFutureRevision   no server has come to this revision
 //	ErrClosed           this store was closed
 //
-// A lost leader shows as none of these as long as another one is elected within Config.RetryFor: the store
-// repeats the request under the same identity, and it takes effect once. ErrLeaderless comes after two seconds.
+// A lost leader shows as none of these as long as another one is elected within Config.RetryFor:
+// the store repeats the request under the same identity, and it takes effect once. ErrLeaderless
+// comes after two seconds.
 //
 // # The parts, from the inside
 //

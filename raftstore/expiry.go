@@ -9,8 +9,9 @@ import (
 
 const (
 	tidyEvery = time.Second // how late an item may be deleted
-	// expireBatch items at most are deleted by one entry of the log, at one revision, and expireMost before
-	// the next look at the clock: what expires all at once does not keep the writes of others waiting.
+	// expireBatch items at most are deleted by one entry of the log, at one revision, and
+	// expireMost before the next look at the clock: what expires all at once does not keep the
+	// writes of others waiting.
 	expireBatch = 512
 	expireMost  = 64 * expireBatch
 )

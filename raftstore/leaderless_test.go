@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestServerSaysThatThereIsNoQuorum stops two of three servers. The third must say what is missing, and
-// must not fill the disk with saying so.
+// TestServerSaysThatThereIsNoQuorum stops two of three servers. The third must say what is missing,
+// and must not fill the disk with saying so.
 func TestServerSaysThatThereIsNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncbuf.Buffer
@@ -72,8 +72,9 @@ func checkLeaderless(t *testing.T, s *raftstore.Server, since time.Duration) {
 	}
 }
 
-// TestNoLeaderForLong cuts off a follower, and then a leader. While that may be an election, requests wait for one; later they
-// wait for an election that may just be under way, and no longer. A cut that is healed has changed nothing.
+// TestNoLeaderForLong cuts off a follower, and then a leader. While that may be an election,
+// requests wait for one; later they wait for an election that may just be under way, and no longer.
+// A cut that is healed has changed nothing.
 func TestNoLeaderForLong(t *testing.T) {
 	for name, off := range map[string]int{"a follower": 1, "the leader": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +104,8 @@ func TestNoLeaderForLong(t *testing.T) {
 	}
 }
 
-// TestNoLeaderSinceTheStart starts a server without the others: it counts from its start, whatever there was before.
+// TestNoLeaderSinceTheStart starts a server without the others: it counts from its start, whatever
+// there was before.
 func TestNoLeaderSinceTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, onDisk(t))
@@ -138,7 +140,8 @@ func TestAnElectionAfterLong(t *testing.T) {
 	})
 }
 
-// TestRetryForIsLongerThanAnElection: a caller that wants to wait for longer, counted from when the leader was lost, does.
+// TestRetryForIsLongerThanAnElection: a caller that wants to wait for longer, counted from when the
+// leader was lost, does.
 func TestRetryForIsLongerThanAnElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) { cfg.RetryFor = 25 * time.Second })

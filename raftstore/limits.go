@@ -17,8 +17,8 @@ func (l Limits) check(txn *Txn) error {
 	return l.checkForwarded(txn)
 }
 
-// checkForwarded refuses a transaction that is too large, or that cannot mean anything. What another server
-// forwards may be the store's own.
+// checkForwarded refuses a transaction that is too large, or that cannot mean anything. What
+// another server forwards may be the store's own.
 func (l Limits) checkForwarded(txn *Txn) error {
 	if n := len(txn.Require) + len(txn.Ops); n > l.TxnOps {
 		return fmt.Errorf("%w: %d operations and preconditions in one transaction, the limit is %d", ErrTooLarge, n, l.TxnOps)

@@ -132,8 +132,8 @@ func TestFullStore(t *testing.T) {
 	})
 }
 
-// TestLimitsOfLeadersDiffer lets leadership go round while a full store is written to. The servers have
-// different limits and must agree all the time.
+// TestLimitsOfLeadersDiffer lets leadership go round while a full store is written to. The servers
+// have different limits and must agree all the time.
 func TestLimitsOfLeadersDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
@@ -162,8 +162,8 @@ func TestLimitsOfLeadersDiffer(t *testing.T) {
 	})
 }
 
-// TestCompactUnderReaders compacts again and again while views are read page by page and others are made
-// in history. A view that was had stays whole, and the others are had or are compacted.
+// TestCompactUnderReaders compacts again and again while views are read page by page and others are
+// made in history. A view that was had stays whole, and the others are had or are compacted.
 func TestCompactUnderReaders(t *testing.T) {
 	s := raftstore.NewInMemory(raftstore.Options{})
 	defer s.Close()
@@ -234,7 +234,8 @@ func TestCompactUnderReaders(t *testing.T) {
 	all.Wait()
 }
 
-// TestLimitsThatCannotBeKept: a server refuses them when it is opened, not some transaction of them later.
+// TestLimitsThatCannotBeKept: a server refuses them when it is opened, not some transaction of them
+// later.
 func TestLimitsThatCannotBeKept(t *testing.T) {
 	for _, c := range []struct {
 		limits raftstore.Limits

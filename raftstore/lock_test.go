@@ -13,8 +13,9 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestOneProcessForADirectory opens a directory that a server has open. The second one must touch nothing before it
-// has the directory to itself: here, it would find a plan to replace the state, and carry it out.
+// TestOneProcessForADirectory opens a directory that a server has open. The second one must touch
+// nothing before it has the directory to itself: here, it would find a plan to replace the state,
+// and carry it out.
 func TestOneProcessForADirectory(t *testing.T) {
 	disk := onDisk(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +53,8 @@ func TestOneProcessForADirectory(t *testing.T) {
 			t.Errorf("the first server: %v", err)
 		}
 
-		// One that is about to end is waited for. What it writes until then is what the next one finds.
+		// One that is about to end is waited for. What it writes until then is what the next one
+		// finds.
 		opened := make(chan error, 1)
 		go func() {
 			s, err := raftstore.Open(cfg)

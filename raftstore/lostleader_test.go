@@ -24,8 +24,8 @@ func newPatientCluster(t *testing.T, size int) *storetest.Cluster {
 	})
 }
 
-// crash takes a server away as the end of its process does: connections break, and new ones are refused. The
-// server itself goes on to run, without a network.
+// crash takes a server away as the end of its process does: connections break, and new ones are
+// refused. The server itself goes on to run, without a network.
 func crash(t *testing.T, c *storetest.Cluster, i int) {
 	t.Helper()
 	c.Hosts[i].Close()
@@ -56,8 +56,9 @@ func TestLeaderWhoseProcessDiesIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneElectionFollowsADeath lets the servers lose their leader while some are behind and each finds out in its
-// own time. Two that stand depose each other, after which the group waits for the heartbeats' time-out.
+// TestOneElectionFollowsADeath lets the servers lose their leader while some are behind and each
+// finds out in its own time. Two that stand depose each other, after which the group waits for the
+// heartbeats' time-out.
 func TestOneElectionFollowsADeath(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
@@ -166,8 +167,8 @@ func TestALivingLeaderIsNotDeposed(t *testing.T) {
 	}
 }
 
-// TestALeaderThatIsShutOutIsDeposedOnce closes the port of a leader that lives and breaks its connections to
-// a quorum. It may lose its office by that, but what follows is no row of elections.
+// TestALeaderThatIsShutOutIsDeposedOnce closes the port of a leader that lives and breaks its
+// connections to a quorum. It may lose its office by that, but what follows is no row of elections.
 func TestALeaderThatIsShutOutIsDeposedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPatientCluster(t, 3)
@@ -184,8 +185,8 @@ func TestALeaderThatIsShutOutIsDeposedOnce(t *testing.T) {
 	})
 }
 
-// TestAVoteIsAskedForOverAConnectionThatWorks lets the next candidate keep connections to the other survivor
-// from the time when it led, which are broken since.
+// TestAVoteIsAskedForOverAConnectionThatWorks lets the next candidate keep connections to the other
+// survivor from the time when it led, which are broken since.
 func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPatientCluster(t, 3)
@@ -217,7 +218,8 @@ func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
 	})
 }
 
-// TestLogTellsWhyAServerStands: of each election one line says why this server began it, whoever found that it is time.
+// TestLogTellsWhyAServerStands: of each election one line says why this server began it, whoever
+// found that it is time.
 func TestLogTellsWhyAServerStands(t *testing.T) {
 	const impatient = 100 * time.Millisecond
 	for name, test := range map[string]struct {

@@ -54,7 +54,8 @@ func TestAServerLeaves(t *testing.T) {
 				leaver := (leader + who) % 3
 				s := c.Servers[leaver]
 				id := s.ID()
-				// It asks for it itself, and hears the answer though it is no member any more by then.
+				// It asks for it itself, and hears the answer though it is no member any more by
+				// then.
 				if err := s.Remove(ctx, id, "an operator wanted it"); err != nil {
 					t.Fatal(err)
 				}
@@ -81,7 +82,8 @@ func TestAServerLeaves(t *testing.T) {
 	}
 }
 
-// A server that was removed while it was away is told when it comes back, and is never let in again.
+// A server that was removed while it was away is told when it comes back, and is never let in
+// again.
 func TestARemovedServerThatComesBackIsToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told expulsions
@@ -104,8 +106,9 @@ func TestARemovedServerThatComesBackIsToldSo(t *testing.T) {
 	})
 }
 
-// TestDeparturesSurviveCrashes has a server leave, or lose its vote, while servers crash, any of them or all, and return
-// much later. Once that is recorded it is carried out; if it was not recorded the server votes as before.
+// TestDeparturesSurviveCrashes has a server leave, or lose its vote, while servers crash, any of
+// them or all, and return much later. Once that is recorded it is carried out; if it was not
+// recorded the server votes as before.
 func TestDeparturesSurviveCrashes(t *testing.T) {
 	seed := *seed
 	if seed == 0 {
@@ -186,7 +189,8 @@ func TestDeparturesSurviveCrashes(t *testing.T) {
 	}
 }
 
-// wasRecorded tells whether a departure or demotion of the server was recorded at any revision in between.
+// wasRecorded tells whether a departure or demotion of the server was recorded at any revision in
+// between.
 func wasRecorded(t *testing.T, s *raftstore.Server, id string, from, to uint64) bool {
 	t.Helper()
 	for revision := from; revision <= to; revision++ {
@@ -277,8 +281,8 @@ func TestNewcomerWithoutContactGetsNoVote(t *testing.T) {
 	})
 }
 
-// TestNewcomerGetsItsVoteWhileAMachineIsOff has a member whose address does not even refuse: asking it takes all the
-// time that there is for a look at the members.
+// TestNewcomerGetsItsVoteWhileAMachineIsOff has a member whose address does not even refuse: asking
+// it takes all the time that there is for a look at the members.
 func TestNewcomerGetsItsVoteWhileAMachineIsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)

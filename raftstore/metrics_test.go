@@ -53,8 +53,8 @@ func (m *metered) gather(server int) map[string]*dto.MetricFamily {
 	return byName
 }
 
-// value is what a metric of a server has come to: the sum over its labels that hold all of with, and of a
-// histogram how often something was observed.
+// value is what a metric of a server has come to: the sum over its labels that hold all of with,
+// and of a histogram how often something was observed.
 func (m *metered) value(server int, name string, with ...string) float64 {
 	m.t.Helper()
 	family := m.gather(server)["barque_store_"+name]
@@ -178,7 +178,8 @@ func TestEachStageShowsInAMetric(t *testing.T) {
 			{follower, 4, "keys", nil},
 			{follower, 16 << 10, "state_bytes", nil},
 		} {
-			// Some of it comes a moment after the answer, as when a follower hears what is committed.
+			// Some of it comes a moment after the answer, as when a follower hears what is
+			// committed.
 			m.Await(fmt.Sprintf("%s %v of server %d is %v or more, is %v", want.name, want.with, want.server, want.least, m.value(want.server, want.name, want.with...)),
 				func() bool { return m.value(want.server, want.name, want.with...) >= want.least })
 		}
@@ -188,9 +189,9 @@ func TestEachStageShowsInAMetric(t *testing.T) {
 	})
 }
 
-// The age of history is that of its oldest revision: on a store that has just begun, after hours in which nothing is
-// written, after the write that ends them, and when history came with a snapshot, which knows of a silence half a
-// minute at least.
+// The age of history is that of its oldest revision: on a store that has just begun, after hours in
+// which nothing is written, after the write that ends them, and when history came with a snapshot,
+// which knows of a silence half a minute at least.
 func TestAgeOfHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64 // of this machine's clock, in nanoseconds

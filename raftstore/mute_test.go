@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestLeaderThatFallsSilent drops what the leader sends and gets, which breaks no connection. A write
-// that waits for its answer must be repeated at the next leader, and must take effect once.
+// TestLeaderThatFallsSilent drops what the leader sends and gets, which breaks no connection. A
+// write that waits for its answer must be repeated at the next leader, and must take effect once.
 func TestLeaderThatFallsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
@@ -27,7 +27,8 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 		if err != nil || done.Revision != before.Revision+1 {
 			t.Fatalf("revision %d after %d: %v", done.Revision, before.Revision, err)
 		}
-		// Two elections at most, which take twice the heartbeat of 100 ms each, and no time-out of a call.
+		// Two elections at most, which take twice the heartbeat of 100 ms each, and no time-out of
+		// a call.
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the write took %v", took)
 		}

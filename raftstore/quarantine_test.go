@@ -23,8 +23,8 @@ import (
 // onePeriod is how often the leader compares, and a little for the exchange.
 const onePeriod = 5*time.Second + 500*time.Millisecond
 
-// corrupt gives a server another state at the revision that it has. The caller sees to it that nothing is
-// written meanwhile.
+// corrupt gives a server another state at the revision that it has. The caller sees to it that
+// nothing is written meanwhile.
 func corrupt(t *testing.T, s *raftstore.Server, marker string) {
 	t.Helper()
 	synctest.Wait() // the one writer of the state rests
@@ -47,7 +47,8 @@ func corrupt(t *testing.T, s *raftstore.Server, marker string) {
 // steady waits until all servers have the newest revision.
 func steady(c *storetest.Cluster) { c.Await("equal states", func() bool { return sameState(c) }) }
 
-// newSteady returns a cluster whose servers have equal states, at a revision above 0, and who leads it.
+// newSteady returns a cluster whose servers have equal states, at a revision above 0, and who leads
+// it.
 func newSteady(t *testing.T, size int, edit func(i int, cfg *raftstore.Config)) (c *storetest.Cluster, leader int) {
 	t.Helper()
 	c = storetest.NewCluster(t, size, edit)
@@ -172,8 +173,8 @@ func TestLeaderThatDiffersIsQuarantined(t *testing.T) {
 	})
 }
 
-// TestReturningServerIsCompared spoils a server that is cut off. It must be found after it has come back,
-// though nothing is written any more.
+// TestReturningServerIsCompared spoils a server that is cut off. It must be found after it has come
+// back, though nothing is written any more.
 func TestReturningServerIsCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, leader := newSteady(t, 3, nil)
@@ -229,7 +230,8 @@ func TestQuarantineOutlivesRestart(t *testing.T) {
 		}
 		checkServesNothing(t, c.Servers[bad])
 
-		// Without it and another one there is no quorum; with its vote there is one, and it does not lead.
+		// Without it and another one there is no quorum; with its vote there is one, and it does
+		// not lead.
 		c.Stop(leader)
 		if _, err := c.Servers[(leader+2)%3].Commit(ctx, put("/b", "2")); err != nil {
 			t.Errorf("with the vote of the one in quarantine: %v", err)
@@ -240,8 +242,8 @@ func TestQuarantineOutlivesRestart(t *testing.T) {
 	})
 }
 
-// TestNoFalseAlarm compares while leaders are cut off and handed over, while snapshots replace the log of
-// servers that were away, and while history is compacted.
+// TestNoFalseAlarm compares while leaders are cut off and handed over, while snapshots replace the
+// log of servers that were away, and while history is compacted.
 func TestNoFalseAlarm(t *testing.T) {
 	first := *seed
 	if first == 0 {

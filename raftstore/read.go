@@ -8,10 +8,10 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// View returns a picture of the store. See ViewOptions for which one, and for what it may wait.
-// It fails with ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause.
-// Like Commit and Watch it fails with ErrQuarantined, which is an ErrUnavailable, when the state of this
-// server was found to differ from that of most servers.
+// View returns a picture of the store. See ViewOptions for which one, and for what it may wait. It
+// fails with ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause.
+// Like Commit and Watch it fails with ErrQuarantined, which is an ErrUnavailable, when the state of
+// this server was found to differ from that of most servers.
 func (s *Store) View(ctx context.Context, opts ViewOptions) (View, error) {
 	err := s.state.Withdrawn()
 	switch {

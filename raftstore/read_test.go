@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// TestStaleReads cuts a follower off: a stale read there has a past state and waits for nobody, a linearizable
-// one fails, and neither outlives a reader that gives up.
+// TestStaleReads cuts a follower off: a stale read there has a past state and waits for nobody, a
+// linearizable one fails, and neither outlives a reader that gives up.
 func TestStaleReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)

@@ -66,8 +66,8 @@ func TestReadyWithoutQuorum(t *testing.T) {
 	})
 }
 
-// TestReadyWaitsForAnElection asks in the moment in which a leader was lost: a server that has another one
-// within the time it is given was ready all along.
+// TestReadyWaitsForAnElection asks in the moment in which a leader was lost: a server that has
+// another one within the time it is given was ready all along.
 func TestReadyWaitsForAnElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
@@ -125,7 +125,8 @@ func TestReadyOfOneThatWasRemoved(t *testing.T) {
 	})
 }
 
-// TestLogTellsOfLeadersAndMembers reads what the servers log about a leader that is cut off and comes back.
+// TestLogTellsOfLeadersAndMembers reads what the servers log about a leader that is cut off and
+// comes back.
 func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs := make([]syncbuf.Buffer, 3)

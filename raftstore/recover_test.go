@@ -20,7 +20,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// lostQuorum writes to three servers and to two of them more, and stops all. It returns the directories.
+// lostQuorum writes to three servers and to two of them more, and stops all. It returns the
+// directories.
 func lostQuorum(t *testing.T, logStore string) (c *storetest.Cluster, dirs []string, acknowledged uint64) {
 	t.Helper()
 	disk := onDisk(t)
@@ -144,7 +145,8 @@ func checkRecovered(t *testing.T, c *storetest.Cluster, survives int, acknowledg
 	}
 }
 
-// inheritedHash is the hash of the state that a server had before it was recovered: without the item that tells of it.
+// inheritedHash is the hash of the state that a server had before it was recovered: without the
+// item that tells of it.
 func inheritedHash(t *testing.T, s *raftstore.Server) string {
 	t.Helper()
 	item, told, err := s.Get(limited(t), "\x00raftstore/ancestors/test")
@@ -158,7 +160,8 @@ func inheritedHash(t *testing.T, s *raftstore.Server) string {
 	return fmt.Sprintf("%016x", all-mvcc.Hash(&item))
 }
 
-// A recovery that dies at any step is finished by a second one, and the directory is not opened in between.
+// A recovery that dies at any step is finished by a second one, and the directory is not opened in
+// between.
 func TestRecoverSurvivesCrashes(t *testing.T) {
 	for name, break_ := range map[string]func(*raftstore.RecoverConfig){
 		"before the snapshot": func(cfg *raftstore.RecoverConfig) {

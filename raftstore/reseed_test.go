@@ -143,8 +143,8 @@ func TestServerThatDiffersGetsARightState(t *testing.T) {
 	}
 }
 
-// TestReseedSurvivesCrashes takes a copy of the directory at each step, which is what a crash there would
-// leave, and opens the server from each.
+// TestReseedSurvivesCrashes takes a copy of the directory at each step, which is what a crash there
+// would leave, and opens the server from each.
 func TestReseedSurvivesCrashes(t *testing.T) {
 	for _, point := range []string{faultpoint.SeedBeforePlan, faultpoint.SeedAfterPlan, faultpoint.SeedInstalled, faultpoint.SeedUnmarked} {
 		t.Run(point, func(t *testing.T) {

@@ -118,8 +118,8 @@ func TestRestoreIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestRestoreIsBounded restores more than the store may hold, which all servers would have to keep beside what
-// they have.
+// TestRestoreIsBounded restores more than the store may hold, which all servers would have to keep
+// beside what they have.
 func TestRestoreIsBounded(t *testing.T) {
 	s := raftstore.NewInMemory(raftstore.Options{Limits: raftstore.Limits{StateBytes: 2 << 20}})
 	defer s.Close()
@@ -210,9 +210,9 @@ func TestFailedRestoreChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRestoreWhileLeadersChange restores several times while clients read and write through all servers
-// and leaders are cut off. A restore writes every key of the clients, so for each key it is a
-// write of its revision; the history must be linearizable, revisions must never go back, and the
+// TestRestoreWhileLeadersChange restores several times while clients read and write through all
+// servers and leaders are cut off. A restore writes every key of the clients, so for each key it is
+// a write of its revision; the history must be linearizable, revisions must never go back, and the
 // states must be equal.
 func TestRestoreWhileLeadersChange(t *testing.T) {
 	seed := *seed
@@ -272,8 +272,8 @@ func TestRestoreWhileLeadersChange(t *testing.T) {
 	history.Check(t)
 }
 
-// restoreOften restores the clients' keys and a few large ones, which make it several chunks, by one server
-// after the other, and returns how often.
+// restoreOften restores the clients' keys and a few large ones, which make it several chunks, by
+// one server after the other, and returns how often.
 func restoreOften(t *testing.T, ctx context.Context, seed uint64, c *storetest.Cluster, history *storetest.History) (restores int) {
 	rnd := rand.New(rand.NewPCG(seed, 4))
 	keys := []string{"/key0", "/key1", "/key2"}
@@ -302,8 +302,9 @@ func restoreOften(t *testing.T, ctx context.Context, seed uint64, c *storetest.C
 	return restores
 }
 
-// watchRevisions follows a server over restores: each time it is told that history is gone it begins again
-// from a view, as an informer does. No revision may come that is not above the one before.
+// watchRevisions follows a server over restores: each time it is told that history is gone it
+// begins again from a view, as an informer does. No revision may come that is not above the one
+// before.
 func watchRevisions(t *testing.T, ctx context.Context, s *raftstore.Server) {
 	last := uint64(0)
 	for ctx.Err() == nil {
@@ -375,8 +376,8 @@ func TestAbandonedRestoreIsDropped(t *testing.T) {
 	})
 }
 
-// TestRestoreOutlivesRestart stops servers while items are put aside: some come back from a snapshot
-// taken in the middle, with what was put aside.
+// TestRestoreOutlivesRestart stops servers while items are put aside: some come back from a
+// snapshot taken in the middle, with what was put aside.
 func TestRestoreOutlivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, onDisk(t))
@@ -411,7 +412,8 @@ func TestRestoreOutlivesRestart(t *testing.T) {
 	})
 }
 
-// Variables for the process that TestCrashInRestore kills: its directory, and after which sync of the log it dies.
+// Variables for the process that TestCrashInRestore kills: its directory, and after which sync of
+// the log it dies.
 const (
 	restoreCrashDir  = "RAFTSTORE_RESTORE_CRASH_DIR"
 	restoreCrashSync = "RAFTSTORE_RESTORE_CRASH_SYNC"
@@ -467,8 +469,9 @@ func TestCrashInRestoreChild(t *testing.T) {
 	fmt.Printf("acknowledged %d\n", result.Revision)
 }
 
-// TestCrashInRestore kills a server after each write to its log that a restore makes. The state after it is the one
-// before or the new one, whole, and the new one if it was acknowledged; and another restore can be made.
+// TestCrashInRestore kills a server after each write to its log that a restore makes. The state
+// after it is the one before or the new one, whole, and the new one if it was acknowledged; and
+// another restore can be made.
 func TestCrashInRestore(t *testing.T) {
 	before, after := 0, 0
 	for sync := 1; ; sync++ {

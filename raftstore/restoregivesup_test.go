@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// A restore whose caller goes away while no quorum answers has changed nothing, knows that, and stands in nobody's
-// way: neither in its first step nor in the middle.
+// A restore whose caller goes away while no quorum answers has changed nothing, knows that, and
+// stands in nobody's way: neither in its first step nor in the middle.
 func TestRestoreThatIsGivenUpIsDropped(t *testing.T) {
 	for name, before := range map[string]int{"before it has begun": 0, "in the middle": 1} {
 		t.Run(name, func(t *testing.T) {

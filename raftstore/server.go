@@ -64,7 +64,8 @@ type (
 	StrangerError = node.StrangerError
 	// RefusedError is returned for a change of members that the leader will not make.
 	RefusedError = node.RefusedError
-	// PendingError is returned for a removal or demotion that is recorded, and waits until the quorum allows it.
+	// PendingError is returned for a removal or demotion that is recorded, and waits until the
+	// quorum allows it.
 	PendingError = node.PendingError
 )
 
@@ -76,15 +77,15 @@ func NewMux(cfg MuxConfig) (*Mux, error) { return transport.NewMux(cfg) }
 
 // Config of a server. Stream is needed, and Dir unless InMemory is set.
 type Config struct {
-	// Name of this server, for people, of 253 bytes at most, as a host's. It becomes part of the server's ID.
-	// Default: "server".
+	// Name of this server, for people, of 253 bytes at most, as a host's. It becomes part of the
+	// server's ID. Default: "server".
 	Name string
 	// Dir is the directory that belongs to this server alone. It is made when it is absent.
 	Dir string
 	// InMemory keeps nothing on disk. It is for tests.
 	InMemory bool
-	// ServerID is the ID of a server in memory, so that a test can start it again with what its WrapLog and
-	// WrapSnapshots have kept. Default: a new one.
+	// ServerID is the ID of a server in memory, so that a test can start it again with what its
+	// WrapLog and WrapSnapshots have kept. Default: a new one.
 	ServerID string
 	// Bootstrap makes this server the first of a new cluster when it has no data yet; otherwise
 	// it is ignored. Without it, a new server waits until it is made a member: see Join.
@@ -92,18 +93,19 @@ type Config struct {
 	// ClusterID names the cluster; data and peers of another one are refused. A first server
 	// draws one when it is empty; a server that joins must be told.
 	ClusterID string
-	// Peers returns addresses at which other servers may be, beside those that the group has for them. It
-	// is asked while this server is out of touch, as after a change of all addresses. It may be nil.
+	// Peers returns addresses at which other servers may be, beside those that the group has for
+	// them. It is asked while this server is out of touch, as after a change of all addresses. It
+	// may be nil.
 	Peers func() []string
 	// CleanAfter is how long a member must not answer the leader before it is taken out as dead, if
-	// MinVoters voters, and a quorum of them, stay without it. 0, the default, means never. With three
-	// voters and the default MinVoters nobody is taken out before a fourth has its vote.
+	// MinVoters voters, and a quorum of them, stay without it. 0, the default, means never. With
+	// three voters and the default MinVoters nobody is taken out before a fourth has its vote.
 	CleanAfter time.Duration
 	// MinVoters is how many voters must stay. Default: 3.
 	MinVoters int
-	// OnRemoved is called, once, when this server has learned that it was taken out of the group for good:
-	// it serves nothing any more, and Open refuses its directory with a *RemovedError. The program should
-	// close it. It must not block.
+	// OnRemoved is called, once, when this server has learned that it was taken out of the group
+	// for good: it serves nothing any more, and Open refuses its directory with a *RemovedError.
+	// The program should close it. It must not block.
 	OnRemoved func(Removal)
 	// OnSuperseded is called, once, when this server has learned that another cluster goes on in
 	// place of its own: it serves nothing any more, and Open refuses its directory with a
@@ -117,24 +119,25 @@ type Config struct {
 	Limits   Limits
 	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
 	QueueLength int
-	// RetryFor bounds how long a request is repeated while there is no leader; when there has been none for as long as
-	// that, and for LeaderlessAfter, it is two seconds at most. Default: 10 s.
+	// RetryFor bounds how long a request is repeated while there is no leader; when there has been
+	// none for as long as that, and for LeaderlessAfter, it is two seconds at most. Default: 10 s.
 	RetryFor time.Duration
-	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay at least
-	// behind one, for followers that lag a little. Defaults: 16,384 and 8,192. Whatever they are, the log on disk
-	// reaches back to the older of the two snapshots that are kept, unless the disk is full.
+	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay
+	// at least behind one, for followers that lag a little. Defaults: 16,384 and 8,192. Whatever
+	// they are, the log on disk reaches back to the older of the two snapshots that are kept,
+	// unless the disk is full.
 	SnapshotEvery, TrailingLogs uint64
-	// DiskReserve is how many bytes of the disk are held for the time when it is full, so that the server
-	// can then still shorten its log and stop in order; less when the volume is small. Default: 64 MiB; a
-	// negative number means none.
+	// DiskReserve is how many bytes of the disk are held for the time when it is full, so that the
+	// server can then still shorten its log and stop in order; less when the volume is small.
+	// Default: 64 MiB; a negative number means none.
 	DiskReserve int64
 
 	// Now is the wall clock of this server: what it says while it leads decides when keys expire.
 	// Default: time.Now. It is for tests whose clocks drift, or are set.
 	Now func() time.Time
 
-	// LogStore is how the log is kept on disk: "boltdb" (one file, the default) or "wal" (segments that are
-	// appended to: fewer syncs and bytes for each write).
+	// LogStore is how the log is kept on disk: "boltdb" (one file, the default) or "wal" (segments
+	// that are appended to: fewer syncs and bytes for each write).
 	LogStore string
 
 	Logger     *slog.Logger
@@ -142,22 +145,25 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another log entry: a newer version
 	// wrote it, or it is damaged. The process should end.
 	OnFatal func(error)
-	// OnReseed is called, once, when this server is in quarantine and has got a right state from the leader: it takes
-	// that when it is closed and opened again. nil: that happens at the next start.
+	// OnReseed is called, once, when this server is in quarantine and has got a right state from
+	// the leader: it takes that when it is closed and opened again. nil: that happens at the next
+	// start.
 	OnReseed func()
 	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
 	KeepQuarantine bool
-	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
+	// Warnings of the program go into the status of this server, which the other servers see; nil:
+	// none.
 	Warnings func() []string
-	// Report of the program goes into the Detail of this server's status, as JSON. It must return when ctx ends; nil: none.
+	// Report of the program goes into the Detail of this server's status, as JSON. It must return
+	// when ctx ends; nil: none.
 	Report func(ctx context.Context) []byte
-	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default: with an empty
-	// directory.
+	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default:
+	// with an empty directory.
 	JoinAgain string
 
-	// WrapLog and WrapSnapshots put something between this server and its disk, and FaultPoint is called
-	// with each name of package faultpoint when that point is reached. They are for tests: disks that
-	// fail, hang or lie, and processes that die at the worst moment. Nil in production.
+	// WrapLog and WrapSnapshots put something between this server and its disk, and FaultPoint is
+	// called with each name of package faultpoint when that point is reached. They are for tests:
+	// disks that fail, hang or lie, and processes that die at the worst moment. Nil in production.
 	WrapLog       func(LogStore) LogStore
 	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
 	FaultPoint    func(name string)
@@ -198,9 +204,9 @@ func Inspect(dir string, logger *slog.Logger) (*Report, error) { return node.Ins
 // learned; nil when it has learned of none. It may be asked while the server runs.
 func Superseded(dir string) (*Succession, error) { return node.Superseded(dir) }
 
-// Recover makes the directory of a server that has lost its quorum for good the only member of a new cluster.
-// What was written to the lost servers only is gone. A crash in the middle leaves a directory that Open refuses;
-// the same call finishes it.
+// Recover makes the directory of a server that has lost its quorum for good the only member of a
+// new cluster. What was written to the lost servers only is gone. A crash in the middle leaves a
+// directory that Open refuses; the same call finishes it.
 func Recover(cfg RecoverConfig) error { return node.Recover(cfg) }
 
 // ID returns the server's ID: its name and something random. It does not depend on the address,
@@ -250,8 +256,8 @@ func (s *Server) Status() Status { return s.node.Status() }
 // its disk, is no member yet, or has found no leader for longer than an election takes. All but the
 // first are ErrUnavailable.
 //
-// A full disk or a full store is no reason by itself: reads and deletions are served, and are the way out. Status
-// tells of it.
+// A full disk or a full store is no reason by itself: reads and deletions are served, and are the
+// way out. Status tells of it.
 func (s *Server) Ready(ctx context.Context) error {
 	if err := s.node.Ailment(); err != nil {
 		return err
@@ -266,21 +272,22 @@ func (s *Server) Ready(ctx context.Context) error {
 // them does not answer.
 func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.PeerStatus(ctx) }
 
-// PeerDetails is PeerStatus with a Detail in each status: the ways between the members, and what the programs around
-// the store say. It takes a second longer when a member does not answer.
+// PeerDetails is PeerStatus with a Detail in each status: the ways between the members, and what
+// the programs around the store say. It takes a second longer when a member does not answer.
 func (s *Server) PeerDetails(ctx context.Context) []PeerStatus { return s.node.PeerDetails(ctx) }
 
-// Silent returns the members that do not answer the heartbeats of this server, and a channel that is
-// closed when that changes. It is known within Timeouts.Heartbeat, and a server that takes over from
-// one that died knows it of that one as soon as it leads, if the address refuses connections. There
-// are none while this server does not lead: then it does not know.
+// Silent returns the members that do not answer the heartbeats of this server, and a channel that
+// is closed when that changes. It is known within Timeouts.Heartbeat, and a server that takes over
+// from one that died knows it of that one as soon as it leads, if the address refuses connections.
+// There are none while this server does not lead: then it does not know.
 //
 // Silence is evidence and no verdict: a member that is short of CPU for a moment is silent, too.
 func (s *Server) Silent() ([]SilentMember, <-chan struct{}) { return s.node.Silent() }
 
 // Join makes this server a member of the cluster to which the servers at the addresses belong. It
 // repeats until one of them can be reached, until ctx ends. Nothing happens when it is a member.
-// The server gets its vote, by itself, when it has caught up. While it repeats it says why in the log.
+// The server gets its vote, by itself, when it has caught up. While it repeats it says why in the
+// log.
 func (s *Server) Join(ctx context.Context, addrs []string) error {
 	var last error
 	began, told := time.Now(), time.Now()
@@ -308,7 +315,8 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 // joinSilence is how often a server that cannot join says why.
 const joinSilence = 10 * time.Second
 
-// over tells whether a context has ended, or does so at this moment, as when a connection that has its deadline told first.
+// over tells whether a context has ended, or does so at this moment, as when a connection that has
+// its deadline told first.
 func over(ctx context.Context) bool {
 	end, bounded := ctx.Deadline()
 	return ctx.Err() != nil || bounded && !time.Now().Before(end)
@@ -320,29 +328,33 @@ func (s *Server) AddNonvoter(ctx context.Context, id, address string) error {
 	return s.change(ctx, node.Change{Kind: node.AddMember, ID: id, Address: address})
 }
 
-// Promote gives a member its vote now, and takes back a demotion, or a removal that is not done yet. It is refused for
-// a server that is ill, behind, or cut off from a voter.
+// Promote gives a member its vote now, and takes back a demotion, or a removal that is not done
+// yet. It is refused for a server that is ill, behind, or cut off from a voter.
 func (s *Server) Promote(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.PromoteMember, ID: id})
 }
 
-// Demote takes a member's vote away, until it is promoted, and returns when that is done; a leader hands over
-// first. It is refused when the voters that stay and are able would be no quorum. What was begun goes on as with Remove.
+// Demote takes a member's vote away, until it is promoted, and returns when that is done; a leader
+// hands over first. It is refused when the voters that stay and are able would be no quorum. What
+// was begun goes on as with Remove.
 func (s *Server) Demote(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.DemoteMember, ID: id})
 }
 
-// Remove takes a server out of the cluster for good, and returns when that is done; a leader hands over first.
-// It is refused when the voters that stay and are able would be no quorum. why is written down, for people.
+// Remove takes a server out of the cluster for good, and returns when that is done; a leader hands
+// over first. It is refused when the voters that stay and are able would be no quorum. why is
+// written down, for people.
 //
-// What was begun goes on whoever dies meanwhile, until it is done or Promote takes it back. When the voters that stay
-// are no quorum any more it waits for them; after half a minute of that it is a *PendingError that says so.
-// The server, when it lives, learns that it is out: see Config.OnRemoved.
+// What was begun goes on whoever dies meanwhile, until it is done or Promote takes it back. When
+// the voters that stay are no quorum any more it waits for them; after half a minute of that it is
+// a *PendingError that says so. The server, when it lives, learns that it is out: see
+// Config.OnRemoved.
 func (s *Server) Remove(ctx context.Context, id, why string) error {
 	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, Why: why})
 }
 
-// CheckDeparture tells whether Remove and Demote of the server would be refused, and changes nothing.
+// CheckDeparture tells whether Remove and Demote of the server would be refused, and changes
+// nothing.
 func (s *Server) CheckDeparture(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, DryRun: true})
 }
@@ -353,7 +365,8 @@ func (s *Server) Leaving(id string) bool { return s.node.Leaving(id) }
 // Gone returns who was taken out of the cluster, by ID, as this server knows.
 func (s *Server) Gone() map[string]Removal { return s.node.Gone() }
 
-// Removed returns a channel that is closed when this server has learned that it was taken out of the cluster.
+// Removed returns a channel that is closed when this server has learned that it was taken out of
+// the cluster.
 func (s *Server) Removed() <-chan struct{} { return s.node.Removed() }
 
 // TransferLeadership makes a voter the leader: the one with the ID, or the most suitable one when
@@ -362,10 +375,11 @@ func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 	return s.change(ctx, node.Change{Kind: node.TransferLeadership, ID: id})
 }
 
-// HandOver makes the most suitable other voter the leader, if this server leads and there is one; otherwise it does
-// nothing. A server that is about to stop calls it while it still serves: Close does so, too, but late for those
-// who call the server. It returns when this server does not lead any more, which is as soon as another one stands for
-// election, or with an error: at once when too few others answer, and else within three times Timeouts.Election.
+// HandOver makes the most suitable other voter the leader, if this server leads and there is one;
+// otherwise it does nothing. A server that is about to stop calls it while it still serves: Close
+// does so, too, but late for those who call the server. It returns when this server does not lead
+// any more, which is as soon as another one stands for election, or with an error: at once when too
+// few others answer, and else within three times Timeouts.Election.
 func (s *Server) HandOver() error { return s.node.HandOver() }
 
 func (s *Server) change(ctx context.Context, c node.Change) error {

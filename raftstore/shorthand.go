@@ -6,8 +6,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Get returns the newest item with the key, and whether there is one: a linearizable read. It fails as View
-// does.
+// Get returns the newest item with the key, and whether there is one: a linearizable read. It fails
+// as View does.
 func (s *Store) Get(ctx context.Context, key string) (Item, bool, error) {
 	v, err := s.View(ctx, ViewOptions{})
 	if err != nil {

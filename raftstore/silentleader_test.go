@@ -10,14 +10,16 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// newListeningCluster has servers whose leader may be silent for half a second, and Raft's time-out far away.
+// newListeningCluster has servers whose leader may be silent for half a second, and Raft's time-out
+// far away.
 func newListeningCluster(t *testing.T, size int) *storetest.Cluster {
 	return storetest.NewCluster(t, size, func(_ int, cfg *raftstore.Config) {
 		cfg.Timeouts = raftstore.Timeouts{Heartbeat: patient, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond}
 	})
 }
 
-// TestASilentLeaderIsReplaced drops all that the leader sends and gets, as when its process is stopped.
+// TestASilentLeaderIsReplaced drops all that the leader sends and gets, as when its process is
+// stopped.
 func TestASilentLeaderIsReplaced(t *testing.T) {
 	rounds := 10
 	if testing.Short() {
@@ -52,8 +54,9 @@ func TestASilentLeaderIsReplaced(t *testing.T) {
 	}
 }
 
-// TestTheNextSilentLeaderIsReplacedAsSoon: the votes that were given when one leader had fallen silent do not look as if
-// it had been slow and come back, which would earn the next one three times as long.
+// TestTheNextSilentLeaderIsReplacedAsSoon: the votes that were given when one leader had fallen
+// silent do not look as if it had been slow and come back, which would earn the next one three
+// times as long.
 func TestTheNextSilentLeaderIsReplacedAsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newListeningCluster(t, 5)
@@ -76,8 +79,9 @@ func TestTheNextSilentLeaderIsReplacedAsSoon(t *testing.T) {
 	})
 }
 
-// TestALeaderThatWasDeposedTooSoonTeaches: when the old leader is heard as soon as there is another one, the machines are
-// slow: who deposed it, and who agreed, allow the next one more, and the one after that.
+// TestALeaderThatWasDeposedTooSoonTeaches: when the old leader is heard as soon as there is another
+// one, the machines are slow: who deposed it, and who agreed, allow the next one more, and the one
+// after that.
 func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 	for _, size := range []int{3, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -112,8 +116,9 @@ func TestALeaderThatWasDeposedTooSoonTeaches(t *testing.T) {
 	}
 }
 
-// TestWhoWasCutOffLearnsNothing: a server that heard nobody for long finds and confirms the next silence as soon as the
-// others, whether it hears of the old leader first or of the one that leads by now.
+// TestWhoWasCutOffLearnsNothing: a server that heard nobody for long finds and confirms the next
+// silence as soon as the others, whether it hears of the old leader first or of the one that leads
+// by now.
 func TestWhoWasCutOffLearnsNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		heartbeat, away time.Duration
@@ -158,8 +163,8 @@ func TestWhoWasCutOffLearnsNothing(t *testing.T) {
 	}
 }
 
-// TestALeaderThatOneServerFindsSlowIsNotDeposed: a server with a bad connection allows the leader more, and does not agree sooner
-// with one who has a good one.
+// TestALeaderThatOneServerFindsSlowIsNotDeposed: a server with a bad connection allows the leader
+// more, and does not agree sooner with one who has a good one.
 func TestALeaderThatOneServerFindsSlowIsNotDeposed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newListeningCluster(t, 3)
@@ -177,8 +182,8 @@ func TestALeaderThatOneServerFindsSlowIsNotDeposed(t *testing.T) {
 	})
 }
 
-// TestALeaderThatIsHeardIsNotDeposed: what is less than the silence of the leader to a quorum, for long enough,
-// deposes nobody.
+// TestALeaderThatIsHeardIsNotDeposed: what is less than the silence of the leader to a quorum, for
+// long enough, deposes nobody.
 func TestALeaderThatIsHeardIsNotDeposed(t *testing.T) {
 	faults := map[string]func(c *storetest.Cluster, leader int){
 		"it is silent for a moment": func(c *storetest.Cluster, leader int) {

@@ -20,14 +20,14 @@ import (
 type Limits struct {
 	KeyBytes   int // longest key; default 4 KiB
 	ValueBytes int // longest value; default 1.5 MiB
-	// TxnBytes is for all keys and values of one transaction, so it is no less than KeyBytes and ValueBytes together,
-	// and no more than MaxTxnBytes. Default: 4 MiB, or what those two need.
+	// TxnBytes is for all keys and values of one transaction, so it is no less than KeyBytes and
+	// ValueBytes together, and no more than MaxTxnBytes. Default: 4 MiB, or what those two need.
 	TxnBytes int
 	TxnOps   int // operations and preconditions of one transaction; default 1024, at most MaxTxnOps
-	// StateBytes bounds what all items count together: keys, values, and kv.ItemOverhead for each. What
-	// would make the store grow over it fails with ErrNoSpace. The limit of the server that leads counts, for
-	// all servers alike. History and the trees that readers hold come on top. Default: 2 GiB; negative is
-	// no limit.
+	// StateBytes bounds what all items count together: keys, values, and kv.ItemOverhead for each.
+	// What would make the store grow over it fails with ErrNoSpace. The limit of the server that
+	// leads counts, for all servers alike. History and the trees that readers hold come on top.
+	// Default: 2 GiB; negative is no limit.
 	StateBytes int64
 	// HistoryAge and HistoryBytes bound how far back views and watches go. Defaults: 5 minutes and
 	// 64 MiB; the first bound that is reached counts. What is older than HistoryAge, by the
@@ -195,8 +195,9 @@ func (s *Store) do(ctx context.Context, req *command.Request) (Result, error) {
 // retryPause is how long the store waits before it repeats a request that found no leader.
 const retryPause = 10 * time.Millisecond
 
-// leaderlessPatience is how long the store waits where there has been no leader for long: for an election that is just
-// under way, since servers may have come back. Who asks again and again is slowed down by it, too.
+// leaderlessPatience is how long the store waits where there has been no leader for long: for an
+// election that is just under way, since servers may have come back. Who asks again and again is
+// slowed down by it, too.
 const leaderlessPatience = 2 * time.Second
 
 // retry repeats f while it fails for the lack of a leader, until the context ends or for the time
@@ -222,8 +223,8 @@ func (s *Store) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// patience is how long a request that fails with err is repeated. Where that is set to be longer than an election takes, it
-// counts from when the leader was lost.
+// patience is how long a request that fails with err is repeated. Where that is set to be longer
+// than an election takes, it counts from when the leader was lost.
 func (s *Store) patience(err error) time.Duration {
 	if leaderless, ok := errors.AsType[*kv.LeaderlessError](err); ok && leaderless.For >= s.retryFor {
 		return min(s.retryFor, leaderlessPatience)

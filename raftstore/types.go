@@ -45,7 +45,8 @@ const (
 	// ItemOverhead is what each item counts for Limits.StateBytes beside its key and value.
 	ItemOverhead = kv.ItemOverhead
 
-	// LeaderlessAfter is for how long no leader must have been known until that is no matter of an election any more.
+	// LeaderlessAfter is for how long no leader must have been known until that is no matter of an
+	// election any more.
 	LeaderlessAfter = kv.LeaderlessAfter
 
 	Created  = kv.Created
@@ -64,7 +65,8 @@ var (
 	ErrUnavailable = kv.ErrUnavailable
 	// ErrOverloaded is the ErrUnavailable of a full queue: slow down before repeating.
 	ErrOverloaded = kv.ErrOverloaded
-	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers have.
+	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers
+	// have.
 	ErrQuarantined = kv.ErrQuarantined
 	// ErrDiskFull is the ErrUnavailable of servers whose disks are full: only deletes are taken.
 	ErrDiskFull = kv.ErrDiskFull
@@ -74,7 +76,8 @@ var (
 	ErrUnknownOutcome = kv.ErrUnknownOutcome
 	// ErrTooLarge is returned for a key, value or transaction over the limits.
 	ErrTooLarge = kv.ErrTooLarge
-	// ErrNoSpace is returned for a transaction that would make a full store grow. Deletes go through.
+	// ErrNoSpace is returned for a transaction that would make a full store grow. Deletes go
+	// through.
 	ErrNoSpace = kv.ErrNoSpace
 	// ErrInvalid is returned for a transaction that makes no sense.
 	ErrInvalid = kv.ErrInvalid

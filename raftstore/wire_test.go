@@ -25,8 +25,8 @@ import (
 	"github.com/barque/barque/raftstore/transport"
 )
 
-// wired is three servers on the loopback interface, with TLS between them, and a client that goes on writing
-// through a follower, whatever is done to the servers.
+// wired is three servers on the loopback interface, with TLS between them, and a client that goes
+// on writing through a follower, whatever is done to the servers.
 type wired struct {
 	t       *testing.T
 	ca      *storetest.Authority
@@ -103,7 +103,8 @@ func (w *wired) until(what string, holds func() bool) {
 	await.True(w.t, what, holds)
 }
 
-// peer opens a connection to server i as a server of the CA would, and says to which cluster it belongs.
+// peer opens a connection to server i as a server of the CA would, and says to which cluster it
+// belongs.
 func (w *wired) peer(as *transport.Mux, i int, proto, cluster string) net.Conn {
 	w.t.Helper()
 	conn, err := as.Dial(limited(w.t), w.muxes[i].Addr(), proto)
@@ -272,8 +273,9 @@ func TestBadPeers(t *testing.T) {
 					})
 				}
 			}
-			// Those of the servers to each other come from the same address. Where so many take more than ten seconds, the first
-			// ones have been silent for as long, and are closed in favour of others.
+			// Those of the servers to each other come from the same address. Where so many take
+			// more than ten seconds, the first ones have been silent for as long, and are closed in
+			// favour of others.
 			w.until("one peer has no more than 64 connections", func() bool { return open.Load() <= 64 })
 			if n := open.Load(); n < 32 {
 				t.Errorf("one peer has %d connections", n)
@@ -301,7 +303,8 @@ func TestBadPeers(t *testing.T) {
 	}
 }
 
-// TestStrangerJoins lets a server of another cluster ask to become a member. It is told why it cannot, and the cluster goes on.
+// TestStrangerJoins lets a server of another cluster ask to become a member. It is told why it
+// cannot, and the cluster goes on.
 func TestStrangerJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
@@ -325,8 +328,8 @@ func TestStrangerJoins(t *testing.T) {
 	})
 }
 
-// TestForwardedLimits gives followers larger limits than the leader. What it would not take of its own callers it
-// does not take through them either.
+// TestForwardedLimits gives followers larger limits than the leader. What it would not take of its
+// own callers it does not take through them either.
 func TestForwardedLimits(t *testing.T) {
 	w := newWired(t, func(i int) raftstore.Limits {
 		if i == 0 {

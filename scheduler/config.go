@@ -25,8 +25,8 @@ import (
 // Config is what a Scheduler needs. Only Informers is required.
 type Config struct {
 	// Informers is shared with the rest of the process. New asks it for pods, nodes, namespaces,
-	// services, PodDisruptionBudgets and all that is about volumes and devices, so it must be started
-	// after New, and must not drop fields of them.
+	// services, PodDisruptionBudgets and all that is about volumes and devices, so it must be
+	// started after New, and must not drop fields of them.
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
 	// Metrics is where the scheduler's metrics are registered; nil for nowhere.
@@ -54,8 +54,8 @@ type Config struct {
 
 	// How long failed pods wait; 0 means 1 s, 10 s and 5 min. See package queue.
 	InitialBackoff, MaxBackoff, MaxUnschedulable time.Duration
-	// OnStarted, if set, is called in each term when pods begin to be placed, with the context that Run got. It must
-	// not block.
+	// OnStarted, if set, is called in each term when pods begin to be placed, with the context that
+	// Run got. It must not block.
 	OnStarted func(ctx context.Context)
 	// AssumedTTL is how long a bound pod is counted that the informer does not show; 0 means 5 min.
 	AssumedTTL time.Duration

@@ -49,8 +49,9 @@ func (t *term) classChanged(old, new *resourcev1.DeviceClass) {
 	}
 }
 
-// catchUpDevices waits until the ledger has every allocation that the API server has now: the leader
-// before us may have given a device away that still looks free here, and nobody else would notice.
+// catchUpDevices waits until the ledger has every allocation that the API server has now: the
+// leader before us may have given a device away that still looks free here, and nobody else would
+// notice.
 func (t *term) catchUpDevices(ctx context.Context) error {
 	var list *resourcev1.ResourceClaimList
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {

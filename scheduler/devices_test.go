@@ -218,7 +218,8 @@ func TestDevicesOfAClaimFromATemplate(t *testing.T) {
 	})
 }
 
-// TestDevicesWithTaints: neither a driver's taint nor a rule's is overlooked, and a toleration helps.
+// TestDevicesWithTaints: neither a driver's taint nor a rule's is overlooked, and a toleration
+// helps.
 func TestDevicesWithTaints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taint := resourcev1.DeviceTaint{Key: "ill", Effect: resourcev1.DeviceTaintEffectNoSchedule}
@@ -277,8 +278,8 @@ func TestDevicesOfExtendedResources(t *testing.T) {
 	})
 }
 
-// TestDevicesAreGivenBack: when a binding fails, the claim is not left with the pod as its user, and
-// the devices are not lost.
+// TestDevicesAreGivenBack: when a binding fails, the claim is not left with the pod as its user,
+// and the devices are not lost.
 func TestDevicesAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), gpuClaim("c1"), slice("a", gpu("x", "m")))
@@ -328,8 +329,8 @@ func TestDevicesThatAreAttachedLate(t *testing.T) {
 	})
 }
 
-// TestDevicesOfTheWrongNode: an allocated claim that nobody uses keeps a pod from the only node that
-// has room. Its devices are given back and others taken.
+// TestDevicesOfTheWrongNode: an allocated claim that nobody uses keeps a pod from the only node
+// that has room. Its devices are given back and others taken.
 func TestDevicesOfTheWrongNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "1", "8Gi"), node("b", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), slice("b", gpu("x", "m")),

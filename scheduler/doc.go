@@ -9,8 +9,8 @@
 //	                     └ fits nowhere ──▶ condition, event, back to the queue
 //
 // Invariants:
-//   - The loop never waits for the API, and for an extender only as long as its time-out allows. What
-//     it decides is assumed in the cache at once, and the next decision counts it.
+//   - The loop never waits for the API, and for an extender only as long as its time-out allows.
+//     What it decides is assumed in the cache at once, and the next decision counts it.
 //   - A pod is bound at most once: by its UID, with a client that is fenced by the term, and never
 //     while it is assumed.
 //   - A term starts deciding only when its informers show every pod as new as a linearizable list

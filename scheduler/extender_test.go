@@ -188,7 +188,8 @@ func TestExtendersFilter(t *testing.T) {
 	}
 }
 
-// TestExtendersFilterInTurn: each is asked about what those before it left, the ignorable ones last.
+// TestExtendersFilterInTurn: each is asked about what those before it left, the ignorable ones
+// last.
 func TestExtendersFilterInTurn(t *testing.T) {
 	first, second := newExtender(t), newExtender(t)
 	first.filter = take("b", "c")
@@ -401,7 +402,8 @@ func TestManagedResources(t *testing.T) {
 	}
 }
 
-// TestALeaderStopsDespiteAnExtender: the end of the term ends a call that hangs, long before its time is up.
+// TestALeaderStopsDespiteAnExtender: the end of the term ends a call that hangs, long before its
+// time is up.
 func TestALeaderStopsDespiteAnExtender(t *testing.T) {
 	e := newExtender(t)
 	asked := make(chan struct{}, 1)
@@ -420,7 +422,8 @@ func TestALeaderStopsDespiteAnExtender(t *testing.T) {
 	depose()
 }
 
-// A node that an extender refuses, and on which nobody would have to go, is no way out: another one is freed.
+// A node that an extender refuses, and on which nobody would have to go, is no way out: another one
+// is freed.
 func TestExtendersRefusalIsNotPreemptedFor(t *testing.T) {
 	e := newExtender(t)
 	e.filter = func(a extenderv1.ExtenderArgs) any {

@@ -46,8 +46,8 @@ func (t *term) watch(ctx context.Context) (stop func(), err error) {
 	synced = append(synced, offered)
 	resource := t.cfg.Informers.Resource().V1()
 	var watched []watchedKind
-	// Claims, volumes and devices first: pods that wait for a node find them. Nodes before pods: pods
-	// that find their node in the cache save a copy.
+	// Claims, volumes and devices first: pods that wait for a node find them. Nodes before pods:
+	// pods that find their node in the cache save a copy.
 	for _, s := range storageKinds(t.cfg.Informers) {
 		watched = append(watched, watchedKind{s.informer(), s.handler(&g, t)})
 	}

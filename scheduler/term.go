@@ -163,9 +163,9 @@ func (t *term) run(ctx context.Context) error {
 	}
 }
 
-// catchUp waits until the informers show every pod and every device that is taken, at least as new as the API server does now.
-// Until then, pods that the leader before us has bound could be missing in the cache, and their
-// room be given away twice.
+// catchUp waits until the informers show every pod and every device that is taken, at least as new
+// as the API server does now. Until then, pods that the leader before us has bound could be missing
+// in the cache, and their room be given away twice.
 func (t *term) catchUp(ctx context.Context) error {
 	var list *v1.PodList
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {
@@ -212,8 +212,9 @@ func (t *term) hasSeen(ctx context.Context, pod *v1.Pod) bool {
 // maxPause bounds the pauses of until.
 const maxPause = 5 * time.Second
 
-// until calls step until it reports done or ctx ends. The first pause between two calls is as given, each other one
-// twice as long as the one before: what has just begun to wait is tried again soon, what waits for long more rarely.
+// until calls step until it reports done or ctx ends. The first pause between two calls is as
+// given, each other one twice as long as the one before: what has just begun to wait is tried again
+// soon, what waits for long more rarely.
 func (t *term) until(ctx context.Context, pause time.Duration, step func() (done bool)) error {
 	for ; !step(); pause = min(2*pause, maxPause) {
 		timer := t.cfg.Clock.NewTimer(pause)

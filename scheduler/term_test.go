@@ -10,7 +10,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestUntilBacksOff: what cannot be done for a while is not tried all that time, and soon when it has just begun.
+// TestUntilBacksOff: what cannot be done for a while is not tried all that time, and soon when it
+// has just begun.
 func TestUntilBacksOff(t *testing.T) {
 	over := errors.New("the term is over")
 	for name, c := range map[string]struct {

@@ -118,7 +118,8 @@ func (x *storageSide) bind(name, volume string) {
 	x.put("persistentvolumeclaims", "default", c)
 }
 
-// TestVolumeOfANode: a pod goes where its volume is. The volume is the claim's before the pod is bound.
+// TestVolumeOfANode: a pod goes where its volume is. The volume is the claim's before the pod is
+// bound.
 func TestVolumeOfANode(t *testing.T) {
 	s := newAPIServer(t, node("a", "64", "64Gi"), node("b", "1", "1Gi"), lateClass("static", "kubernetes.io/no-provisioner"), claim("c", "static"), volume("v", "static", "b"))
 	(&storageSide{s: s}).serve()
@@ -149,8 +150,8 @@ func TestProvisioningFails(t *testing.T) {
 	s.eventuallyEvent("p", "FailedScheduling", "binding to ")
 }
 
-// TestWaitingForVolumes: pods whose volumes take long keep no other pod from its node, and end their
-// wait when they go.
+// TestWaitingForVolumes: pods whose volumes take long keep no other pod from its node, and end
+// their wait when they go.
 func TestWaitingForVolumes(t *testing.T) {
 	s := newAPIServer(t, node("a", "64", "64Gi"), lateClass("dynamic", "example.com/csi"), claim("c", "dynamic"), claim("d", "dynamic"))
 	(&storageSide{s: s}).serve()

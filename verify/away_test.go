@@ -37,8 +37,9 @@ func workRounds(t *testing.T, acts []act) (*Verdict, error) {
 	}}.run(t.Context())
 }
 
-// TestServersAway: a server that does not answer when a piece of the work ends is not judged for that, the run goes on, and
-// it is judged again when it is back; the others are judged all the while. That none answers ends the run only at its end.
+// TestServersAway: a server that does not answer when a piece of the work ends is not judged for
+// that, the run goes on, and it is judged again when it is back; the others are judged all the
+// while. That none answers ends the run only at its end.
 func TestServersAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		acts       []act
@@ -119,8 +120,8 @@ func TestServersAway(t *testing.T) {
 				if errors.As(err, &silent) != c.fails || !c.fails && err != nil {
 					t.Errorf("the work ended with %v", err)
 				}
-				// The watcher that moves may have been where others were; that is told besides. When nobody answers any more,
-				// watchers may not have been told of the last writes.
+				// The watcher that moves may have been where others were; that is told besides.
+				// When nobody answers any more, watchers may not have been told of the last writes.
 				fixed := func(all []string) []string {
 					return slices.DeleteFunc(slices.Clone(all), func(s string) bool {
 						return strings.Contains(s, "watcher that moves") || strings.Contains(name, "nobody") && strings.Contains(s, "no watcher tells")
@@ -222,7 +223,8 @@ func TestProbeFindsLostWrites(t *testing.T) {
 	})
 }
 
-// TestRemoveThroughAnyServer: what was made is removed while servers are away that were there in the beginning.
+// TestRemoveThroughAnyServer: what was made is removed while servers are away that were there in
+// the beginning.
 func TestRemoveThroughAnyServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, servers := newFakeCluster(t, 3)

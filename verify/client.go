@@ -43,7 +43,8 @@ const (
 	RunLabel = "barque.io/verify-run"
 )
 
-// objectClient makes single calls: none is repeated behind the caller's back, so that its outcome is known.
+// objectClient makes single calls: none is repeated behind the caller's back, so that its outcome
+// is known.
 type objectClient struct {
 	server    Server
 	namespace string
@@ -130,7 +131,8 @@ func itemOf(m *corev1.ConfigMap) (Item, error) {
 	return Item{m.Name, m.Data[tokenKey], revision}, err
 }
 
-// outcome is what an error tells. Whatever is not certain is unknown: an answer of 5xx may come after the write.
+// outcome is what an error tells. Whatever is not certain is unknown: an answer of 5xx may come
+// after the write.
 func outcome(err error) Outcome {
 	switch {
 	case err == nil:
@@ -157,8 +159,8 @@ func outcome(err error) Outcome {
 	return Unknown
 }
 
-// unconnected says whether there never was a connection: a host may also become unreachable behind one that there is, by
-// which the request may have gone.
+// unconnected says whether there never was a connection: a host may also become unreachable behind
+// one that there is, by which the request may have gone.
 func unconnected(err error) bool {
 	var dial *net.OpError
 	if !errors.As(err, &dial) || dial.Op != "dial" {

@@ -27,8 +27,8 @@ type Options struct {
 	Pods     bool          // start pods too
 	// Progress is told what has been done; it may be nil.
 	Progress func(format string, args ...any)
-	// Undone tells of the error of a request that changes something that for certain it has changed nothing, as when there is
-	// no leader; it may be nil.
+	// Undone tells of the error of a request that changes something that for certain it has changed
+	// nothing, as when there is no leader; it may be nil.
 	Undone func(error) bool
 }
 
@@ -87,17 +87,19 @@ const (
 	namespacePrefix = "barque-verify-"
 	// settleTime is how long what takes seconds may take.
 	settleTime = time.Minute
-	// askTime is how long the answer to one request may take. A server that lives has answered by then, also one that has just
-	// lost its leader: it lets a request wait for the next one for ten seconds. A request that makes something has all of it
-	// also when the run was interrupted meanwhile.
+	// askTime is how long the answer to one request may take. A server that lives has answered by
+	// then, also one that has just lost its leader: it lets a request wait for the next one for ten
+	// seconds. A request that makes something has all of it also when the run was interrupted
+	// meanwhile.
 	askTime = 15 * time.Second
 	// removeTime is how long removing may take, also when the run was interrupted.
 	removeTime = 2 * time.Minute
 )
 
-// Cluster works through all servers of a cluster for a while, in a namespace of its own that it removes, and reports
-// what it has found. It breaks nothing. The error is about what kept it from finding out, or from removing (then it is a LeftError);
-// the report has what was found until then, and is nil when nothing was begun.
+// Cluster works through all servers of a cluster for a while, in a namespace of its own that it
+// removes, and reports what it has found. It breaks nothing. The error is about what kept it from
+// finding out, or from removing (then it is a LeftError); the report has what was found until then,
+// and is nil when nothing was begun.
 func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string, ...any) {}
@@ -266,8 +268,8 @@ func (c *checking) work(ctx context.Context) error {
 	return errors.Join(c.judged(verdict, err, &probed, probeErr), context.Cause(ctx))
 }
 
-// judged notes what was found, and returns what ended the work early: then not all was judged, and what was found to be
-// broken is.
+// judged notes what was found, and returns what ended the work early: then not all was judged, and
+// what was found to be broken is.
 func (c *checking) judged(verdict *Verdict, err error, probed *ProbeResult, probeErr error) error {
 	if err != nil {
 		verdict.Unjudged = append(verdict.Unjudged, err.Error())
@@ -299,8 +301,8 @@ func within(ctx context.Context, limit time.Duration, ask func(context.Context) 
 	return err
 }
 
-// ask asks the cluster for something: through the address of the kubeconfig, until servers are known; then through the one
-// that answered last time, and after one that failed through the next.
+// ask asks the cluster for something: through the address of the kubeconfig, until servers are
+// known; then through the one that answered last time, and after one that failed through the next.
 func (c *checking) ask(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
 	name, client := c.Config.Host, c.client
 	if n := len(c.servers); n > 0 {

@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A SilentError is returned when no server did what the end of the work needs. It is a context.DeadlineExceeded.
+// A SilentError is returned when no server did what the end of the work needs. It is a
+// context.DeadlineExceeded.
 type SilentError struct {
 	Needed string        // what none did
 	Limit  time.Duration // for how long they were asked
@@ -24,13 +25,14 @@ func (e *SilentError) Error() string {
 
 func (e *SilentError) Unwrap() error { return context.DeadlineExceeded }
 
-// Stop ends the clients, reads everything once more through every server, waits until the watchers have come as far as
-// everybody else, judges, and removes what was made. What is wrong with the cluster is in the verdict, which there is with
-// an error, too.
+// Stop ends the clients, reads everything once more through every server, waits until the watchers
+// have come as far as everybody else, judges, and removes what was made. What is wrong with the
+// cluster is in the verdict, which there is with an error, too.
 //
-// A server that does not answer has patience to come back. What one that stays away would have told is not judged, and
-// the verdict names it; up to where its watcher came, that is held against the others' as ever. When no server answers, or
-// none takes a write, the error is a *SilentError, and all watchers are judged that way. Any other error is about removing.
+// A server that does not answer has patience to come back. What one that stays away would have told
+// is not judged, and the verdict names it; up to where its watcher came, that is held against the
+// others' as ever. When no server answers, or none takes a write, the error is a *SilentError, and
+// all watchers are judged that way. Any other error is about removing.
 func (w *Workload) Stop(ctx context.Context, patience time.Duration) (*Verdict, error) {
 	w.stopClients()
 	w.clients.Wait()
@@ -69,7 +71,8 @@ func (w *Workload) last() (revision uint64) {
 // retryPause is between two questions to a server that may be away.
 const retryPause = 100 * time.Millisecond
 
-// readAll lists through every server. It returns why that was not done in time, by server: empty where it was.
+// readAll lists through every server. It returns why that was not done in time, by server: empty
+// where it was.
 func (w *Workload) readAll(ctx context.Context, patience time.Duration) (away []string, silent error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -93,8 +96,9 @@ func (w *Workload) readAll(ctx context.Context, patience time.Duration) (away []
 	return away, &SilentError{"answered", patience, strings.Join(away, "; ")}
 }
 
-// mark makes a last write through whichever server takes it. Who has seen it has seen all that clients did, and were told
-// of. Each try has a name of its own: one whose outcome is not known is no mark.
+// mark makes a last write through whichever server takes it. Who has seen it has seen all that
+// clients did, and were told of. Each try has a name of its own: one whose outcome is not known is
+// no mark.
 func (w *Workload) mark(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -114,7 +118,8 @@ func (w *Workload) mark(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// insist tries again and again, until it does not fail or ctx ends. It returns what failed at last, empty when nothing did.
+// insist tries again and again, until it does not fail or ctx ends. It returns what failed at last,
+// empty when nothing did.
 func insist(ctx context.Context, try func() (failed string)) (failed string) {
 	for {
 		now := try()
@@ -131,14 +136,16 @@ func insist(ctx context.Context, try func() (failed string)) (failed string) {
 	}
 }
 
-// ending is how a watcher and its servers were at the end; the zero value: it saw everything, and they answered.
+// ending is how a watcher and its servers were at the end; the zero value: it saw everything, and
+// they answered.
 type ending struct {
 	watch  *Watch
 	away   string // what kept a server from being judged
 	behind bool   // the watcher did not see everything, though its servers answered all the time
 }
 
-// awaitWatchers waits for the watchers of all servers that were not away, and for the one that moves.
+// awaitWatchers waits for the watchers of all servers that were not away, and for the one that
+// moves.
 func (w *Workload) awaitWatchers(ctx context.Context, away []string, patience time.Duration) []ending {
 	last := w.last()
 	ends := make([]ending, len(w.watches)+1)
@@ -153,9 +160,9 @@ func (w *Workload) awaitWatchers(ctx context.Context, away []string, patience ti
 	return ends
 }
 
-// awaitWatcher waits until a watcher has seen everything up to a revision. It gives up when one of its servers does not
-// answer and has had patience to; and when all have answered for that long without a break, and the watcher is behind all
-// the same, which is their fault.
+// awaitWatcher waits until a watcher has seen everything up to a revision. It gives up when one of
+// its servers does not answer and has had patience to; and when all have answered for that long
+// without a break, and the watcher is behind all the same, which is their fault.
 func (w *Workload) awaitWatcher(ctx context.Context, watch *Watch, last uint64, patience time.Duration, servers ...Server) ending {
 	began := time.Now()
 	var since time.Time // all answer; zero: they do not
@@ -196,7 +203,8 @@ func (w *Watch) reached(revision uint64) bool {
 	return ok && last >= revision
 }
 
-// judgeEnds adds to a verdict which watchers did not come to the end, and which servers cannot be judged for it.
+// judgeEnds adds to a verdict which watchers did not come to the end, and which servers cannot be
+// judged for it.
 func (w *Workload) judgeEnds(v *Verdict, ends []ending, patience time.Duration) {
 	last := w.last()
 	for _, end := range ends {

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fakeCluster is one store of ConfigMaps behind some servers, which are right in all that they say but for what a test has
-// them do wrong. It belongs into a bubble of synctest.
+// fakeCluster is one store of ConfigMaps behind some servers, which are right in all that they say
+// but for what a test has them do wrong. It belongs into a bubble of synctest.
 type fakeCluster struct {
 	servers  []*fakeServer
 	slowList time.Duration // what a list takes
@@ -118,7 +118,8 @@ func (c *fakeCluster) happen(kind watch.EventType, m *corev1.ConfigMap) *corev1.
 	return m
 }
 
-// RoundTrip answers a request. The way takes a moment, and the way back, too: what was done may not be told.
+// RoundTrip answers a request. The way takes a moment, and the way back, too: what was done may not
+// be told.
 func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := s.travel(r, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}); err != nil {
 		return nil, err
@@ -155,7 +156,8 @@ func (s *fakeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response(r, code, io.NopCloser(bytes.NewReader(data))), err
 }
 
-// travel takes a moment, and fails as the server's health is; broken is the error of one that is away.
+// travel takes a moment, and fails as the server's health is; broken is the error of one that is
+// away.
 func (s *fakeServer) travel(r *http.Request, broken error) error {
 	pause(r.Context(), time.Millisecond)
 	s.mu.Lock()

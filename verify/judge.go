@@ -55,8 +55,8 @@ type judge struct {
 	writes  map[string]*Call   // by token
 }
 
-// Judge holds the record against itself. Nobody may add to it meanwhile. The search for an order of the calls is given up
-// after patience; then the verdict says that it was not found out.
+// Judge holds the record against itself. Nobody may add to it meanwhile. The search for an order of
+// the calls is given up after patience; then the verdict says that it was not found out.
 func (r *Record) Judge(patience time.Duration) *Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,9 +85,10 @@ func (r *Record) Judge(patience time.Duration) *Verdict {
 	return &j.Verdict
 }
 
-// resolved returns the calls with what the history tells of those whose clients do not know: that a write took effect,
-// and at which revision, or that it never did. What is certain need not be searched for: a search among many unknown
-// writes would not end. That it never did is certain of a history that is closed, of what began when it had.
+// resolved returns the calls with what the history tells of those whose clients do not know: that a
+// write took effect, and at which revision, or that it never did. What is certain need not be
+// searched for: a search among many unknown writes would not end. That it never did is certain of a
+// history that is closed, of what began when it had.
 func (j *judge) resolved() []Call {
 	calls := slices.Clone(j.calls)
 	closed := j.closed()

@@ -283,7 +283,8 @@ func TestBrokenPromises(t *testing.T) {
 	}
 }
 
-// TestGap: when nobody watched for a while, what is said of that time cannot be checked, and is not wrong.
+// TestGap: when nobody watched for a while, what is said of that time cannot be checked, and is not
+// wrong.
 func TestGap(t *testing.T) {
 	w := newWorld()
 	some(w)
@@ -339,8 +340,8 @@ func TestManyUnknown(t *testing.T) {
 	}
 }
 
-// TestOpenEnd: of what watchers did not come to nothing is known, whatever clients were told of it. Up to there everything
-// is judged.
+// TestOpenEnd: of what watchers did not come to nothing is known, whatever clients were told of it.
+// Up to there everything is judged.
 func TestOpenEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		do      func(w *world)
@@ -393,7 +394,8 @@ func TestOpenEnd(t *testing.T) {
 	}
 }
 
-// TestBeforeTheBeginning: a write without an answer may have taken effect, and been written over, before any watcher began.
+// TestBeforeTheBeginning: a write without an answer may have taken effect, and been written over,
+// before any watcher began.
 func TestBeforeTheBeginning(t *testing.T) {
 	w := newWorld()
 	c := w.call(Create, "x", "t1", 0)

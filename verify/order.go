@@ -12,8 +12,9 @@ import (
 // forever is when a call ends that nobody has answered: it may take effect at any later time.
 const forever = time.Duration(math.MaxInt64 / 2)
 
-// order checks that there is an order that explains what the clients were told of single objects. The search takes memory
-// with the square of the number of calls to one object, which bounds how much can be judged at once.
+// order checks that there is an order that explains what the clients were told of single objects.
+// The search takes memory with the square of the number of calls to one object, which bounds how
+// much can be judged at once.
 func (j *judge) order(patience time.Duration) {
 	ops := operations(j.resolved())
 	switch err := linear.Check(ops, patience); {
@@ -48,7 +49,8 @@ func operations(calls []Call) []linear.Operation {
 	return ops
 }
 
-// operation is a call as an operation on one register, by revisions alone: what was read is held against the history.
+// operation is a call as an operation on one register, by revisions alone: what was read is held
+// against the history.
 func (c *Call) operation() (o linear.Operation) {
 	is := func(item linear.Item) map[string]linear.Item { return map[string]linear.Item{c.Name: item} }
 	switch {

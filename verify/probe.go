@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Probe is one client that writes all the time, gives a server up after half a second, and goes to the next: what it
-// feels of a fault is what users feel. It counts in one object, each write on top of the last one, so that a write that
-// was acknowledged and lost is found.
+// Probe is one client that writes all the time, gives a server up after half a second, and goes to
+// the next: what it feels of a fault is what users feel. It counts in one object, each write on top
+// of the last one, so that a write that was acknowledged and lost is found.
 type Probe struct {
 	// Observe is told of each write. It is called from one goroutine.
 	Observe func(server string, begin, end time.Time, ok bool)
@@ -71,7 +71,8 @@ func (p *Probe) Start(ctx context.Context) {
 
 func (p *Probe) server() Server { return p.servers[p.turn%len(p.servers)] }
 
-// write writes the next number through the current server, and reports whether that was acknowledged.
+// write writes the next number through the current server, and reports whether that was
+// acknowledged.
 func (p *Probe) write(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
@@ -104,7 +105,8 @@ func (p *Probe) write(ctx context.Context) bool {
 	return false
 }
 
-// look reads the object, whose revision is not known after a write without an answer, and returns what it was told.
+// look reads the object, whose revision is not known after a write without an answer, and returns
+// what it was told.
 func (p *Probe) look(ctx context.Context, o objectClient) Call {
 	c := Call{Verb: Get, Name: p.name}
 	if o.do(ctx, &c); c.Outcome != Done {
@@ -152,8 +154,9 @@ type ProbeResult struct {
 // probeLook is how long one look at the end may take.
 const probeLook = 2 * time.Second
 
-// Stop ends the probe, looks through every server at what is there, and removes it. A server that does not answer within
-// patience is not judged. What was found comes with an error, too, which is that none answered, or did not remove it.
+// Stop ends the probe, looks through every server at what is there, and removes it. A server that
+// does not answer within patience is not judged. What was found comes with an error, too, which is
+// that none answered, or did not remove it.
 func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, error) {
 	p.stop()
 	p.running.Wait()
@@ -171,8 +174,8 @@ func (p *Probe) Stop(ctx context.Context, patience time.Duration) (ProbeResult, 
 	return result, err
 }
 
-// lookAtAll looks through every server, again and again through those that do not answer. It returns the ones that never
-// did, and what they said.
+// lookAtAll looks through every server, again and again through those that do not answer. It
+// returns the ones that never did, and what they said.
 func (p *Probe) lookAtAll(ctx context.Context, patience time.Duration) (silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -38,7 +38,8 @@ type Item struct {
 	Revision uint64
 }
 
-// Call is what a client asked one server for, and what it was told. Times are since the record began.
+// Call is what a client asked one server for, and what it was told. Times are since the record
+// began.
 type Call struct {
 	Client, Server string
 	Verb           Verb
@@ -69,7 +70,8 @@ type Event struct {
 	Item Item
 }
 
-// Watch is what one watcher was told, in one server's words or in those of several, one after the other.
+// Watch is what one watcher was told, in one server's words or in those of several, one after the
+// other.
 type Watch struct {
 	Name string
 
@@ -92,7 +94,8 @@ func (p *part) last() uint64 {
 	return p.from
 }
 
-// Record is what all clients and watchers were told. Its methods may be called from many goroutines.
+// Record is what all clients and watchers were told. Its methods may be called from many
+// goroutines.
 type Record struct {
 	start time.Time
 
@@ -130,8 +133,8 @@ func (r *Record) Watch(name string) *Watch {
 	return w
 }
 
-// Restart is called when the watcher has listed, and goes on from there: in the beginning, and when it was told that
-// history does not reach back to where it was.
+// Restart is called when the watcher has listed, and goes on from there: in the beginning, and when
+// it was told that history does not reach back to where it was.
 func (w *Watch) Restart(revision uint64, items []Item) {
 	w.record.mu.Lock()
 	defer w.record.mu.Unlock()

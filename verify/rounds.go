@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// roundTime is for how long calls are gathered at least before they are judged. Judging takes memory with the square of
-// that; so work of any length takes as much as two rounds. A round that runs while the one before it ends gathers for as
-// long as that takes, too: a moment as a rule. Where a server stays away it is settleTime, until that is given up, and at
-// most twice that where it comes back so late that its watcher must be waited for; then settleTime for the search, and the
-// time in which its objects are removed.
+// roundTime is for how long calls are gathered at least before they are judged. Judging takes
+// memory with the square of that; so work of any length takes as much as two rounds. A round that
+// runs while the one before it ends gathers for as long as that takes, too: a moment as a rule.
+// Where a server stays away it is settleTime, until that is given up, and at most twice that where
+// it comes back so late that its watcher must be waited for; then settleTime for the search, and
+// the time in which its objects are removed.
 const roundTime = time.Minute
 
-// endPatience is how long what ends may take. Of what was interrupted less can be judged: it ends in order, and soon.
+// endPatience is how long what ends may take. Of what was interrupted less can be judged: it ends
+// in order, and soon.
 func endPatience(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return askTime
@@ -22,25 +24,26 @@ func endPatience(ctx context.Context) time.Duration {
 	return settleTime
 }
 
-// stopper is work that goes on until it is stopped, and is judged then, as far as that goes. A *Workload is one; its errors
-// are told there.
+// stopper is work that goes on until it is stopped, and is judged then, as far as that goes. A
+// *Workload is one; its errors are told there.
 type stopper interface {
 	Stop(ctx context.Context, patience time.Duration) (*Verdict, error)
 }
 
-// rounds are one piece of work after the other, each with objects of its own, and without a pause: the next one has begun
-// before the last one ends.
+// rounds are one piece of work after the other, each with objects of its own, and without a pause:
+// the next one has begun before the last one ends.
 type rounds struct {
 	total, each time.Duration
 	start       func(n int) (stopper, error)
 	progress    func(format string, args ...any)
 }
 
-// run works until all of the time is over, or ctx ends, and returns what was found in all rounds; with an error, what was
-// found until then. Everything that was started is stopped when it returns.
+// run works until all of the time is over, or ctx ends, and returns what was found in all rounds;
+// with an error, what was found until then. Everything that was started is stopped when it returns.
 //
-// That no server answers when a round is to end, as none does while there is no leader, is not the end of the others: the
-// sum has what could not be judged for it. At the end of the last round it is an error.
+// That no server answers when a round is to end, as none does while there is no leader, is not the
+// end of the others: the sum has what could not be judged for it. At the end of the last round it
+// is an error.
 func (r rounds) run(ctx context.Context) (*Verdict, error) {
 	orderly := context.WithoutCancel(ctx) // what runs is ended in order
 	sum := new(Verdict)

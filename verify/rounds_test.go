@@ -24,8 +24,9 @@ func (r round) Stop(context.Context, time.Duration) (*Verdict, error) {
 	return &Verdict{Calls: 10, Unjudged: []string{r.name}}, r.err
 }
 
-// TestRounds: long work is judged in pieces of one length, without a pause between them, and all that begins ends. That
-// nobody answers at the end of a piece is an error only of the last one; that what it made was not removed is none.
+// TestRounds: long work is judged in pieces of one length, without a pause between them, and all
+// that begins ends. That nobody answers at the end of a piece is an error only of the last one;
+// that what it made was not removed is none.
 func TestRounds(t *testing.T) {
 	broken := errors.New("broken")
 	silent := &SilentError{"answered", time.Minute, broken.Error()}
@@ -87,7 +88,8 @@ func (r brokenRound) Stop(context.Context, time.Duration) (*Verdict, error) {
 	return &Verdict{Violations: []string{"a lost write"}}, nil
 }
 
-// TestRoundsTellAtOnce: what is found to be broken is told when its round is judged, not at the end of all.
+// TestRoundsTellAtOnce: what is found to be broken is told when its round is judged, not at the end
+// of all.
 func TestRoundsTellAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -108,7 +110,8 @@ func TestRoundsTellAtOnce(t *testing.T) {
 	})
 }
 
-// TestWhatWasFoundBeforeTheEnd: what was found is in the report, also when the work did not come to its end.
+// TestWhatWasFoundBeforeTheEnd: what was found is in the report, also when the work did not come to
+// its end.
 func TestWhatWasFoundBeforeTheEnd(t *testing.T) {
 	c := &checking{Options: Options{Progress: t.Logf}, report: new(Report)}
 	silent := &SilentError{"answered", time.Minute, "x"}
@@ -136,8 +139,8 @@ func TestSumOfVerdicts(t *testing.T) {
 func TestNotJudged(t *testing.T) {
 	w := newWorld()
 	w.write("x", "t0")
-	// Deletions that may have taken effect or not, at any time, and an impossible answer after all of them: every subset
-	// of them has to be tried.
+	// Deletions that may have taken effect or not, at any time, and an impossible answer after all
+	// of them: every subset of them has to be tried.
 	for i := range 60 {
 		c := w.call(Delete, "x", "", 1000+uint64(i))
 		c.Client, c.Outcome = fmt.Sprint("c", i), Unknown

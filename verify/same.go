@@ -22,8 +22,8 @@ func (c *checking) same(ctx context.Context) {
 	c.note(k)
 }
 
-// sameState asks for the servers' states until they can be compared. The first that must not be ends it: a server that
-// comes back to what the others have had another state all the same.
+// sameState asks for the servers' states until they can be compared. The first that must not be
+// ends it: a server that comes back to what the others have had another state all the same.
 func sameState(ctx context.Context, limit time.Duration, servers []string, ask func(context.Context) (*status, error)) Check {
 	k := Check{Name: "all these servers have the same state"}
 	var differ *stateError
@@ -46,8 +46,9 @@ func sameState(ctx context.Context, limit time.Duration, servers []string, ask f
 	return k
 }
 
-// same returns the state that all of the servers have. A *stateError is a broken promise, and goes before any other
-// error, which is none: who is asked while others write finds servers at different revisions.
+// same returns the state that all of the servers have. A *stateError is a broken promise, and goes
+// before any other error, which is none: who is asked while others write finds servers at different
+// revisions.
 func (s *status) same(servers []string) (state string, err error) {
 	at := make(map[uint64]int) // revision: the first member that has it
 	first := -1

@@ -19,8 +19,8 @@ func statusOf(stores ...*storeState) *status {
 	return s
 }
 
-// TestSameState: servers that differ at one revision are a broken promise; servers that are seen at different revisions
-// are not, and are not the same either.
+// TestSameState: servers that differ at one revision are a broken promise; servers that are seen at
+// different revisions are not, and are not the same either.
 func TestSameState(t *testing.T) {
 	good, quarantined := &storeState{7, "a", ""}, &storeState{7, "a", "it differs"}
 	for name, c := range map[string]struct {
@@ -55,7 +55,8 @@ func TestSameState(t *testing.T) {
 	}
 }
 
-// TestSameStateIsPolled: what is not yet comparable is asked for again; what must never be is told, also when it heals.
+// TestSameStateIsPolled: what is not yet comparable is asked for again; what must never be is told,
+// also when it heals.
 func TestSameStateIsPolled(t *testing.T) {
 	same := statusOf(&storeState{9, "a", ""}, &storeState{9, "a", ""})
 	behind := statusOf(&storeState{8, "b", ""}, &storeState{7, "a", ""})

@@ -17,7 +17,8 @@ func (c *Call) wrote() bool {
 	return c.Outcome == Done && (c.Verb == Create || c.Verb == Update)
 }
 
-// moments notes when which revisions were told, and at which revisions writes came out that began later.
+// moments notes when which revisions were told, and at which revisions writes came out that began
+// later.
 func (j *judge) moments() {
 	for i := range j.calls {
 		c := &j.calls[i]
@@ -53,7 +54,8 @@ func (j *judge) floor(at time.Duration) uint64 {
 	return 0
 }
 
-// ceiling returns a revision that is above all that was done by a time: that of a write which began later; 0 when none did.
+// ceiling returns a revision that is above all that was done by a time: that of a write which began
+// later; 0 when none did.
 func (j *judge) ceiling(at time.Duration) uint64 {
 	if n := firstFrom(j.later, at+1); n < len(j.later) {
 		return j.later[n].revision
@@ -61,8 +63,9 @@ func (j *judge) ceiling(at time.Duration) uint64 {
 	return 0
 }
 
-// closed says whether the history has all that calls did of which anybody was told: it has no gap, and it has the last
-// write, which began when all other calls had ended. Watchers that did not come to the end leave it open.
+// closed says whether the history has all that calls did of which anybody was told: it has no gap,
+// and it has the last write, which began when all other calls had ended. Watchers that did not come
+// to the end leave it open.
 func (j *judge) closed() bool {
 	last := -1
 	for i, c := range j.calls {

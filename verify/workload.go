@@ -27,7 +27,8 @@ type Config struct {
 	Pause time.Duration
 	// CallTimeout is when a client gives a call up; 0: 2 s.
 	CallTimeout time.Duration
-	// Observe is told of each write that has returned; it may be nil, and is called from many goroutines.
+	// Observe is told of each write that has returned; it may be nil, and is called from many
+	// goroutines.
 	Observe func(server string, begin, end time.Time, ok bool)
 }
 
@@ -111,7 +112,8 @@ func (c *client) run(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
-		// A call that the end of the workload would cut off has no known outcome, for no fault of the cluster.
+		// A call that the end of the workload would cut off has no known outcome, for no fault of
+		// the cluster.
 		c.next(context.WithoutCancel(ctx))
 		pause(ctx, time.Duration(c.rnd.Int64N(2*int64(c.cfg.Pause))))
 	}
@@ -192,8 +194,8 @@ func (w *Workload) restart(ctx context.Context, s Server, into *Watch) {
 	}
 }
 
-// watchOnce watches until the server ends it, or says nothing for longer than it should. It reports false when history
-// does not reach back to where the watcher was.
+// watchOnce watches until the server ends it, or says nothing for longer than it should. It reports
+// false when history does not reach back to where the watcher was.
 func (w *Workload) watchOnce(ctx context.Context, s Server, into *Watch, after uint64, seconds int64) bool {
 	limited, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+w.cfg.CallTimeout)
 	defer cancel()
@@ -215,7 +217,8 @@ func (w *Workload) watchOnce(ctx context.Context, s Server, into *Watch, after u
 
 func gone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// take records an event. It reports false for what is none, which a connection that breaks may leave.
+// take records an event. It reports false for what is none, which a connection that breaks may
+// leave.
 func (w *Watch) take(e watch.Event) bool {
 	kind, ok := map[watch.EventType]Kind{watch.Added: Added, watch.Modified: Modified, watch.Deleted: Deleted, watch.Bookmark: Progress}[e.Type]
 	m, isMap := e.Object.(*corev1.ConfigMap)

@@ -31,7 +31,8 @@ type LimitRanger struct {
 	*admission.Handler
 	ranges listers.LimitRangeLister
 	client kubernetes.Interface
-	// looked has when a namespace of which the lister knows no limits was asked about, and the answer.
+	// looked has when a namespace of which the lister knows no limits was asked about, and the
+	// answer.
 	looked *lru.Cache
 }
 
@@ -110,8 +111,8 @@ type answer struct {
 	ranges []*corev1.LimitRange
 }
 
-// rangesFor returns the limits of a namespace, in the order of their names. The lister may be behind
-// one that has just been made, so a namespace of which it knows none is asked for.
+// rangesFor returns the limits of a namespace, in the order of their names. The lister may be
+// behind one that has just been made, so a namespace of which it knows none is asked for.
 func (l *LimitRanger) rangesFor(ctx context.Context, a admission.Attributes) ([]*corev1.LimitRange, error) {
 	namespace := a.GetNamespace()
 	ranges, err := l.ranges.LimitRanges(namespace).List(labels.Everything())

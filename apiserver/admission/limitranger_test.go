@@ -186,7 +186,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A LimitRange that this server has not heard of yet counts; that there is none is asked once a second.
+// A LimitRange that this server has not heard of yet counts; that there is none is asked once a
+// second.
 func TestNewLimitsCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

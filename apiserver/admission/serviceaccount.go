@@ -104,8 +104,8 @@ func (s *ServiceAccounts) account(ctx context.Context, namespace, name string) (
 	return sa, nil
 }
 
-// A namespace gets its default account from a controller, a moment after it was made. Manifests that
-// bring a namespace and its pods at once must not fail for that moment.
+// A namespace gets its default account from a controller, a moment after it was made. Manifests
+// that bring a namespace and its pods at once must not fail for that moment.
 const (
 	defaultPatience = 2 * time.Second
 	defaultLook     = 10 * time.Millisecond

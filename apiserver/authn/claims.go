@@ -25,7 +25,8 @@ type kubernetesClaims struct {
 	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
 }
 
-// audiences are written as a list, also one alone, as in every Kubernetes cluster. They are read in both forms.
+// audiences are written as a list, also one alone, as in every Kubernetes cluster. They are read in
+// both forms.
 type audiences []string
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Readers of tokens expect a list of audiences, also when there is one. Tokens that were issued with a string go on.
+// Readers of tokens expect a list of audiences, also when there is one. Tokens that were issued
+// with a string go on.
 func TestAudiences(t *testing.T) {
 	b := Binding{Namespace: "ns", ServiceAccount: "robot", Audiences: []string{"one"}, Lifetime: time.Hour}
 	data, err := json.Marshal(b.claims("issuer", "id", time.Unix(0, 0)))

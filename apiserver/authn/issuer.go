@@ -18,12 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Keys returns the key that signs service-account tokens at this moment, an ECDSA P-256 or an RSA key, and the other public
-// keys that verify them.
+// Keys returns the key that signs service-account tokens at this moment, an ECDSA P-256 or an RSA
+// key, and the other public keys that verify them.
 type Keys func() (sign crypto.Signer, others []crypto.PublicKey)
 
-// Issuer signs service-account tokens and knows the keys that verify them. It asks for them each time, so that they can
-// be exchanged while everything runs. It is safe for concurrent use.
+// Issuer signs service-account tokens and knows the keys that verify them. It asks for them each
+// time, so that they can be exchanged while everything runs. It is safe for concurrent use.
 type Issuer struct {
 	url  string
 	keys Keys
@@ -154,8 +154,8 @@ func (i *Issuer) open(token, issuer string, claims any) (mine bool, err error) {
 	return true, fmt.Errorf("the signature of the service-account token does not match any known key")
 }
 
-// clocksDiffer is how far the clock of the server that has issued a token may be ahead of that of the one that is shown
-// it, as in Kubernetes: pods use their tokens at once, at any server.
+// clocksDiffer is how far the clock of the server that has issued a token may be ahead of that of
+// the one that is shown it, as in Kubernetes: pods use their tokens at once, at any server.
 const clocksDiffer = time.Minute
 
 // inTime checks when a token begins and ends. Its end is exact.

@@ -2,10 +2,10 @@
 // library of k8s.io/apiserver.
 //
 // FlowSchemas tell which requests belong together and which priority level they have; a
-// PriorityLevelConfiguration tells which share of the server its requests may take, and whether they
-// wait in line or are refused beyond it. The library reads both from informers, limits requests by
-// them, and writes into the status of a FlowSchema whether its level exists. It does so on every
-// server; a condition that is right already is not written.
+// PriorityLevelConfiguration tells which share of the server its requests may take, and whether
+// they wait in line or are refused beyond it. The library reads both from informers, limits
+// requests by them, and writes into the status of a FlowSchema whether its level exists. It does so
+// on every server; a condition that is right already is not written.
 //
 // This package has what the library leaves to its users: the objects that every cluster has, and
 // who the controllers are. It is not for the API of these kinds, which package groups/flowcontrol

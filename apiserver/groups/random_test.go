@@ -40,7 +40,8 @@ func filler(seed int64) *randfill.Filler {
 			r.Raw = []byte([]string{"", "null", "{", "[]", `"a"`, `{"a":1}`}[c.Intn(6)])
 		},
 		func(t *metav1.TypeMeta, _ randfill.Continue) {},
-		// Unions of which only some random choices make sense: one pointer at most half of the time.
+		// Unions of which only some random choices make sense: one pointer at most half of the
+		// time.
 		func(v *corev1.VolumeSource, c randfill.Continue) {
 			c.FillNoCustom(v)
 			if c.Bool() {

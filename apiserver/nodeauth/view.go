@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Pods is the storage of pods as nodes see it: where a node lists or watches the pods of all nodes, it
-// gets of each what network policies are made of, and no more. See PolicyView.
+// Pods is the storage of pods as nodes see it: where a node lists or watches the pods of all nodes,
+// it gets of each what network policies are made of, and no more. See PolicyView.
 type Pods struct{ *resource.Storage }
 
 // NewPods returns that storage.

@@ -1,11 +1,11 @@
 // Package nodeleases serves the Leases of nodes, in the namespace kube-node-lease. Those of the
 // cluster's own nodes are made from gossip and not stored; those of other nodes are stored.
 //
-// A kubelet of Kubernetes renews such a lease every ten seconds, and that is its heartbeat. A member's
-// heartbeat travels by gossip and costs the store nothing; but people and tools look at these leases,
-// so a member's is made when somebody asks: held by the node, renewed when the node last showed that
-// it lives. It comes and goes with the Node object. A foreign node is no gossip member: an upstream
-// kubelet, virtual-kubelet, KWOK. It writes its lease as in any cluster.
+// A kubelet of Kubernetes renews such a lease every ten seconds, and that is its heartbeat. A
+// member's heartbeat travels by gossip and costs the store nothing; but people and tools look at
+// these leases, so a member's is made when somebody asks: held by the node, renewed when the node
+// last showed that it lives. It comes and goes with the Node object. A foreign node is no gossip
+// member: an upstream kubelet, virtual-kubelet, KWOK. It writes its lease as in any cluster.
 //
 // MemberLabel on the Node object tells one from the other. A member's kubelet registers with it and
 // puts it back when it is missing. It stands in the store, so all servers agree on it at each
@@ -15,21 +15,23 @@
 // What holds:
 //
 //   - At each revision kube-node-lease has one lease for each Node with MemberLabel, and the stored
-//     leases of all other names. A stored lease whose Node has the label is hidden while that lasts:
-//     somebody wrote it before the member came. Leases of other namespaces are ordinary objects.
-//   - A member's lease cannot be written: a write that was accepted and did nothing would be a lie. It
-//     is refused as forbidden, with the reason. Every other lease is written as any object is.
-//   - A member's lease keeps its UID for the life of its Node. Times are those of this server's gossip,
-//     in steps of RenewEvery, so that two servers tell the same of a node that is well.
+//     leases of all other names. A stored lease whose Node has the label is hidden while that
+//     lasts: somebody wrote it before the member came. Leases of other namespaces are ordinary
+//     objects.
+//   - A member's lease cannot be written: a write that was accepted and did nothing would be a lie.
+//     It is refused as forbidden, with the reason. Every other lease is written as any object is.
+//   - A member's lease keeps its UID for the life of its Node. Times are those of this server's
+//     gossip, in steps of RenewEvery, so that two servers tell the same of a node that is well.
 //   - A list is one picture: stored leases and Nodes are read at the same revision of the store, on
 //     all of its pages. A watch can begin at it.
-//   - A renewal of a member is no write and makes no revision: in a cluster where nothing happens its
-//     lease is renewed under the same resourceVersion. Informers keep the newer one then, and call no
-//     handler for it. A watch tells of members' renewals once every RenewEvery, of all together.
+//   - A renewal of a member is no write and makes no revision: in a cluster where nothing happens
+//     its lease is renewed under the same resourceVersion. Informers keep the newer one then, and
+//     call no handler for it. A watch tells of members' renewals once every RenewEvery, of all
+//     together.
 //   - A watch begins at a revision and knows who was a member then. The stored leases set the pace:
-//     events of members' leases carry the revision up to which the stored ones have been told, and a
-//     stored one waits until all earlier changes of Nodes have been told. So a watch that is taken up
-//     at any of their revisions has missed nothing. It may repeat events of members.
+//     events of members' leases carry the revision up to which the stored ones have been told, and
+//     a stored one waits until all earlier changes of Nodes have been told. So a watch that is
+//     taken up at any of their revisions has missed nothing. It may repeat events of members.
 //   - A Node that gets or loses the label exchanges one lease for the other: DELETED, then ADDED.
 //   - Members' leases have MemberLabel, too: a watch that selects leases without it is told of no
 //     renewal by gossip.
@@ -52,10 +54,12 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// RenewEvery is how often the lease of a node that lives is renewed; it is what kubelets do elsewhere.
+// RenewEvery is how often the lease of a node that lives is renewed; it is what kubelets do
+// elsewhere.
 const RenewEvery = 10 * time.Second
 
-// durationSeconds is how long a lease holds that is not renewed; it is what kubelets write elsewhere.
+// durationSeconds is how long a lease holds that is not renewed; it is what kubelets write
+// elsewhere.
 const durationSeconds = 40
 
 // MemberLabel is on the Nodes of the cluster's own members, and on their leases.
@@ -69,23 +73,24 @@ func IsMember(node *corev1.Node) bool {
 
 // SignsOfLife tells when nodes showed that they live.
 type SignsOfLife interface {
-	// LastSeen is when the node last showed that it lives, by this server's clock: now, for one that is
-	// well. It is false if nothing was ever heard of the node.
+	// LastSeen is when the node last showed that it lives, by this server's clock: now, for one
+	// that is well. It is false if nothing was ever heard of the node.
 	LastSeen(node string) (time.Time, bool)
 }
 
 // Nodes is the storage of the Node objects.
 type Nodes interface {
 	rest.Lister
-	// WatchStore watches in the order of the store: its bookmarks tell how far it is, when it has begun and after
-	// each TellProgress.
+	// WatchStore watches in the order of the store: its bookmarks tell how far it is, when it has
+	// begun and after each TellProgress.
 	WatchStore(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error)
-	// TellProgress has the watches of WatchStore tell soon that they have come to a revision, one that is not below any
-	// that was visible in this server when it was called.
+	// TellProgress has the watches of WatchStore tell soon that they have come to a revision, one
+	// that is not below any that was visible in this server when it was called.
 	TellProgress(ctx context.Context) error
 }
 
-// Storage serves all leases: those of members as this package makes them, the others as they are stored.
+// Storage serves all leases: those of members as this package makes them, the others as they are
+// stored.
 type Storage struct {
 	*resource.Storage
 	nodes func() Nodes
@@ -93,18 +98,20 @@ type Storage struct {
 	now   func() time.Time
 }
 
-// New wraps the storage of leases. nodes is called when a request is served: the storage of nodes may be
-// built later than this one.
+// New wraps the storage of leases. nodes is called when a request is served: the storage of nodes
+// may be built later than this one.
 func New(leases *resource.Storage, nodes func() Nodes, signs SignsOfLife, now func() time.Time) *Storage {
 	return &Storage{Storage: leases, nodes: nodes, signs: signs, now: now}
 }
 
-// onNodes is the context of a request to nodes, which have no namespace: storage looks for it there.
+// onNodes is the context of a request to nodes, which have no namespace: storage looks for it
+// there.
 func onNodes(ctx context.Context) context.Context {
 	return request.WithNamespace(ctx, metav1.NamespaceNone)
 }
 
-// hasNodes reports whether a request may be about leases of nodes: those of kube-node-lease or of all namespaces.
+// hasNodes reports whether a request may be about leases of nodes: those of kube-node-lease or of
+// all namespaces.
 func hasNodes(ctx context.Context) bool {
 	namespace, _ := request.NamespaceFrom(ctx)
 	return namespace == "" || namespace == corev1.NamespaceNodeLease

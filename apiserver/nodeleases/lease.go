@@ -27,9 +27,9 @@ func (s *Storage) lease(node *corev1.Node, revision string) *coordinationv1.Leas
 	return l
 }
 
-// renewed is when a node last showed that it lives, rounded down to whole RenewEvery; zero if it never
-// did. A server that has not been there for long may not have heard of a node that is away; then the
-// kubelet's own last word counts. A clock that is ahead makes nobody live in the future.
+// renewed is when a node last showed that it lives, rounded down to whole RenewEvery; zero if it
+// never did. A server that has not been there for long may not have heard of a node that is away;
+// then the kubelet's own last word counts. A clock that is ahead makes nobody live in the future.
 func (s *Storage) renewed(node *corev1.Node) time.Time {
 	seen, _ := s.signs.LastSeen(node.Name)
 	for i := range node.Status.Conditions {
@@ -44,8 +44,8 @@ func (s *Storage) renewed(node *corev1.Node) time.Time {
 	return seen.Truncate(RenewEvery)
 }
 
-// uidOf derives the lease's UID from its node's. It has the form of a UUID of version 8 (RFC 9562): of
-// one's own making.
+// uidOf derives the lease's UID from its node's. It has the form of a UUID of version 8 (RFC 9562):
+// of one's own making.
 func uidOf(node *corev1.Node) types.UID {
 	sum := sha256.Sum256([]byte("lease of node " + string(node.UID)))
 	u := sum[:16]

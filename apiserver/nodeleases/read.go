@@ -39,8 +39,8 @@ func (s *Storage) Get(ctx context.Context, name string, options *metav1.GetOptio
 // isNodes reports whether a namespace is the one of nodes' leases.
 func isNodes(namespace string) bool { return namespace == corev1.NamespaceNodeLease }
 
-// node returns a Node, nil if there is none, and the revision at which it was read. It lists the one Node: a list tells
-// its revision.
+// node returns a Node, nil if there is none, and the revision at which it was read. It lists the
+// one Node: a list tells its revision.
 func (s *Storage) node(ctx context.Context, name, atLeast string) (*corev1.Node, string, error) {
 	list, err := s.listNodes(ctx, &metainternalversion.ListOptions{ResourceVersion: atLeast, FieldSelector: named(name)})
 	if err != nil || len(list.Items) == 0 {
@@ -170,7 +170,8 @@ func at(revision string) *metainternalversion.ListOptions {
 	return &metainternalversion.ListOptions{ResourceVersion: revision, ResourceVersionMatch: metav1.ResourceVersionMatchExact}
 }
 
-// members lists the leases of members at a revision, or the newest when it is "". Pages of it are pages of Nodes.
+// members lists the leases of members at a revision, or the newest when it is "". Pages of it are
+// pages of Nodes.
 func (s *Storage) members(ctx context.Context, options *metainternalversion.ListOptions, revision string) (*coordinationv1.LeaseList, error) {
 	o := forNodes(options)
 	if o.ResourceVersion, o.ResourceVersionMatch = "", ""; revision != "" && o.Continue == "" {
@@ -213,8 +214,8 @@ func (s *Storage) matching(options *metainternalversion.ListOptions) storage.Sel
 	return s.PredicateFunc(label, field)
 }
 
-// forNodes are the options with which Nodes are asked for. Selectors are about leases; all that holds of
-// Nodes, too, is the name.
+// forNodes are the options with which Nodes are asked for. Selectors are about leases; all that
+// holds of Nodes, too, is the name.
 func forNodes(options *metainternalversion.ListOptions) *metainternalversion.ListOptions {
 	o := *options
 	o.LabelSelector, o.FieldSelector = nil, nil
@@ -230,7 +231,8 @@ func forNodes(options *metainternalversion.ListOptions) *metainternalversion.Lis
 // revision of the stored ones, a dot, and the token of the Nodes' own pages.
 const afterStored = "nodes."
 
-// fill adds leases of members to a list that has no more stored ones, as many as its page has room for.
+// fill adds leases of members to a list that has no more stored ones, as many as its page has room
+// for.
 func (s *Storage) fill(ctx context.Context, list *coordinationv1.LeaseList, options *metainternalversion.ListOptions, token string) error {
 	next := afterStored + list.ResourceVersion + "."
 	o := *options

@@ -51,7 +51,8 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	return w, nil
 }
 
-// begin finds out at which revision the watch begins, which leases it begins with, and who was a member then.
+// begin finds out at which revision the watch begins, which leases it begins with, and who was a
+// member then.
 func (w *watcher) begin(options *metainternalversion.ListOptions) (from string, err error) {
 	from = options.ResourceVersion
 	initial := options.SendInitialEvents != nil && *options.SendInitialEvents
@@ -93,8 +94,8 @@ func (w *watcher) begin(options *metainternalversion.ListOptions) (from string, 
 
 // watcher makes one watch out of one of Nodes, one of stored leases, and the time.
 //
-// The two watches run apart. A client that has seen the revision of a stored lease takes the watch up there, so that
-// one is held until the watch of Nodes has come as far.
+// The two watches run apart. A client that has seen the revision of a stored lease takes the watch
+// up there, so that one is held until the watch of Nodes has come as far.
 type watcher struct {
 	storage   *Storage
 	ctx       context.Context // of the request
@@ -286,8 +287,8 @@ func (w *watcher) tellNode(what watch.EventType, node *corev1.Node) bool {
 	return true
 }
 
-// tellStored tells that a member begins or ceases to hide the stored lease of its name, if there is one. It is the one
-// that the client knows, or will know: as it was at the position.
+// tellStored tells that a member begins or ceases to hide the stored lease of its name, if there is
+// one. It is the one that the client knows, or will know: as it was at the position.
 func (w *watcher) tellStored(what watch.EventType, name string) bool {
 	list, err := w.storedAt(w.ctx, name, w.revision())
 	if err != nil {
@@ -340,8 +341,9 @@ func (w *watcher) tell(what watch.EventType, node *corev1.Node) bool {
 	return w.send(watch.Event{Type: what, Object: lease})
 }
 
-// renew tells of all members' leases that were renewed. The list is read from a cache that need not be as far as the watch
-// is: it is asked for one that is no older, and a Node whose newest version was not told yet waits for that.
+// renew tells of all members' leases that were renewed. The list is read from a cache that need not
+// be as far as the watch is: it is asked for one that is no older, and a Node whose newest version
+// was not told yet waits for that.
 func (w *watcher) renew() bool {
 	if !w.renews || len(w.members) == 0 {
 		return true

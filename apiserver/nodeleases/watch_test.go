@@ -65,8 +65,8 @@ func (s *sources) tell(what watch.EventType, name string, revision int) {
 	synctest.Wait()
 }
 
-// watching starts a watcher over sources, with the members that it knows of, and returns what it has told since the last
-// call, in order.
+// watching starts a watcher over sources, with the members that it knows of, and returns what it
+// has told since the last call, in order.
 func watching(t *testing.T, bookmarks bool, from uint64, members ...string) (*sources, func() string) {
 	s := &sources{nodes: watch.NewFakeWithChanSize(10, false), stored: watch.NewFakeWithChanSize(10, false)}
 	w := &watcher{
@@ -106,7 +106,8 @@ func expect(t *testing.T, told func() string, want string) {
 	}
 }
 
-// A stored lease waits for what happened to nodes before it, and nothing more is taken from there meanwhile.
+// A stored lease waits for what happened to nodes before it, and nothing more is taken from there
+// meanwhile.
 func TestStoredLeasesWaitForNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := watching(t, true, 5, "n", "m")
@@ -153,7 +154,8 @@ func TestRenewalsAreNotOlderThanTheWatch(t *testing.T) {
 	})
 }
 
-// A member that comes takes the place of the stored lease as the client knows it, and gives it back when it goes.
+// A member that comes takes the place of the stored lease as the client knows it, and gives it back
+// when it goes.
 func TestMemberTakesThePlaceOfAStoredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, told := watching(t, false, 5)

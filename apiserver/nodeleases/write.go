@@ -40,8 +40,8 @@ func (s *Storage) Delete(ctx context.Context, name string, validate rest.Validat
 	return s.Storage.Delete(ctx, name, validate, options)
 }
 
-// DeleteCollection implements rest.CollectionDeleter. It refuses a selection that has a member's lease, and deletes
-// nothing then.
+// DeleteCollection implements rest.CollectionDeleter. It refuses a selection that has a member's
+// lease, and deletes nothing then.
 func (s *Storage) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternalversion.ListOptions) (runtime.Object, error) {
 	if hasNodes(ctx) {
 		selected := metainternalversion.ListOptions{}
@@ -59,8 +59,9 @@ func (s *Storage) DeleteCollection(ctx context.Context, validate rest.ValidateOb
 	return s.Storage.DeleteCollection(ctx, validate, options, list)
 }
 
-// writable refuses the write of a member's lease. It takes the Node as this server's cache has it: a renewal then costs no
-// second read from the store, and a member that registers at this moment hides what is written in any case.
+// writable refuses the write of a member's lease. It takes the Node as this server's cache has it:
+// a renewal then costs no second read from the store, and a member that registers at this moment
+// hides what is written in any case.
 func (s *Storage) writable(ctx context.Context, name string) error {
 	if namespace, _ := request.NamespaceFrom(ctx); !isNodes(namespace) || name == "" {
 		return nil

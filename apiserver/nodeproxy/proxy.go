@@ -28,8 +28,8 @@ type Objects interface {
 // Config of a Proxy.
 type Config struct {
 	Objects Objects
-	// TLS for connections to kubelets: the client certificate and the authorities of theirs. It is asked for
-	// each request, and gives another configuration when the authorities have changed.
+	// TLS for connections to kubelets: the client certificate and the authorities of theirs. It is
+	// asked for each request, and gives another configuration when the authorities have changed.
 	TLS func() *tls.Config
 	// Authorizer is asked whether one who opens a stream with GET may create it. nil asks nobody.
 	Authorizer authorizer.Authorizer

@@ -52,7 +52,8 @@ type document struct {
 // documentCache keeps the last documents in their encoded form.
 type documentCache struct {
 	encoded *cache.LRUExpireCache
-	// building is held by who builds a document: to build one takes much more memory than to keep it.
+	// building is held by who builds a document: to build one takes much more memory than to keep
+	// it.
 	building *sync.Mutex
 }
 
@@ -121,7 +122,8 @@ func (s *Service) list() (map[string]document, error) {
 	return list, nil
 }
 
-// tag is the hash of what a document of custom resources is built from. It is the same on every server.
+// tag is the hash of what a document of custom resources is built from. It is the same on every
+// server.
 func (s *Service) tag(crds ...*apiextensionsv1.CustomResourceDefinition) string {
 	parts := make([]string, 0, len(crds))
 	for _, crd := range crds {

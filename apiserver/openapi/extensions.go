@@ -35,8 +35,8 @@ type Extension struct {
 
 func (e Extension) path() string { return "apis/" + e.Group + "/" + e.Version }
 
-// extensions knows what extensions say of their documents. What they say is not to be trusted: each is
-// listened to for its own group and version only, and a document that cannot be worked with is
+// extensions knows what extensions say of their documents. What they say is not to be trusted: each
+// is listened to for its own group and version only, and a document that cannot be worked with is
 // left out.
 type extensions struct {
 	current func() []Extension
@@ -84,7 +84,8 @@ func (e *extensions) v2() (docs []*spec.Swagger, hashes []string) {
 	return docs, hashes
 }
 
-// refresh asks those extensions that have not been asked for a while, and returns what is known of all.
+// refresh asks those extensions that have not been asked for a while, and returns what is known of
+// all.
 func (e *extensions) refresh() map[string]extensionDocs {
 	if e.current == nil {
 		return nil

@@ -59,8 +59,8 @@ var registeredEverywhere = []string{
 	util.GetCanonicalTypeName(metav1.DeleteOptions{}),
 }
 
-// within is definition for the document of a group and version, by its path. There, kinds that every
-// group has are those of this group and version and of v1.
+// within is definition for the document of a group and version, by its path. There, kinds that
+// every group has are those of this group and version and of v1.
 func (n *names) within(root string) func(name string) (string, spec.Extensions) {
 	gv, err := schema.ParseGroupVersion(strings.TrimPrefix(strings.TrimPrefix(root, "/apis/"), "/api/"))
 	if err != nil || gv.Version == "" {

@@ -176,8 +176,8 @@ func (p Part) kinds(prefix string, services []*restful.WebService) (*names, map[
 	if p.Definitions != nil {
 		return n, p.Definitions(ref), nil
 	}
-	// The servers of custom resources and of aggregation show the protocol's types in their documents,
-	// too. One definition of each must be the same everywhere.
+	// The servers of custom resources and of aggregation show the protocol's types in their
+	// documents, too. One definition of each must be the same everywhere.
 	definitions := extensionsopenapi.GetOpenAPIDefinitions(ref)
 	models := models(services)
 	if schemas.Built() {

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrTooLarge is returned by List.Add when the List would hold more than half of what the cache may.
+// ErrTooLarge is returned by List.Add when the List would hold more than half of what the cache
+// may.
 var ErrTooLarge = errors.New("the list is too large to be made of stored bytes")
 
 // Format is how the objects of one resource are stored and listed. Make one with NewFormat.
@@ -28,8 +29,8 @@ type Format struct {
 // message is an object that can be encoded as protobuf.
 type message interface{ Marshal() ([]byte, error) }
 
-// NewFormat returns the Format of the objects of a resource that a codec encodes, of which one and a
-// list are given. It is nil when they are not stored as protobuf, or have a type of their own in
+// NewFormat returns the Format of the objects of a resource that a codec encodes, of which one and
+// a list are given. It is nil when they are not stored as protobuf, or have a type of their own in
 // memory.
 func NewFormat(resource schema.GroupResource, codec runtime.Encoder, object, list runtime.Object, cache *Cache) *Format {
 	if _, ok := object.(message); !ok {
@@ -97,8 +98,8 @@ func (l *List) Begin(f *Format, objects int, decode Decode) bool {
 	return l.Fits(0)
 }
 
-// Copies tells whether the List will hold an encoding of each object beside the stored one, which is
-// seldom shorter.
+// Copies tells whether the List will hold an encoding of each object beside the stored one, which
+// is seldom shorter.
 func (l *List) Copies() bool { return l.encoding == JSON }
 
 // Fits tells whether the List may hold so many bytes more.

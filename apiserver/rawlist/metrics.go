@@ -7,7 +7,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// Lists counts what was answered with stored bytes, by group, resource and encoding: protobuf or json.
+// Lists counts what was answered with stored bytes, by group, resource and encoding: protobuf or
+// json.
 var Lists = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "barque_stored_lists_total",
 	Help:           "Lists that were answered with stored bytes.",

@@ -82,7 +82,8 @@ type piece struct {
 	data []byte
 	// revision is to be set in data as the object's resourceVersion; 0 leaves data as it is.
 	revision uint64
-	// metaAt and metaEnd are where the metadata begin and end, versionAt where they have the version.
+	// metaAt and metaEnd are where the metadata begin and end, versionAt where they have the
+	// version.
 	metaAt, metaEnd, versionAt int32
 }
 

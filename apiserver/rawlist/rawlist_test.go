@@ -209,8 +209,8 @@ func (l *lister) list(t *testing.T, encoding Encoding, sizes ...int) (*List, err
 	return list, nil
 }
 
-// TestListIsBounded: what is counted are the bytes that are held, whatever the first objects promise,
-// and what comes from the cache is among them.
+// TestListIsBounded: what is counted are the bytes that are held, whatever the first objects
+// promise, and what comes from the cache is among them.
 func TestListIsBounded(t *testing.T) {
 	l := newLister(t, 64<<10)
 	sizes := slices.Concat(slices.Repeat([]int{10}, 32), slices.Repeat([]int{4 << 10}, 16))
@@ -231,8 +231,8 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-// TestLargeObjectsAreKept: with the room that a server gives, an object as large as the store takes is
-// encoded once.
+// TestLargeObjectsAreKept: with the room that a server gives, an object as large as the store takes
+// is encoded once.
 func TestLargeObjectsAreKept(t *testing.T) {
 	l := newLister(t, 32<<20)
 	for range 3 {

@@ -12,7 +12,8 @@ func userRoles() []rbacv1.ClusterRole {
 		labeled(clusterRole("system:aggregate-to-admin", adminRules()...), toAdmin),
 		labeled(clusterRole("system:aggregate-to-edit", editRules()...), toEdit),
 		labeled(clusterRole("system:aggregate-to-view", viewRules()...), toView),
-		// The name and the labels are those of metrics-server's manifest, which may be applied over it.
+		// The name and the labels are those of metrics-server's manifest, which may be applied over
+		// it.
 		labeled(clusterRole("system:aggregated-metrics-reader",
 			on("metrics.k8s.io", verbs("get", "list", "watch"), "pods", "nodes")), toView, toEdit, toAdmin),
 	}

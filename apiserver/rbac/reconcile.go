@@ -12,8 +12,9 @@ import (
 
 // Reconcile creates the default roles and bindings that are missing and adds what they have lost.
 // What people added to them stays, and so do objects that opted out. It goes through all of them
-// before it reports what failed. A request that is under way when ctx ends ends by the client alone (the one of a leader's term
-// does so, see controllers/runtime): the reconciliation of k8s.io/component-helpers makes them with a context of its own.
+// before it reports what failed. A request that is under way when ctx ends ends by the client alone
+// (the one of a leader's term does so, see controllers/runtime): the reconciliation of
+// k8s.io/component-helpers makes them with a context of its own.
 func Reconcile(ctx context.Context, client kubernetes.Interface) error {
 	c, namespaces := client.RbacV1(), client.CoreV1().Namespaces()
 	var errs []error

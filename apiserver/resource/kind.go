@@ -73,8 +73,8 @@ type Kind[T any] struct {
 	Scale *Scale[T]
 	// Subresources by name, such as "log". They are given the built main storage.
 	Subresources map[string]func(s *Storage) (rest.Storage, error)
-	// Wrap, if set, replaces the main storage by one built around it. One that lists what is stored,
-	// and does not look at it, lets its List call ListEncoded.
+	// Wrap, if set, replaces the main storage by one built around it. One that lists what is
+	// stored, and does not look at it, lets its List call ListEncoded.
 	Wrap func(s *Storage) rest.Storage
 
 	// CreateOnUpdate lets a PUT create the object.
@@ -100,12 +100,13 @@ type Kind[T any] struct {
 	GracefulDelete func(ctx context.Context, obj *T, options *metav1.DeleteOptions) bool
 	// ReturnDeleted answers a delete with the last state of the object instead of a Status.
 	ReturnDeleted bool
-	// GarbageCollection is what a delete without propagation policy does to dependents: rest.DeleteDependents when empty.
+	// GarbageCollection is what a delete without propagation policy does to dependents:
+	// rest.DeleteDependents when empty.
 	GarbageCollection rest.GarbageCollectionPolicy
 
-	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it in.
-	// The function they return, if any, is told whether the request goes on to its end. They run for
-	// dry runs as well, which the options tell.
+	// BeginCreate and BeginUpdate run before an object is prepared and validated, and may fill it
+	// in. The function they return, if any, is told whether the request goes on to its end. They
+	// run for dry runs as well, which the options tell.
 	BeginCreate func(ctx context.Context, obj *T, options *metav1.CreateOptions) (func(ctx context.Context, success bool), error)
 	BeginUpdate func(ctx context.Context, obj, old *T, options *metav1.UpdateOptions) (func(ctx context.Context, success bool), error)
 	// AfterCreate, AfterUpdate and AfterDelete run after a write that took place.
@@ -126,7 +127,8 @@ type Status[T any] struct {
 	// KeepOnCreate keeps the status that a create comes with, for objects that are registered by
 	// the one who reports their status, such as nodes.
 	KeepOnCreate bool
-	// Prepare adjusts obj after everything but its status and its metadata has been restored from old.
+	// Prepare adjusts obj after everything but its status and its metadata has been restored from
+	// old.
 	Prepare func(ctx context.Context, obj, old *T)
 	// Validate reports everything wrong with the new status.
 	Validate func(ctx context.Context, obj, old *T) field.ErrorList

@@ -9,10 +9,12 @@
 //
 // What always holds:
 //   - a value has one reservation, and so one Service;
-//   - an address comes from a ServiceCIDR that was ready, and not being deleted, at the moment of the
-//     transaction. While there is no ServiceCIDR "kubernetes", the configured ranges stand for it;
+//   - an address comes from a ServiceCIDR that was ready, and not being deleted, at the moment of
+//     the transaction. While there is no ServiceCIDR "kubernetes", the configured ranges stand for
+//     it;
 //   - nobody but the Service that it is kept for gets a reserved address: the first of the default
-//     range is the API's (default/kubernetes), the tenth that of cluster DNS (kube-system/kube-dns).
+//     range is the API's (default/kubernetes), the tenth that of cluster DNS
+//     (kube-system/kube-dns).
 //
 // The reservations are older than the IPAddress objects. They stay beside them, because users may
 // delete an IPAddress of a Service that lives, and because servers of an older version know only

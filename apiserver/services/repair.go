@@ -26,9 +26,9 @@ const (
 )
 
 // Repair keeps reservations and IPAddress objects in line with the Services that exist, until ctx
-// ends. It gives the Services of servers that knew no IPAddress theirs, and undoes what users change
-// by hand. It is leader work: what one leader has seen, the next looks at anew. Its writes carry the
-// context's term.
+// ends. It gives the Services of servers that knew no IPAddress theirs, and undoes what users
+// change by hand. It is leader work: what one leader has seen, the next looks at anew. Its writes
+// carry the context's term.
 func (a *Allocator) Repair(ctx context.Context, recorder record.EventRecorder, logger *slog.Logger) {
 	r := &repair{a: a, now: time.Now, recorder: recorder, logger: logger}
 	for {

@@ -82,8 +82,8 @@ func (r *repairing) old(t *testing.T, s *corev1.Service) {
 	r.commit(t, ops...)
 }
 
-// A cluster whose Services were made by an older version gets its IPAddress objects, and nobody gets
-// an address twice before or after.
+// A cluster whose Services were made by an older version gets its IPAddress objects, and nobody
+// gets an address twice before or after.
 func TestMigration(t *testing.T) {
 	r := newRepairing(t, dualStack)
 	r.old(t, service("web", typed(corev1.ServiceTypeNodePort), at("10.43.0.5"), ports(port("", 80, "", 30003))))

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// faulty is a server's way to the store. It loses writes on their way there, and answers on their way
-// back, as a crash of either end does.
+// faulty is a server's way to the store. It loses writes on their way there, and answers on their
+// way back, as a crash of either end does.
 type faulty struct {
 	storage.Backend
 	mu  sync.Mutex

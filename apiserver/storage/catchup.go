@@ -14,15 +14,17 @@ import (
 //	   ▲                                                     │
 //	   └────the cache does not reach back as far as that─────┘ until the next bookmark
 //
-// A watch of the store decodes each object once more and is asked for progress by everybody who reads, so it is for what
-// the client has missed and no longer. Only at a bookmark nothing of the same revision is still to come.
+// A watch of the store decodes each object once more and is asked for progress by everybody who
+// reads, so it is for what the client has missed and no longer. Only at a bookmark nothing of the
+// same revision is still to come.
 //
 // Its goroutine ends with Stop, with the request's context, or with the watch that it passes on.
 type catchingUp struct {
 	cancel    context.CancelFunc
 	result    chan watch.Event
 	bookmarks bool // whether the client wants them
-	// cached returns the watch of the cache from a revision on, nil when the cache is too young for that.
+	// cached returns the watch of the cache from a revision on, nil when the cache is too young for
+	// that.
 	cached func(revision string) watch.Interface
 }
 

@@ -22,8 +22,8 @@ const (
 	storesProgress = "the watch cache has the store's progress for itself; its clients get bookmarks of its own making, once a minute"
 )
 
-// leftOut are the tests of the suite that are not run in one of the two ways, raw or cached, and why. TestLeftOutTestsFail
-// looks after that they would fail there.
+// leftOut are the tests of the suite that are not run in one of the two ways, raw or cached, and
+// why. TestLeftOutTestsFail looks after that they would fail there.
 func leftOut() map[string]string {
 	return map[string]string{
 		"RunTestWatchError/cached":                    cacheRefuses,
@@ -45,9 +45,11 @@ type conformance struct {
 	run     func(t *testing.T, e *env)
 	// gates are set for the test.
 	gates gates
-	// alone is set for tests that change feature gates themselves, and for those that are in a hurry.
+	// alone is set for tests that change feature gates themselves, and for those that are in a
+	// hurry.
 	alone bool
-	// inMemory is set for a test that bounds the time of its writes, which are none of its business: a disk may be slow.
+	// inMemory is set for a test that bounds the time of its writes, which are none of its
+	// business: a disk may be slow.
 	inMemory bool
 }
 

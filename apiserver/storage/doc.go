@@ -13,8 +13,8 @@
 //   - a list is one picture of the store, and its continue token keeps naming that picture until
 //     it leaves history, which is answered with 410 and a token for going on inconsistently;
 //   - a watch delivers every revision after its start, in order, or ends with an error event;
-//   - "not executed" (503; with Retry-After, unless there has been no leader for long) and "outcome unknown" (504) are
-//     never confused.
+//   - "not executed" (503; with Retry-After, unless there has been no leader for long) and "outcome
+//     unknown" (504) are never confused.
 //
 // It is not the place for anything that knows a kind: defaulting, validation and strategies live
 // in the registries above. It does not decide when history is compacted; the store does.

@@ -15,17 +15,19 @@ import (
 const (
 	// CauseStoreUnavailable: the request was certainly not executed. Repeating it is safe.
 	CauseStoreUnavailable metav1.CauseType = "StoreUnavailable"
-	// CauseNoLeader comes beside CauseStoreUnavailable when there has been no leader for long: repeating is useless before
-	// servers are back.
+	// CauseNoLeader comes beside CauseStoreUnavailable when there has been no leader for long:
+	// repeating is useless before servers are back.
 	CauseNoLeader metav1.CauseType = "NoLeader"
 	// CauseOutcomeUnknown: a write may or may not have taken effect. Read before repeating it.
 	CauseOutcomeUnknown metav1.CauseType = "OutcomeUnknown"
 	// CauseLeaderTermOver: the write carried the term of a leadership that has ended. It was not
 	// executed and never will be.
 	CauseLeaderTermOver metav1.CauseType = "LeaderTermOver"
-	// CauseStoreFull: the datastore has reached its limit. The write was not executed; a delete would be.
+	// CauseStoreFull: the datastore has reached its limit. The write was not executed; a delete
+	// would be.
 	CauseStoreFull metav1.CauseType = "StoreFull"
-	// CauseDiskFull: the disks of the servers that could lead are full. The write was not executed; a delete would be.
+	// CauseDiskFull: the disks of the servers that could lead are full. The write was not executed;
+	// a delete would be.
 	CauseDiskFull metav1.CauseType = "DiskFull"
 )
 
@@ -35,9 +37,9 @@ const Unreadable = "the datastore cannot be read at the moment"
 // StatusReasonInsufficientStorage is the reason of an answer with the code 507.
 const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
-// retryAfterSeconds is what a client is told when there is no leader at the moment: elections
-// take a fraction of a second. Clients repeat such a request by themselves, and say nothing to their users meanwhile, so when
-// there has been no leader for long none is told that.
+// retryAfterSeconds is what a client is told when there is no leader at the moment: elections take
+// a fraction of a second. Clients repeat such a request by themselves, and say nothing to their
+// users meanwhile, so when there has been no leader for long none is told that.
 const retryAfterSeconds = 1
 
 // statusError is an API error that keeps what it stands for.
@@ -79,8 +81,8 @@ func unavailable(err error, message string) error {
 	return answer
 }
 
-// ReadError maps an error of a Backend's View or Watch to what a client is told. A read has no outcome that could be lost. What
-// it has mapped before stays as it is.
+// ReadError maps an error of a Backend's View or Watch to what a client is told. A read has no
+// outcome that could be lost. What it has mapped before stays as it is.
 func ReadError(err error) error {
 	if mapped, ok := errors.AsType[*statusError](err); ok {
 		return mapped
@@ -104,8 +106,9 @@ func unreadable(err error) error {
 // seeStatus ends messages about a store that cannot serve.
 const seeStatus = "; see 'barque cluster status'"
 
-// WriteError maps an error of a Backend's Commit that is not a conflict to what a client is told. The answer to a write whose outcome
-// is unknown has no Retry-After: clients repeat requests that have one by themselves.
+// WriteError maps an error of a Backend's Commit that is not a conflict to what a client is told.
+// The answer to a write whose outcome is unknown has no Retry-After: clients repeat requests that
+// have one by themselves.
 func WriteError(err error) error {
 	switch {
 	case errors.Is(err, raftstore.ErrFenced):

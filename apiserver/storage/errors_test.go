@@ -73,7 +73,8 @@ func TestWriteErrors(t *testing.T) {
 		{"unavailable", fmt.Errorf("%w: no leader", raftstore.ErrUnavailable), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"quarantined", fmt.Errorf("%w: why", raftstore.ErrQuarantined), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"closed", raftstore.ErrClosed, 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
-		// Nor does a user learn that there is no leader from a client that comes back again and again.
+		// Nor does a user learn that there is no leader from a client that comes back again and
+		// again.
 		{"no leader for long", leaderless(), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
 		{"no leader for long, deadline", fmt.Errorf("%w (%w)", leaderless(), context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseNoLeader, ""},
 		{"no leader, and it was proposed", fmt.Errorf("%w; then: %v", raftstore.ErrUnknownOutcome, leaderless()), 504, metav1.StatusReasonTimeout, CauseOutcomeUnknown, ""},
@@ -83,7 +84,8 @@ func TestWriteErrors(t *testing.T) {
 		{"deadline before it was proposed", fmt.Errorf("%w: %w", raftstore.ErrUnavailable, context.DeadlineExceeded), 503, metav1.StatusReasonServiceUnavailable, CauseStoreUnavailable, "1"},
 		{"fenced", raftstore.ErrFenced, 409, metav1.StatusReasonConflict, CauseLeaderTermOver, ""},
 		{"too large", raftstore.ErrTooLarge, 413, metav1.StatusReasonRequestEntityTooLarge, "", ""},
-		// Nor must it come back by itself when the store is full: somebody has to delete something first.
+		// Nor must it come back by itself when the store is full: somebody has to delete something
+		// first.
 		{"full disk", raftstore.ErrDiskFull, 507, StatusReasonInsufficientStorage, CauseDiskFull, ""},
 		{"full", &raftstore.NoSpaceError{Size: 9, Needed: 2, Limit: 10}, 507, StatusReasonInsufficientStorage, CauseStoreFull, ""},
 		{"anything else", errors.New("disk on fire"), 500, metav1.StatusReasonInternalError, "", ""},
@@ -157,7 +159,8 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// TestAnAnswerIsMappedOnce: the error of a watch's first read is an answer already when the watch ends with it.
+// TestAnAnswerIsMappedOnce: the error of a watch's first read is an answer already when the watch
+// ends with it.
 func TestAnAnswerIsMappedOnce(t *testing.T) {
 	for _, err := range []error{leaderless(), raftstore.ErrUnavailable, context.DeadlineExceeded} {
 		once := ReadError(err)

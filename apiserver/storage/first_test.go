@@ -7,7 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/apis/example"
 )
 
-// A watch from revision 1, the oldest that a client can name, shows every object that there ever was.
+// A watch from revision 1, the oldest that a client can name, shows every object that there ever
+// was.
 func TestTheFirstRevisionIsNobodysObject(t *testing.T) {
 	e := newEnv(t, envOptions{codec: exampleCodec()})
 	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}

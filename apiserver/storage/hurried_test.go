@@ -13,11 +13,12 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Some tests of the suite bound by seconds what is not what they are about. Here is what gives them the time of a busy machine.
+// Some tests of the suite bound by seconds what is not what they are about. Here is what gives them
+// the time of a busy machine.
 
-// unhurried creates objects however long it takes. RunTestOptionalWatchBookmarksWithCorrectResourceVersion
-// creates a hundred under the deadline that ends its watch, and fails when a busy machine has not done
-// the last one by then.
+// unhurried creates objects however long it takes.
+// RunTestOptionalWatchBookmarksWithCorrectResourceVersion creates a hundred under the deadline that
+// ends its watch, and fails when a busy machine has not done the last one by then.
 type unhurried struct{ storage.Interface }
 
 // Create implements storage.Interface.
@@ -25,8 +26,9 @@ func (u unhurried) Create(ctx context.Context, key string, obj, out runtime.Obje
 	return u.Interface.Create(context.WithoutCancel(ctx), key, obj, out, ttl)
 }
 
-// unlimited has watches last until the test ends. RunTestWatchInitializationSignal makes its object and begins a watch of it
-// within five seconds, after which the watch that it waits for would not begin at all.
+// unlimited has watches last until the test ends. RunTestWatchInitializationSignal makes its object
+// and begins a watch of it within five seconds, after which the watch that it waits for would not
+// begin at all.
 type unlimited struct {
 	storage.Interface
 	t testing.TB
@@ -39,7 +41,8 @@ func (u unlimited) Watch(ctx context.Context, key string, opts storage.ListOptio
 	return u.Interface.Watch(ctx, key, opts)
 }
 
-// lasting keeps objects that are to end by themselves. That of RunTestGet, which is about reads, lives for a second.
+// lasting keeps objects that are to end by themselves. That of RunTestGet, which is about reads,
+// lives for a second.
 type lasting struct{ storage.Interface }
 
 // GuaranteedUpdate implements storage.Interface.
@@ -50,9 +53,9 @@ func (l lasting) GuaranteedUpdate(ctx context.Context, key string, out runtime.O
 	}, cached)
 }
 
-// untilBookmark has a watch that ends without a bookmark go on for as long again. The watch cache tells one two seconds before
-// a watch ends, and looks after that once in a second: of the three seconds that tests give to a watch, a busy machine may not
-// have the rest.
+// untilBookmark has a watch that ends without a bookmark go on for as long again. The watch cache
+// tells one two seconds before a watch ends, and looks after that once in a second: of the three
+// seconds that tests give to a watch, a busy machine may not have the rest.
 type untilBookmark struct {
 	storage.Interface
 	env *env

@@ -102,7 +102,8 @@ func ways() []way {
 	return all
 }
 
-// TestConformance runs every test of the suite in every way, and demands that each was run or is left out.
+// TestConformance runs every test of the suite in every way, and demands that each was run or is
+// left out.
 func TestConformance(t *testing.T) {
 	done := make(map[string][]string) // the tests of a way
 	all := slices.Concat(writeTests(), readTests(), watchTests(), corruptTests())
@@ -145,7 +146,8 @@ func TestConformance(t *testing.T) {
 // runLeftOut is set for processes that run what is left out.
 const runLeftOut = "STORAGE_TEST_RUN_LEFT_OUT"
 
-// TestLeftOutTestsFail runs what is left out in processes of their own: what would pass must not be.
+// TestLeftOutTestsFail runs what is left out in processes of their own: what would pass must not
+// be.
 func TestLeftOutTestsFail(t *testing.T) {
 	needs.AllTests(t)
 	t.Parallel()
@@ -166,7 +168,8 @@ func TestLeftOutTestsFail(t *testing.T) {
 	}
 }
 
-// group is tests that can run while the same feature gates are set, which all tests of a process share.
+// group is tests that can run while the same feature gates are set, which all tests of a process
+// share.
 type group struct {
 	name  string
 	gates gates

@@ -18,7 +18,8 @@ import (
 type rawList struct {
 	*rawlist.List
 	store *Store
-	// cache spares the decoding of an object that it has at the same revision; nil where there is none.
+	// cache spares the decoding of an object that it has at the same revision; nil where there is
+	// none.
 	cache *resuming
 }
 
@@ -45,8 +46,8 @@ func (r *rawList) decode(ctx context.Context, key string, value []byte, revision
 	return r.store.decode(ctx, key, data, revision, r.store.newObject())
 }
 
-// begin prepares for the objects that a listing will visit. It is false where they are too many, as far
-// as that can be told before they are encoded.
+// begin prepares for the objects that a listing will visit. It is false where they are too many, as
+// far as that can be told before they are encoded.
 func (r *rawList) begin(l *listing) bool {
 	objects := l.view.Count(l.prefix, l.from)
 	if limit := l.opts.Predicate.Limit; limit > 0 {
@@ -101,8 +102,8 @@ func (l *listing) addObjects(list runtime.Object) error {
 }
 
 // listRaw answers a list with stored bytes where the watch cache would answer otherwise. It returns
-// false where the cache has to, because it would wait or fail, and what it then says is its own. What
-// the cache leaves to the store, the store answers so by itself.
+// false where the cache has to, because it would wait or fail, and what it then says is its own.
+// What the cache leaves to the store, the store answers so by itself.
 func (r *resuming) listRaw(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) (bool, error) {
 	raw := r.store.rawList(ctx, opts)
 	if raw == nil || !r.cache.Ready() {
@@ -162,10 +163,11 @@ func (r *resuming) listRaw(ctx context.Context, key string, opts storage.ListOpt
 	return true, nil
 }
 
-// cachedView returns a picture that is as new as what the watch cache would show. It is nil where the
-// cache would wait for a revision, or would not have it. It fails only where the cache would with the same
-// error: for the newest state both ask the same question. Otherwise the cache asks nobody, so nothing is
-// accounted. It is filled from the state that this server has here, and is never newer.
+// cachedView returns a picture that is as new as what the watch cache would show. It is nil where
+// the cache would wait for a revision, or would not have it. It fails only where the cache would
+// with the same error: for the newest state both ask the same question. Otherwise the cache asks
+// nobody, so nothing is accounted. It is filled from the state that this server has here, and is
+// never newer.
 func (r *resuming) cachedView(ctx context.Context, here raftstore.View, opts storage.ListOptions, pinned uint64, consistent bool) (raftstore.View, error) {
 	if consistent {
 		return r.store.view(ctx, "getCurrentResourceVersion", raftstore.ViewOptions{})
@@ -196,8 +198,8 @@ func (r *resuming) countConsistent(success bool) {
 	cachermetrics.ConsistentReadTotal.WithLabelValues(of.Group, of.Resource, strconv.FormatBool(success), "false").Inc()
 }
 
-// cached returns a copy of an object as the watch cache has it, nil when it does not have it at that
-// revision. The copy is shallow: nothing that it refers to may be changed.
+// cached returns a copy of an object as the watch cache has it, nil when it does not have it at
+// that revision. The copy is shallow: nothing that it refers to may be changed.
 func (r *resuming) cached(ctx context.Context, key string, revision uint64) runtime.Object {
 	obj := r.store.newObject()
 	key = "/" + strings.TrimPrefix(key, r.store.pathPrefix)

@@ -53,8 +53,8 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 // preferNewest is how long a read that takes any picture waits for the newest one.
 const preferNewest = time.Second
 
-// viewNotOlder returns a picture at least as new as a resourceVersion: "" demands the newest; "0" prefers
-// it, and takes what this server has when there is nobody to ask.
+// viewNotOlder returns a picture at least as new as a resourceVersion: "" demands the newest; "0"
+// prefers it, and takes what this server has when there is nobody to ask.
 func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) (raftstore.View, error) {
 	if resourceVersion == "" {
 		return s.view(ctx, verb, raftstore.ViewOptions{})
@@ -81,9 +81,9 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 	return view, nil
 }
 
-// viewAny returns the newest picture, or else what this server has. Whoever can live with any takes it from
-// the watch cache; what comes here are the resources without one, and a client that has just written through
-// a server that follows expects to see it there.
+// viewAny returns the newest picture, or else what this server has. Whoever can live with any takes
+// it from the watch cache; what comes here are the resources without one, and a client that has
+// just written through a server that follows expects to see it there.
 func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error) {
 	short, cancel := context.WithTimeout(ctx, preferNewest)
 	defer cancel()

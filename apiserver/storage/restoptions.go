@@ -256,16 +256,16 @@ func (o *RESTOptions) cached(
 }
 
 const (
-	// drainLimit is for how long a watch cache that is to end may take in what its source has for it. On an idle machine
-	// that is milliseconds.
+	// drainLimit is for how long a watch cache that is to end may take in what its source has for
+	// it. On an idle machine that is milliseconds.
 	drainLimit = 10 * time.Second
 	// stopLimit is for how long the end of a watch cache is waited for.
 	stopLimit = 5 * time.Second
 )
 
 // stopCache ends a watch cache. Events that still reach it while it stops can block it for good
-// (its dispatcher has gone, and its queue holds a hundred), so their source is stopped first. It returns false when the cache
-// was so far behind that it is blocked all the same.
+// (its dispatcher has gone, and its queue holds a hundred), so their source is stopped first. It
+// returns false when the cache was so far behind that it is blocked all the same.
 func stopCache(store *Store, delegator, watchCache interface{ Stop() }) bool {
 	store.closeWatches(time.After(drainLimit))
 	delegator.Stop()

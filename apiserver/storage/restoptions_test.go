@@ -23,7 +23,8 @@ import (
 
 var examplePods = schema.GroupResource{Group: example.GroupName, Resource: "pods"}
 
-// open makes the storage of a resource of the example group as a registry would, and waits until it is ready.
+// open makes the storage of a resource of the example group as a registry would, and waits until it
+// is ready.
 func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 	t.Helper()
 	store := openUnready(t, cfg)
@@ -80,7 +81,8 @@ func stored(t *testing.T, backend Backend, key string) raftstore.Item {
 	return item
 }
 
-// A cache whose reflector is blocked by a dispatcher that has gone never ends. Whoever stops the server does not wait for it.
+// A cache whose reflector is blocked by a dispatcher that has gone never ends. Whoever stops the
+// server does not wait for it.
 func TestABlockedCacheHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended, blocked := make(chan struct{}), make(chan struct{})

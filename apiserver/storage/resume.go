@@ -15,17 +15,19 @@ import (
 
 // resuming is a watch cache whose watches reach as far back as the store's history does.
 //
-// The cache knows what has happened since this server started. A client that comes from another server, which was
-// stopped or has died, may have seen less than that; it would be told to list everything anew, and so would all the
-// others that came with it. The store's history is part of the replicated state and outlives restarts: a watch that is too
-// old for the cache is read from there, until it has caught up and goes on in the cache (catchup.go).
+// The cache knows what has happened since this server started. A client that comes from another
+// server, which was stopped or has died, may have seen less than that; it would be told to list
+// everything anew, and so would all the others that came with it. The store's history is part of
+// the replicated state and outlives restarts: a watch that is too old for the cache is read from
+// there, until it has caught up and goes on in the cache (catchup.go).
 type resuming struct {
 	*cacher.CacheDelegator
 	store *Store
 	cache *cacher.Cacher // what the delegator asks
 }
 
-// Get implements storage.Interface. As with the store, a resourceVersion that is none is the client's fault.
+// Get implements storage.Interface. As with the store, a resourceVersion that is none is the
+// client's fault.
 func (r *resuming) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	err := r.CacheDelegator.Get(ctx, key, opts, out)
 	if storage.IsInvalidError(err) {
@@ -54,9 +56,9 @@ func (r *resuming) Watch(ctx context.Context, key string, opts storage.ListOptio
 	return r.catchUp(ctx, key, opts)
 }
 
-// refusal tells whether the cache has refused the watch because it asks for too old a revision. The cache says so by the
-// one event of a watch that has ended at once; that event is put back. A watch that goes on has room for more
-// than one event, and is not touched.
+// refusal tells whether the cache has refused the watch because it asks for too old a revision. The
+// cache says so by the one event of a watch that has ended at once; that event is put back. A watch
+// that goes on has room for more than one event, and is not touched.
 func refusal(w watch.Interface) (watch.Interface, bool) {
 	events := w.ResultChan()
 	if cap(events) != 1 || len(events) != 1 {

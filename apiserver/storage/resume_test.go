@@ -16,8 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// A client that was watching at another server goes on at one that has just started, whose cache knows less than the
-// client has still to be told; and it is told to list again when the store's history does not reach back so far.
+// A client that was watching at another server goes on at one that has just started, whose cache
+// knows less than the client has still to be told; and it is told to list again when the store's
+// history does not reach back so far.
 func TestAWatchGoesOnAtAServerThatHasJustStarted(t *testing.T) {
 	t.Parallel()
 	backend := newBackend(t)
@@ -124,7 +125,8 @@ func revisionOf(e watch.Event) string {
 	return e.Object.(*example.Pod).ResourceVersion
 }
 
-// podName returns the name of the pod in an event, empty when there is none. The cache sends many watchers one object.
+// podName returns the name of the pod in an event, empty when there is none. The cache sends many
+// watchers one object.
 func podName(e watch.Event) string {
 	if shared, is := e.Object.(runtime.CacheableObject); is {
 		e.Object = shared.GetObject()
@@ -142,7 +144,8 @@ func (s *Store) watched() []*watcher {
 	return slices.Collect(maps.Keys(s.watches))
 }
 
-// TestCatchingUpMissesNothing lets clients come to a server that has just started while others write: each sees all of it, once and in order.
+// TestCatchingUpMissesNothing lets clients come to a server that has just started while others
+// write: each sees all of it, once and in order.
 func TestCatchingUpMissesNothing(t *testing.T) {
 	t.Parallel()
 	backend := newBackend(t)

@@ -121,8 +121,8 @@ func newEnv(t testing.TB, opts envOptions) *env {
 	return e
 }
 
-// start makes the store, and the watch cache over it, which may not be ready yet. It may be done again, as a server
-// does that starts again.
+// start makes the store, and the watch cache over it, which may not be ready yet. It may be done
+// again, as a server does that starts again.
 func (e *env) start(t testing.TB) {
 	t.Helper()
 	raw, err := New(Config{
@@ -307,7 +307,8 @@ func (s withPrefixTransformer) UpdateTransformer(modify storagetesting.Transform
 	return func() { s.env.reads.swap(original) }
 }
 
-// swappable is a transformer that can be replaced while others, such as a watch cache, read through it.
+// swappable is a transformer that can be replaced while others, such as a watch cache, read through
+// it.
 type swappable struct {
 	mu  sync.RWMutex
 	now value.Transformer

@@ -19,9 +19,9 @@ type transformable interface {
 	storagetesting.InterfaceWithTransformerOverride
 }
 
-// startingOver makes store and watch cache anew whenever a test changes what can be read, as a server does that starts
-// again. A cache that has decoded its objects goes on with these, and would not notice; one that begins with what cannot be
-// read is not ready for as long.
+// startingOver makes store and watch cache anew whenever a test changes what can be read, as a
+// server does that starts again. A cache that has decoded its objects goes on with these, and would
+// not notice; one that begins with what cannot be read is not ready for as long.
 type startingOver struct {
 	withPrefixTransformer
 	t testing.TB
@@ -57,8 +57,8 @@ func (s *startingOver) update(revert func()) func() {
 	}
 }
 
-// GetList implements storage.Interface. It asks for a first page, as kubectl does: of these a cache that is not ready asks the
-// store, and lists of everything it refuses with 429.
+// GetList implements storage.Interface. It asks for a first page, as kubectl does: of these a cache
+// that is not ready asks the store, and lists of everything it refuses with 429.
 func (s *startingOver) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	if opts.Predicate.Limit == 0 {
 		opts.Predicate.Limit = 500
@@ -66,12 +66,12 @@ func (s *startingOver) GetList(ctx context.Context, key string, opts storage.Lis
 	return s.withPrefixTransformer.GetList(ctx, key, opts, list)
 }
 
-// paged is a watch cache for RunTestListInconsistentContinuation, which asks for a page of any state, and updates an
-// object to one without a namespace.
+// paged is a watch cache for RunTestListInconsistentContinuation, which asks for a page of any
+// state, and updates an object to one without a namespace.
 //
-// For any state, which is revision 0, the cache gives all of its own at once, whatever the limit is: it is asked for the
-// newest. And it files objects by the names in them: it gets what the API server would have made of that object, whose
-// namespace is in its key.
+// For any state, which is revision 0, the cache gives all of its own at once, whatever the limit
+// is: it is asked for the newest. And it files objects by the names in them: it gets what the API
+// server would have made of that object, whose namespace is in its key.
 type paged struct{ storage.Interface }
 
 // GetList implements storage.Interface.
@@ -93,7 +93,8 @@ func (p paged) GuaranteedUpdate(ctx context.Context, key string, out runtime.Obj
 	}, cached)
 }
 
-// progressing has a store tell its progress in bookmarks, as the watch cache has it, and asks for it after each new object.
+// progressing has a store tell its progress in bookmarks, as the watch cache has it, and asks for
+// it after each new object.
 type progressing struct{ storage.Interface }
 
 // Watch implements storage.Interface.

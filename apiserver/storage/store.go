@@ -225,7 +225,8 @@ func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOption
 // firstKey is written when a store is used for the first time.
 const firstKey = "/barque/first"
 
-// begin makes sure that the first revision is nobody's object: a watch from there shows all of them.
+// begin makes sure that the first revision is nobody's object: a watch from there shows all of
+// them.
 func (s *Store) begin(ctx context.Context) error {
 	if s.begun.Load() {
 		return nil

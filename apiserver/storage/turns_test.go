@@ -15,11 +15,11 @@ import (
 // turns lets the scenarios of one test, each with a namespace, go one after the other:
 // from a scenario's first object until it stops its watch.
 //
-// RunWatchSemantics has nearly twenty at once over one store. A watch of its cache holds ten events, of
-// all namespaces, and a cache as young as those of tests has no patience: it ends the watches that
-// nobody has come to read yet, as it may. A store that commits many objects at once is too quick for
-// them. And each event of an object that is made while it watches has 150 ms, which a busy machine does not always keep:
-// its watches are read once such an event is there.
+// RunWatchSemantics has nearly twenty at once over one store. A watch of its cache holds ten
+// events, of all namespaces, and a cache as young as those of tests has no patience: it ends the
+// watches that nobody has come to read yet, as it may. A store that commits many objects at once is
+// too quick for them. And each event of an object that is made while it watches has 150 ms, which a
+// busy machine does not always keep: its watches are read once such an event is there.
 type turns struct {
 	storage.Interface
 	free chan struct{} // holds a token when nobody has the turn
@@ -154,7 +154,8 @@ func (w *turnsWatch) move(to string) {
 	w.moved = make(chan struct{})
 }
 
-// ResultChan implements watch.Interface. It waits for the event of the newest object, if that was made since the watch began.
+// ResultChan implements watch.Interface. It waits for the event of the newest object, if that was
+// made since the watch began.
 func (w *turnsWatch) ResultChan() <-chan watch.Event {
 	newest, patience := w.turns.newest(), time.After(hang)
 	for newest > w.before {

@@ -11,15 +11,17 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// askStore bounds the question why a watch cache is not filled. Without a leader it is answered after two seconds.
+// askStore bounds the question why a watch cache is not filled. Without a leader it is answered
+// after two seconds.
 const askStore = 3 * time.Second
 
 // GetList implements storage.Interface.
 //
-// A server that was started without a quorum has empty watch caches, which answer that they are not ready yet, with a time
-// after which clients repeat the request by themselves: up to half a minute, ten times. Who wants the newest state is told
-// instead that there is no leader, where that is why. Whoever can live with an older one, as informers can, has better ways
-// to wait than to begin anew, so it is left to the cache.
+// A server that was started without a quorum has empty watch caches, which answer that they are not
+// ready yet, with a time after which clients repeat the request by themselves: up to half a minute,
+// ten times. Who wants the newest state is told instead that there is no leader, where that is why.
+// Whoever can live with an older one, as informers can, has better ways to wait than to begin anew,
+// so it is left to the cache.
 //
 // What need not be decoded does not come from the cache at all, see listRaw.
 func (r *resuming) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {

@@ -31,15 +31,17 @@ func (c *cutOff) View(ctx context.Context, opts raftstore.ViewOptions) (raftstor
 	return c.Backend.View(ctx, opts)
 }
 
-// TestListsWithoutALeaderFromTheStart asks a server whose watch caches were never filled: who wants the newest state is told that
-// there is no leader, and not to come back later, which clients do without a word. Informers are left to the cache.
+// TestListsWithoutALeaderFromTheStart asks a server whose watch caches were never filled: who wants
+// the newest state is told that there is no leader, and not to come back later, which clients do
+// without a word. Informers are left to the cache.
 func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 	t.Parallel()
 	backend := &cutOff{Backend: newBackend(t)}
 	cut := func(err error) { backend.why.Store(&err) }
 	cut(leaderless())
 	store := openUnready(t, RESTOptionsConfig{Backend: backend})
-	// Caches are asked for such lists once it is known of the store that it tells of progress, which takes a moment in a new process.
+	// Caches are asked for such lists once it is known of the store that it tells of progress,
+	// which takes a moment in a new process.
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, hang, true, func(context.Context) (bool, error) {
 		return delegator.ConsistentReadSupported(), nil
 	}); err != nil {

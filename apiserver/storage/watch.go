@@ -27,8 +27,8 @@ import (
 // stops reading; the store's history is the long buffer.
 const watchBuffer = 100
 
-// watchError makes an answer of an error. A resourceVersion that is none is the client's fault; the registries do not
-// tell it from a fault of the server.
+// watchError makes an answer of an error. A resourceVersion that is none is the client's fault; the
+// registries do not tell it from a fault of the server.
 func watchError(err error, resource schema.GroupResource) error {
 	return storeerr.InterpretWatchError(err, resource, "")
 }

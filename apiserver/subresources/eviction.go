@@ -136,8 +136,8 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 	return true, err
 }
 
-// pinUID lets a deletion concern this pod alone: the budget is spent on it, not on one that may have
-// taken its name. A client that names a UID has said which pod it means.
+// pinUID lets a deletion concern this pod alone: the budget is spent on it, not on one that may
+// have taken its name. A client that names a UID has said which pod it means.
 func pinUID(deletion *metav1.DeleteOptions, pod *corev1.Pod) {
 	if deletion.Preconditions == nil {
 		deletion.Preconditions = &metav1.Preconditions{}

@@ -192,8 +192,8 @@ func (k *kind) setUp() []request {
 	}
 }
 
-// requests are the creations, updates and updates of the status of the kind's mutations, and one for
-// the object as a table, as kubectl get has it.
+// requests are the creations, updates and updates of the status of the kind's mutations, and one
+// for the object as a table, as kubectl get has it.
 func (k *kind) requests() []request {
 	const dry = "?dryRun=All"
 	var out []request

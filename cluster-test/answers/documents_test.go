@@ -46,7 +46,8 @@ func readDocument(t *testing.T, path string) map[string]any {
 	return doc
 }
 
-// metricsPath is where kube-apiserver passes requests on to metrics-server: it publishes nothing of it.
+// metricsPath is where kube-apiserver passes requests on to metrics-server: it publishes nothing of
+// it.
 const metricsPath = "/apis/metrics.k8s.io"
 
 // Every document of a group that upstream publishes says the same here, but for enumerations, which

@@ -7,7 +7,8 @@
 //
 // In the end, unless only some requests are sent, the OpenAPI documents of both are compared.
 //
-// Package kubeapiserver builds and runs kube-apiserver and etcd. Both servers listen on the loopback. It needs no root.
+// Package kubeapiserver builds and runs kube-apiserver and etcd. Both servers listen on the
+// loopback. It needs no root.
 //
 // It is not a test: what differs on purpose is known to people, and is not listed.
 package main

@@ -1,11 +1,13 @@
-// Command apibench measures three API servers of Barque beside three of upstream, each with a member
-// of etcd, on the same machine and in one run: `make bench-api` runs it, as root; tests never do.
+// Command apibench measures three API servers of Barque beside three of upstream, each with a
+// member of etcd, on the same machine and in one run: `make bench-api` runs it, as root; tests
+// never do.
 //
 // Both sides run all the time, and each case is measured on one right after the other, so that
-// whatever else the machine does meets both. The clients share the machine with the servers, and
-// do little: they decode nothing. What a case costs is the CPU time of all processes of a side,
-// which depends less on the neighbours than how fast it is. Barque's servers run their controllers,
-// scheduler and kubelet and speak TLS with each other; upstream's run none, and reach etcd in clear.
+// whatever else the machine does meets both. The clients share the machine with the servers, and do
+// little: they decode nothing. What a case costs is the CPU time of all processes of a side, which
+// depends less on the neighbours than how fast it is. Barque's servers run their controllers,
+// scheduler and kubelet and speak TLS with each other; upstream's run none, and reach etcd in
+// clear.
 package main
 
 import (

@@ -19,8 +19,8 @@ import (
 // writers is how many clients update objects while others watch.
 const writers = 4
 
-// measureWatch opens as many watches as there are clients and counts what they get while others write
-// as fast as they can.
+// measureWatch opens as many watches as there are clients and counts what they get while others
+// write as fast as they can.
 func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration) (sample, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -28,8 +28,9 @@ const (
 	enough = 20
 )
 
-// measureFailover kills the leader's process (SIGKILL) again and again. One client writes all the time; another begins,
-// at the moment of the kill, to create a Deployment, whose ReplicaSet is the first thing that a controller does for it.
+// measureFailover kills the leader's process (SIGKILL) again and again. One client writes all the
+// time; another begins, at the moment of the kill, to create a Deployment, whose ReplicaSet is the
+// first thing that a controller does for it.
 func measureFailover(ctx context.Context, kills int) (_ []result, err error) {
 	c, _, err := upRepeatedly(ctx, 3, 1)
 	if err != nil {
@@ -158,8 +159,8 @@ func (f *failover) kill(ctx context.Context, round int) (k killed, err error) {
 	return k, f.DevResult(ctx, "start", status.Leader).Error
 }
 
-// writeAlong writes all the time, until the gap after dead is over, and returns the longest time between two
-// acknowledgements. It closes ready when writes succeed.
+// writeAlong writes all the time, until the gap after dead is over, and returns the longest time
+// between two acknowledgements. It closes ready when writes succeed.
 func (f *failover) writeAlong(ctx context.Context, ready, dead chan struct{}) (longest time.Duration, err error) {
 	patch := func(ctx context.Context, c kubernetes.Interface) error {
 		_, err := c.CoreV1().ConfigMaps("default").Patch(ctx, "object-0", types.MergePatchType, fmt.Appendf(nil, `{"data":{"now":"%d"}}`, time.Now().UnixNano()), metav1.PatchOptions{})
@@ -224,7 +225,8 @@ func (f *failover) deploy(ctx context.Context, name string) (time.Time, error) {
 	}
 }
 
-// awaitReplicaSet watches at one server, and tells when it has seen the ReplicaSet of the Deployment.
+// awaitReplicaSet watches at one server, and tells when it has seen the ReplicaSet of the
+// Deployment.
 func (f *failover) awaitReplicaSet(ctx context.Context, server int, deployment string) (<-chan time.Time, error) {
 	m, err := f.NewMover(f.servers[server:server+1], 0, time.Minute)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command bench measures what people ask about a cluster first: how fast it is there, how fast a
 // pod runs, how long writes stop when the leader dies, and how much memory a server takes. It
-// prints a table and judges nothing; `make bench` runs it (ONLY=one|three|failover for a part of it, KILLS=100 for more
-// kills of the leader), tests never do.
+// prints a table and judges nothing; `make bench` runs it (ONLY=one|three|failover for a part of
+// it, KILLS=100 for more kills of the leader), tests never do.
 package main
 
 import (

@@ -47,11 +47,12 @@ func renewCertificates(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// overSince is for how long certificates have ended. They ended when the node was in the cluster already: others are not
-// renewed.
+// overSince is for how long certificates have ended. They ended when the node was in the cluster
+// already: others are not renewed.
 const overSince = time.Second
 
-// endedOfAgent starts an agent whose certificates ended while it was off. It gets new ones by itself.
+// endedOfAgent starts an agent whose certificates ended while it was off. It gets new ones by
+// itself.
 func endedOfAgent(ctx context.Context, t *trial) error {
 	node := anAgent(t)[0]
 	t.meet(node)
@@ -167,8 +168,9 @@ func endCredential(ca *pki.Authority, path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// endedOfServer gives a server the clock of more than a year ago, as a machine without a battery has it, until it has
-// issued itself certificates by it, and then the right one: all that it shows has ended. It renews that by itself.
+// endedOfServer gives a server the clock of more than a year ago, as a machine without a battery
+// has it, until it has issued itself certificates by it, and then the right one: all that it shows
+// has ended. It renews that by itself.
 func endedOfServer(ctx context.Context, t *trial) error {
 	node := t.others[0]
 	t.meet(node)

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 var short = regexp.MustCompile(`^(kill the leader|kill all|kill containerd|clock jumps: leader|leader alone|packet loss|slow network|` +
 	`disk hangs: leader|disk full: leader|power off: follower|torn log|leave and join|restore)$`)
 
-// shortDuration is for how long faults begin in the short run, which goes on until each kind was made once.
+// shortDuration is for how long faults begin in the short run, which goes on until each kind was
+// made once.
 const shortDuration = 3 * time.Minute
 
 // TestShortRun is a short run of the program, with a seed of its own each time.

@@ -27,7 +27,8 @@ func clockFaults() []fault {
 // jumps is how far a clock is moved.
 var jumps = [...]time.Duration{30 * time.Second, -30 * time.Second, 10 * time.Minute, -10 * time.Minute, time.Hour, -time.Hour}
 
-// clockJumps moves wall clocks for a while. Nobody may take a node for dead for it: what is evicted is a failure.
+// clockJumps moves wall clocks for a while. Nobody may take a node for dead for it: what is evicted
+// is a failure.
 func clockJumps(whom whoms) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		nodes := whom(t)
@@ -56,7 +57,8 @@ func clockJumps(whom whoms) func(context.Context, *trial) error {
 // clocksDiffer is by how much the clocks of servers may differ without anybody noticing.
 const clocksDiffer = 30 * time.Second
 
-// tokensHold checks, when a server's clock is off, that a new token of its is good on the others, and one of theirs on it.
+// tokensHold checks, when a server's clock is off, that a new token of its is good on the others,
+// and one of theirs on it.
 func (t *trial) tokensHold(ctx context.Context, node string) error {
 	for _, issuer := range t.servers {
 		var token string
@@ -91,10 +93,12 @@ func (t *trial) tokensHold(ctx context.Context, node string) error {
 	return nil
 }
 
-// clockSlack is how far a clock may seem to be from where it was moved: an answer takes a while, and tells whole seconds.
+// clockSlack is how far a clock may seem to be from where it was moved: an answer takes a while,
+// and tells whole seconds.
 const clockSlack = 10 * time.Second
 
-// checkClock asks a node's kubelet, which says by its own clock when it answered, whether the clock is off by so much.
+// checkClock asks a node's kubelet, which says by its own clock when it answered, whether the clock
+// is off by so much.
 func (t *trial) checkClock(ctx context.Context, node string, by time.Duration) error {
 	address, err := t.addressOf(node)
 	if err != nil {
@@ -130,7 +134,8 @@ func (t *trial) askClock(ctx context.Context, node, address string, by time.Dura
 	return nil
 }
 
-// addressOf is the address that a node had before the fault: while it lasts there may be no leader to ask.
+// addressOf is the address that a node had before the fault: while it lasts there may be no leader
+// to ask.
 func (t *trial) addressOf(node string) (string, error) {
 	if address := t.addresses[node]; address != "" {
 		return address, nil

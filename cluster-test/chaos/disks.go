@@ -113,8 +113,8 @@ func flip(kind damage.Kind) func(rnd *rand.Rand, dir string) (note string, err e
 }
 
 // spoilt spoils files of a server that was killed. It must refuse them at its start or find them
-// later; at the latest what clients are told shows what it did not. It is replaced after that in any case: what lies
-// damaged and unread might be read at any time.
+// later; at the latest what clients are told shows what it did not. It is replaced after that in
+// any case: what lies damaged and unread might be read at any time.
 func spoilt(choose func(*trial, context.Context) (string, error), spoil func(rnd *rand.Rand, dir string) (note string, err error)) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node, err := choose(t, ctx)
@@ -161,8 +161,8 @@ func (t *trial) anyReplaceable(context.Context) (string, error) { return t.repla
 // crashLines of a log are enough to see that it ends with a crash.
 const crashLines = 400
 
-// awaitSnapshot waits until a server that can be replaced has a snapshot, which it takes after some hundred entries of its
-// log (serverArgs), and returns that server.
+// awaitSnapshot waits until a server that can be replaced has a snapshot, which it takes after some
+// hundred entries of its log (serverArgs), and returns that server.
 func (t *trial) awaitSnapshot(ctx context.Context) (node string, err error) {
 	err = clustertest.Poll(ctx, patience, func(context.Context) error {
 		node = t.replaceable()

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// evictions judges the ends of pods. Nobody asks for one in a run, until it removes what it has made: so each is the
-// cluster's own doing, and something must have happened to the pod's node that explains it. What is told by our own clock is
-// when it was seen: the clocks of servers are moved in a run. Its methods may be called from many goroutines, as each
-// server's watch tells the same.
+// evictions judges the ends of pods. Nobody asks for one in a run, until it removes what it has
+// made: so each is the cluster's own doing, and something must have happened to the pod's node that
+// explains it. What is told by our own clock is when it was seen: the clocks of servers are moved
+// in a run. Its methods may be called from many goroutines, as each server's watch tells the same.
 type evictions struct {
 	mu       sync.Mutex
 	troubles []trouble
@@ -37,12 +37,13 @@ type ending struct {
 }
 
 const (
-	// late is for how long after all watches have told of a trouble's end an eviction may still be seen that is due to it.
-	// A trouble ends when the cluster is whole, with every Node Ready and no pod on its way out: what comes later was at
-	// most being asked for at that moment.
+	// late is for how long after all watches have told of a trouble's end an eviction may still be
+	// seen that is due to it. A trouble ends when the cluster is whole, with every Node Ready and
+	// no pod on its way out: what comes later was at most being asked for at that moment.
 	late = 5 * time.Second
-	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted for it: the node is called
-	// dead and its pods stay for a while. It was heard of at most so long before, and looked at once a second.
+	// tooSoon is how long a trouble lasts before any pod that a kubelet has taken may be evicted
+	// for it: the node is called dead and its pods stay for a while. It was heard of at most so
+	// long before, and looked at once a second.
 	tooSoon = monitorGrace + toleration*time.Second - 3*time.Second
 )
 
@@ -55,7 +56,8 @@ func (e *evictions) begin(now time.Time, nodes ...string) {
 	}
 }
 
-// end ends all troubles. What they have led to until now may still be told by a watch that is behind, until told.
+// end ends all troubles. What they have led to until now may still be told by a watch that is
+// behind, until told.
 func (e *evictions) end(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +79,8 @@ func (e *evictions) told(now time.Time) {
 	}
 }
 
-// excused is for how long from now on an eviction may still be due to a trouble that has been told of.
+// excused is for how long from now on an eviction may still be due to a trouble that has been told
+// of.
 func (e *evictions) excused(now time.Time) (d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,7 +106,8 @@ func (e *evictions) counts() (orderly, forced int) {
 	return e.orderly, e.forced
 }
 
-// there is called with what a watch, or a list, tells of a pod that is there. It returns what is wrong; empty: nothing.
+// there is called with what a watch, or a list, tells of a pod that is there. It returns what is
+// wrong; empty: nothing.
 func (e *evictions) there(pod *corev1.Pod, now time.Time) (wrong string) {
 	if pod.DeletionTimestamp == nil {
 		return ""
@@ -111,8 +115,9 @@ func (e *evictions) there(pod *corev1.Pod, now time.Time) (wrong string) {
 	return e.judge(pod, false, "was evicted", now)
 }
 
-// gone is called with the last that a watch tells of a pod. One that had not been asked to end, or whose containers ran, was
-// removed by force: its kubelet, which ends it in order, has had no part in that.
+// gone is called with the last that a watch tells of a pod. One that had not been asked to end, or
+// whose containers ran, was removed by force: its kubelet, which ends it in order, has had no part
+// in that.
 func (e *evictions) gone(pod *corev1.Pod, now time.Time) (wrong string) {
 	if pod.DeletionTimestamp == nil || runs(pod) {
 		return e.judge(pod, true, "was removed by force", now)
@@ -120,8 +125,8 @@ func (e *evictions) gone(pod *corev1.Pod, now time.Time) (wrong string) {
 	return e.there(pod, now)
 }
 
-// missing is called with the last that is known of a pod that is not in a list any more. How it ended was not seen there;
-// where another watch has seen any of it, that was judged.
+// missing is called with the last that is known of a pod that is not in a list any more. How it
+// ended was not seen there; where another watch has seen any of it, that was judged.
 func (e *evictions) missing(pod *corev1.Pod, now time.Time) (wrong string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -170,8 +175,8 @@ func (e *evictions) judgeOnce(pod *corev1.Pod, forced bool, what string, now tim
 	return ""
 }
 
-// explain returns why nothing explains the end of a pod; empty: something does. A pod that has no node yet ends for what
-// happened to any of them. mu is held.
+// explain returns why nothing explains the end of a pod; empty: something does. A pod that has no
+// node yet ends for what happened to any of them. mu is held.
 func (e *evictions) explain(pod *corev1.Pod, now time.Time) string {
 	wrong := "nothing had happened to that node"
 	if pod.Spec.NodeName == "" {

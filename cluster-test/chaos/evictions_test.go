@@ -23,7 +23,8 @@ func ended(node string) *corev1.Pod {
 	return pod
 }
 
-// TestEvictions: the end of a pod whose node was in trouble is excused for a while, however it ended, and no other is.
+// TestEvictions: the end of a pod whose node was in trouble is excused for a while, however it
+// ended, and no other is.
 func TestEvictions(t *testing.T) {
 	start := time.Now()
 	at := func(d time.Duration) time.Time { return start.Add(d) }
@@ -104,7 +105,8 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
-// TestEvictedThenForced: one that may rightly end in order may not rightly be removed while it does.
+// TestEvictedThenForced: one that may rightly end in order may not rightly be removed while it
+// does.
 func TestEvictedThenForced(t *testing.T) {
 	start := time.Now()
 	e := new(evictions)
@@ -132,8 +134,8 @@ func TestEvictedThenForced(t *testing.T) {
 	}
 }
 
-// TestTroublesEnd: what a trouble has led to is excused until every watch has told of it, and a moment longer; what nobody may
-// be taken for dead for begins then.
+// TestTroublesEnd: what a trouble has led to is excused until every watch has told of it, and a
+// moment longer; what nobody may be taken for dead for begins then.
 func TestTroublesEnd(t *testing.T) {
 	start := time.Now()
 	at := func(d time.Duration) time.Time { return start.Add(d) }
@@ -174,8 +176,8 @@ func TestTroublesEnd(t *testing.T) {
 	}
 }
 
-// TestMissingWasSeen: a pod whose end another watch has told is not judged again when it is not in the list of a server that
-// was away, and one that nobody told of is.
+// TestMissingWasSeen: a pod whose end another watch has told is not judged again when it is not in
+// the list of a server that was away, and one that nobody told of is.
 func TestMissingWasSeen(t *testing.T) {
 	start := time.Now()
 	for what, tell := range map[string]func(e *evictions) string{

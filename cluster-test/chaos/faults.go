@@ -15,16 +15,18 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// fault is a way to break the cluster. run breaks it, holds it so for a while, and puts right what does not put itself
-// right, as its operators are told to. It tells in its note whom it met and what came of it. An error is a failure of the
-// cluster, or of the harness.
+// fault is a way to break the cluster. run breaks it, holds it so for a while, and puts right what
+// does not put itself right, as its operators are told to. It tells in its note whom it met and
+// what came of it. An error is a failure of the cluster, or of the harness.
 type fault struct {
 	name  string
 	needs func() error // what it needs is there; nil: it needs nothing
 	alone bool         // acknowledged writes are undone by it, so that nobody may write meanwhile
-	// damages: it makes the state of a server wrong, which that server may find out, and be quarantined for.
+	// damages: it makes the state of a server wrong, which that server may find out, and be
+	// quarantined for.
 	damages bool
-	// spares: it meets no node, which nobody may take for dead for it then. So it begins when nothing before it excuses an eviction any more.
+	// spares: it meets no node, which nobody may take for dead for it then. So it begins when
+	// nothing before it excuses an eviction any more.
 	spares bool
 	run    func(ctx context.Context, t *trial) error
 }
@@ -187,7 +189,8 @@ func (t *trial) hold(ctx context.Context, from, to time.Duration) {
 
 func (t *trial) say(format string, args ...any) { t.note = fmt.Sprintf(format, args...) }
 
-// meet notes that the nodes are hit, and that they may rightly be taken for dead from now on until all is well.
+// meet notes that the nodes are hit, and that they may rightly be taken for dead from now on until
+// all is well.
 func (t *trial) meet(nodes ...string) {
 	t.say("%s", strings.Join(nodes, ", "))
 	t.hit = append(t.hit, nodes...)

@@ -37,7 +37,8 @@ func (t *trial) keys(ctx context.Context, args ...string) (*gossipKeys, error) {
 	return k, json.Unmarshal([]byte(out), k)
 }
 
-// beginRotation begins one as soon as it is not refused any more, and returns how the keys were and are.
+// beginRotation begins one as soon as it is not refused any more, and returns how the keys were and
+// are.
 func (t *trial) beginRotation(ctx context.Context) (before, begun *gossipKeys, err error) {
 	err = clustertest.Poll(ctx, time.Minute, func(ctx context.Context) (err error) {
 		if before, err = t.keys(ctx, "list"); err == nil {
@@ -48,7 +49,8 @@ func (t *trial) beginRotation(ctx context.Context) (before, begun *gossipKeys, e
 	return before, begun, err
 }
 
-// awaitRotated waits until all members have one key, another one than before, without any command that asks for it.
+// awaitRotated waits until all members have one key, another one than before, without any command
+// that asks for it.
 func (t *trial) awaitRotated(ctx context.Context, before *gossipKeys) error {
 	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
 		now, err := t.keys(ctx, "list")

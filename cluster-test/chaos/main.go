@@ -23,7 +23,8 @@ func main() {
 	schedule.Main("chaos", func(ctx context.Context) error { return errors.Join(command(ctx), clustertest.Reap()) })
 }
 
-// quiet silences what the clients' library says of connections that break: that is what was asked for.
+// quiet silences what the clients' library says of connections that break: that is what was asked
+// for.
 func quiet() {
 	klog.SetLogger(logr.Discard())
 }

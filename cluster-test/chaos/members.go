@@ -31,7 +31,8 @@ func (t *trial) barque(ctx context.Context, args ...string) (string, error) {
 	return r.Out, r.Error
 }
 
-// insist runs a command again until it is not refused any more: servers that stay may not have found each other yet.
+// insist runs a command again until it is not refused any more: servers that stay may not have
+// found each other yet.
 func (t *trial) insist(ctx context.Context, args ...string) error {
 	return clustertest.Poll(ctx, time.Minute, func(ctx context.Context) error {
 		_, err := t.barque(ctx, args...)
@@ -86,7 +87,8 @@ func (t *trial) awaitNoVote(ctx context.Context, node string) error {
 // replaceable returns a server that another one of its name may take the place of: any.
 func (t *trial) replaceable() string { return t.any() }
 
-// departed takes a server that lives out, which may lead, and lets it join as a new one. Its pods stay.
+// departed takes a server that lives out, which may lead, and lets it join as a new one. Its pods
+// stay.
 func departed(command func(t *trial, node string) []string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		node := t.replaceable()
@@ -119,8 +121,8 @@ func (t *trial) rejoin(ctx context.Context, node string) error {
 	return t.join(ctx, node)
 }
 
-// killInRemoval kills the leader while another server is being taken out, which goes on: by the next leader, or when the
-// command is given again.
+// killInRemoval kills the leader while another server is being taken out, which goes on: by the
+// next leader, or when the command is given again.
 func killInRemoval(ctx context.Context, t *trial) error {
 	node := t.others[0]
 	t.meet(t.leader, node)
@@ -209,8 +211,9 @@ type joining struct {
 	ready func(context.Context) error
 }
 
-// joined lets a server that does not run join. Another one may not be ready to let it in: then it is started again. One that
-// runs, and was only given up, is waited for. The error tells of the first try, too: what came after it may be due to it.
+// joined lets a server that does not run join. Another one may not be ready to let it in: then it
+// is started again. One that runs, and was only given up, is waited for. The error tells of the
+// first try, too: what came after it may be due to it.
 func joined(ctx context.Context, limit time.Duration, server joining) error {
 	var first, last error
 	err := clustertest.Poll(ctx, limit, func(ctx context.Context) error {
@@ -260,8 +263,8 @@ func verifyBackup(ctx context.Context, t *trial, file string) error {
 	return err
 }
 
-// restore brings the cluster back to the state of a backup, while nobody writes but the cluster itself: its objects are
-// those of the backup, and the revision went on.
+// restore brings the cluster back to the state of a backup, while nobody writes but the cluster
+// itself: its objects are those of the backup, and the revision went on.
 func restore(ctx context.Context, t *trial, file string) error {
 	before, err := t.status(ctx)
 	if err != nil {

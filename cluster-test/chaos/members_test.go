@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestJoined: a server is started again only while its process does not run; one that runs is waited for; and the first error
-// is told, which those after it may be due to.
+// TestJoined: a server is started again only while its process does not run; one that runs is
+// waited for; and the first error is told, which those after it may be due to.
 func TestJoined(t *testing.T) {
 	type moment struct { // what one try finds
 		runs         bool

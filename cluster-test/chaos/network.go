@@ -56,7 +56,8 @@ func (t *trial) lose(ctx context.Context, from, to time.Duration, drops ...clust
 	return err
 }
 
-// errMetNobody is the error of a fault that changed nothing: it must not count as one that the cluster has borne.
+// errMetNobody is the error of a fault that changed nothing: it must not count as one that the
+// cluster has borne.
 var errMetNobody = errors.New("no packet came by: the fault met nobody")
 
 // loseNoMore makes the network whole, and returns how many packets were lost.
@@ -92,7 +93,8 @@ func oneWay(whom whoms, mute bool) func(context.Context, *trial) error {
 	}
 }
 
-// bridge leaves one follower that reaches all, while the leader and the other one do not reach each other.
+// bridge leaves one follower that reaches all, while the leader and the other one do not reach each
+// other.
 func bridge(ctx context.Context, t *trial) error {
 	t.meet(t.leader, t.others[1])
 	t.say("only %s reaches both %s and %s", t.others[0], t.leader, t.others[1])
@@ -148,8 +150,8 @@ func packetLoss(ctx context.Context, t *trial) error {
 	return t.lose(ctx, 5*time.Second, 10*time.Second, drops...)
 }
 
-// slowNetwork makes what all nodes send each other take a while, well below what a heartbeat may take, so that it alone
-// unseats nobody.
+// slowNetwork makes what all nodes send each other take a while, well below what a heartbeat may
+// take, so that it alone unseats nobody.
 func slowNetwork(ctx context.Context, t *trial) error {
 	by := time.Duration(5+t.rnd.IntN(40)) * time.Millisecond
 	t.say("%v each way between all nodes", by)
@@ -183,8 +185,8 @@ func slowNetwork(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other one agree: what the
-// leader acknowledged is on one of the two only.
+// killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other
+// one agree: what the leader acknowledged is on one of the two only.
 func killApart(ctx context.Context, t *trial) error {
 	apart := t.others[0]
 	t.meet(t.leader, apart)

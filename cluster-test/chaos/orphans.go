@@ -20,7 +20,8 @@ import (
 // runningPod is one that has a container, seen from the machine: by its cgroup.
 type runningPod struct{ uid, node string }
 
-// runningPods returns the pods of all nodes in which something runs beside the process that holds the sandbox.
+// runningPods returns the pods of all nodes in which something runs beside the process that holds
+// the sandbox.
 func (r *run) runningPods() (out []runningPod, err error) {
 	root, err := r.cgroupRoot()
 	if err != nil {
@@ -95,7 +96,8 @@ func (m remains) err() error {
 	return errors.Join(all...)
 }
 
-// blind tells of which kinds there is nothing. While pods run that is something which is looked for in the wrong place.
+// blind tells of which kinds there is nothing. While pods run that is something which is looked for
+// in the wrong place.
 func (m remains) blind() (kinds []string) {
 	for _, k := range []struct {
 		name string

@@ -31,7 +31,8 @@ const (
 	image    = "barque.local/hello:1"
 )
 
-// pods are those that run all the time: a Deployment that is called through its Service, and pods of fixed names.
+// pods are those that run all the time: a Deployment that is called through its Service, and pods
+// of fixed names.
 type pods struct {
 	run     *run
 	service string // address and port
@@ -120,7 +121,8 @@ func (p *pods) stop() {
 	})
 }
 
-// keep makes a pod again whenever there is none of its name, as whoever gives pods an identity does.
+// keep makes a pod again whenever there is none of its name, as whoever gives pods an identity
+// does.
 func (p *pods) keep(ctx context.Context, name string) {
 	clients := []kubernetes.Interface{}
 	for _, s := range p.run.servers {
@@ -142,7 +144,8 @@ func (p *pods) keep(ctx context.Context, name string) {
 	}
 }
 
-// whole is nil when all pods that should be there are ready, and those run, and no others, on the nodes where they should.
+// whole is nil when all pods that should be there are ready, and those run, and no others, on the
+// nodes where they should.
 func (p *pods) whole(ctx context.Context) error {
 	d, err := p.run.cluster.Client.AppsV1().Deployments(namespace).Get(ctx, web, metav1.GetOptions{})
 	if err != nil {
@@ -192,7 +195,8 @@ func asDeclared(running, declared []runningPod) error {
 	return errors.Join(wrong...)
 }
 
-// caller is the node from which the Service is called all the time, and callTimeout how long a caller waits.
+// caller is the node from which the Service is called all the time, and callTimeout how long a
+// caller waits.
 const (
 	caller      = "a1"
 	callTimeout = time.Second

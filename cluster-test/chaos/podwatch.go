@@ -18,8 +18,8 @@ import (
 	"github.com/barque/barque/verify"
 )
 
-// podHistory is what one server's watch tells of the pods, change by change, also while a fault is on. A zero one knows
-// nothing yet. One goroutine changes it; any may ask whether it hasAll.
+// podHistory is what one server's watch tells of the pods, change by change, also while a fault is
+// on. A zero one knows nothing yet. One goroutine changes it; any may ask whether it hasAll.
 type podHistory struct {
 	server string
 
@@ -30,7 +30,8 @@ type podHistory struct {
 	changes  int
 }
 
-// begin takes a list over. It returns the pods that were there before and are not any more, and what is wrong with the list.
+// begin takes a list over. It returns the pods that were there before and are not any more, and
+// what is wrong with the list.
 func (h *podHistory) begin(list *corev1.PodList) (missing []*corev1.Pod, wrong []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,7 +86,8 @@ func (h *podHistory) take(kind watch.EventType, pod *corev1.Pod) (wrong []string
 	return append(wrong, h.tooMany()...)
 }
 
-// hasAll is nil when all that was told until a list was made is in the history: it has these pods, as they are, and no others.
+// hasAll is nil when all that was told until a list was made is in the history: it has these pods,
+// as they are, and no others.
 func (h *podHistory) hasAll(list *corev1.PodList) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -103,8 +105,8 @@ func (h *podHistory) hasAll(list *corev1.PodList) error {
 	return nil
 }
 
-// allTold is nil when every server's watch has told what the pods are. One of a server that was away, and was not told so,
-// begins anew after podWatch + podSilent at the latest.
+// allTold is nil when every server's watch has told what the pods are. One of a server that was
+// away, and was not told so, begins anew after podWatch + podSilent at the latest.
 func (r *run) allTold(ctx context.Context) error {
 	limited, cancel := clustertest.TryOnce(ctx)
 	defer cancel()
@@ -120,8 +122,8 @@ func (r *run) allTold(ctx context.Context) error {
 	return nil
 }
 
-// tooMany tells when the Deployment has more pods than it declares. It has fewer while some are lost, and what ends is
-// replaced before it has ended.
+// tooMany tells when the Deployment has more pods than it declares. It has fewer while some are
+// lost, and what ends is replaced before it has ended.
 func (h *podHistory) tooMany() []string {
 	var names []string
 	for name, pod := range h.pods {
@@ -135,7 +137,8 @@ func (h *podHistory) tooMany() []string {
 	return []string{fmt.Sprintf("%d pods of %s at revision %d, and %d are declared: %q", len(names), web, h.revision, replicas, names)}
 }
 
-// watchPods follows the pods through a server for as long as the run lasts. The history is the server's.
+// watchPods follows the pods through a server for as long as the run lasts. The history is the
+// server's.
 func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 	for ; ctx.Err() == nil; schedule.Pause(ctx, 100*time.Millisecond) {
 		// A server that is away tells nothing; when it is back it tells what was missed.
@@ -164,13 +167,14 @@ func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 }
 
 const (
-	// podWatch is for how long one watch lasts, and podSilent how much longer when the server does not end it.
+	// podWatch is for how long one watch lasts, and podSilent how much longer when the server does
+	// not end it.
 	podWatch  = 10 * time.Second
 	podSilent = 5 * time.Second
 )
 
-// followPods watches on from where the history is, until the server ends it or says nothing for too long. A history that
-// the server's does not reach back to begins anew.
+// followPods watches on from where the history is, until the server ends it or says nothing for too
+// long. A history that the server's does not reach back to begins anew.
 func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
 	limited, cancel := context.WithTimeout(ctx, podWatch+podSilent) // brief: one watch follows the other
 	defer cancel()

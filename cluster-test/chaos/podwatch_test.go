@@ -71,8 +71,8 @@ func TestPodHistory(t *testing.T) {
 	}
 }
 
-// TestPodHistoryBeginsAnew: nothing is known of what was between but who is not there any more; a list that is older, or has
-// too many, is wrong.
+// TestPodHistoryBeginsAnew: nothing is known of what was between but who is not there any more; a
+// list that is older, or has too many, is wrong.
 func TestPodHistoryBeginsAnew(t *testing.T) {
 	list := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
 	for _, name := range []string{"stays", "goes", "is another"} {
@@ -101,7 +101,8 @@ func TestPodHistoryBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestHasAll: a history is asked whether it has all that a list has, as it is there, and nothing else.
+// TestHasAll: a history is asked whether it has all that a list has, as it is there, and nothing
+// else.
 func TestHasAll(t *testing.T) {
 	list := func(pods ...*corev1.Pod) *corev1.PodList {
 		l := &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}

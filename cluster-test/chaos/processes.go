@@ -109,7 +109,8 @@ func (t *trial) containers(ctx context.Context, node string) (ids []string, err 
 	return ids, nil
 }
 
-// awaitRestart waits until one of a node's containers does not run any more. That its pod runs again is seen when all is.
+// awaitRestart waits until one of a node's containers does not run any more. That its pod runs
+// again is seen when all is.
 func (t *trial) awaitRestart(ctx context.Context, node string, before []string) error {
 	return clustertest.Poll(ctx, patience, func(ctx context.Context) error {
 		now, err := t.containers(ctx, node)
@@ -133,8 +134,8 @@ func paused(whom whoms) func(context.Context, *trial) error {
 	}
 }
 
-// loseAgent takes an agent's machine away with its pods until they are replaced elsewhere, and gives it back. When no agent
-// has pods it is away for as long as that would take.
+// loseAgent takes an agent's machine away with its pods until they are replaced elsewhere, and
+// gives it back. When no agent has pods it is away for as long as that would take.
 func loseAgent(ctx context.Context, t *trial) error {
 	list, err := t.cluster.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -158,7 +159,8 @@ func loseAgent(ctx context.Context, t *trial) error {
 	return t.cluster.StartNode(ctx, node)
 }
 
-// withPods returns the first node that has pods which are not on their way out, and how many; the first one when none has.
+// withPods returns the first node that has pods which are not on their way out, and how many; the
+// first one when none has.
 func withPods(nodes []string, pods []corev1.Pod) (node string, count int) {
 	has := make(map[string]int)
 	for i := range pods {

@@ -9,7 +9,8 @@ import (
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// report writes what the run has shown: a table of the faults, what is wrong, and the page with the time line.
+// report writes what the run has shown: a table of the faults, what is wrong, and the page with the
+// time line.
 func (r *run) report(w io.Writer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +52,8 @@ func (r *run) report(w io.Writer) error {
 	return t.WriteFile(r.cfg.page)
 }
 
-// fewestPodChanges is how many changes of pods each server's watch has told of at least; mu is held.
+// fewestPodChanges is how many changes of pods each server's watch has told of at least; mu is
+// held.
 func (r *run) fewestPodChanges() int {
 	if len(r.podChanges) < len(r.servers) || len(r.podChanges) == 0 {
 		return 0

@@ -25,8 +25,8 @@ const (
 	agents  = 2
 	// diskMegabytes is room for some times what a server has on its disk.
 	diskMegabytes = 768
-	// patience is how long anything may take that takes seconds on an idle machine. A machine that is busy with other
-	// things must not fail a run.
+	// patience is how long anything may take that takes seconds on an idle machine. A machine that
+	// is busy with other things must not fail a run.
 	patience = 3 * time.Minute
 	// failedPatience is how long the clients of a run that has failed may take to end.
 	failedPatience = 20 * time.Second
@@ -65,7 +65,8 @@ type run struct {
 	spans    []timeline.Span
 	failures []string
 	damaging bool // the fault that is on may make a server's state wrong
-	// podChanges is how many changes of pods each server's watch has told of, when these have ended.
+	// podChanges is how many changes of pods each server's watch has told of, when these have
+	// ended.
 	podChanges []int
 	acked      int                // writes of probes that have ended
 	calls      int                // of the judged clients
@@ -73,8 +74,8 @@ type run struct {
 	length     time.Duration      // of what the report draws
 }
 
-// execute makes a run. The error is about the run itself: that there was none. What is wrong with the cluster is in the
-// failures of the run.
+// execute makes a run. The error is about the run itself: that there was none. What is wrong with
+// the cluster is in the failures of the run.
 func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	options := clustertest.Options{Servers: servers, Agents: agents, ServerArgs: serverArgs}
 	if disk.Possible() == nil {
@@ -161,7 +162,8 @@ func (r *run) say(format string, args ...any) {
 	}
 }
 
-// faultsPerTurn is how many faults one judged workload sees. It must not grow with the length of the run.
+// faultsPerTurn is how many faults one judged workload sees. It must not grow with the length of
+// the run.
 const faultsPerTurn = 5
 
 // work runs clients and faults in turns, and checks in the end.
@@ -215,7 +217,8 @@ func (r *run) over(ctx context.Context, number int) bool {
 	return ctx.Err() != nil || r.cfg.Over(number, time.Since(r.start))
 }
 
-// turn makes some faults, one at least if nothing has failed, while a workload runs, judges that, and reports whether there are more.
+// turn makes some faults, one at least if nothing has failed, while a workload runs, judges that,
+// and reports whether there are more.
 func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	background := context.WithoutCancel(ctx)
 	began := time.Since(r.start)

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/cluster-test/schedule"
 )
 
-// settle waits until the cluster is whole: writes are acknowledged, every server is ready and sees all others, every node
-// is Ready and has no taint, every pod is there and the Service answers.
+// settle waits until the cluster is whole: writes are acknowledged, every server is ready and sees
+// all others, every node is Ready and has no taint, every pod is there and the Service answers.
 func (r *run) settle(f fault) {
 	after, acked := f.name, r.probe.Acknowledged()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -102,7 +102,8 @@ func sees(s *clustertest.Status) error {
 	return nil
 }
 
-// finish checks, when the clients have ended, that all have the same, and that nothing is left of what goes.
+// finish checks, when the clients have ended, that all have the same, and that nothing is left of
+// what goes.
 func (r *run) finish(ctx context.Context) {
 	r.oneState()
 	r.wait("every informer has what the store has", r.watchers.converged)

@@ -10,7 +10,8 @@ import (
 	"github.com/barque/barque/cluster-test/schedule"
 )
 
-// A stateError is returned when servers have states that they must never have, not even for a moment.
+// A stateError is returned when servers have states that they must never have, not even for a
+// moment.
 type stateError struct {
 	text       string
 	quarantine bool // a server has found it out by itself
@@ -28,8 +29,8 @@ func (r *run) oneState() {
 	r.say("all servers have the same state: %s", state)
 }
 
-// awaitState asks until all servers have the same state at the same revision, and returns that. What must never be ends
-// it, also when it would heal.
+// awaitState asks until all servers have the same state at the same revision, and returns that.
+// What must never be ends it, also when it would heal.
 func awaitState(ctx context.Context, ask func(context.Context) (*clustertest.Status, error)) (state string, err error) {
 	var broken *stateError
 	err = clustertest.Poll(ctx, patience, func(ctx context.Context) error {
@@ -48,7 +49,8 @@ func awaitState(ctx context.Context, ask func(context.Context) (*clustertest.Sta
 	return state, err
 }
 
-// mustNot is what a status tells of states that must never be: a quarantine, or another hash at one revision.
+// mustNot is what a status tells of states that must never be: a quarantine, or another hash at one
+// revision.
 func mustNot(s *clustertest.Status) error {
 	first := make(map[uint64]*clustertest.Member)
 	for i := range s.Members {
@@ -101,7 +103,8 @@ func sameState(s *clustertest.Status, want int) (state string, err error) {
 	return first, nil
 }
 
-// watchStates looks all the time, also while faults are on, for servers with states that they must never have.
+// watchStates looks all the time, also while faults are on, for servers with states that they must
+// never have.
 func (r *run) watchStates(ctx context.Context) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		schedule.Pause(ctx, time.Second)

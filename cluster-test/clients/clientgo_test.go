@@ -85,7 +85,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestInformers runs the informers of three clients over WatchList, while objects change and the server restarts.
+// TestInformers runs the informers of three clients over WatchList, while objects change and the
+// server restarts.
 func TestInformers(t *testing.T) {
 	s, ctx := startServer(t), t.Context()
 	c := must(kubernetes.NewForConfig(s.config()))(t)
@@ -346,7 +347,8 @@ func churn(t testing.TB, maps_ typedcorev1.ConfigMapInterface) {
 	}
 }
 
-// TestWatchResumes watches across restarts, from where the watch ended: each change comes once and in order.
+// TestWatchResumes watches across restarts, from where the watch ended: each change comes once and
+// in order.
 func TestWatchResumes(t *testing.T) {
 	s, ctx := startServer(t), t.Context()
 	c := must(kubernetes.NewForConfig(s.config()))(t)

@@ -108,7 +108,8 @@ func TestHelm(t *testing.T) {
 	}
 
 	t.Run("DryRun", func(t *testing.T) {
-		// The chart brings the kind of one of its objects along: a dry run on the server must miss it, as with any server.
+		// The chart brings the kind of one of its objects along: a dry run on the server must miss
+		// it, as with any server.
 		if _, err := c.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -225,8 +226,8 @@ func TestHelm(t *testing.T) {
 	})
 }
 
-// testJobHook installs a release whose hook is a Job. There is no node that could run it: the test reports
-// that it is complete.
+// testJobHook installs a release whose hook is a Job. There is no node that could run it: the test
+// reports that it is complete.
 func testJobHook(t *testing.T, s *server, c kubernetes.Interface) {
 	const name, namespace = "jobs", "jobs"
 	ctx, cancel := context.WithTimeout(t.Context(), hang)

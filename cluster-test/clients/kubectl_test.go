@@ -90,7 +90,8 @@ spec: {selector: {app: web}, ports: [{port: 80}]}
 
 var red = strings.Replace(web, "blue", "red", 1)
 
-// kubectlSteps are run in a namespace of their own, which is empty at first. Subtests depend on those before.
+// kubectlSteps are run in a namespace of their own, which is empty at first. Subtests depend on
+// those before.
 var kubectlSteps = []struct {
 	name  string
 	steps []step

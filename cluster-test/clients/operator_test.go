@@ -38,7 +38,8 @@ import (
 
 const finalizer = "clients.example.org/farewell"
 
-// operator keeps a ConfigMap for each Greeting, and notes the farewells: Greetings that it has seen go.
+// operator keeps a ConfigMap for each Greeting, and notes the farewells: Greetings that it has seen
+// go.
 type operator struct {
 	client.Client
 	mu        sync.Mutex

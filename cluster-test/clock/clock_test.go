@@ -26,8 +26,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tellTime answers each line with the wall clock and the time since the start by the monotonic one, in nanoseconds, while
-// other threads read the clock all the time and end the process when the monotonic one goes back.
+// tellTime answers each line with the wall clock and the time since the start by the monotonic one,
+// in nanoseconds, while other threads read the clock all the time and end the process when the
+// monotonic one goes back.
 func tellTime() {
 	start := time.Now()
 	for range 3 {
@@ -87,7 +88,8 @@ func (c *child) end() error {
 	return c.command.Wait()
 }
 
-// answer is what a process tells of its clocks, and when, by this process's: at some moment between asked and told.
+// answer is what a process tells of its clocks, and when, by this process's: at some moment between
+// asked and told.
 type answer struct {
 	asked, told time.Time
 	wall        time.Time
@@ -109,16 +111,19 @@ func (c *child) ask() (a answer) {
 	return a
 }
 
-// near is how much two readings of one clock may differ otherwise: that of the machine may be adjusted a little.
+// near is how much two readings of one clock may differ otherwise: that of the machine may be
+// adjusted a little.
 const near = time.Second
 
-// off says by how much the wall clock is at least wrong, if it should be off by so much: 0 when it may be right.
+// off says by how much the wall clock is at least wrong, if it should be off by so much: 0 when it
+// may be right.
 func (a answer) off(by time.Duration) time.Duration {
 	early, late := a.asked.Add(by).Round(0).Sub(a.wall), a.wall.Sub(a.told.Add(by).Round(0))
 	return max(early-near, late-near, 0)
 }
 
-// went says whether the monotonic clock went on since an earlier answer as that of this process did.
+// went says whether the monotonic clock went on since an earlier answer as that of this process
+// did.
 func (a answer) went(since answer) bool {
 	passed := a.monotonic - since.monotonic
 	return passed >= 0 && passed >= a.asked.Sub(since.told)-near && passed <= a.told.Sub(since.asked)+near

@@ -26,8 +26,8 @@ type Moved struct {
 	entry []byte // what was there
 }
 
-// Possible is nil where clocks can be moved, and otherwise says what is missing. It tries it on this process, without
-// changing anything.
+// Possible is nil where clocks can be moved, and otherwise says what is missing. It tries it on
+// this process, without changing anything.
 func Possible() error {
 	mem, err := openMemory(os.Getpid())
 	if err != nil {
@@ -45,8 +45,8 @@ func Possible() error {
 	return nil
 }
 
-// Move moves the wall clock of a process, by whole seconds. It stops the process for some milliseconds; one that was stopped
-// before runs afterwards.
+// Move moves the wall clock of a process, by whole seconds. It stops the process for some
+// milliseconds; one that was stopped before runs afterwards.
 func Move(pid int, by time.Duration) (_ *Moved, err error) {
 	if by%time.Second != 0 {
 		return nil, fmt.Errorf("move a clock by %v: only whole seconds are possible", by)
@@ -87,7 +87,8 @@ func Move(pid int, by time.Duration) (_ *Moved, err error) {
 	return m, nil
 }
 
-// Back gives the process the machine's clock again. It is no error that the process has ended: so has its clock.
+// Back gives the process the machine's clock again. It is no error that the process has ended: so
+// has its clock.
 func (m *Moved) Back() error {
 	defer m.close()
 	err := m.stopped(func() error {
@@ -122,9 +123,9 @@ func (m *Moved) signal(s unix.Signal) error { return unix.PidfdSendSignal(m.pidf
 // errHalfway is that a thread is about to execute what would be changed.
 var errHalfway = errors.New("a thread is in the first instructions of clock_gettime")
 
-// stopped calls f while the process is stopped, with no thread between the bytes that f replaces. A thread that is further
-// on in clock_gettime, or in the detour, ends what it began: both stay as they are. (A thread that was between these bytes
-// and is now in a signal handler is not seen.)
+// stopped calls f while the process is stopped, with no thread between the bytes that f replaces. A
+// thread that is further on in clock_gettime, or in the detour, ends what it began: both stay as
+// they are. (A thread that was between these bytes and is now in a signal handler is not seen.)
 func (m *Moved) stopped(f func() error) error {
 	for deadline := time.Now().Add(await.Hang); ; {
 		if err := m.signal(unix.SIGSTOP); err != nil {

@@ -101,8 +101,9 @@ const (
 	detourSize = detourCode + 8
 )
 
-// detour is the code that clock_gettime is led to, and behind it the seconds that it adds. It is called with the clock in
-// EDI and the address of the answer in RSI, which the system call leaves as they are, and may change RAX, RCX and R11.
+// detour is the code that clock_gettime is led to, and behind it the seconds that it adds. It is
+// called with the clock in EDI and the address of the answer in RSI, which the system call leaves
+// as they are, and may change RAX, RCX and R11.
 func detour(seconds int64) []byte {
 	code := [detourCode]byte{
 		0xb8, 0xe4, 0x00, 0x00, 0x00, // mov eax, 228: the system call clock_gettime

@@ -91,7 +91,8 @@ type tried struct {
 	took    time.Duration
 }
 
-// twice runs the selected specs, and those that failed once more, fewer at a time and by another name.
+// twice runs the selected specs, and those that failed once more, fewer at a time and by another
+// name.
 func (l *lab) twice(ctx context.Context, which selection, more string) (t tried, err error) {
 	say("running the specs, %d at a time", which.procs)
 	began := time.Now()

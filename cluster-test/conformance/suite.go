@@ -37,8 +37,9 @@ type selection struct {
 // limit ends a run whose specs hang; a run of all takes 40 minutes on two cores.
 const limit = 4 * time.Hour
 
-// filter is the label filter, and which specs of the report are asked for. Those without the labels and those
-// that are left out for their names are skipped alike: only conformance specs are known by name.
+// filter is the label filter, and which specs of the report are asked for. Those without the labels
+// and those that are left out for their names are skipped alike: only conformance specs are known
+// by name.
 func (s selection) filter() (string, func(spec) bool) {
 	if s.labels == "" {
 		return "Conformance", spec.conformance
@@ -46,8 +47,8 @@ func (s selection) filter() (string, func(spec) bool) {
 	return s.labels, spec.ran
 }
 
-// run runs the selected specs and returns them; of the conformance specs it returns all, those that it left out as
-// skipped.
+// run runs the selected specs and returns them; of the conformance specs it returns all, those that
+// it left out as skipped.
 func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 	// kubectl keeps what it has discovered below HOME; some specs write temporary files.
 	home, err := os.MkdirTemp("", "barque-conformance-")
@@ -93,8 +94,8 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 		cmd.Stdout = io.MultiWriter(log, os.Stdout)
 	}
 	cmd.Stderr = cmd.Stdout
-	// It is process 1 of a namespace: all that it has started ends with it, and it ends with us. Not
-	// with our process group: Ctrl-C is for us, and specs that clean up could take minutes.
+	// It is process 1 of a namespace: all that it has started ends with it, and it ends with us.
+	// Not with our process group: Ctrl-C is for us, and specs that clean up could take minutes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that has started the process
 	defer runtime.UnlockOSThread()

@@ -24,7 +24,8 @@ const (
 // ErrNothing is returned by Flip when there is no file of the kind.
 var ErrNothing = errors.New("there is no file of the kind")
 
-// Flip changes one to eight bytes of one file of the kind, below the store's directory. It tells what it did.
+// Flip changes one to eight bytes of one file of the kind, below the store's directory. It tells
+// what it did.
 func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 	var files []string
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -70,13 +71,15 @@ func Flip(rnd *rand.Rand, dir string, kind Kind) (note string, err error) {
 	return fmt.Sprintf("%d bytes of %s at %d of %d", n, rel, at, info.Size()), nil
 }
 
-// unread says whether nobody reads a directory of that name: a snapshot that was not finished, or was set aside.
+// unread says whether nobody reads a directory of that name: a snapshot that was not finished, or
+// was set aside.
 func unread(name string) bool {
 	return strings.HasSuffix(name, ".tmp") || strings.Contains(name, ".damaged")
 }
 
-// Tear leaves, behind the end of the newest log file below the store's directory, what a write that was torn apart leaves:
-// bytes that were never synced. Nothing may be lost by it, and nothing refused. It tells what it did.
+// Tear leaves, behind the end of the newest log file below the store's directory, what a write that
+// was torn apart leaves: bytes that were never synced. Nothing may be lost by it, and nothing
+// refused. It tells what it did.
 func Tear(rnd *rand.Rand, dir string) (note string, err error) {
 	junk := make([]byte, 1+rnd.IntN(6000))
 	for i := range junk {
@@ -95,8 +98,8 @@ func Tear(rnd *rand.Rand, dir string) (note string, err error) {
 	return fmt.Sprintf("%d bytes after %d of %s", len(junk), end, rel), errors.Join(err, f.Close())
 }
 
-// TearSnapshot cuts the newest snapshot below the store's directory somewhere, as a disk does that has lost what it was told to
-// keep. It tells what it did.
+// TearSnapshot cuts the newest snapshot below the store's directory somewhere, as a disk does that
+// has lost what it was told to keep. It tells what it did.
 func TearSnapshot(rnd *rand.Rand, dir string) (note string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*[0-9]", "state.bin")) // others are not finished, or were set aside
 	if err != nil {
@@ -121,8 +124,8 @@ func TearSnapshot(rnd *rand.Rand, dir string) (note string, err error) {
 	return fmt.Sprintf("%s ends at %d of %d", rel, end, size), os.Truncate(path, end)
 }
 
-// logEnd finds where the log ends: the one file of a Boltdb with its last page, the newest segment of a WAL,
-// which is longer than what it holds, with the last byte that is not zero.
+// logEnd finds where the log ends: the one file of a Boltdb with its last page, the newest segment
+// of a WAL, which is longer than what it holds, with the last byte that is not zero.
 func logEnd(dir string) (path string, end int64, err error) {
 	var newest time.Time
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

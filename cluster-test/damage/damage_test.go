@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestTearSnapshot: the newest snapshot that is finished, and was not set aside, is cut off, and no other file is touched.
+// TestTearSnapshot: the newest snapshot that is finished, and was not set aside, is cut off, and no
+// other file is touched.
 func TestTearSnapshot(t *testing.T) {
 	dir, rnd := t.TempDir(), rand.New(rand.NewPCG(1, 2))
 	if _, err := TearSnapshot(rnd, dir); !errors.Is(err, ErrNothing) {

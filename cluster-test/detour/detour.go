@@ -1,8 +1,10 @@
-// Package detour makes the network between nodes slow where the kernel has no means to: what the nodes send each other
-// goes through this process, which keeps each packet for a while. All protocols are met alike, on connections that were
-// there before, too; when the detour is closed the packets take the straight way again, at once.
+// Package detour makes the network between nodes slow where the kernel has no means to: what the
+// nodes send each other goes through this process, which keeps each packet for a while. All
+// protocols are met alike, on connections that were there before, too; when the detour is closed
+// the packets take the straight way again, at once.
 //
-// Each node's network namespace gets a tun device and a route through it to each of the other nodes' addresses.
+// Each node's network namespace gets a tun device and a route through it to each of the other
+// nodes' addresses.
 package detour
 
 import (
@@ -37,12 +39,14 @@ type Detour struct {
 const (
 	deviceName = "detour"
 	mtu        = 1500
-	// queued packets of one direction are kept; more are lost, as they are where a line is too narrow.
+	// queued packets of one direction are kept; more are lost, as they are where a line is too
+	// narrow.
 	queued = 4096
 )
 
-// Open makes packets between the nodes take a time that delay tells, each way; a negative one loses the packet. It must
-// not change the order of packets much: those of one direction stay in order. delay is called from many goroutines.
+// Open makes packets between the nodes take a time that delay tells, each way; a negative one loses
+// the packet. It must not change the order of packets much: those of one direction stay in order.
+// delay is called from many goroutines.
 func Open(ends []End, delay func(from, to netip.Addr) time.Duration) (*Detour, error) {
 	d := &Detour{tuns: make(map[netip.Addr]*os.File), delay: delay, done: make(chan struct{})}
 	for _, e := range ends {

@@ -1,8 +1,9 @@
-// Package disk makes file systems of a size of their own, in image files, that can be broken as disks break: full, hung,
-// slow, or without power. Loop devices and root are needed; Possible tells.
+// Package disk makes file systems of a size of their own, in image files, that can be broken as
+// disks break: full, hung, slow, or without power. Loop devices and root are needed; Possible
+// tells.
 //
-// A disk belongs to whoever made it: what is mounted on it is detached by him, and goes with his mount namespace if
-// that is his own.
+// A disk belongs to whoever made it: what is mounted on it is detached by him, and goes with his
+// mount namespace if that is his own.
 package disk
 
 import (
@@ -39,7 +40,8 @@ func Possible() error {
 	return f.Close()
 }
 
-// New makes an image of a size, with an empty file system, and attaches it to the directory, which it makes too.
+// New makes an image of a size, with an empty file system, and attaches it to the directory, which
+// it makes too.
 func New(image, mount string, megabytes int) (*Disk, error) {
 	d := &Disk{Image: image, Mount: mount}
 	if err := os.MkdirAll(mount, 0o700); err != nil {
@@ -66,8 +68,8 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// Attach mounts the disk. The loop device goes with the mount, and only when nobody uses the file system any more: two
-// at once would destroy it, so Attach waits for that.
+// Attach mounts the disk. The loop device goes with the mount, and only when nobody uses the file
+// system any more: two at once would destroy it, so Attach waits for that.
 func (d *Disk) Attach() error {
 	for end := time.Now().Add(await.Hang); ; {
 		device, err := d.device()
@@ -113,19 +115,20 @@ func (d *Disk) Detach() error {
 
 // Requests to a file system.
 const (
-	// shutdown is EXT4_IOC_SHUTDOWN, and noFlush its way of a power failure: nothing that is only in memory,
-	// neither data nor journal, gets to the device any more.
+	// shutdown is EXT4_IOC_SHUTDOWN, and noFlush its way of a power failure: nothing that is only
+	// in memory, neither data nor journal, gets to the device any more.
 	shutdown = 0x8004587d
 	noFlush  = 2
 	freeze   = 0xc0045877 // FIFREEZE
 	thaw     = 0xc0045878 // FITHAW
 )
 
-// ErrDetached is returned when something is asked of a disk that is not attached. It would be asked of whatever lies
-// below the directory then, which may be the machine's own file system.
+// ErrDetached is returned when something is asked of a disk that is not attached. It would be asked
+// of whatever lies below the directory then, which may be the machine's own file system.
 var ErrDetached = errors.New("the disk is not attached")
 
-// open opens the root of the file system, after it has seen that it is that of the image. The caller closes it.
+// open opens the root of the file system, after it has seen that it is that of the image. The
+// caller closes it.
 func (d *Disk) open() (*os.File, error) {
 	f, err := os.Open(d.Mount)
 	if err != nil {
@@ -163,7 +166,8 @@ func (d *Disk) ask(request uint, argument int) error {
 	return unix.IoctlSetPointerInt(int(f.Fd()), request, argument)
 }
 
-// CutPower makes all that was not synced be lost. The disk fails until it is detached and attached again.
+// CutPower makes all that was not synced be lost. The disk fails until it is detached and attached
+// again.
 func (d *Disk) CutPower() error {
 	if err := d.ask(shutdown, noFlush); err != nil {
 		return fmt.Errorf("shut the file system %s down: %w", d.Mount, err)
@@ -171,8 +175,8 @@ func (d *Disk) CutPower() error {
 	return nil
 }
 
-// CommitEvery sets for how long the kernel keeps to itself what nobody has synced, until the disk is detached: it is five
-// seconds otherwise.
+// CommitEvery sets for how long the kernel keeps to itself what nobody has synced, until the disk
+// is detached: it is five seconds otherwise.
 func (d *Disk) CommitEvery(seconds int) error {
 	f, err := d.open()
 	if err != nil {
@@ -185,8 +189,9 @@ func (d *Disk) CommitEvery(seconds int) error {
 	return nil
 }
 
-// Frozen makes all writes to the disks hang while f runs. Whoever writes cannot even be killed meanwhile. They are thawed
-// when it returns, also when f panics; when the process ends meanwhile, whoever cleans up after it must Thaw them.
+// Frozen makes all writes to the disks hang while f runs. Whoever writes cannot even be killed
+// meanwhile. They are thawed when it returns, also when f panics; when the process ends meanwhile,
+// whoever cleans up after it must Thaw them.
 func Frozen(f func(), disks ...*Disk) (err error) {
 	for _, d := range disks {
 		if err := d.ask(freeze, 0); err != nil {
@@ -198,7 +203,8 @@ func Frozen(f func(), disks ...*Disk) (err error) {
 	return nil
 }
 
-// Thaw lets writes go on. A disk that is not frozen stays as it is, and one that is not attached is not frozen.
+// Thaw lets writes go on. A disk that is not frozen stays as it is, and one that is not attached is
+// not frozen.
 func (d *Disk) Thaw() error {
 	if err := d.ask(thaw, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, ErrDetached) {
 		return fmt.Errorf("thaw the file system %s: %w", d.Mount, err)

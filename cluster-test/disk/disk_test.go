@@ -143,7 +143,8 @@ func TestPanicWhileFrozen(t *testing.T) {
 	}
 }
 
-// TestDetached: nothing is ever asked of the file system below the directory of a disk that is not attached.
+// TestDetached: nothing is ever asked of the file system below the directory of a disk that is not
+// attached.
 func TestDetached(t *testing.T) {
 	below := newDisk(t) // so that a fault here breaks this one, and not the machine's
 	inner, err := New(filepath.Join(below.Mount, "image"), filepath.Join(below.Mount, "mount"), 8)

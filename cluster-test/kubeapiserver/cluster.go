@@ -210,8 +210,8 @@ func Ready(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// secrets writes the authority of clients and the key that signs the tokens of service accounts, and
-// makes the client's certificate.
+// secrets writes the authority of clients and the key that signs the tokens of service accounts,
+// and makes the client's certificate.
 func (c *Cluster) secrets(work string) (authority, signing string, err error) {
 	authority, signing = filepath.Join(work, "clients.crt"), filepath.Join(work, "accounts.key")
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

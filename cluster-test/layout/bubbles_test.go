@@ -6,9 +6,10 @@ import (
 	"slices"
 )
 
-// bubbles knows which code of a package's tests runs in virtual time only: the functions that are handed to synctest.Test, or
-// to a function that hands them there; and what is used nowhere but in such code, a method where its type is. It goes by
-// names, without types: what has the name of something else counts as used where that is, too.
+// bubbles knows which code of a package's tests runs in virtual time only: the functions that are
+// handed to synctest.Test, or to a function that hands them there; and what is used nowhere but in
+// such code, a method where its type is. It goes by names, without types: what has the name of
+// something else counts as used where that is, too.
 type bubbles struct {
 	code  []stretch // of functions that are handed to a bubble
 	decls []*decl
@@ -43,7 +44,8 @@ func newBubbles(files []source) *bubbles {
 	for _, f := range files {
 		b.noteUses(f.File)
 	}
-	// Functions that hand a parameter to a bubble make one, and so do those that hand theirs to them.
+	// Functions that hand a parameter to a bubble make one, and so do those that hand theirs to
+	// them.
 	makers := map[string]bool{}
 	for grown := true; grown; {
 		b.code, grown = nil, false
@@ -122,12 +124,14 @@ func (b *bubbles) noteUses(f *ast.File) {
 	})
 }
 
-// ofMethod says whether a place is in a method of a type: it uses the type, and is used only where that is.
+// ofMethod says whether a place is in a method of a type: it uses the type, and is used only where
+// that is.
 func (b *bubbles) ofMethod(of *decl, at token.Pos) bool {
 	return slices.ContainsFunc(b.decls, func(d *decl) bool { return d.receiver == of.name && of.receiver == "" && d.has(at) })
 }
 
-// noteCode notes the code that is handed to a bubble, and reports whether it has found a new maker of one.
+// noteCode notes the code that is handed to a bubble, and reports whether it has found a new maker
+// of one.
 func (b *bubbles) noteCode(f *ast.File, makers map[string]bool) (grown bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -159,8 +163,8 @@ func (b *bubbles) noteCode(f *ast.File, makers map[string]bool) (grown bool) {
 	return grown
 }
 
-// noteTables notes the functions in a declaration's tables: literals that the declaration ranges over, and whose functions it
-// uses in virtual time only.
+// noteTables notes the functions in a declaration's tables: literals that the declaration ranges
+// over, and whose functions it uses in virtual time only.
 func (b *bubbles) noteTables(d ast.Decl) {
 	literals := make(map[string]*ast.CompositeLit) // by the name of their variable
 	ast.Inspect(d, func(n ast.Node) bool {
@@ -208,7 +212,8 @@ func (b *bubbles) usedOutside(in ast.Node, match func(ast.Node) bool) (found boo
 	return found
 }
 
-// functionFields returns the fields of a table's rows that are functions. It returns none when a row is a function.
+// functionFields returns the fields of a table's rows that are functions. It returns none when a
+// row is a function.
 func functionFields(table ast.Expr) (names []string) {
 	ast.Inspect(table, func(n ast.Node) bool {
 		if field, ok := n.(*ast.Field); ok {
@@ -224,7 +229,8 @@ func functionFields(table ast.Expr) (names []string) {
 	return names
 }
 
-// handsOn says whether a function of a file uses those of its parameters that are functions, and only in virtual time.
+// handsOn says whether a function of a file uses those of its parameters that are functions, and
+// only in virtual time.
 func (b *bubbles) handsOn(f *ast.File, d *decl) bool {
 	used, outside := false, false
 	ast.Inspect(f, func(n ast.Node) bool {
@@ -246,8 +252,8 @@ func (b *bubbles) virtual(at token.Pos) bool {
 	return b.inCode(at) || slices.ContainsFunc(b.decls, func(d *decl) bool { return d.has(at) && d.virtual })
 }
 
-// onlyVirtual says whether a declaration is used, and in virtual time only. A method is used where its type is: code that is
-// no test may call it by an interface.
+// onlyVirtual says whether a declaration is used, and in virtual time only. A method is used where
+// its type is: code that is no test may call it by an interface.
 func (b *bubbles) onlyVirtual(d *decl) bool {
 	if d.receiver != "" {
 		return slices.ContainsFunc(b.decls, func(of *decl) bool { return of.name == d.receiver && of.receiver == "" && of.virtual })

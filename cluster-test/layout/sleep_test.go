@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Nothing sleeps for a while and hopes that this was enough: what waits, waits for what it wants, or until a context ends.
-// In virtual time, where a sleep is over when nothing else has anything to do, time.Sleep is how a test lets time pass.
+// Nothing sleeps for a while and hopes that this was enough: what waits, waits for what it wants,
+// or until a context ends. In virtual time, where a sleep is over when nothing else has anything to
+// do, time.Sleep is how a test lets time pass.
 func TestNobodySleeps(t *testing.T) {
 	virtual := 0
 	packages := make(map[string][]source) // test files, by directory

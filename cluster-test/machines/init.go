@@ -16,7 +16,8 @@ import (
 	"github.com/barque/barque/internal/mountspace"
 )
 
-// initVariable in the environment makes the program the process 1 of a machine; its value is the setup.
+// initVariable in the environment makes the program the process 1 of a machine; its value is the
+// setup.
 const initVariable = "BARQUE_MACHINES_INIT"
 
 // Home is the directory of a machine in which commands run.
@@ -34,8 +35,8 @@ type setup struct {
 	Binary string `json:"binary"` // becomes /usr/local/bin/barque
 }
 
-// InitIfAsked is called first in the program that makes machines: in the process 1 of one it does that one's work
-// and does not return.
+// InitIfAsked is called first in the program that makes machines: in the process 1 of one it does
+// that one's work and does not return.
 func InitIfAsked() {
 	text, ok := os.LookupEnv(initVariable)
 	if !ok {
@@ -82,7 +83,8 @@ func beInit(text string) error {
 
 // make mounts what a machine has of its own.
 func (s *setup) make() error {
-	// Nothing of this is seen outside, and nothing of others is held here for as long as the machine is on.
+	// Nothing of this is seen outside, and nothing of others is held here for as long as the
+	// machine is on.
 	if err := mountspace.Own(s.Binary, s.Home, s.Disk); err != nil {
 		return err
 	}

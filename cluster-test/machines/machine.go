@@ -40,8 +40,8 @@ type Machine struct {
 	port    netlink.Link // of the switch
 }
 
-// NewMachine makes a machine with an empty disk, and switches it on. A disk of a size is a file system of its own; of
-// size 0 it is a directory.
+// NewMachine makes a machine with an empty disk, and switches it on. A disk of a size is a file
+// system of its own; of size 0 it is a directory.
 func (l *Lab) NewMachine(name string, address netip.Prefix, diskMegabytes int) (*Machine, error) {
 	return l.home.NewMachine(name, address, diskMegabytes)
 }
@@ -166,7 +166,8 @@ func (m *Machine) halt() error {
 	return err
 }
 
-// CgroupRoot is the one below which the pods of the machine are to run. It is removed when the machine is switched off.
+// CgroupRoot is the one below which the pods of the machine are to run. It is removed when the
+// machine is switched off.
 func (m *Machine) CgroupRoot() string { return "/" + filepath.Base(m.lab.dir) + "-" + m.Name }
 
 // SetAddress gives the machine another address, now or when it is switched on.

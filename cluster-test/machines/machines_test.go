@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestDisksOfOthers: a disk that somebody else had mounted when a machine was switched on can be unmounted, and used again,
-// while the machine is on. Its own disk it has.
+// TestDisksOfOthers: a disk that somebody else had mounted when a machine was switched on can be
+// unmounted, and used again, while the machine is on. Its own disk it has.
 func TestDisksOfOthers(t *testing.T) {
 	needs.NoError(t, disk.Possible(), "machines beside other programs that have disks of their own")
 	dir := t.TempDir()

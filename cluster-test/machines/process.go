@@ -45,7 +45,8 @@ func (m *Machine) Serve(script string) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The shell becomes the command, so that the code is the command's also when a signal ends both.
+	// The shell becomes the command, so that the code is the command's also when a signal ends
+	// both.
 	p := &Process{script: "exec " + script, log: log}
 	if err := m.start(p, "", log, log); err != nil {
 		return nil, errors.Join(err, log.Close())

@@ -1,4 +1,5 @@
-// Package netspace listens and dials in the network namespaces of a test cluster's nodes, from the test's own process.
+// Package netspace listens and dials in the network namespaces of a test cluster's nodes, from the
+// test's own process.
 package netspace
 
 import (
@@ -17,8 +18,8 @@ func Listen(namespace, network, address string) (listener net.Listener, err erro
 	return listener, err
 }
 
-// Dial connects from the named network namespace. The address must be one of IP and port: a name would be looked up
-// elsewhere.
+// Dial connects from the named network namespace. The address must be one of IP and port: a name
+// would be looked up elsewhere.
 func Dial(ctx context.Context, namespace, network, address string) (conn net.Conn, err error) {
 	err = osthread.InNetwork(namespace, func() (err error) {
 		// One address is dialled on the calling goroutine, and so on this thread.

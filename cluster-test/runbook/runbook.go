@@ -1,8 +1,10 @@
-// Package runbook reads the commands that a page of the documentation shows, so that a test can perform them word for
-// word: when the words change the test fails, and when a procedure gets a command that no test performs, too.
+// Package runbook reads the commands that a page of the documentation shows, so that a test can
+// perform them word for word: when the words change the test fails, and when a procedure gets a
+// command that no test performs, too.
 //
-// A command is an indented line of Markdown that begins with `barque ` or with an opening bracket; other indented
-// lines are what commands print. A remark behind it, after two spaces and a #, is not part of it.
+// A command is an indented line of Markdown that begins with `barque ` or with an opening bracket;
+// other indented lines are what commands print. A remark behind it, after two spaces and a #, is
+// not part of it.
 package runbook
 
 import (
@@ -63,8 +65,8 @@ func (b *Book) Section(title string) (*Section, error) {
 	return &b.Sections[i], nil
 }
 
-// Find returns the command if the section shows it, with each old text in it replaced by the new one after it: the
-// names and addresses of a reader are others than those on the page.
+// Find returns the command if the section shows it, with each old text in it replaced by the new
+// one after it: the names and addresses of a reader are others than those on the page.
 func (s *Section) Find(text string, oldnew ...string) (string, error) {
 	if !slices.Contains(s.Commands, text) {
 		return "", fmt.Errorf("%q shows no command %q; it shows\n  %s", s.Title, text, strings.Join(s.Commands, "\n  "))

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// Main runs a program until a signal asks it to end; a second one ends it at once. An error is told, and is exit code 1.
+// Main runs a program until a signal asks it to end; a second one ends it at once. An error is
+// told, and is exit code 1.
 func Main(program string, run func(context.Context) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -53,7 +54,8 @@ type Plan[F Fault] struct {
 	left []error
 }
 
-// Choose draws the schedule that the flags ask for. When they ask for a list of the faults it writes that, and plan is nil.
+// Choose draws the schedule that the flags ask for. When they ask for a list of the faults it
+// writes that, and plan is nil.
 func Choose[F Fault](f *Flags, all []F, out io.Writer) (plan *Plan[F], err error) {
 	pattern, err := regexp.Compile(*f.only)
 	if err != nil {
@@ -82,7 +84,8 @@ func (p *Plan[F]) tellLeft(out io.Writer) {
 	}
 }
 
-// Repeat is the command that makes the same faults again, of a Make target and more of its variables.
+// Repeat is the command that makes the same faults again, of a Make target and more of its
+// variables.
 func (p *Plan[F]) Repeat(target string, more ...string) string {
 	words := []string{"make", target, fmt.Sprintf("SEED=%d", p.Seed)}
 	if p.Count > 0 {

@@ -1,6 +1,6 @@
-// Package schedule draws which faults a program makes, and when it has made enough, from a seed and the flags that all such
-// programs have: the same seed draws the same faults, of the same parameters, in the same order. What a fault is, and what
-// it may do, is the program's.
+// Package schedule draws which faults a program makes, and when it has made enough, from a seed and
+// the flags that all such programs have: the same seed draws the same faults, of the same
+// parameters, in the same order. What a fault is, and what it may do, is the program's.
 package schedule
 
 import (
@@ -26,7 +26,8 @@ type Schedule[F Fault] struct {
 	Count    int           // how many there are; 0: Duration decides
 }
 
-// New chooses the faults whose names match; left tells of each that matches and cannot be made here. Seed 0 draws one.
+// New chooses the faults whose names match; left tells of each that matches and cannot be made
+// here. Seed 0 draws one.
 func New[F Fault](seed uint64, pattern *regexp.Regexp, all []F) (s Schedule[F], left []error) {
 	if s.Seed = seed; seed == 0 {
 		s.Seed = rand.Uint64()

@@ -251,7 +251,8 @@ func Process(pid int) (Usage, error) {
 	return u, fmt.Errorf("process %d has no RssAnon", pid)
 }
 
-// parseCPU reads the times in user and kernel mode, and those of children, from /proc/PID/stat (proc_pid_stat(5)).
+// parseCPU reads the times in user and kernel mode, and those of children, from /proc/PID/stat
+// (proc_pid_stat(5)).
 func parseCPU(stat []byte) (Usage, error) {
 	// The name of the program, in parentheses, may have anything in it.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))

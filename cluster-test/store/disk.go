@@ -6,7 +6,8 @@ import (
 	"github.com/barque/barque/cluster-test/disk"
 )
 
-// DisksPossible is nil where members can have a disk of their own, and otherwise says what is missing.
+// DisksPossible is nil where members can have a disk of their own, and otherwise says what is
+// missing.
 func DisksPossible() error {
 	if err := disk.Possible(); err != nil {
 		return err
@@ -18,8 +19,8 @@ func DisksPossible() error {
 	return err
 }
 
-// newDisk makes a file system of a member's own: it can be full, and it can lose power. All its methods run on the
-// keeper's thread, where it is mounted.
+// newDisk makes a file system of a member's own: it can be full, and it can lose power. All its
+// methods run on the keeper's thread, where it is mounted.
 func newDisk(dir string, megabytes int) (*disk.Disk, error) {
 	return disk.New(filepath.Join(dir, "disk.img"), filepath.Join(dir, "disk"), megabytes)
 }

@@ -5,9 +5,10 @@
 // member.ServeIfMember before anything else. See package member for what the driver can ask of one.
 //
 // What holds:
-//   - members speak to each other over TCP and mTLS, by raftstore.NewMux, and keep their data on disk;
-//   - nothing outlives the driver, however it ends: members die with it, mounts are in a namespace that
-//     dies with it, and files of a killed driver are removed by the next NewGroup;
+//   - members speak to each other over TCP and mTLS, by raftstore.NewMux, and keep their data on
+//     disk;
+//   - nothing outlives the driver, however it ends: members die with it, mounts are in a namespace
+//     that dies with it, and files of a killed driver are removed by the next NewGroup;
 //   - an operation whose answer did not arrive is ErrGone and counts as of unknown outcome.
 //
 // It is for chaos-store and bench-store. Faults inside one process and in virtual time are for the

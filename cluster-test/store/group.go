@@ -27,8 +27,8 @@ type Config struct {
 	// DiskMegabytes gives each member an ext4 file system of its own, of that size, for Fill and
 	// CutPower; see DisksPossible. 0: a directory.
 	DiskMegabytes int
-	// Grace is what the answer to an operation may take beyond the time that the operation was given.
-	// Default: 5 s.
+	// Grace is what the answer to an operation may take beyond the time that the operation was
+	// given. Default: 5 s.
 	Grace   time.Duration
 	Options member.Options
 }
@@ -247,8 +247,8 @@ func poll(ctx context.Context, what string, holds func(ctx context.Context) (boo
 	}
 }
 
-// Keep moves the group's directory, with data and logs, to where Close does not remove it, and returns
-// the new path. The members must not run.
+// Keep moves the group's directory, with data and logs, to where Close does not remove it, and
+// returns the new path. The members must not run.
 func (g *Group) Keep() (string, error) {
 	if err := g.stop(); err != nil {
 		return "", err
@@ -294,8 +294,8 @@ func (g *Group) Close() error {
 	return err
 }
 
-// addresses are the group's: 127.N.0.x for its members, the same port for all, and 127.N.a.x for what
-// member a dials member x by. 127.N.0.1 is held for as long as the group lives.
+// addresses are the group's: 127.N.0.x for its members, the same port for all, and 127.N.a.x for
+// what member a dials member x by. 127.N.0.1 is held for as long as the group lives.
 type addresses struct {
 	network byte
 	port    int

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Member is the driver's handle of one member: its directory, its address, and its process while there
-// is one.
+// Member is the driver's handle of one member: its directory, its address, and its process while
+// there is one.
 type Member struct {
 	Index   int
 	Name    string
@@ -36,8 +36,8 @@ type Member struct {
 	trap   member.TrapArgs
 }
 
-// Data is the directory of the member's store. Where the member has a disk of its own it can only be
-// read by Files.
+// Data is the directory of the member's store. Where the member has a disk of its own it can only
+// be read by Files.
 func (m *Member) Data() string {
 	if m.disk != nil {
 		return filepath.Join(m.disk.Mount, "data")
@@ -50,7 +50,8 @@ func (m *Member) Files(f func(dir string) error) error {
 	return m.group.keeper.do(func() error { return f(m.Data()) })
 }
 
-// LogFile is where the process writes its log; it goes on in the same file when it is started again.
+// LogFile is where the process writes its log; it goes on in the same file when it is started
+// again.
 func (m *Member) LogFile() string { return filepath.Join(m.dir, "log") }
 
 // ID is the server's ID, of the last time that it was started.
@@ -79,8 +80,8 @@ func (m *Member) process() *process {
 	return m.proc
 }
 
-// Start starts the process, and opens the store with what is in its directory. When that fails, there
-// is no process.
+// Start starts the process, and opens the store with what is in its directory. When that fails,
+// there is no process.
 func (m *Member) Start(ctx context.Context) error {
 	if m.Running() {
 		return fmt.Errorf("member %s runs", m.Name)
@@ -201,8 +202,9 @@ func (m *Member) SetClock(ctx context.Context, offset time.Duration) error {
 	return m.call(ctx, "Clock", &member.ClockArgs{Offset: offset}, &struct{}{})
 }
 
-// Trap makes the process kill itself when it comes to the point, one of package raftstore/faultpoint, for
-// the hit-th time. A member that does not run does so after its next Start, or in the middle of it.
+// Trap makes the process kill itself when it comes to the point, one of package
+// raftstore/faultpoint, for the hit-th time. A member that does not run does so after its next
+// Start, or in the middle of it.
 func (m *Member) Trap(ctx context.Context, point string, hit int) error {
 	args := member.TrapArgs{Point: point, Hit: hit}
 	if !m.Running() {
@@ -331,9 +333,9 @@ type Watcher struct {
 	id   uint64
 }
 
-// Next returns the batches that are there, or waits, for a limited time, for the first; there may be
-// none. It fails as raftstore.Watcher.Next does, or with ErrGone. With an error there may be batches that
-// came before.
+// Next returns the batches that are there, or waits, for a limited time, for the first; there may
+// be none. It fails as raftstore.Watcher.Next does, or with ErrGone. With an error there may be
+// batches that came before.
 func (w *Watcher) Next(ctx context.Context, wait time.Duration) ([]raftstore.Batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+await.Hang)
 	defer cancel()

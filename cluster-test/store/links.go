@@ -12,9 +12,9 @@ import (
 // only a uses. What flows from a to b, on connections that either of the two has opened, passes the
 // gate of that direction, which can be shut and can be slow.
 //
-// A shut gate is a lost route: nothing passes and nothing is said, connections are neither accepted by
-// the other side nor ended; what was sent arrives when the gate opens. A member that is down refuses
-// connections, through a relay too.
+// A shut gate is a lost route: nothing passes and nothing is said, connections are neither accepted
+// by the other side nor ended; what was sent arrives when the gate opens. A member that is down
+// refuses connections, through a relay too.
 type links struct {
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc

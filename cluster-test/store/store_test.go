@@ -97,7 +97,8 @@ func TestOperations(t *testing.T) {
 	}
 	must(t, a.Change(ctx, member.Change{Kind: member.Snapshot}))
 	must(t, poll(ctx, "the second member leads", func(ctx context.Context) (bool, error) {
-		// It is refused while a member does not answer, and a busy machine may bring another election after it.
+		// It is refused while a member does not answer, and a busy machine may bring another
+		// election after it.
 		if err := a.Change(ctx, member.Change{Kind: member.Transfer, ID: b.ID()}); err != nil {
 			return false, err
 		}
@@ -106,8 +107,8 @@ func TestOperations(t *testing.T) {
 	}))
 }
 
-// remove has a member that stays remove another one, for as long as that is refused: those that stay may not have found each
-// other yet, or one may not answer for a moment.
+// remove has a member that stays remove another one, for as long as that is refused: those that
+// stay may not have found each other yet, or one may not answer for a moment.
 func remove(t *testing.T, ctx context.Context, by, gone *Member) {
 	t.Helper()
 	must(t, poll(ctx, gone.Name+" is removed", func(ctx context.Context) (bool, error) {
@@ -202,9 +203,9 @@ func TestTrap(t *testing.T) {
 	}
 }
 
-// TestKillAtEachPoint kills one of three members at each point that it comes to in its work, in a start with another kind of
-// log, and in that of a new server. The others go on, and it has everything afterwards. What is left has a test in process: see
-// docs/testing.md.
+// TestKillAtEachPoint kills one of three members at each point that it comes to in its work, in a
+// start with another kind of log, and in that of a new server. The others go on, and it has
+// everything afterwards. What is left has a test in process: see docs/testing.md.
 func TestKillAtEachPoint(t *testing.T) {
 	logStores := []string{"boltdb", "wal"}
 	if testing.Short() {
@@ -253,8 +254,9 @@ func TestKillAtEachPoint(t *testing.T) {
 				has(m, after)
 				return leader, m
 			}
-			// These give a member a reason to come to a point. It may be the wrong moment for it, and the member may be killed in
-			// the middle, so that errors say nothing: whether it comes there does.
+			// These give a member a reason to come to a point. It may be the wrong moment for it,
+			// and the member may be killed in the middle, so that errors say nothing: whether it
+			// comes there does.
 			elect := func(m *Member) error {
 				leader, err := g.AwaitLeader(ctx)
 				if err != nil {
@@ -337,7 +339,8 @@ func TestKillAtEachPoint(t *testing.T) {
 	}
 }
 
-// springs gives a member a reason to come to the point at which it is to end, again and again until it has ended.
+// springs gives a member a reason to come to the point at which it is to end, again and again until
+// it has ended.
 func springs(ctx context.Context, m *Member, provoke func(*Member) error) (*os.ProcessState, error) {
 	const nudge = 2 * time.Second // what a reason may take to have its effect
 	for end := time.Now().Add(patience); ; {
@@ -429,8 +432,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPower cuts the power of a group, twice. What it acknowledged is there, what was written to the disk and not
-// synced is not.
+// TestPower cuts the power of a group, twice. What it acknowledged is there, what was written to
+// the disk and not synced is not.
 func TestPower(t *testing.T) {
 	g, ctx := newTestGroup(t, Config{Size: 1, DiskMegabytes: 64})
 	m := g.Members()[0]
@@ -447,8 +450,9 @@ func TestPower(t *testing.T) {
 	}
 	must(t, m.CutPower())
 	acknowledged()
-	// Whoever syncs a file syncs the names of all: the member does so every few seconds, and the kernel by itself some time
-	// after a name was written. So the one stands still, and the other has minutes, which begin with this file.
+	// Whoever syncs a file syncs the names of all: the member does so every few seconds, and the
+	// kernel by itself some time after a name was written. So the one stands still, and the other
+	// has minutes, which begin with this file.
 	must(t, m.Pause())
 	must(t, m.onDisk(func(d *disk.Disk) error { return d.CommitEvery(300) }))
 	must(t, m.Files(func(dir string) error {
@@ -546,8 +550,8 @@ func TestKilledDriver(t *testing.T) {
 	}
 }
 
-// TestDisksOfOthers: a disk that somebody else had mounted when the group began can be unmounted, and used again, while
-// the members run.
+// TestDisksOfOthers: a disk that somebody else had mounted when the group began can be unmounted,
+// and used again, while the members run.
 func TestDisksOfOthers(t *testing.T) {
 	needs.NoError(t, DisksPossible(), "groups with disks of their own beside other programs that have some")
 	dir := t.TempDir()

@@ -32,8 +32,8 @@ type etcdMember struct {
 	gone   chan struct{} // closed when the process has ended
 }
 
-// withBoth starts a group and, if etcd is to be compared with, one of etcd's beside it. Only one of the two is
-// under load at a time.
+// withBoth starts a group and, if etcd is to be compared with, one of etcd's beside it. Only one of
+// the two is under load at a time.
 func (b *bench) withBoth(ctx context.Context, size int, use func(group, *etcd) error) error {
 	return b.withGroup(ctx, size, member.Options{}, func(g group) error {
 		e, err := b.startEtcd(ctx, size)
@@ -229,8 +229,8 @@ const ticksPerSecond = 100
 // etcdKills is how often etcd's leader is killed: often enough to know what is usual.
 const etcdKills = 10
 
-// etcdFailover measures etcd in the same way: a client that writes through the survivors. It gives each try
-// 100 ms, because a try that waits for a dead leader would last for seconds.
+// etcdFailover measures etcd in the same way: a client that writes through the survivors. It gives
+// each try 100 ms, because a try that waits for a dead leader would last for seconds.
 func (b *bench) etcdFailover(ctx context.Context) error {
 	e, err := b.startEtcd(ctx, 3)
 	if err != nil || e == nil {

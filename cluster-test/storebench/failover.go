@@ -30,8 +30,8 @@ type loss struct {
 	who   string // what the first row is of
 }
 
-// failover kills the leader again and again, while a client in each of the other two members writes one key after the
-// other. The end of its process breaks its connections.
+// failover kills the leader again and again, while a client in each of the other two members writes
+// one key after the other. The end of its process breaks its connections.
 func (b *bench) failover(ctx context.Context) error {
 	err := b.loseLeaders(ctx, loss{"is killed (`kill -9`)", (*store.Member).Kill,
 		func(ctx context.Context, m *store.Member) error { return m.Start(ctx) }, b.kills, "survivor"})

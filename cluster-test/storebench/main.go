@@ -1,9 +1,11 @@
-// Command storebench measures the store: members in processes of their own on this machine, with real disks
-// and TLS between them, and, when it is given their binaries, etcd's members beside them in the same run.
-// It prints tables in Markdown and judges nothing; `make bench-store` runs it, tests never do.
+// Command storebench measures the store: members in processes of their own on this machine, with
+// real disks and TLS between them, and, when it is given their binaries, etcd's members beside them
+// in the same run. It prints tables in Markdown and judges nothing; `make bench-store` runs it,
+// tests never do.
 //
-// The clients of Barque's store run inside the members, as the API server does. Those of etcd run in a
-// process of their own and speak gRPC, without TLS. docs/benchmarks.md says what that means for comparisons.
+// The clients of Barque's store run inside the members, as the API server does. Those of etcd run
+// in a process of their own and speak gRPC, without TLS. docs/benchmarks.md says what that means
+// for comparisons.
 package main
 
 import (

@@ -15,7 +15,8 @@ import (
 // putsForWatchers is how many puts a second the watchers are told of.
 const putsForWatchers = 100
 
-// watches measures how long a put takes to come to each watcher of its prefix, from the time of the call.
+// watches measures how long a put takes to come to each watcher of its prefix, from the time of the
+// call.
 func (b *bench) watches(ctx context.Context) error {
 	t := table{title: fmt.Sprintf("Watches: from the call of a put to the event's delivery, %d puts/s of 256 B, 3 members", putsForWatchers), unit: "events"}
 	return b.withBoth(ctx, 3, func(ours group, theirs *etcd) error {

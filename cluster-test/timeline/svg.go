@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// The drawing is cut into strips of a minute, one below the other. From the top, a strip has the faults, what
-// all servers together acknowledged, how each server answered, and how long answers took.
+// The drawing is cut into strips of a minute, one below the other. From the top, a strip has the
+// faults, what all servers together acknowledged, how each server answered, and how long answers
+// took.
 const (
 	stripTime   = time.Minute
 	bucketTime  = 200 * time.Millisecond
@@ -160,8 +161,8 @@ func (d *drawing) between(from time.Duration) (out []placed) {
 	return out
 }
 
-// faults draws bars with a number, which the list below the drawing explains, and shades the lanes of those that
-// they met.
+// faults draws bars with a number, which the list below the drawing explains, and shades the lanes
+// of those that they met.
 func (d *drawing) faults(from time.Duration, x func(time.Duration) float64, top, lanes float64) {
 	const letter = 6.2 // width of one
 	for i, s := range d.run.Spans {
@@ -190,7 +191,8 @@ func (d *drawing) faults(from time.Duration, x func(time.Duration) float64, top,
 	}
 }
 
-// writes draws how many were acknowledged; where somebody wanted to write all the time and none was, it says so in red.
+// writes draws how many were acknowledged; where somebody wanted to write all the time and none
+// was, it says so in red.
 func (d *drawing) writes(buckets []placed, x func(time.Duration) float64, top float64) {
 	base := top + writeHeight
 	var path strings.Builder
@@ -219,7 +221,8 @@ func (r *Run) wanted(from, to time.Duration) bool {
 	return slices.ContainsFunc(r.Writing, func(s Stretch) bool { return s.From <= from && to <= s.To })
 }
 
-// lane draws how one server answered: in the colour of the worst, half as high when it also acknowledged.
+// lane draws how one server answered: in the colour of the worst, half as high when it also
+// acknowledged.
 func (d *drawing) lane(server string, buckets []placed, x func(time.Duration) float64, top float64) {
 	d.label(top+laneHeight*0.8, server, "green: acknowledged; red: failed, or no answer in time")
 	var ok, failed strings.Builder
@@ -253,7 +256,8 @@ const (
 	decades = 4
 )
 
-// delays draws how long acknowledged writes took: a line from the median to the longest of each bucket.
+// delays draws how long acknowledged writes took: a line from the median to the longest of each
+// bucket.
 func (d *drawing) delays(buckets []placed, x func(time.Duration) float64, top float64) {
 	y := func(took time.Duration) float64 {
 		part := math.Log10(float64(max(took, fastest))/float64(fastest)) / decades

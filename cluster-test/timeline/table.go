@@ -17,7 +17,8 @@ func (r *Run) Table(w io.Writer) error {
 	return t.Flush()
 }
 
-// short is a duration as far as anybody cares: milliseconds, from ten seconds on tenths of a second.
+// short is a duration as far as anybody cares: milliseconds, from ten seconds on tenths of a
+// second.
 func short(d time.Duration) string {
 	if d >= 10*time.Second {
 		return d.Round(100 * time.Millisecond).String()

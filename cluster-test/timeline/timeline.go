@@ -1,12 +1,14 @@
-// Package timeline shows what faults did to those who wrote meanwhile: a table of the longest time without
-// an acknowledged write for each kind of fault, and a page with the faults drawn against the writes.
+// Package timeline shows what faults did to those who wrote meanwhile: a table of the longest time
+// without an acknowledged write for each kind of fault, and a page with the faults drawn against
+// the writes.
 //
-// It owns no clock and runs nothing: whoever makes the faults hands over spans, and whoever writes hands over
-// samples, all in time since the run began. The page is one file that needs nothing else, so that it can be sent
-// to somebody.
+// It owns no clock and runs nothing: whoever makes the faults hands over spans, and whoever writes
+// hands over samples, all in time since the run began. The page is one file that needs nothing
+// else, so that it can be sent to somebody.
 //
-// A gap is what a client feels: the time from one acknowledgement to the next one of any client, through
-// whatever server. It belongs to all faults that were on, or not yet overcome, in a part of it.
+// A gap is what a client feels: the time from one acknowledgement to the next one of any client,
+// through whatever server. It belongs to all faults that were on, or not yet overcome, in a part of
+// it.
 package timeline
 
 import (
@@ -32,8 +34,8 @@ type Sample struct {
 	Begin  time.Duration // when it was sent
 	End    time.Duration // when the answer came, or the client gave up
 	OK     bool          // it was acknowledged
-	// Aside is true of clients that do not go to another server when theirs fails. They show in its lane, and count for
-	// no gap.
+	// Aside is true of clients that do not go to another server when theirs fails. They show in its
+	// lane, and count for no gap.
 	Aside bool
 }
 
@@ -65,8 +67,8 @@ func (r *Run) acks() []time.Duration {
 	return at
 }
 
-// Gaps returns for each span the longest time without an acknowledged write that has a part in it, up to
-// when all was well again; 0 where nobody wrote.
+// Gaps returns for each span the longest time without an acknowledged write that has a part in it,
+// up to when all was well again; 0 where nobody wrote.
 func (r *Run) Gaps() []time.Duration {
 	acks := r.acks()
 	gaps := make([]time.Duration, len(r.Spans))
@@ -96,8 +98,8 @@ func (r *Run) Longest() (gap time.Duration) {
 	return gap
 }
 
-// longest returns the longest time between two acknowledgements that has a part between from and to. Time that
-// goes on after to counts as far as to.
+// longest returns the longest time between two acknowledgements that has a part between from and
+// to. Time that goes on after to counts as far as to.
 func longest(acks []time.Duration, from, to time.Duration) (gap time.Duration) {
 	first, _ := slices.BinarySearch(acks, from)
 	var before time.Duration

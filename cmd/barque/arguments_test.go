@@ -24,8 +24,8 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// TestWrongArguments: every command refuses what cannot be meant with exit code 2, a message that names it, and before it
-// asks any server.
+// TestWrongArguments: every command refuses what cannot be meant with exit code 2, a message that
+// names it, and before it asks any server.
 func TestWrongArguments(t *testing.T) {
 	asked := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("the server was asked for %s", r.URL)
@@ -201,7 +201,8 @@ func TestWrongArguments(t *testing.T) {
 		{"snapshot restore --yes --kubeconfig= " + there, "--kubeconfig is empty"},
 		{"verify --kubeconfig=", "--kubeconfig is empty"},
 		{"cluster recover --inspect --data-dir " + dir + " --data-dir=", "--data-dir is empty"},
-		// With something else that is wrong, so that a fault of this test's kind does not start them.
+		// With something else that is wrong, so that a fault of this test's kind does not start
+		// them.
 		{"server --log-level loud --container-runtime-endpoint=", "--container-runtime-endpoint is empty"},
 		{"server --log-level loud --peers=", "--peers is empty"},
 		{"server --log-level loud --cluster-cidr=", "--cluster-cidr is empty"},
@@ -238,8 +239,8 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// TestFlagsThatMayBeEmpty: of every flag that takes text it is decided whether an empty value, as that of a shell's variable that is
-// not set, may mean something.
+// TestFlagsThatMayBeEmpty: of every flag that takes text it is decided whether an empty value, as
+// that of a shell's variable that is not set, may mean something.
 func TestFlagsThatMayBeEmpty(t *testing.T) {
 	mayBe := map[string]string{
 		"output":      "text for people; no file of the doctor",
@@ -292,7 +293,8 @@ func TestRemovedAlready(t *testing.T) {
 	}
 }
 
-// TestLeaveIsCalledSo: it is the removal of this machine's server, and its errors have the name that the user gave.
+// TestLeaveIsCalledSo: it is the removal of this machine's server, and its errors have the name
+// that the user gave.
 func TestLeaveIsCalledSo(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -377,7 +379,8 @@ func TestGroupsShowHelp(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHelps: each has a line that says what it does, and those that change something show how.
+// TestEveryCommandHelps: each has a line that says what it does, and those that change something
+// show how.
 func TestEveryCommandHelps(t *testing.T) {
 	out, err := run(t, "cluster", "--help")
 	if err != nil {
@@ -394,7 +397,8 @@ func TestEveryCommandHelps(t *testing.T) {
 	}
 }
 
-// TestServerThatHangs: a server that takes the connection and says nothing costs --timeout, and is named.
+// TestServerThatHangs: a server that takes the connection and says nothing costs --timeout, and is
+// named.
 func TestServerThatHangs(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -455,8 +459,8 @@ func TestCtrlCAtTheQuestion(t *testing.T) {
 	}
 }
 
-// TestCtrlCInTheMiddle: a command that is interrupted while it waits for the answer says in what state things are, and
-// where to look.
+// TestCtrlCInTheMiddle: a command that is interrupted while it waits for the answer says in what
+// state things are, and where to look.
 func TestCtrlCInTheMiddle(t *testing.T) {
 	dir := t.TempDir()
 	for line, c := range map[string]struct {
@@ -504,7 +508,8 @@ func TestCtrlCInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestThePlanIsAlwaysTold: what is done to the quorum is told also to who need not be asked, and not on standard output.
+// TestThePlanIsAlwaysTold: what is done to the quorum is told also to who need not be asked, and
+// not on standard output.
 func TestThePlanIsAlwaysTold(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `{"server": "s2", "change": "remove", "done": true, "steps": ["s2 loses its vote"], "voters": {"before": 2, "after": 1}, "mayFail": {}}`)
@@ -551,7 +556,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestWithoutRoot: who may not read a file of this machine is told what helps, and the exit code stays.
+// TestWithoutRoot: who may not read a file of this machine is told what helps, and the exit code
+// stays.
 func TestWithoutRoot(t *testing.T) {
 	denied := fmt.Errorf("open x: %w", syscall.EACCES)
 	for name, c := range map[string]struct {
@@ -587,7 +593,8 @@ func TestCompletion(t *testing.T) {
 		io.WriteString(w, `{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server"}, {"node": "a1", "role": "agent"}, {"node": "s2", "role": "server"}]}`)
 	})
 	out, err := "", error(nil)
-	// On a busy machine the names may not be there in the time that a user waits: then nothing is proposed.
+	// On a busy machine the names may not be there in the time that a user waits: then nothing is
+	// proposed.
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !strings.Contains(out, "s1"); {
 		out, err = run(t, "__complete", "cluster", "remove", "--kubeconfig", server, "")
 	}

@@ -30,9 +30,9 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// asker asks servers about the cluster. It needs no quorum, and no server in particular: where the one of the kubeconfig
-// does not answer it asks those that are known from elsewhere, and where one server cannot reach another it asks that
-// one itself.
+// asker asks servers about the cluster. It needs no quorum, and no server in particular: where the
+// one of the kubeconfig does not answer it asks those that are known from elsewhere, and where one
+// server cannot reach another it asks that one itself.
 type asker struct {
 	kubeconfig string
 	servers    []string // addresses of API servers, instead of the kubeconfig's
@@ -94,8 +94,8 @@ func (h *heard) to(address string) *rest.Config {
 	return config
 }
 
-// ask asks until at least one server has answered. When none has, the error says which were asked and
-// what each said; the addresses are returned with it.
+// ask asks until at least one server has answered. When none has, the error says which were asked
+// and what each said; the addresses are returned with it.
 func (a *asker) ask(ctx context.Context) (*heard, error) {
 	config, err := a.config()
 	if err != nil {
@@ -133,7 +133,8 @@ func (h *heard) status() *node.ClusterStatus {
 	return s
 }
 
-// answered tells whether a server answered, though not what was asked: then others would not either.
+// answered tells whether a server answered, though not what was asked: then others would not
+// either.
 func answered(err error) bool {
 	var refusal *refusalError
 	return errors.As(err, &refusal) && refusal.status < http.StatusInternalServerError
@@ -307,7 +308,8 @@ func refusal(r *http.Response) error {
 	return refusedBy(&metav1.Status{Code: int32(r.StatusCode), Message: status.Message + status.Error, Details: status.Details})
 }
 
-// rightsAdvice tells where to get what a request was refused for want of; empty when that is not why it failed.
+// rightsAdvice tells where to get what a request was refused for want of; empty when that is not
+// why it failed.
 func rightsAdvice(config *rest.Config, err error) string {
 	var refused *refusalError
 	status := 0

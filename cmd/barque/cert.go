@@ -319,7 +319,8 @@ func stepText(is exchange.Status) string {
 	return text
 }
 
-// refusedCall is an answer that says no, in words for people, with the error that programs know it by.
+// refusedCall is an answer that says no, in words for people, with the error that programs know it
+// by.
 type refusedCall struct {
 	text string
 	err  error

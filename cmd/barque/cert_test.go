@@ -128,7 +128,8 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 	}
 }
 
-// TestExchangeRenewsTheKubeconfigOfADevCluster: it is a copy of a server's, which the exchange makes void.
+// TestExchangeRenewsTheKubeconfigOfADevCluster: it is a copy of a server's, which the exchange
+// makes void.
 func TestExchangeRenewsTheKubeconfigOfADevCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Chdir(t.TempDir())

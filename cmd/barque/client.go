@@ -76,8 +76,8 @@ func mayExist(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// said is the error of a raw request whose answer was data. client-go does not look for the reason in it, and calls
-// it unknown.
+// said is the error of a raw request whose answer was data. client-go does not look for the reason
+// in it, and calls it unknown.
 func said(data []byte, err error) error {
 	var status metav1.Status
 	if err == nil || json.Unmarshal(data, &status) != nil || status.Message == "" {
@@ -86,8 +86,9 @@ func said(data []byte, err error) error {
 	return refusedBy(&status)
 }
 
-// apiTimeout bounds what is asked of the API. A server that lives has answered by then, also one that has just lost its
-// leader: it gives a request up when there has been none for raftstore.LeaderlessAfter.
+// apiTimeout bounds what is asked of the API. A server that lives has answered by then, also one
+// that has just lost its leader: it gives a request up when there has been none for
+// raftstore.LeaderlessAfter.
 const apiTimeout = 15 * time.Second
 
 // noAnswerError is returned when a server was waited for in vain. It is a context.DeadlineExceeded.
@@ -107,27 +108,27 @@ func askAPI(ctx context.Context, config *rest.Config, what string, f func(contex
 	return withAdvice(config, withoutLeader(err))
 }
 
-// unsent tells whether a request that has failed never reached a server: there was no connection, or it was to nobody who is
-// trusted.
+// unsent tells whether a request that has failed never reached a server: there was no connection,
+// or it was to nobody who is trusted.
 func unsent(err error) bool {
 	var network *net.OpError
 	var untrusted *tls.CertificateVerificationError
 	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// maybeDone tells whether a request that changes something may have done so, though it failed: the server says that it does not
-// know, or its answer did not come.
+// maybeDone tells whether a request that changes something may have done so, though it failed: the
+// server says that it does not know, or its answer did not come.
 func maybeDone(err error) bool {
 	status := statusOf(err)
 	return err != nil && (status == http.StatusGatewayTimeout || status == 0 && !unsent(err))
 }
 
-// dialPatience is how long a machine that is off is waited for. It is shorter than the time for any answer, so that it is
-// known that nothing was sent.
+// dialPatience is how long a machine that is off is waited for. It is shorter than the time for any
+// answer, so that it is known that nothing was sent.
 const dialPatience = 5 * time.Second
 
-// reaching returns the configuration for requests that are answered within a time (0: any), and that are given up sooner when
-// there is no way to the server.
+// reaching returns the configuration for requests that are answered within a time (0: any), and
+// that are given up sooner when there is no way to the server.
 func reaching(config *rest.Config, within time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Timeout = within
@@ -137,9 +138,9 @@ func reaching(config *rest.Config, within time.Duration) *rest.Config {
 	return config
 }
 
-// once returns a client for one request that is to be answered within a time, and what ends its connection. client-go keeps a
-// transport for each Dial that it is given, and its connections: a command that asks again and again would leave one
-// behind with every question.
+// once returns a client for one request that is to be answered within a time, and what ends its
+// connection. client-go keeps a transport for each Dial that it is given, and its connections: a
+// command that asks again and again would leave one behind with every question.
 func once(config *rest.Config, within time.Duration) (client rest.Interface, end func(), err error) {
 	config = reaching(config, within)
 	httpClient, err := rest.HTTPClientFor(config)

@@ -31,8 +31,8 @@ import (
 	"github.com/barque/barque/verify"
 )
 
-// TestNoAnswerOfTheAPI: a server that says nothing, as one does without a leader, costs a bounded time, and the user is told
-// where to look. A write whose answer did not come may have been done.
+// TestNoAnswerOfTheAPI: a server that says nothing, as one does without a leader, costs a bounded
+// time, and the user is told where to look. A write whose answer did not come may have been done.
 func TestNoAnswerOfTheAPI(t *testing.T) {
 	silent := func(ctx context.Context) error {
 		<-ctx.Done()
@@ -62,8 +62,9 @@ func TestNoAnswerOfTheAPI(t *testing.T) {
 	}
 }
 
-// TestALostAnswer: a write that the server knows nothing certain of, or whose connection is cut, may have been done; one that it
-// refuses was not. What only looks changes nothing, whatever becomes of the answer.
+// TestALostAnswer: a write that the server knows nothing certain of, or whose connection is cut,
+// may have been done; one that it refuses was not. What only looks changes nothing, whatever
+// becomes of the answer.
 func TestALostAnswer(t *testing.T) {
 	answers := map[string]struct {
 		does  http.HandlerFunc
@@ -103,8 +104,8 @@ func TestALostAnswer(t *testing.T) {
 	}
 }
 
-// TestPerhapsDone: a write that was sent, and got no answer, may have been done, however the connection broke; one that never reached
-// a server that is trusted was not.
+// TestPerhapsDone: a write that was sent, and got no answer, may have been done, however the
+// connection broke; one that never reached a server that is trusted was not.
 func TestPerhapsDone(t *testing.T) {
 	call := func(err error) error { return &url.Error{Op: "Post", URL: "https://s1", Err: err} }
 	for _, c := range []struct {
@@ -128,7 +129,8 @@ func TestPerhapsDone(t *testing.T) {
 	}
 }
 
-// TestUnsent: where there is no way to a server, or one to somebody else, no command leaves open whether something was changed.
+// TestUnsent: where there is no way to a server, or one to somebody else, no command leaves open
+// whether something was changed.
 func TestUnsent(t *testing.T) {
 	other := httptest.NewTLSServer(nil) // of a CA that the kubeconfig does not know
 	t.Cleanup(other.Close)
@@ -168,8 +170,8 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestVerified: a promise that was found to be broken counts also when the run was interrupted, or could not clean up; that
-// nothing is left is said only when nothing is.
+// TestVerified: a promise that was found to be broken counts also when the run was interrupted, or
+// could not clean up; that nothing is left is said only when nothing is.
 func TestVerified(t *testing.T) {
 	kept, broken := &verify.Report{Checks: []verify.Check{{Name: "c"}}}, &verify.Report{Checks: []verify.Check{{Name: "c", Problems: []string{"p"}}}}
 	unjudged := &verify.Report{Checks: []verify.Check{{Name: "c", Unjudged: []string{"u"}}}}
@@ -219,7 +221,8 @@ func statusOnly(code int, reason string) http.HandlerFunc {
 	}
 }
 
-// TestAdvice: each command tells what can be done where nobody answers, or where the user has no rights.
+// TestAdvice: each command tells what can be done where nobody answers, or where the user has no
+// rights.
 func TestAdvice(t *testing.T) {
 	refusing := func(status int) string {
 		return kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -267,7 +270,8 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// TestQuestionsLeaveNoConnections: a command that waits asks often, and leaves no connection behind at the server for each time.
+// TestQuestionsLeaveNoConnections: a command that waits asks often, and leaves no connection behind
+// at the server for each time.
 func TestQuestionsLeaveNoConnections(t *testing.T) {
 	var mu sync.Mutex
 	open := map[net.Conn]bool{}

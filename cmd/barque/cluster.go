@@ -117,7 +117,8 @@ func clusterMembersCommand() *cobra.Command {
 	return cmd
 }
 
-// watchStatus looks again and again until the context ends. A look that fails is shown as well, and not the end.
+// watchStatus looks again and again until the context ends. A look that fails is shown as well, and
+// not the end.
 func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration) error {
 	if _, err := a.config(); err != nil {
 		return err
@@ -170,7 +171,8 @@ func drawStatus(out io.Writer, h *heard, failed error, at time.Time, every time.
 	return err
 }
 
-// appendStatus writes one line: the status in a few words, or in JSON; YAML documents are set apart as YAML does.
+// appendStatus writes one line: the status in a few words, or in JSON; YAML documents are set apart
+// as YAML does.
 func appendStatus(out io.Writer, format string, h *heard, failed error, at time.Time) error {
 	if format != "" {
 		var value any

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the shell proposes when a user presses the tabulator; `barque completion` prints the script that asks for it.
+// What the shell proposes when a user presses the tabulator; `barque completion` prints the script
+// that asks for it.
 
 // completionCommand prints the script for a shell.
 func completionCommand() *cobra.Command {

@@ -29,8 +29,8 @@ func addControllerFlags(c *cobra.Command, s *controllers.Settings, workers *map[
 	}
 }
 
-// completeControllers takes over the numbers of workers and checks the rest. Whether a node's block fits the cluster's
-// range is known later: a server that joins gets that range from the others.
+// completeControllers takes over the numbers of workers and checks the rest. Whether a node's block
+// fits the cluster's range is known later: a server that joins gets that range from the others.
 func completeControllers(s *controllers.Settings, workers map[string]*int) error {
 	for flag, n := range workers {
 		s.Workers[flag] = *n

@@ -65,8 +65,8 @@ func devStartCommand(w *which) *cobra.Command {
 	return cmd
 }
 
-// which is the dev cluster that is meant: the one whose files are in the directory. Its name is asked for where there are
-// none, and must be its own where there are.
+// which is the dev cluster that is meant: the one whose files are in the directory. Its name is
+// asked for where there are none, and must be its own where there are.
 type which struct{ dir, name string }
 
 // directory returns where the cluster's files are.
@@ -81,7 +81,8 @@ func (w *which) directory(c *cobra.Command) (string, error) {
 	return dir, nil
 }
 
-// commandLine is what to type for another dev command on this cluster. Its name goes with it where there is no plan that has it.
+// commandLine is what to type for another dev command on this cluster. Its name goes with it where
+// there is no plan that has it.
 func (w *which) commandLine(c *cobra.Command, args ...string) string {
 	dir, err := filepath.Abs(w.dir)
 	if err != nil {
@@ -164,7 +165,8 @@ func devUpCommand(w *which) *cobra.Command {
 	return cmd
 }
 
-// giveToSudoer gives a file to who called sudo, if anyone did: it is that user who types kubectl next.
+// giveToSudoer gives a file to who called sudo, if anyone did: it is that user who types kubectl
+// next.
 func giveToSudoer(path string, getenv func(string) string, chown func(path string, uid, gid int) error) error {
 	if getenv("SUDO_UID") == "" {
 		return nil
@@ -322,8 +324,9 @@ func devExecCommand(w *which) *cobra.Command {
 		}}
 }
 
-// devKubeconfig is the kubeconfig of a dev cluster, which is a copy of a server's with another address. The servers renew
-// theirs; the copy has to follow, or the exchange of the CA makes it void.
+// devKubeconfig is the kubeconfig of a dev cluster, which is a copy of a server's with another
+// address. The servers renew theirs; the copy has to follow, or the exchange of the CA makes it
+// void.
 type devKubeconfig struct {
 	plan    *dev.Plan // nil when it is none of a dev cluster
 	renewed bool

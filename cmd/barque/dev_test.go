@@ -39,7 +39,8 @@ func TestDevCommandLine(t *testing.T) {
 	}
 }
 
-// TestDevAdvice: what dev commands say is to be typed has the directory and, where only the command line knows it, the name.
+// TestDevAdvice: what dev commands say is to be typed has the directory and, where only the command
+// line knows it, the name.
 func TestDevAdvice(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
@@ -65,7 +66,8 @@ func TestDevAdvice(t *testing.T) {
 	}
 }
 
-// TestDevName: all dev commands take the same flags, and none is done to a cluster of another name than the one that was given.
+// TestDevName: all dev commands take the same flags, and none is done to a cluster of another name
+// than the one that was given.
 func TestDevName(t *testing.T) {
 	dir := t.TempDir()
 	plan, err := json.Marshal(dev.Plan{Name: "mine", Dir: dir, Complete: true})
@@ -91,7 +93,8 @@ func TestDevName(t *testing.T) {
 	}
 }
 
-// TestVoters: who has a vote, and of whom the server has found that it is, or may be, of another cluster by now.
+// TestVoters: who has a vote, and of whom the server has found that it is, or may be, of another
+// cluster by now.
 func TestVoters(t *testing.T) {
 	own := new(raftstore.Status)
 	o := &node.Observation{Cluster: "old"}

@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// devDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or whose server's data
-// directory, is used. It is empty when that is none.
+// devDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or
+// whose server's data directory, is used. It is empty when that is none.
 func (a *asker) devDir() string {
 	var dirs []string
 	if path, err := findKubeconfig(a.kubeconfig); err == nil {
@@ -37,7 +37,8 @@ func (a *asker) procedures() node.Procedures {
 	return devProcedures(dir, s)
 }
 
-// devProcedures are those for the nodes of a dev cluster, whose processes are in the state; nil when that is not known.
+// devProcedures are those for the nodes of a dev cluster, whose processes are in the state; nil
+// when that is not known.
 func devProcedures(dir string, s *dev.Status) node.Procedures {
 	command := func(args ...string) string { return dev.CommandLine(dir, args...) }
 	log := func(name string) string { return dev.FromHere(filepath.Join(dir, name+".log")) }

@@ -15,7 +15,8 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// From when something is a finding of the doctor that is no warning of the status: it need not be a fault now.
+// From when something is a finding of the doctor that is no warning of the status: it need not be a
+// fault now.
 const (
 	manyChanges  = 3 // of leaders, within changesIn
 	changesIn    = time.Hour
@@ -27,7 +28,8 @@ const (
 	enoughWrites = 200                    // of fewer, as those of a start, that would be a single one
 )
 
-// diagnose draws the conclusions: the warnings of the status first, then what the servers' files show.
+// diagnose draws the conclusions: the warnings of the status first, then what the servers' files
+// show.
 func (e *examination) diagnose() {
 	if e.Status != nil {
 		e.Findings = append(e.Findings, e.Status.Warnings...)
@@ -72,10 +74,12 @@ func (e *examination) restless() {
 		Text: fmt.Sprintf("the leader changed %d times in the last hour: %s", changes, strings.Join(why, "; "))})
 }
 
-// machine is what the servers tell that run under one kernel, which are those of a dev cluster, or else one.
+// machine is what the servers tell that run under one kernel, which are those of a dev cluster, or
+// else one.
 type machine []node.Diagnosis
 
-// machinesOf brings together the servers that run under one kernel: what is wrong with that is told once.
+// machinesOf brings together the servers that run under one kernel: what is wrong with that is told
+// once.
 func machinesOf(servers []node.Diagnosis) []machine {
 	var out []machine
 	at := map[string]int{}
@@ -112,12 +116,14 @@ func (e *examination) warn(servers []string, mend, format string, args ...any) {
 	e.add(node.Warning{Severity: node.Attention, Node: servers[0], On: servers[0], Mend: mend, Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
 }
 
-// machine reads what the kernel told: all servers on it tell the same, but for the network, of which each may have its own.
+// machine reads what the kernel told: all servers on it tell the same, but for the network, of
+// which each may have its own.
 func (e *examination) machine(m machine) {
 	facts, names := sections(m[0].Files["machine.txt"]), m.names()
 	cpus := float64(strings.Count(facts["/proc/stat"], "\ncpu"))
 	if load := number(facts["/proc/loadavg"], loadOf5Min); cpus > 0 && load > loadPerCPU*cpus {
-		// A fault is what comes of it: servers that lag, slow disks, leaders that change. That is told where it is so.
+		// A fault is what comes of it: servers that lag, slow disks, leaders that change. That is
+		// told where it is so.
 		e.note("%s: the load of the last five minutes is %.0f on %.0f CPUs", serversText(names), load, cpus)
 	}
 	total, available := memory(facts["/proc/meminfo"], "MemTotal"), memory(facts["/proc/meminfo"], "MemAvailable")
@@ -184,7 +190,8 @@ func (e *examination) tunnels(d node.Diagnosis) {
 	}
 }
 
-// loadOf5Min is the field of /proc/loadavg for that: the load of one minute is high whenever something starts.
+// loadOf5Min is the field of /proc/loadavg for that: the load of one minute is high whenever
+// something starts.
 const loadOf5Min = 1
 
 // sections takes apart the text of MachineFacts.
@@ -239,7 +246,8 @@ func (e *examination) program(d node.Diagnosis) {
 	}
 }
 
-// checks reads what `barque check` found on the servers of a machine. What it found alike on several is told once.
+// checks reads what `barque check` found on the servers of a machine. What it found alike on
+// several is told once.
 func (e *examination) checks(m machine) {
 	found := map[check.Finding][]string{}
 	var order []check.Finding

@@ -142,14 +142,15 @@ func serverNames(s *node.ClusterStatus) []string {
 	return names
 }
 
-// Bounds of what the doctor waits for. A server that does not answer costs no more, and keeps nobody else waiting.
+// Bounds of what the doctor waits for. A server that does not answer costs no more, and keeps
+// nobody else waiting.
 const (
 	collectPatience   = 30 * time.Second
 	diagnosisPatience = 10 * time.Second // of each request for a diagnosis
 )
 
-// collect asks every server for its diagnosis, and, of those that have answered, the one that knows most, for what the
-// API tells. Each question to the API has the time given.
+// collect asks every server for its diagnosis, and, of those that have answered, the one that knows
+// most, for what the API tells. Each question to the API has the time given.
 func (e *examination) collect(ctx context.Context, h *heard, each time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &noAnswerError{collectPatience})
 	defer cancel()
@@ -182,8 +183,9 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 	slices.SortFunc(e.servers, func(a, b node.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
 }
 
-// diagnosisOf asks for a server's diagnosis where it has answered already, else a server that has answered, which passes
-// the question on, and then the server itself at the address that the others know.
+// diagnosisOf asks for a server's diagnosis where it has answered already, else a server that has
+// answered, which passes the question on, and then the server itself at the address that the others
+// know.
 func diagnosisOf(ctx context.Context, h *heard, best string, m node.MemberStatus) (*node.Diagnosis, error) {
 	path := node.DiagnosisPath + "?" + node.RelayParameter + "=" + url.QueryEscape(m.Name)
 	var asked []string

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/internal/unpack"
 )
 
-// TestDoctorAsksWhoAnswers: with --server nothing at all is asked of the kubeconfig's server, which may be dead, and cost
-// each question its patience.
+// TestDoctorAsksWhoAnswers: with --server nothing at all is asked of the kubeconfig's server, which
+// may be dead, and cost each question its patience.
 func TestDoctorAsksWhoAnswers(t *testing.T) {
 	var asked []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

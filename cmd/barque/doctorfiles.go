@@ -35,8 +35,9 @@ const (
 	maxEvents       = 1000
 )
 
-// apiFiles are what the API tells of the cluster. Objects are told by what happens to them and not by their content, in
-// which people put secrets. Each question has its time: without a quorum there is no answer.
+// apiFiles are what the API tells of the cluster. Objects are told by what happens to them and not
+// by their content, in which people put secrets. Each question has its time: without a quorum there
+// is no answer.
 func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) map[string]string {
 	files := map[string]string{}
 	client, err := kubernetes.NewForConfig(config)
@@ -140,8 +141,8 @@ func (e *examination) local(ctx context.Context, dataDir string) {
 // maxLog is how much of the end of a node's log is taken, as of a server that answers.
 const maxLog = 2 << 20
 
-// devNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories; nothing where that is
-// none.
+// devNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories;
+// nothing where that is none.
 func (e *examination) devNodes(dir string) error {
 	if dir == "" {
 		return nil
@@ -187,7 +188,8 @@ func endOf(path string, most int64) (string, error) {
 	return text, nil
 }
 
-// save writes everything into one file, which is there as a whole or not at all, for its owner only.
+// save writes everything into one file, which is there as a whole or not at all, for its owner
+// only.
 func (e *examination) save(path string) (err error) {
 	tmp, err := os.OpenFile(path+".unfinished", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -8,13 +8,15 @@ import (
 
 // The log of a server, as the doctor reads it.
 
-// errorsIn is how old an error may be that is a finding: what was wrong before, and is no more, need not be mended.
+// errorsIn is how old an error may be that is a finding: what was wrong before, and is no more,
+// need not be mended.
 const errorsIn = time.Hour
 
 // logged are lines of the log that are worth a person's look, whatever the status says.
 var logged = regexp.MustCompile(`level=ERROR|panic:|fatal error:`)
 
-// harmless are lines that the Kubernetes libraries log as errors and that are no faults of the server, each with the reason.
+// harmless are lines that the Kubernetes libraries log as errors and that are no faults of the
+// server, each with the reason.
 var harmless = []struct {
 	line *regexp.Regexp
 	why  string

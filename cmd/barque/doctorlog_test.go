@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// TestDoctorReadsLogs: an error of the last hour is a finding; an older one, and what libraries call an error that is none, is
-// told and is none.
+// TestDoctorReadsLogs: an error of the last hour is a finding; an older one, and what libraries
+// call an error that is none, is told and is none.
 func TestDoctorReadsLogs(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	text := ""
@@ -55,8 +55,8 @@ func TestDoctorReadsLogs(t *testing.T) {
 	}
 }
 
-// TestDoctorTellsOfAMachineOnce: what servers on one machine have in common is one finding, or one note; what each has of its
-// own is told of each.
+// TestDoctorTellsOfAMachineOnce: what servers on one machine have in common is one finding, or one
+// note; what each has of its own is told of each.
 func TestDoctorTellsOfAMachineOnce(t *testing.T) {
 	kernel := func(boot, load, forward string) string {
 		return "== /proc/sys/kernel/random/boot_id\n" + boot + "\n\n== /proc/stat\ncpu 1\ncpu0 1\ncpu1 1\n\n== /proc/loadavg\n99.0 " + load + " 1.0 1/1 1\n\n" +

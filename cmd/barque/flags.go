@@ -26,8 +26,8 @@ import (
 	schedulerconfig "github.com/barque/barque/scheduler/config"
 )
 
-// smallestStoreMemory, in bytes, has room for what an empty cluster holds. Less is a slip of the keyboard that would
-// stop all writes, as soon as that server leads.
+// smallestStoreMemory, in bytes, has room for what an empty cluster holds. Less is a slip of the
+// keyboard that would stop all writes, as soon as that server leads.
 const smallestStoreMemory = 16 << 20
 
 // nodeFlags are the flags of a server and of an agent.
@@ -294,8 +294,8 @@ of any one.`,
 	return cmd
 }
 
-// again replaces this process by a new one of the same program with these arguments. It keeps its number, so who watches
-// over it notices nothing.
+// again replaces this process by a new one of the same program with these arguments. It keeps its
+// number, so who watches over it notices nothing.
 func again(args []string) error {
 	path, err := os.Executable()
 	if err == nil {

@@ -35,7 +35,8 @@ func main() {
 	exitOn(withoutRoot(os.Geteuid(), interrupted(ctx, root().ExecuteContext(ctx))))
 }
 
-// withoutRoot says what helps against an error that comes of not being root on this machine, where it does not yet.
+// withoutRoot says what helps against an error that comes of not being root on this machine, where
+// it does not yet.
 func withoutRoot(user int, err error) error {
 	if user == 0 || !errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "root") {
 		return err
@@ -43,8 +44,9 @@ func withoutRoot(user int, err error) error {
 	return fmt.Errorf("%w; run this as root", err)
 }
 
-// interrupted gives an error that comes from Ctrl-C, or from being told to end, an exit code of its own, unless it has
-// one that says more: commands that may have changed something give theirs one, see exitUnfinished.
+// interrupted gives an error that comes from Ctrl-C, or from being told to end, an exit code of its
+// own, unless it has one that says more: commands that may have changed something give theirs one,
+// see exitUnfinished.
 func interrupted(ctx context.Context, err error) error {
 	var coded interface{ ExitCode() int }
 	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(ctx)) || errors.As(err, &coded) {
@@ -54,7 +56,8 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // exitOn ends the process: 0 without an error, the exit code of a command that was run for the
-// user, 2 for wrong arguments, the code of an error that has one (see exitError), 1 for everything else.
+// user, 2 for wrong arguments, the code of an error that has one (see exitError), 1 for everything
+// else.
 func exitOn(err error) {
 	var child *exec.ExitError
 	var usage *usageError
@@ -78,7 +81,8 @@ func exitOn(err error) {
 	}
 }
 
-// Exit codes beside 1 (it failed), node.ExitUsage (2: wrong arguments) and node.ExitRemoved (3: this server is a member no more).
+// Exit codes beside 1 (it failed), node.ExitUsage (2: wrong arguments) and node.ExitRemoved (3:
+// this server is a member no more).
 const (
 	exitRefused    = 4 // it would do harm, and nothing was changed
 	exitUnfinished = 5 // it was begun, and its end is not known

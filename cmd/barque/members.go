@@ -19,9 +19,9 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// The commands that change members. Each asks a server what the change would do, tells it, asks the user where
-// it cannot be taken back, and then waits until it is done. What was begun the servers finish, whatever becomes of the
-// command.
+// The commands that change members. Each asks a server what the change would do, tells it, asks the
+// user where it cannot be taken back, and then waits until it is done. What was begun the servers
+// finish, whatever becomes of the command.
 
 func clusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -305,7 +305,8 @@ func writeDone(w io.Writer, a *node.MemberAnswer) error {
 // memberCallTimeout is longer than a server takes for a change.
 const memberCallTimeout = time.Minute
 
-// memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with what the user calls it.
+// memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with
+// what the user calls it.
 func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change node.MemberChange) (*node.MemberAnswer, error) {
 	client, end, err := once(config, memberCallTimeout)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// What a node is not started with: it would find out by itself, but only after a cluster was begun, or joined.
+// What a node is not started with: it would find out by itself, but only after a cluster was begun,
+// or joined.
 
 // shortestSchedule keeps a server from doing little else than backups.
 const shortestSchedule = time.Minute

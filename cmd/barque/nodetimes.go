@@ -14,7 +14,8 @@ const (
 	flagGoodbye = "node-goodbye-grace-period"
 )
 
-// addTimeFlags adds the times of failure detection, with the names that they have in Kubernetes, where it has them.
+// addTimeFlags adds the times of failure detection, with the names that they have in Kubernetes,
+// where it has them.
 func addTimeFlags(c *cobra.Command, t *node.Times) {
 	flags := c.Flags()
 	flags.BoolVar(&t.Fast, flagFast, t.Fast, "ask every node once a second, so that a dead one is Unknown in less than 5 s; give it to all servers")
@@ -30,7 +31,8 @@ func addTimeFlags(c *cobra.Command, t *node.Times) {
 	flags.Float32Var(&t.UnhealthyShare, "unhealthy-zone-threshold", t.UnhealthyShare, "which share of a zone's nodes, three at least, is a large one")
 }
 
-// completeTimes checks the times, and fills in those that were not given and that another flag changes.
+// completeTimes checks the times, and fills in those that were not given and that another flag
+// changes.
 func completeTimes(c *cobra.Command, t *node.Times) error {
 	if t.Fast && !c.Flags().Changed(flagPeriod) {
 		t.MonitorPeriod = node.FastMonitorPeriod

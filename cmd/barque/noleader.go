@@ -10,7 +10,8 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 )
 
-// A server that has known no leader for long says so in its answer. Nothing was written then, nor read.
+// A server that has known no leader for long says so in its answer. Nothing was written then, nor
+// read.
 
 // withoutLeader gives an error its exit code when it is such an answer of the API.
 func withoutLeader(err error) error {
@@ -26,7 +27,8 @@ func noLeader(err error) bool {
 	return errors.As(err, &coded) && coded.code == exitNoQuorum
 }
 
-// unchanged adds to the error of a request that would have changed something that it has not, where that is why it failed.
+// unchanged adds to the error of a request that would have changed something that it has not, where
+// that is why it failed.
 func unchanged(err error) error {
 	if noLeader(err) {
 		return fmt.Errorf("%w; nothing was changed", err)

@@ -172,8 +172,8 @@ func notes(s *node.Survivor) []string {
 	return out
 }
 
-// recommendation tells which of them is to be recovered, if one is; empty where there is no choice, and nothing against it but
-// what is told already.
+// recommendation tells which of them is to be recovered, if one is; empty where there is no choice,
+// and nothing against it but what is told already.
 func recommendation(all []node.Survivor) string {
 	best, err := node.Best(all)
 	switch {

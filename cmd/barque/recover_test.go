@@ -14,7 +14,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestInspectRecommendsOneThing: what is told of each directory and what is recommended in the end are of one mind.
+// TestInspectRecommendsOneThing: what is told of each directory and what is recommended in the end
+// are of one mind.
 func TestInspectRecommendsOneThing(t *testing.T) {
 	succession := &raftstore.Succession{Cluster: "c", Successor: "new", By: "s9.x"}
 	at := func(name string, index uint64, change func(*node.Survivor)) node.Survivor {

@@ -142,7 +142,8 @@ func TestWrongKubeconfig(t *testing.T) {
 	}
 }
 
-// TestSnapshotPaths: a directory in place of a backup is told from a damaged one, and no directory is made for a new one.
+// TestSnapshotPaths: a directory in place of a backup is told from a damaged one, and no directory
+// is made for a new one.
 func TestSnapshotPaths(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := run(t, "snapshot", "inspect", dir); err == nil || !strings.Contains(err.Error(), "is a directory") {

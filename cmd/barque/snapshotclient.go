@@ -51,8 +51,8 @@ func (s *snapshotClient) do(ctx context.Context, method, path string, body io.Re
 	return s.http.Do(r)
 }
 
-// save streams a backup from the server into a file: the path, or one in this directory that is named by its time
-// and revision.
+// save streams a backup from the server into a file: the path, or one in this directory that is
+// named by its time and revision.
 func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.File, error) {
 	key, err := parseKey(keyText)
 	if err != nil {
@@ -135,8 +135,8 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	return nil, fmt.Errorf("restore %s: nothing was changed: %w", path, err)
 }
 
-// lostAnswer is returned when a restore was sent, and what became of it was not heard. Where there was
-// no connection nothing was sent.
+// lostAnswer is returned when a restore was sent, and what became of it was not heard. Where there
+// was no connection nothing was sent.
 func (s *snapshotClient) lostAnswer(path string, err error) error {
 	if unsent(err) {
 		return fmt.Errorf("restore %s: nothing was changed: %w", path, withAdvice(s.config, err))

@@ -12,8 +12,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestStatusExitCodes: the exit code of `cluster status` is the health of the cluster, in each format,
-// and JSON and YAML say the same, also where no server answers. A script may look at either.
+// TestStatusExitCodes: the exit code of `cluster status` is the health of the cluster, in each
+// format, and JSON and YAML say the same, also where no server answers. A script may look at
+// either.
 func TestStatusExitCodes(t *testing.T) {
 	degraded := observed(true, 3, 50)
 	degraded.Peers[0].Status.Warnings = []string{"a backup failed"}

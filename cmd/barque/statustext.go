@@ -218,8 +218,8 @@ func backupCell(now time.Time, m *node.MemberStatus) cell {
 // mostShown is how many columns the table of ways has at most.
 const mostShown = 9
 
-// writeWays shows, for each server, the round trips to the others and how it sees them by gossip. Of agents it shows
-// those that are not alive to all.
+// writeWays shows, for each server, the round trips to the others and how it sees them by gossip.
+// Of agents it shows those that are not alive to all.
 func writeWays(w io.Writer, on screen, s *node.ClusterStatus) error {
 	to := shownNodes(s)
 	if len(to) < 2 {
@@ -269,7 +269,8 @@ func view(by *node.MemberStatus, name string) (state string, known bool) {
 	return "unknown", by.Views != nil
 }
 
-// silent tells whether a server got no direct answer of another one by gossip, which takes it for alive all the same.
+// silent tells whether a server got no direct answer of another one by gossip, which takes it for
+// alive all the same.
 func silent(from *node.MemberStatus, to string) bool {
 	return slices.ContainsFunc(from.Views, func(v node.NodeView) bool { return v.Node == to && v.Silent })
 }

@@ -12,8 +12,8 @@ import (
 
 // What no command takes is refused in one way: with exit code 2 and before anything is done.
 
-// strict makes all commands below cmd refuse arguments that they do not take with our exit code, also those that only
-// have others below them, which cobra has show their help.
+// strict makes all commands below cmd refuse arguments that they do not take with our exit code,
+// also those that only have others below them, which cobra has show their help.
 func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
@@ -33,8 +33,8 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// mayNotBeEmpty are flags for which an empty value, as that of a shell's variable that is not set, would silently mean
-// something else than what was meant.
+// mayNotBeEmpty are flags for which an empty value, as that of a shell's variable that is not set,
+// would silently mean something else than what was meant.
 var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
 	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
@@ -62,7 +62,8 @@ func refuseEmpty(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// isEmpty tells whether a flag was given no value, or, of one that may be repeated, an empty one among others.
+// isEmpty tells whether a flag was given no value, or, of one that may be repeated, an empty one
+// among others.
 func isEmpty(v pflag.Value) bool {
 	if list, is := v.(pflag.SliceValue); is {
 		values := list.GetSlice()

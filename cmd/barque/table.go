@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// table is text in columns. Where a terminal is too narrow for all, the least important columns are left out.
+// table is text in columns. Where a terminal is too narrow for all, the least important columns are
+// left out.
 type table struct {
 	columns []column
 	rows    [][]cell

@@ -52,7 +52,8 @@ func (s screen) paint(text string, how style) string {
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
 }
 
-// wrap breaks a text at spaces so that it fits behind an indent of so many columns. The first line is not indented.
+// wrap breaks a text at spaces so that it fits behind an indent of so many columns. The first line
+// is not indented.
 func (s screen) wrap(text string, indent int) string {
 	room := s.width - indent
 	if s.width == 0 || room < 20 {

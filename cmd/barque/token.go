@@ -80,8 +80,8 @@ type madeToken struct {
 	Description string     `json:"description,omitempty"`
 }
 
-// shortestTTL of a token: in less nobody takes it to another machine, and clocks that are a little off make it end before it
-// is there.
+// shortestTTL of a token: in less nobody takes it to another machine, and clocks that are a little
+// off make it end before it is there.
 const shortestTTL = time.Minute
 
 // longestDescription of a token, in bytes: all are listed in one table.
@@ -107,8 +107,8 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 	return nil
 }
 
-// perhaps gives the error of a write its exit code: one whose answer did not come may have been done, unless it was not even
-// sent.
+// perhaps gives the error of a write its exit code: one whose answer did not come may have been
+// done, unless it was not even sent.
 func perhaps(err error, what string) error {
 	if maybeDone(err) {
 		return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}

@@ -54,8 +54,9 @@ time, and named; the exit code is 1 then, too.`,
 	return cmd
 }
 
-// verified is the error with which the command ends, by what was found, what kept it from finding out, and whether that was
-// an interruption. A broken promise counts most, then what is left behind.
+// verified is the error with which the command ends, by what was found, what kept it from finding
+// out, and whether that was an interruption. A broken promise counts most, then what is left
+// behind.
 func verified(r *verify.Report, err error, interrupted bool) error {
 	var left *verify.LeftError
 	switch {

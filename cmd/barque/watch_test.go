@@ -29,8 +29,8 @@ func observed(leader bool, term, revision uint64) *node.Observation {
 	return &node.Observation{Cluster: "c", From: "s1", Time: time.Now(), Peers: []raftstore.PeerStatus{{Member: member, Status: s}}}
 }
 
-// watchOf runs `cluster status --watch` on a server that answers each look in its own way, and returns what it prints until
-// somebody ends it in the look after these.
+// watchOf runs `cluster status --watch` on a server that answers each look in its own way, and
+// returns what it prints until somebody ends it in the look after these.
 func watchOf(t *testing.T, looks []http.HandlerFunc, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -55,7 +55,8 @@ func watchOf(t *testing.T, looks []http.HandlerFunc, args ...string) string {
 	return out.String()
 }
 
-// TestWatchStatus: each look is one line or one document; one that fails is told as such, and is not the end.
+// TestWatchStatus: each look is one line or one document; one that fails is told as such, and is
+// not the end.
 func TestWatchStatus(t *testing.T) {
 	answer := func(o *node.Observation) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(o) }

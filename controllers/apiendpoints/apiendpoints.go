@@ -1,10 +1,11 @@
 // Package apiendpoints keeps the endpoints of the Service "kubernetes" in the namespace "default"
 // at the API servers that are ready, so that pods reach one that serves them.
 //
-// Who may be one is known from outside (by gossip, which takes some seconds to call a server dead); each of
-// those is asked twice a second whether it is ready. So one that is about to stop, and says so, is out of the
-// endpoints before it closes its port, and one that died is within a second. The questions cost the
-// datastore nothing: only a change is written. A server of which a new leader does not know yet stays what it was.
+// Who may be one is known from outside (by gossip, which takes some seconds to call a server dead);
+// each of those is asked twice a second whether it is ready. So one that is about to stop, and says
+// so, is out of the endpoints before it closes its port, and one that died is within a second. The
+// questions cost the datastore nothing: only a change is written. A server of which a new leader
+// does not know yet stays what it was.
 //
 // When no server seems to be ready the last ones stay: this runs on a server, so that must be a
 // mistake, and an empty Service would cut off every pod.
@@ -56,8 +57,8 @@ type Servers interface {
 type Config struct {
 	Informers informers.SharedInformerFactory
 	Servers   Servers
-	// Ready asks an API server whether it is ready; nil is yes. An error that is no timeout is an answer of the server,
-	// or of its machine: it is not.
+	// Ready asks an API server whether it is ready; nil is yes. An error that is no timeout is an
+	// answer of the server, or of its machine: it is not.
 	Ready  func(ctx context.Context, server netip.AddrPort) error
 	Logger *slog.Logger
 }
@@ -145,7 +146,8 @@ type term struct {
 
 func (t *term) reconcile(ctx context.Context, _ runtime.Key) (time.Duration, error) {
 	servers, unknown := t.watchmen.ready(t.cfg.Servers.Servers())
-	// What this leader does not know yet is as the one before it has left it. An answer brings the key back.
+	// What this leader does not know yet is as the one before it has left it. An answer brings the
+	// key back.
 	is, err := t.listEndpoints.Endpoints(namespace).Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, err

@@ -114,7 +114,8 @@ func TestEndpointsFollowServers(t *testing.T) {
 	})
 }
 
-// A new leader does not know yet who is ready. Until it does, the endpoints stay: one answer that is slow says nothing.
+// A new leader does not know yet who is ready. Until it does, the endpoints stay: one answer that
+// is slow says nothing.
 func TestANewLeaderKeepsTheEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t)

@@ -49,8 +49,8 @@ func (h health) after(err error) health {
 	return h
 }
 
-// unanswered tells whether the server may have said nothing because it, or the network, was slow: any other failure is
-// an answer, which clients would get, too.
+// unanswered tells whether the server may have said nothing because it, or the network, was slow:
+// any other failure is an answer, which clients would get, too.
 func unanswered(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
@@ -72,8 +72,8 @@ type watched struct {
 	stop   context.CancelFunc
 }
 
-// follow makes the servers that are asked those of the list. Those that are new to it are asked at once. They end with
-// ctx; the caller waits for running.
+// follow makes the servers that are asked those of the list. Those that are new to it are asked at
+// once. They end with ctx; the caller waits for running.
 func (w *watchmen) follow(ctx context.Context, list []netip.AddrPort) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

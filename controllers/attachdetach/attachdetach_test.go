@@ -112,8 +112,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestOneNode: whatever happens, a volume for one node is never attached to two, and never taken from
-// a ready node that uses it.
+// TestOneNode: whatever happens, a volume for one node is never attached to two, and never taken
+// from a ready node that uses it.
 func TestOneNode(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 0))

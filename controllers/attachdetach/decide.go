@@ -128,8 +128,8 @@ func (v view) whoHasIt(node string) string {
 	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(here, ", "), len(there))
 }
 
-// needsVolumes tells whether a pod needs its volumes on its node. One that is being deleted does until
-// none of its containers runs.
+// needsVolumes tells whether a pod needs its volumes on its node. One that is being deleted does
+// until none of its containers runs.
 func needsVolumes(pod *corev1.Pod) bool {
 	switch {
 	case pod.Spec.NodeName == "", pod.Status.Phase == corev1.PodFailed, pod.Status.Phase == corev1.PodSucceeded:

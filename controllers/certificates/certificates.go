@@ -2,9 +2,9 @@
 // what kubelets ask for, one signs by the cluster's CA what was approved, two clean up, and one
 // publishes the CA that API servers are verified with as a ClusterTrustBundle.
 //
-// The key of the CA is not here: a Signer has it. Of the signers of Kubernetes those four are served
-// that kube-controller-manager serves; kubernetes.io/kube-apiserver-client-pod is reserved upstream
-// (k8s.io/api v0.37) and nobody's yet.
+// The key of the CA is not here: a Signer has it. Of the signers of Kubernetes those four are
+// served that kube-controller-manager serves; kubernetes.io/kube-apiserver-client-pod is reserved
+// upstream (k8s.io/api v0.37) and nobody's yet.
 package certificates
 
 import (
@@ -40,8 +40,8 @@ type CA interface {
 
 // Signer has the key of the cluster's CA.
 type Signer interface {
-	// Sign signs a certificate for the public key, PEM. The serial number is the signer's, and so is
-	// the latest end. It fails when it has no key, and when its own certificate has ended.
+	// Sign signs a certificate for the public key, PEM. The serial number is the signer's, and so
+	// is the latest end. It fails when it has no key, and when its own certificate has ended.
 	Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error)
 }
 

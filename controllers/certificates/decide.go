@@ -111,8 +111,8 @@ var extendedUsages = map[certificatesv1.KeyUsage]x509.ExtKeyUsage{
 	certificatesv1.UsageNetscapeSGC:     x509.ExtKeyUsageNetscapeServerGatedCrypto,
 }
 
-// approval is one way for a kubelet's request to be approved by itself: who asked must be allowed to
-// create that subresource of certificatesigningrequests.
+// approval is one way for a kubelet's request to be approved by itself: who asked must be allowed
+// to create that subresource of certificatesigningrequests.
 type approval struct{ subresource, message string }
 
 // decideApproval returns the ways that are open to a request, in order; none to one that is not a

@@ -131,7 +131,8 @@ func TestWhatIsSigned(t *testing.T) {
 	}
 }
 
-// TestASigningIsDoneOnce: what a decision leads to needs no other decision, whatever the request is.
+// TestASigningIsDoneOnce: what a decision leads to needs no other decision, whatever the request
+// is.
 func TestASigningIsDoneOnce(t *testing.T) {
 	rng := mathrand.New(mathrand.NewPCG(1, 2))
 	ca := newAuthority(t, begin)

@@ -80,8 +80,8 @@ type bundles struct {
 	delete         []*certificatesv1.ClusterTrustBundle
 }
 
-// decideBundles compares the bundles that there are with the CA. The new one is there before the old
-// one goes.
+// decideBundles compares the bundles that there are with the CA. The new one is there before the
+// old one goes.
 func decideBundles(known []*certificatesv1.ClusterTrustBundle, ca string) (plan bundles) {
 	name := bundleName(ca)
 	plan.create = &certificatesv1.ClusterTrustBundle{
@@ -107,7 +107,8 @@ func decideBundles(known []*certificatesv1.ClusterTrustBundle, ca string) (plan 
 	return plan
 }
 
-// bundleName is that of upstream's publisher: the signer, and the beginning of the content's digest.
+// bundleName is that of upstream's publisher: the signer, and the beginning of the content's
+// digest.
 func bundleName(ca string) string {
 	sum := sha256.Sum256([]byte(ca))
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(ServingSigner, "/", ":"), sum[:12])

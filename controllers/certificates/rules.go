@@ -17,8 +17,8 @@ import (
 const (
 	longest  = 365 * 24 * time.Hour
 	shortest = 10 * time.Minute
-	// backdate is how far a certificate is dated back, for clocks that are behind. One that lives for
-	// less than short is not ended earlier for it.
+	// backdate is how far a certificate is dated back, for clocks that are behind. One that lives
+	// for less than short is not ended earlier for it.
 	backdate = 5 * time.Minute
 	short    = 8 * time.Hour
 )
@@ -100,7 +100,8 @@ func isOfNodes(r *x509.CertificateRequest) bool {
 	return slices.Equal(r.Subject.Organization, []string{user.NodesGroup})
 }
 
-// checkUsages wants exactly a kubelet's usages. Key encipherment, which RSA keys have, may be left out.
+// checkUsages wants exactly a kubelet's usages. Key encipherment, which RSA keys have, may be left
+// out.
 func checkUsages(usages []certificatesv1.KeyUsage, auth certificatesv1.KeyUsage) error {
 	required := []certificatesv1.KeyUsage{auth, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
 	slices.Sort(required)

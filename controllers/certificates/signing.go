@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// NewSigning makes the controller that signs approved requests. It asks the factory for the informer
-// that it needs.
+// NewSigning makes the controller that signs approved requests. It asks the factory for the
+// informer that it needs.
 func NewSigning(cfg Config) (*Controller, error) {
 	if cfg.Signer == nil {
 		return nil, errors.New("controllers/certificates: there is no signer")

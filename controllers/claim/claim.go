@@ -24,8 +24,8 @@ type Owner struct {
 	Selector labels.Selector
 	// Read asks the API server, not a cache, for the owner as it is now.
 	Read func(ctx context.Context) (metav1.Object, error)
-	// May, unless it is nil, tells what can be the owner's at all, by its name for instance. What cannot
-	// is neither kept nor released.
+	// May, unless it is nil, tells what can be the owner's at all, by its name for instance. What
+	// cannot is neither kept nor released.
 	May func(metav1.Object) bool
 	// Finalizers are added to what is adopted.
 	Finalizers []string
@@ -49,8 +49,8 @@ type Patcher[P any] interface {
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (P, error)
 }
 
-// Objects adopts and releases what an informer holds, for one reconcile of key, and returns all that is
-// the owner's afterwards. The informer needs the index of runtime.EnsureControllerIndex.
+// Objects adopts and releases what an informer holds, for one reconcile of key, and returns all
+// that is the owner's afterwards. The informer needs the index of runtime.EnsureControllerIndex.
 func Objects[T any, P runtime.Object[T]](ctx context.Context, loop *runtime.Loop, key runtime.Key, informer cache.SharedIndexInformer, owner Owner, client Patcher[P]) ([]P, error) {
 	owned, orphans, err := runtime.Controlled[T](informer, owner.GetNamespace(), owner.GetUID())
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// RunPods plays scheduler and kubelet on one node until the test ends: pods get the node, or the one
-// that their affinity names, run and become ready if ready says so, and are gone once their deletion was asked for. Call it before
-// Start.
+// RunPods plays scheduler and kubelet on one node until the test ends: pods get the node, or the
+// one that their affinity names, run and become ready if ready says so, and are gone once their
+// deletion was asked for. Call it before Start.
 func (c *Cluster) RunPods(node string, ready func(*corev1.Pod) bool) {
 	c.t.Helper()
 	queue := make(chan *corev1.Pod, 10000)
@@ -42,7 +42,8 @@ func (c *Cluster) RunPods(node string, ready func(*corev1.Pod) bool) {
 	c.t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// step does the next thing to a pod. A write that fails was too late: a newer state of the pod is on its way here.
+// step does the next thing to a pod. A write that fails was too late: a newer state of the pod is
+// on its way here.
 func (c *Cluster) step(ctx context.Context, pod *corev1.Pod, node string, ready func(*corev1.Pod) bool) {
 	pods := c.Client.CoreV1().Pods(pod.Namespace)
 	zero := int64(0)

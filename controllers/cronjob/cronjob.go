@@ -4,8 +4,8 @@
 // All choices are made by decide. Nothing is kept in memory: a time that has passed while nobody
 // led is made up for by the next leader, unless the deadline for starting has passed.
 //
-// A Job of a time may be made, end and be deleted before a new leader's informer shows the status that
-// says so. So a leader acts for a CronJob only when it has seen it as the API server has it.
+// A Job of a time may be made, end and be deleted before a new leader's informer shows the status
+// that says so. So a leader acts for a CronJob only when it has seen it as the API server has it.
 package cronjob
 
 import (
@@ -76,8 +76,8 @@ type term struct {
 	seen     runtime.Seen
 }
 
-// current reports whether the informer shows a CronJob as the leader before has left it. It asks the
-// API server until that is so, and not again.
+// current reports whether the informer shows a CronJob as the leader before has left it. It asks
+// the API server until that is so, and not again.
 func (t *term) current(ctx context.Context, c *batchv1.CronJob) (bool, error) {
 	if t.seen.Has(c.UID) {
 		return true, nil

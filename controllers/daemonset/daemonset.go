@@ -133,7 +133,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
-	// The history of one that is being deleted may be gone before its pods: nothing can be told then.
+	// The history of one that is being deleted may be gone before its pods: nothing can be told
+	// then.
 	if err != nil || set.DeletionTimestamp != nil {
 		return 0, err
 	}

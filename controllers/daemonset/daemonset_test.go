@@ -118,7 +118,8 @@ func TestRolloutsAndNodes(t *testing.T) {
 		stop()
 		w.start()
 		w.serving("v3", "n1", "n2", "n3", "n4")
-		// Back to an older template: its revision gets the highest number, and the oldest is forgotten.
+		// Back to an older template: its revision gets the highest number, and the oldest is
+		// forgotten.
 		w.image("v2")
 		w.serving("v2", "n1", "n2", "n3", "n4")
 		w.image("v4")

@@ -70,7 +70,8 @@ func TestRuleEvicts(t *testing.T) {
 	})
 }
 
-// TestTolerationRunsOut: the pod goes when its toleration ends, and stays when the taint goes before.
+// TestTolerationRunsOut: the pod goes when its toleration ends, and stays when the taint goes
+// before.
 func TestTolerationRunsOut(t *testing.T) {
 	for _, heals := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// deletionTimeout is how long an evicted pod counts as lost although its deletion has not been seen.
+	// deletionTimeout is how long an evicted pod counts as lost although its deletion has not been
+	// seen.
 	deletionTimeout = 2 * time.Minute
 	// conditionTimeout is how long a pod may announce a disruption that does not come.
 	conditionTimeout = 2 * time.Minute

@@ -169,8 +169,8 @@ func (t *term) budgetsOf(old, now *corev1.Pod) []runtime.Key {
 	return keys
 }
 
-// sizeOf makes the watch that wakes the budgets of a controller's pods when it wants another number of
-// them. The pods may come late, or never, as under a quota.
+// sizeOf makes the watch that wakes the budgets of a controller's pods when it wants another number
+// of them. The pods may come late, or never, as under a quota.
 func sizeOf[T any, P runtime.Object[T]](informer cache.SharedIndexInformer, size func(P) (*int32, *corev1.PodTemplateSpec)) func(*term) {
 	return func(t *term) {
 		runtime.Watch(t.loop, informer, func(old, now *T) []runtime.Key {

@@ -28,7 +28,8 @@ type owner struct {
 // expected adds up how many pods the controllers of mine want. unmanaged are the pods that have no
 // controller: they do not count.
 func (t *term) expected(ctx context.Context, mine []*corev1.Pod) (total int32, unmanaged []string, err error) {
-	// Always in one order: the first problem goes into the status, and another one each time would cause the next look at once.
+	// Always in one order: the first problem goes into the status, and another one each time would
+	// cause the next look at once.
 	mine = slices.SortedFunc(slices.Values(mine), func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	seen := map[types.UID]bool{}
 	counted := map[types.UID]bool{}

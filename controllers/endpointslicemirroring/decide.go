@@ -25,7 +25,8 @@ const perSubset = 1000
 // plan is what brings the slices of one Endpoints object in step with it.
 type plan struct {
 	create, update, delete []*discoveryv1.EndpointSlice
-	// invalid addresses are no IP addresses, surplus ones are beyond perSubset; neither is mirrored.
+	// invalid addresses are no IP addresses, surplus ones are beyond perSubset; neither is
+	// mirrored.
 	invalid, surplus int
 }
 
@@ -51,7 +52,8 @@ func decide(endpoints *corev1.Endpoints, are []*discoveryv1.EndpointSlice) plan 
 			p.update = append(p.update, want)
 		}
 	}
-	// A slice whose ports nobody has any more serves for new ones: proxies see one change, and no gap.
+	// A slice whose ports nobody has any more serves for new ones: proxies see one change, and no
+	// gap.
 	free := map[discoveryv1.AddressType][]*discoveryv1.EndpointSlice{}
 	for _, at := range slices.SortedFunc(maps.Keys(left), slot.compare) {
 		free[at.addresses] = append(free[at.addresses], left[at]...)

@@ -75,7 +75,8 @@ func mirrored(slice *discoveryv1.EndpointSlice) runtime.Key {
 	return runtime.Key{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 }
 
-// Run reconciles for one term of leadership. The keys are Endpoints, which share their Services' names.
+// Run reconciles for one term of leadership. The keys are Endpoints, which share their Services'
+// names.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "endpoint-slice-mirroring-controller")
 	defer stop()

@@ -35,7 +35,8 @@ func port(name string, number int32) corev1.EndpointPort {
 	return corev1.EndpointPort{Name: name, Port: number, Protocol: corev1.ProtocolTCP}
 }
 
-// text writes a slice on one line: its name, family, ports and addresses, with ! behind those that are not ready.
+// text writes a slice on one line: its name, family, ports and addresses, with ! behind those that
+// are not ready.
 func text(s *discoveryv1.EndpointSlice) string {
 	var ports, addresses []string
 	for _, p := range s.Ports {
@@ -170,7 +171,8 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestDecideConverges: what one plan makes of any slices needs no second one, and holds each pair of address and port.
+// TestDecideConverges: what one plan makes of any slices needs no second one, and holds each pair
+// of address and port.
 func TestDecideConverges(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -255,7 +257,8 @@ func pairsOf(e *corev1.Endpoints) map[string]bool {
 			}
 		}
 	}
-	// An address with ports stands in a slice that has them: there is no place to say that it is one without, too.
+	// An address with ports stands in a slice that has them: there is no place to say that it is
+	// one without, too.
 	for key, ready := range maps.Clone(pairs) {
 		at, none := strings.CutSuffix(key, " -\n")
 		for other := range pairs {

@@ -1,5 +1,5 @@
-// Package ephemeralvolume creates the PersistentVolumeClaims of generic ephemeral volumes: one for each
-// such volume of a pod, which owns it. The garbage collector deletes them with the pod.
+// Package ephemeralvolume creates the PersistentVolumeClaims of generic ephemeral volumes: one for
+// each such volume of a pod, which owns it. The garbage collector deletes them with the pod.
 package ephemeralvolume
 
 import (
@@ -160,8 +160,8 @@ type missing struct {
 	object *corev1.PersistentVolumeClaim
 }
 
-// decide returns the claims that a pod lacks, up to the first volume that cannot have one because its
-// claim is another's: that volume, and why. find returns nil for a claim that is not there.
+// decide returns the claims that a pod lacks, up to the first volume that cannot have one because
+// its claim is another's: that volume, and why. find returns nil for a claim that is not there.
 func decide(pod *corev1.Pod, find func(name string) (*corev1.PersistentVolumeClaim, error)) (create []missing, volume string, err error) {
 	if pod.DeletionTimestamp != nil {
 		return nil, "", nil

@@ -440,7 +440,8 @@ func TestResourceThatCannotBeListed(t *testing.T) {
 	})
 }
 
-// A resource may be listed late, as custom ones after a start of the API server are. An owner that ends before is never told of.
+// A resource may be listed late, as custom ones after a start of the API server are. An owner that
+// ends before is never told of.
 func TestOwnerThatEndsBeforeItIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI(t)

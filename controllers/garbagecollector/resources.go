@@ -53,8 +53,8 @@ func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourc
 	}
 }
 
-// run keeps following what discovery lists until ctx ends, and then stops everything. It calls known when it has
-// been told of every object once.
+// run keeps following what discovery lists until ctx ends, and then stops everything. It calls
+// known when it has been told of every object once.
 func (s *sources) run(ctx context.Context, known func(), failed func(error)) {
 	var first sync.WaitGroup
 	defer first.Wait()
@@ -218,8 +218,8 @@ func (s *sources) complete() bool {
 	return len(s.running) > 0
 }
 
-// awaitFirst waits until all objects are known of the resources that are followed now. It returns false when ctx
-// ends before.
+// awaitFirst waits until all objects are known of the resources that are followed now. It returns
+// false when ctx ends before.
 func (s *sources) awaitFirst(ctx context.Context) bool {
 	s.mu.RLock()
 	running := slices.Collect(maps.Values(s.running))

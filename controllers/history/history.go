@@ -83,7 +83,8 @@ func Decide(owner metav1.Object, kind schema.GroupVersionKind, template *corev1.
 	return p, nil
 }
 
-// Beyond returns the oldest revisions that are more than limit and that no pod has, by name or hash.
+// Beyond returns the oldest revisions that are more than limit and that no pod has, by name or
+// hash.
 func (p Plan) Beyond(limit *int32, used func(*appsv1.ControllerRevision) bool) []*appsv1.ControllerRevision {
 	if limit == nil {
 		return nil

@@ -159,8 +159,9 @@ func TestSameMeaning(t *testing.T) {
 	}
 }
 
-// A status that has not been written yet, and one that counts no collision, give a template the same name: a new leader that
-// sees the status before the revision would make a second one, and replace all pods.
+// A status that has not been written yet, and one that counts no collision, give a template the
+// same name: a new leader that sees the status before the revision would make a second one, and
+// replace all pods.
 func TestNoCollisionIsOneName(t *testing.T) {
 	none := int32(0)
 	if a, b := decide(t, "a", nil).Create.Name, decide(t, "a", &none).Create.Name; a != b {

@@ -250,7 +250,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestRequestsOfUnordered: informers list pods in any order, and what is told of them stays the same.
+// TestRequestsOfUnordered: informers list pods in any order, and what is told of them stays the
+// same.
 func TestRequestsOfUnordered(t *testing.T) {
 	pod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}

@@ -162,8 +162,8 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 		return 0, err
 	}
 	p := decide(observed{job: job, pods: mine, backoff: t.backoffOf(job, mine)}, now)
-	// A pod of which the informers do not show that it has lost its finalizer, or a status that counts it, would be
-	// counted once more.
+	// A pod of which the informers do not show that it has lost its finalizer, or a status that
+	// counts it, would be counted once more.
 	if len(p.create)+len(p.release)+len(p.kill)+len(p.discard) > 0 {
 		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner, mine); err != nil || behind {
 			return runtime.Retry, err
@@ -188,8 +188,8 @@ func (t *term) early(job *batchv1.Job, now time.Time) time.Duration {
 	return 0
 }
 
-// failed notes that the last look has not come to its end: the back-off of the key tells when the next one is, and
-// early, which would end that, does not.
+// failed notes that the last look has not come to its end: the back-off of the key tells when the
+// next one is, and early, which would end that, does not.
 func (t *term) failed(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -68,7 +68,8 @@ func hasOneOf(pod *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodCondition
 	return nil
 }
 
-// satisfied returns why the success policy is met by the indexes that succeeded, empty if it is not.
+// satisfied returns why the success policy is met by the indexes that succeeded, empty if it is
+// not.
 func satisfied(policy *batchv1.SuccessPolicy, completions int, succeeded indexes) string {
 	if policy == nil || len(succeeded) == 0 {
 		return ""

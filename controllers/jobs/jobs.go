@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Finished returns how a job has ended, Complete or Failed, and when; how is empty while it has not.
+// Finished returns how a job has ended, Complete or Failed, and when; how is empty while it has
+// not.
 func Finished(job *batchv1.Job) (how batchv1.JobConditionType, at time.Time) {
 	for i := range job.Status.Conditions {
 		c := &job.Status.Conditions[i]

@@ -29,7 +29,8 @@ import (
 // Config of a Controller.
 type Config struct {
 	Informers informers.SharedInformerFactory
-	// MetadataFor makes the metadata client of a term: every request of it carries runtime.TermFrom(lead), and ends with lead.
+	// MetadataFor makes the metadata client of a term: every request of it carries
+	// runtime.TermFrom(lead), and ends with lead.
 	MetadataFor func(lead context.Context) (metadata.Interface, error)
 	Logger      *slog.Logger
 	// Workers is how many namespaces are worked on at once. Default 5.

@@ -10,9 +10,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// arrivals remember when pods were first seen that have come in the future: a server whose clock was ahead has bound them. To
-// take each look at such a pod for its arrival would postpone its eviction until that future is there. Like sightings they are
-// kept while this server does not lead, too.
+// arrivals remember when pods were first seen that have come in the future: a server whose clock
+// was ahead has bound them. To take each look at such a pod for its arrival would postpone its
+// eviction until that future is there. Like sightings they are kept while this server does not
+// lead, too.
 type arrivals struct {
 	mu   sync.Mutex
 	seen map[types.UID]time.Time
@@ -45,7 +46,8 @@ func (a *arrivals) listen(pods cache.SharedIndexInformer) error {
 	return nil
 }
 
-// of returns when a pod was given to its node, the same at every look and never later than the first one.
+// of returns when a pod was given to its node, the same at every look and never later than the
+// first one.
 func (a *arrivals) of(pod *corev1.Pod, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Pods that a server bound whose clock was an hour ahead have what they tolerate, and no hour more: from the taint, or, when they
-// came later, from when they were first seen, whoever leads then.
+// Pods that a server bound whose clock was an hour ahead have what they tolerate, and no hour more:
+// from the taint, or, when they came later, from when they were first seen, whoever leads then.
 func TestPodsBoundByAClockThatIsAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, oneZone)

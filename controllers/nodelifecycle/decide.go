@@ -39,8 +39,8 @@ func markUnknown(status corev1.NodeStatus, now time.Time) ([]corev1.NodeConditio
 	return conditions, changed
 }
 
-// markIll returns the conditions of a node that lives and says that it is ill, and whether they differ from
-// what it has. One that is not ready already has said why.
+// markIll returns the conditions of a node that lives and says that it is ill, and whether they
+// differ from what it has. One that is not ready already has said why.
 func markIll(status corev1.NodeStatus, ill string, now time.Time) ([]corev1.NodeCondition, bool) {
 	conditions := slices.Clone(status.Conditions)
 	i := slices.IndexFunc(conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
@@ -78,9 +78,10 @@ func ours(t *corev1.Taint) bool {
 	return false
 }
 
-// taintsOf returns the taints that a node should have. An unreachable one gets no new pods, even while
-// its conditions, which nobody is there to write, still say that it is ready. evicting says whether a taint that evicts
-// may be put on a node that has none; allGone, that none may be on any node.
+// taintsOf returns the taints that a node should have. An unreachable one gets no new pods, even
+// while its conditions, which nobody is there to write, still say that it is ready. evicting says
+// whether a taint that evicts may be put on a node that has none; allGone, that none may be on any
+// node.
 func taintsOf(node *corev1.Node, unreachable bool, evicting func() bool, allGone bool, now time.Time) []corev1.Taint {
 	var key string
 	switch statusOf(node, corev1.NodeReady) {
@@ -157,8 +158,8 @@ type evictingTaint struct {
 	since time.Time
 }
 
-// evictionTime tells when a pod has to leave a node with these taints; never when ok is false. A pod that came later than
-// a taint that it tolerates for a while has that while from when it came.
+// evictionTime tells when a pod has to leave a node with these taints; never when ok is false. A
+// pod that came later than a taint that it tolerates for a while has that while from when it came.
 func evictionTime(pod *corev1.Pod, taints []evictingTaint, came time.Time) (at time.Time, ok bool) {
 	for _, t := range taints {
 		since := t.since

@@ -107,8 +107,8 @@ func (e *evictor) evict(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// markDisrupted says in the pod's status why it ends; Jobs count such pods apart. It returns the pod
-// as it is then, or as it was when it is gone or another by now.
+// markDisrupted says in the pod's status why it ends; Jobs count such pods apart. It returns the
+// pod as it is then, or as it was when it is gone or another by now.
 func markDisrupted(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod, reason, message string) (*corev1.Pod, error) {
 	if c := pods.Condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
 		return pod, nil

@@ -7,7 +7,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// CountLooks counts from now on how often the controller looks at single nodes. It is called between New and Run.
+// CountLooks counts from now on how often the controller looks at single nodes. It is called
+// between New and Run.
 func CountLooks(c *Controller) *atomic.Int64 {
 	l := &countingLister{NodeLister: c.list}
 	c.list = l

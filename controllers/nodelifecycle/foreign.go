@@ -14,11 +14,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// foreignLease is the key under which the factory keeps the informer of foreign nodes' leases. It has those only, so
-// it must not be taken for one of all leases.
+// foreignLease is the key under which the factory keeps the informer of foreign nodes' leases. It
+// has those only, so it must not be taken for one of all leases.
 type foreignLease struct{ coordinationv1.Lease }
 
-// foreignLeases returns the informer of the leases in kube-node-lease that are not made from gossip.
+// foreignLeases returns the informer of the leases in kube-node-lease that are not made from
+// gossip.
 func foreignLeases(cfg Config) cache.SharedIndexInformer {
 	return cfg.Informers.InformerFor(&foreignLease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return v1.NewFilteredLeaseInformer(client, corev1.NamespaceNodeLease, resync, cache.Indexers{}, func(o *metav1.ListOptions) {
@@ -38,15 +39,15 @@ type lease struct {
 
 // foreignEvidence is what is known of the life of one foreign node at one moment.
 type foreignEvidence struct {
-	// since is when this leader began to observe the node, and alive when it last saw a sign of its life, which is since
-	// or later.
+	// since is when this leader began to observe the node, and alive when it last saw a sign of its
+	// life, which is since or later.
 	since, alive time.Time
 	// ready is the Ready condition; "" when the node has never told.
 	ready corev1.ConditionStatus
 }
 
-// renew notes a lease, and reports whether it says something new. A renewTime that goes back, because the node's clock was
-// set, is a sign of life as well.
+// renew notes a lease, and reports whether it says something new. A renewTime that goes back,
+// because the node's clock was set, is a sign of life as well.
 func (m *memory) renew(l *coordinationv1.Lease, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,8 +93,9 @@ func judgeForeign(e foreignEvidence, s Settings, now time.Time) judgement {
 	return judgement{again: min(left, s.Period)} // its taints may wait for their turn
 }
 
-// foreignPresence counts a node that has missed half of its grace as gone: of many that stopped at once, the first one is not
-// evicted as if it were the only one. One of which this leader has seen nothing yet is unsure.
+// foreignPresence counts a node that has missed half of its grace as gone: of many that stopped at
+// once, the first one is not evicted as if it were the only one. One of which this leader has seen
+// nothing yet is unsure.
 func foreignPresence(e foreignEvidence, s Settings, now time.Time) presence {
 	switch {
 	case now.Sub(e.alive) >= s.Grace/2:

@@ -19,7 +19,8 @@ import (
 	"github.com/barque/barque/controllers/nodelifecycle"
 )
 
-// newForeignWorld has n foreign nodes that gossip has never heard of, ready and with one pod each, beside three members.
+// newForeignWorld has n foreign nodes that gossip has never heard of, ready and with one pod each,
+// beside three members.
 func newForeignWorld(t *testing.T, n int) *world {
 	w := newWorld(t, 3, oneZone)
 	w.abdicate()
@@ -62,7 +63,8 @@ func (w *world) renew(node string, skew time.Duration) {
 	}
 }
 
-// heartbeats renews the leases of nodes every ten seconds for a while, and returns when they are due again.
+// heartbeats renews the leases of nodes every ten seconds for a while, and returns when they are
+// due again.
 func heartbeats(w *world, length, skew time.Duration, nodes ...string) {
 	w.t.Helper()
 	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(10 * time.Second) {
@@ -79,7 +81,8 @@ func (w *world) questions() int {
 	return w.probes
 }
 
-// A foreign node lives as long as it renews its lease, whatever its clock says; then it goes the way that Kubernetes has.
+// A foreign node lives as long as it renews its lease, whatever its clock says; then it goes the
+// way that Kubernetes has.
 func TestForeignNodeLivesByItsLease(t *testing.T) {
 	for _, skew := range []time.Duration{0, -3 * time.Hour, 3 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -129,7 +132,8 @@ func TestForeignNodeLivesByItsLease(t *testing.T) {
 	}
 }
 
-// A node without a lease lives by its status, and one that has never told anything has the grace of a start.
+// A node without a lease lives by its status, and one that has never told anything has the grace of
+// a start.
 func TestForeignNodeLivesByItsStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newForeignWorld(t, 1)
@@ -220,7 +224,8 @@ func TestNoMemberIsJudgedByALease(t *testing.T) {
 	})
 }
 
-// All nodes of a provider stop at once: the first of them to be looked at is not evicted as if it were the only one.
+// All nodes of a provider stop at once: the first of them to be looked at is not evicted as if it
+// were the only one.
 func TestForeignNodesThatStopTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newForeignWorld(t, 10)
@@ -241,8 +246,8 @@ func TestForeignNodesThatStopTogether(t *testing.T) {
 	})
 }
 
-// A random history: nodes renew, or not, by lease or by status, and leaders change. No node goes Unknown within the grace,
-// and each one does soon after it, however often the leader looks.
+// A random history: nodes renew, or not, by lease or by status, and leaders change. No node goes
+// Unknown within the grace, and each one does soon after it, however often the leader looks.
 func TestForeignNodesInRandomHistories(t *testing.T) {
 	seeds := uint64(10)
 	if testing.Short() {
@@ -297,7 +302,8 @@ func TestForeignNodesInRandomHistories(t *testing.T) {
 	}
 }
 
-// A thousand nodes that renew every ten seconds cost the leader no write and no question, and one look each in a grace.
+// A thousand nodes that renew every ten seconds cost the leader no write and no question, and one
+// look each in a grace.
 func TestWhatForeignHeartbeatsCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, length = 1000, 2 * time.Minute
@@ -330,7 +336,8 @@ func TestWhatForeignHeartbeatsCost(t *testing.T) {
 		if want := -n * int(length/(10*time.Second)); renewals != want {
 			t.Errorf("leases were read or written %d times more than by their nodes", want-renewals)
 		}
-		// Each look postpones the next one by 30 s at least: that is what is left of the grace after a renewal.
+		// Each look postpones the next one by 30 s at least: that is what is left of the grace
+		// after a renewal.
 		members := 3 * int(length/(5*time.Second)+1)
 		if got, most := int(looks.Load()), n*int(length/(30*time.Second)+1)+members; got > most {
 			t.Errorf("%d looks at nodes, want %d at most", got, most)

@@ -7,8 +7,8 @@ type evidence struct {
 	// life is what Liveness says; heardOf is false when it has never heard of the node.
 	life    Life
 	heardOf bool
-	// silentSince is since when the node was not known to be well, by this controller's clock: one that is heard of
-	// again, and does not answer yet, is in it still.
+	// silentSince is since when the node was not known to be well, by this controller's clock: one
+	// that is heard of again, and does not answer yet, is in it still.
 	silentSince time.Time
 	// heard is until when it was last heard of, alive; zero when that was not in this term.
 	heard time.Time
@@ -16,11 +16,11 @@ type evidence struct {
 	told time.Time
 	// probed says whether the node itself has been asked, and answered what it did.
 	probed, answered bool
-	// marked says that the Ready condition is Unknown already, and tainted that the node has the taint
-	// of unreachable ones.
+	// marked says that the Ready condition is Unknown already, and tainted that the node has the
+	// taint of unreachable ones.
 	marked, tainted bool
-	// illSince is since when it says by gossip that it is ill and is called ready by the API; zero when it
-	// does not, or is not.
+	// illSince is since when it says by gossip that it is ill and is called ready by the API; zero
+	// when it does not, or is not.
 	illSince time.Time
 }
 
@@ -38,8 +38,8 @@ type judgement struct {
 	again time.Duration
 }
 
-// wordCounts is how long a kubelet lives for the API by what it wrote. One that is called unreachable
-// writes every ten seconds.
+// wordCounts is how long a kubelet lives for the API by what it wrote. One that is called
+// unreachable writes every ten seconds.
 const wordCounts = 15 * time.Second
 
 // illPatience is how long a kubelet is given to write itself that its node is ill.
@@ -55,9 +55,9 @@ const recheck = 500 * time.Millisecond
 //	  └──────────it answers──────────┴─heard of again, and it answers─┴──── its kubelet says so ───┘
 //
 // A node that answers in doubt stays what it is and is asked again at the next look. A kubelet that
-// writes lives, whoever cannot reach it: that postpones the end of the grace, and does instead of an
-// answer for a node that is heard of again. A process that starts is heard of before its kubelet can
-// take pods, which is why being heard of does not suffice.
+// writes lives, whoever cannot reach it: that postpones the end of the grace, and does instead of
+// an answer for a node that is heard of again. A process that starts is heard of before its kubelet
+// can take pods, which is why being heard of does not suffice.
 func judge(e evidence, s Settings, now time.Time) judgement {
 	j := judgement{again: s.Period}
 	grace := graceFor(e, s)

@@ -237,7 +237,8 @@ func TestMemory(t *testing.T) {
 	if e := newMemory(m.words, at(0), at(30)).evidence(node(at(-3600)), Life{}, false, at(31)); !e.silentSince.Equal(at(0)) {
 		t.Errorf("never heard of, and silent since %v", e.silentSince)
 	}
-	// A new leader finds the taint of its predecessor on a node that is alive: an old stamp is no sign.
+	// A new leader finds the taint of its predecessor on a node that is alive: an old stamp is no
+	// sign.
 	if e := fresh().evidence(node(at(-1), taint), alive(0), true, at(1)); e.told.After(e.silentSince) {
 		t.Errorf("told %v, silent since %v", e.told, e.silentSince)
 	}

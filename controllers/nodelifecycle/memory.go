@@ -82,7 +82,8 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 	}
 }
 
-// unheardSince is since when a node could have been heard of that never was: since both it and this process were there.
+// unheardSince is since when a node could have been heard of that never was: since both it and this
+// process were there.
 func (m *memory) unheardSince(node *corev1.Node) time.Time {
 	if node.CreationTimestamp.After(m.born) {
 		return node.CreationTimestamp.Time

@@ -27,8 +27,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// askedAtOnce is how many nodes are looked at at the same time: so many may be dead, each question waiting
-// for its time-out, and the others are still looked at in time.
+// askedAtOnce is how many nodes are looked at at the same time: so many may be dead, each question
+// waiting for its time-out, and the others are still looked at in time.
 const askedAtOnce = 64
 
 // Config of a Controller.
@@ -55,8 +55,8 @@ type Controller struct {
 	arrivals  *arrivals
 }
 
-// New asks the factory for the informers it needs; it is called before they are started, and when Liveness
-// begins to listen.
+// New asks the factory for the informers it needs; it is called before they are started, and when
+// Liveness begins to listen.
 func New(cfg Config) (*Controller, error) {
 	if cfg.Liveness == nil {
 		return nil, errors.New("controllers/nodelifecycle: Liveness is required")
@@ -202,7 +202,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return j.again, nil
 }
 
-// judge asks the node itself when the evidence does not suffice. For a foreign node it reads the lease anew.
+// judge asks the node itself when the evidence does not suffice. For a foreign node it reads the
+// lease anew.
 func (t *term) judge(ctx context.Context, node *corev1.Node) (judgement, error) {
 	if !t.cfg.Liveness.Member(node) {
 		return t.judgeForeign(ctx, node)
@@ -308,8 +309,9 @@ func (t *term) mayEvict(zone string, c census, now time.Time) bool {
 	return b.take(c.rate(t.cfg.Settings), now)
 }
 
-// census counts the nodes of every zone, at most once a second. A node that gossip misses, or has not heard of in
-// time, counts as gone before it is marked, so that the first of many is not evicted as if it were the only one.
+// census counts the nodes of every zone, at most once a second. A node that gossip misses, or has
+// not heard of in time, counts as gone before it is marked, so that the first of many is not
+// evicted as if it were the only one.
 func (t *term) census(now time.Time) map[string]census {
 	t.mu.Lock()
 	defer t.mu.Unlock()

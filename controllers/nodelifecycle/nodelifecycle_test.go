@@ -149,7 +149,8 @@ func (w *world) kubeletWrites(node string) {
 	w.kubeletWritesAt(node, metav1.Now())
 }
 
-// kubeletWritesAt is the same by a clock that may be wrong. It writes again when the controller was faster, as a kubelet does.
+// kubeletWritesAt is the same by a clock that may be wrong. It writes again when the controller was
+// faster, as a kubelet does.
 func (w *world) kubeletWritesAt(node string, at metav1.Time) {
 	w.t.Helper()
 	for {

@@ -21,10 +21,10 @@ import (
 // when it was both bound and seen to be so. A kubelet that is there takes a tenth of this.
 const unacknowledgedFor = time.Second
 
-// replacer deletes pods that were given to a node that is unreachable and that its kubelet has never
-// acknowledged, so that their controllers make others: the scheduler cannot know of a node's death
-// before anybody does, and what it places there in that moment would wait for the eviction. Its keys
-// are pods.
+// replacer deletes pods that were given to a node that is unreachable and that its kubelet has
+// never acknowledged, so that their controllers make others: the scheduler cannot know of a node's
+// death before anybody does, and what it places there in that moment would wait for the eviction.
+// Its keys are pods.
 type replacer struct {
 	*term
 	loop     *runtime.Loop
@@ -65,8 +65,8 @@ func (r *replacer) look(node string) error {
 }
 
 // replaceable reports whether a pod may be deleted for another to take its place, if its node turns
-// out to be unreachable. One that a kubelet has acknowledged may run; one without a controller would
-// not be replaced; and one that tolerates unreachable nodes without limit is meant to stay.
+// out to be unreachable. One that a kubelet has acknowledged may run; one without a controller
+// would not be replaced; and one that tolerates unreachable nodes without limit is meant to stay.
 func replaceable(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || pod.Status.StartTime != nil ||
 		pod.Status.Phase != corev1.PodPending || metav1.GetControllerOf(pod) == nil {

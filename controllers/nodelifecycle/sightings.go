@@ -10,11 +10,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sightings remember since when taints evict that do not tell it themselves (timeAdded): those that people put on.
-// Like words they are kept while this server does not lead, too, so that a toleration goes on with the next leader.
-// A process that starts takes what it finds for new, as Kubernetes' controller does with each leader: that postpones an
-// eviction and never hastens it. To write the time into the taint instead would make what somebody has applied differ
-// from what is there for ever: the list of taints is one value to kubectl apply and to server-side apply.
+// sightings remember since when taints evict that do not tell it themselves (timeAdded): those that
+// people put on. Like words they are kept while this server does not lead, too, so that a
+// toleration goes on with the next leader. A process that starts takes what it finds for new, as
+// Kubernetes' controller does with each leader: that postpones an eviction and never hastens it. To
+// write the time into the taint instead would make what somebody has applied differ from what is
+// there for ever: the list of taints is one value to kubectl apply and to server-side apply.
 type sightings struct {
 	mu    sync.Mutex
 	nodes map[string]sighting

@@ -56,8 +56,8 @@ func leavesIn(w *world, pod string, after time.Duration) {
 	}
 }
 
-// untilEvicted puts a taint on a node with a pod that tolerates it for a minute, and wants it to leave half a minute after
-// what happens meanwhile.
+// untilEvicted puts a taint on a node with a pod that tolerates it for a minute, and wants it to
+// leave half a minute after what happens meanwhile.
 func untilEvicted(t *testing.T, meanwhile func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, oneZone)
@@ -121,8 +121,8 @@ func TestATaintOfAPersonEvicts(t *testing.T) {
 	})
 }
 
-// A pod that comes to a node with a taint has its time from when it came: otherwise it would be evicted at once, and so
-// would the one that takes its place.
+// A pod that comes to a node with a taint has its time from when it came: otherwise it would be
+// evicted at once, and so would the one that takes its place.
 func TestATaintOfAPersonAndAPodThatComesLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, oneZone)

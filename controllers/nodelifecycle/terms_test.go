@@ -72,8 +72,8 @@ func TestTheGraceOfADeadNodeGoesOnOverTerms(t *testing.T) {
 	})
 }
 
-// A server that started after a node had died has never heard of it. It gives the node its grace once, from
-// when it started, however often it is elected.
+// A server that started after a node had died has never heard of it. It gives the node its grace
+// once, from when it started, however often it is elected.
 func TestTheGraceBeginsAnewAtMostOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
@@ -95,8 +95,8 @@ func TestTheGraceBeginsAnewAtMostOnce(t *testing.T) {
 	})
 }
 
-// Nodes of which a server that has just started hears nothing may all be cut off from it. They count as gone before the
-// first of them is marked.
+// Nodes of which a server that has just started hears nothing may all be cut off from it. They
+// count as gone before the first of them is marked.
 func TestMassFailureOfNodesNeverHeardOf(t *testing.T) {
 	for _, c := range []struct{ nodes, unheard, evictions int }{
 		{10, 6, 0},  // a large share
@@ -125,8 +125,8 @@ func TestMassFailureOfNodesNeverHeardOf(t *testing.T) {
 	}
 }
 
-// A server that has just started has heard of nobody yet. That is no reason to take all for gone, which would end the
-// evictions that are under way.
+// A server that has just started has heard of nobody yet. That is no reason to take all for gone,
+// which would end the evictions that are under way.
 func TestAYoungLeaderGoesOnWithEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
@@ -222,8 +222,8 @@ func TestANodeThatSaysThatItIsIll(t *testing.T) {
 	})
 }
 
-// A node that says good-bye is not dead: it may be starting again. Nothing is evicted in the time that takes,
-// also where the grace is short.
+// A node that says good-bye is not dead: it may be starting again. Nothing is evicted in the time
+// that takes, also where the grace is short.
 func TestAGoodbyeIsNoDeath(t *testing.T) {
 	for name, settings := range map[string]nodelifecycle.Settings{
 		"default times": {}, "short grace": {Period: time.Second, Grace: 3 * time.Second},

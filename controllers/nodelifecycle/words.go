@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// words remembers when kubelets were last seen to write their conditions. It listens while this server does
-// not lead, too: a new leader that knew a kubelet's word by its stamp alone would depend on that node's clock.
+// words remembers when kubelets were last seen to write their conditions. It listens while this
+// server does not lead, too: a new leader that knew a kubelet's word by its stamp alone would
+// depend on that node's clock.
 type words struct {
 	mu    sync.Mutex
 	nodes map[string]word
@@ -48,9 +49,10 @@ func (w *words) notice(obj any) {
 	}
 }
 
-// hear notes that a kubelet has written: its stamp has changed. It returns when it last did. The stamp itself
-// counts only when it is all there is: the first time that this process sees the node. Nobody but the kubelet
-// stamps conditions; marking a node as Unknown leaves the stamps as they are.
+// hear notes that a kubelet has written: its stamp has changed. It returns when it last did. The
+// stamp itself counts only when it is all there is: the first time that this process sees the node.
+// Nobody but the kubelet stamps conditions; marking a node as Unknown leaves the stamps as they
+// are.
 func (w *words) hear(node *corev1.Node, now time.Time) (told time.Time) {
 	stamp := stampOf(node)
 	w.mu.Lock()

@@ -13,8 +13,8 @@ const (
 	fullDisruption              // all nodes
 )
 
-// census counts the nodes of one zone. Of the unsure ones nothing was heard yet, because this process is young: they
-// are neither taken for lost nor relied upon.
+// census counts the nodes of one zone. Of the unsure ones nothing was heard yet, because this
+// process is young: they are neither taken for lost nor relied upon.
 type census struct{ ready, gone, unsure int }
 
 // presence is how one node counts in its zone.

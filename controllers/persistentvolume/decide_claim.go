@@ -22,8 +22,8 @@ type event struct {
 
 // plan is what to do about a claim or a volume. Of an object that stays as it is there is no copy.
 type plan struct {
-	// volume and claim are as they should be, metadata, spec and status. The volume is written first.
-	// was is the volume before.
+	// volume and claim are as they should be, metadata, spec and status. The volume is written
+	// first. was is the volume before.
 	was    *corev1.PersistentVolume
 	volume *corev1.PersistentVolume
 	claim  *corev1.PersistentVolumeClaim
@@ -205,7 +205,8 @@ func bind(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) 
 	}
 	c.Status.AccessModes = slices.Clone(volume.Spec.AccessModes)
 	if c.Status.Phase != corev1.ClaimBound {
-		// Of a bound claim these belong to the resizer: its file system may be smaller than the volume.
+		// Of a bound claim these belong to the resizer: its file system may be smaller than the
+		// volume.
 		c.Status.Phase = corev1.ClaimBound
 		c.Status.Capacity = volume.Spec.Capacity.DeepCopy()
 		if before, err := resource.ParseQuantity(volume.Annotations[preResizeCapacity]); err == nil {

@@ -374,7 +374,8 @@ func TestDecideVolume(t *testing.T) {
 	}
 }
 
-// TestUnbound: of a volume that a claim does not want, only what the controller wrote is taken back.
+// TestUnbound: of a volume that a claim does not want, only what the controller wrote is taken
+// back.
 func TestUnbound(t *testing.T) {
 	elsewhere := aClaim("c", "1Gi", boundTo("w"))
 	if p := decideVolume(aVolume("v", "1Gi", claimedBy("c", "uid-c"), byController), elsewhere); p.volume.Spec.ClaimRef != nil || len(p.volume.Annotations) > 0 {

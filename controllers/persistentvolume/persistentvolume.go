@@ -49,7 +49,8 @@ type Controller struct {
 const (
 	// freeBy has volumes: under the claim that they name, or else under their class.
 	freeBy = "barque/volume-for"
-	// wantBy has claims that are not bound: under the volume that they name, or else under their class.
+	// wantBy has claims that are not bound: under the volume that they name, or else under their
+	// class.
 	wantBy = "barque/claim-for"
 )
 
@@ -276,7 +277,8 @@ func (t *term) waiting(claim *corev1.PersistentVolumeClaim) ([]string, error) {
 	return names, err
 }
 
-// Annotations of a class that claims get which name none. The second one is from before it was stable.
+// Annotations of a class that claims get which name none. The second one is from before it was
+// stable.
 const (
 	defaultClass     = "storageclass.kubernetes.io/is-default-class"
 	betaDefaultClass = "storageclass.beta.kubernetes.io/is-default-class"

@@ -166,7 +166,8 @@ func TestPodsThatWait(t *testing.T) {
 	})
 }
 
-// TestDeletionOnHost: the directory goes before the volume; as long as it cannot go the volume stays.
+// TestDeletionOnHost: the directory goes before the volume; as long as it cannot go the volume
+// stays.
 func TestDeletionOnHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var deleted []string

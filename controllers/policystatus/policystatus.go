@@ -1,9 +1,9 @@
-// Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies, and writes
-// into the status of each what it has found, and which generation it has looked at.
+// Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies, and
+// writes into the status of each what it has found, and which generation it has looked at.
 //
 // An expression is checked against the schemas of the kinds that the policy names. It may be right
-// all the same: the findings are warnings, and a kind that is not served is not checked, neither now
-// nor when it appears. MutatingAdmissionPolicies have no status.
+// all the same: the findings are warnings, and a kind that is not served is not checked, neither
+// now nor when it appears. MutatingAdmissionPolicies have no status.
 package policystatus
 
 import (

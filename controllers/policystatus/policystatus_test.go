@@ -46,7 +46,8 @@ func policy(name, group, resource string, expressions ...string) *admissionv1.Va
 	return p
 }
 
-// start runs the controller over policies and returns the cluster and how often a status was written.
+// start runs the controller over policies and returns the cluster and how often a status was
+// written.
 func start(t *testing.T, policies ...*admissionv1.ValidatingAdmissionPolicy) (c *controllertest.Cluster, writes func() int) {
 	t.Helper()
 	c = controllertest.New(t)

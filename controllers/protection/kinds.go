@@ -57,7 +57,8 @@ func shutDown(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 }
 
-// uses tells whether a pod that has a node uses a claim. A claim that was made for a pod goes with it.
+// uses tells whether a pod that has a node uses a claim. A claim that was made for a pod goes with
+// it.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	return pod.Spec.NodeName != "" && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return podutil.ClaimName(pod, &v) == claim.Name && (v.Ephemeral == nil || !shutDown(pod) && metav1.IsControlledBy(claim, pod))

@@ -17,9 +17,9 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// NewUnused makes the controller of the condition Unused, by which a bound claim tells since when no
-// pod uses it. A pod that waits for a node uses its claims; one that has ended does not. It asks the
-// factory for the informers that it needs.
+// NewUnused makes the controller of the condition Unused, by which a bound claim tells since when
+// no pod uses it. A pod that waits for a node uses its claims; one that has ended does not. It asks
+// the factory for the informers that it needs.
 func NewUnused(cfg Config) (*Controller, error) {
 	core := cfg.Informers.Core().V1()
 	claims, list, podInformer := core.PersistentVolumeClaims().Informer(), core.PersistentVolumeClaims().Lister(), core.Pods().Informer()
@@ -100,7 +100,8 @@ func unusedCondition(claim *corev1.PersistentVolumeClaim, using []*corev1.Pod, n
 	return &want
 }
 
-// patchCondition writes one condition of a claim, by its UID. It returns nil when the claim is gone.
+// patchCondition writes one condition of a claim, by its UID. It returns nil when the claim is
+// gone.
 func patchCondition(ctx context.Context, client kubernetes.Interface, claim *corev1.PersistentVolumeClaim, c *corev1.PersistentVolumeClaimCondition) (*corev1.PersistentVolumeClaim, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": claim.UID},

@@ -156,7 +156,8 @@ func TestStatus(t *testing.T) {
 	if again := statusOf(s, mine, f, now.Add(time.Second)); !sameStatus(s.Status, again) {
 		t.Error("the same failure again changes the status")
 	}
-	// Messages name the pod, which has another name each time. Written anew, the status would cause the next look at once.
+	// Messages name the pod, which has another name each time. Written anew, the status would cause
+	// the next look at once.
 	other := failureOf(plan{create: 1}, errors.New("another quota"))
 	if again := statusOf(s, mine, other, now.Add(time.Second)); !sameStatus(s.Status, again) {
 		t.Error("another message of the same failure changes the status")

@@ -17,7 +17,8 @@ import (
 
 // podPlan is what a pod lacks.
 type podPlan struct {
-	// create are the pod's claims that have to be made from their templates, by their names in the pod.
+	// create are the pod's claims that have to be made from their templates, by their names in the
+	// pod.
 	create []corev1.PodResourceClaim
 	// names are the objects for those that exist but are missing in the pod's status.
 	names map[string]string
@@ -25,8 +26,8 @@ type podPlan struct {
 	reserve []*resourcev1.ResourceClaim
 }
 
-// decidePod compares a pod with its claims. claim returns one by name, nil when there is none; owned
-// are all that the pod controls.
+// decidePod compares a pod with its claims. claim returns one by name, nil when there is none;
+// owned are all that the pod controls.
 func decidePod(pod *corev1.Pod, claim func(name string) *resourcev1.ResourceClaim, owned []*resourcev1.ResourceClaim) (podPlan, error) {
 	plan := podPlan{names: map[string]string{}}
 	if pod.DeletionTimestamp != nil {
@@ -109,8 +110,8 @@ type claimPlan struct {
 	remove bool
 }
 
-// decideClaim compares a claim with its users. gone tells whether a pod does not exist or has ended.
-// owner is the pod that the claim was made for, nil when it is not known or there is none.
+// decideClaim compares a claim with its users. gone tells whether a pod does not exist or has
+// ended. owner is the pod that the claim was made for, nil when it is not known or there is none.
 func decideClaim(claim *resourcev1.ResourceClaim, gone func(name string, uid types.UID) bool, owner *corev1.Pod) claimPlan {
 	var plan claimPlan
 	plan.users = make([]resourcev1.ResourceClaimConsumerReference, 0, len(claim.Status.ReservedFor))

@@ -359,8 +359,9 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 	return 0, nil
 }
 
-// goneUsers returns the pods that use a claim and do not exist, or have ended. A pod that the informer
-// does not know is asked for: the scheduler reserves a claim for a pod which may be younger.
+// goneUsers returns the pods that use a claim and do not exist, or have ended. A pod that the
+// informer does not know is asked for: the scheduler reserves a claim for a pod which may be
+// younger.
 func (t *term) goneUsers(ctx context.Context, claim *resourcev1.ResourceClaim) (map[types.UID]bool, error) {
 	gone := map[types.UID]bool{}
 	for _, u := range claim.Status.ReservedFor {

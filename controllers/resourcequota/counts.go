@@ -152,8 +152,8 @@ func (c *counts) follow(gvr schema.GroupVersionResource) (cache.SharedIndexInfor
 	return informer, nil
 }
 
-// drop ends the informer of a resource that the API does not serve any more, as after the deletion of
-// its CRD. Who asks for it again finds it by discovery when it is back.
+// drop ends the informer of a resource that the API does not serve any more, as after the deletion
+// of its CRD. Who asks for it again finds it by discovery when it is back.
 func (c *counts) drop(gvr schema.GroupVersionResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

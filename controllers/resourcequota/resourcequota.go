@@ -1,6 +1,6 @@
-// Package resourcequota keeps the books of ResourceQuotas: it counts what the objects of a namespace
-// use, which the API server only adds to when it charges a request, and gives back what deleted and
-// finished objects used.
+// Package resourcequota keeps the books of ResourceQuotas: it counts what the objects of a
+// namespace use, which the API server only adds to when it charges a request, and gives back what
+// deleted and finished objects used.
 //
 // Kinds whose objects must be looked into are counted by the informers of the process. All others
 // are counted by their metadata, and only while some quota asks for their count.
@@ -40,13 +40,13 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// resync is how often a quota is counted although nothing has happened that the controller hears of:
-// a pod that its node never ends is given back then.
+// resync is how often a quota is counted although nothing has happened that the controller hears
+// of: a pod that its node never ends is given back then.
 const resync = 5 * time.Minute
 
-// settling is for how long after a quota has come or changed new objects are counted for it. They may
-// have been made before it, and shown by their informer later; or an API server may not have known of
-// it yet. All others have been charged.
+// settling is for how long after a quota has come or changed new objects are counted for it. They
+// may have been made before it, and shown by their informer later; or an API server may not have
+// known of it yet. All others have been charged.
 const settling = 30 * time.Second
 
 // Config of a Controller.
@@ -204,8 +204,8 @@ func (t *term) changed(old, now *corev1.ResourceQuota) []runtime.Key {
 	return []runtime.Key{runtime.KeyOf(now)}
 }
 
-// follow queues the quotas that a changed or deleted object may be given back to, and those that a new
-// one may not have been charged to.
+// follow queues the quotas that a changed or deleted object may be given back to, and those that a
+// new one may not have been charged to.
 func follow[T any, P interface {
 	*T
 	kruntime.Object

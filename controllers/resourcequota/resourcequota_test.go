@@ -267,7 +267,8 @@ func TestDiscoveryFails(t *testing.T) {
 	})
 }
 
-// TestAQuotaCountsItself: quotas are counted by the informer that tells of them, so a new one is among them.
+// TestAQuotaCountsItself: quotas are counted by the informer that tells of them, so a new one is
+// among them.
 func TestAQuotaCountsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := newQuota(amounts("resourcequotas", "9"), nil)
@@ -380,7 +381,8 @@ func TestClaimsOfDevices(t *testing.T) {
 	}
 }
 
-// What is made just before a quota, and is shown by its informer after that, is counted: nobody has charged it.
+// What is made just before a quota, and is shown by its informer after that, is counted: nobody has
+// charged it.
 func TestCountsWhatComesLateForANewQuota(t *testing.T) {
 	at := time.Now()
 	var c changes
@@ -415,7 +417,8 @@ func TestCountsWhatComesLateForANewQuota(t *testing.T) {
 	})
 }
 
-// A resource that the API does not serve any more is not asked for again and again, and is found when it is back.
+// A resource that the API does not serve any more is not asked for again and again, and is found
+// when it is back.
 func TestDropsAResourceThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -19,8 +19,8 @@ type Object[T any] interface {
 	metav1.Object
 }
 
-// WatchOwners queues the objects that a loop reconciles when they change. gone, unless it is nil, is
-// told of those that are deleted, to forget what is remembered of them.
+// WatchOwners queues the objects that a loop reconciles when they change. gone, unless it is nil,
+// is told of those that are deleted, to forget what is remembered of them.
 func WatchOwners[T any, P Object[T]](l *Loop, informer cache.SharedIndexInformer, gone func(types.UID)) {
 	Watch(l, informer, func(old, now *T) []Key {
 		if now == nil && gone != nil {
@@ -31,8 +31,8 @@ func WatchOwners[T any, P Object[T]](l *Loop, informer cache.SharedIndexInformer
 }
 
 // WatchOwned queues the owners of what an informer holds: the controllers of that kind before and
-// after a change. For an object without a controller, matching returns who may adopt it; going tells
-// that it is deleted, being deleted, or that this is how it was before the change.
+// after a change. For an object without a controller, matching returns who may adopt it; going
+// tells that it is deleted, being deleted, or that this is how it was before the change.
 func WatchOwned[T any, P Object[T]](l *Loop, informer cache.SharedIndexInformer, kind schema.GroupVersionKind, matching func(orphan P, going bool) []Key) {
 	Watch(l, informer, func(old, now *T) []Key {
 		if old != nil && now != nil && P(old).GetResourceVersion() == P(now).GetResourceVersion() {

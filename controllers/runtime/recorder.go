@@ -21,8 +21,8 @@ func Recorder(ctx context.Context, client kubernetes.Interface, component string
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}), broadcaster.Shutdown
 }
 
-// sink writes events with the term's context, so that one which is refused for now is tried again, at most until the term ends.
-// Client-go's own sink has a context that never ends.
+// sink writes events with the term's context, so that one which is refused for now is tried again,
+// at most until the term ends. Client-go's own sink has a context that never ends.
 type sink struct {
 	ctx    context.Context
 	client typedcorev1.EventsGetter

@@ -32,18 +32,19 @@ type Routine struct {
 // Config of a Runner.
 type Config struct {
 	Leadership Leadership
-	// ClientsFor makes the client of a term. Every request of it carries TermFrom(lead), and ends with lead whatever context it
-	// is made with: a library may have one of its own that never ends.
+	// ClientsFor makes the client of a term. Every request of it carries TermFrom(lead), and ends
+	// with lead whatever context it is made with: a library may have one of its own that never
+	// ends.
 	ClientsFor func(lead context.Context) (kubernetes.Interface, error)
 	// Prepare, if set, must succeed in a term before its routines start; it is tried again until
 	// it does.
 	Prepare  func(ctx context.Context, client kubernetes.Interface) error
 	Routines []Routine
-	// OnStarted, if set, is told how long after the election a routine has started its work: see Started. It
-	// must not block.
+	// OnStarted, if set, is told how long after the election a routine has started its work: see
+	// Started. It must not block.
 	OnStarted func(routine string, after time.Duration)
-	// OnEnded, if set, is called when all routines of a term have returned: OnStarted is told nothing more of that
-	// one. It must not block.
+	// OnEnded, if set, is called when all routines of a term have returned: OnStarted is told
+	// nothing more of that one. It must not block.
 	OnEnded func()
 	Logger  *slog.Logger
 

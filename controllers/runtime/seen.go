@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Seen remembers, for one term, of which objects the informers have been compared with the API server:
-// they show what the leader before has left. The zero value has seen none.
+// Seen remembers, for one term, of which objects the informers have been compared with the API
+// server: they show what the leader before has left. The zero value has seen none.
 type Seen struct {
 	mu  sync.Mutex
 	has map[types.UID]bool

@@ -44,8 +44,9 @@ func (s *starts) take() map[string][]time.Duration {
 	return maps.Clone(s.after)
 }
 
-// A new leader whose informers are warm works at the moment of its election: it waits for nothing, and looks at all that
-// there is at once. One whose informers are not there yet says so when they are.
+// A new leader whose informers are warm works at the moment of its election: it waits for nothing,
+// and looks at all that there is at once. One whose informers are not there yet says so when they
+// are.
 func TestANewLeaderWorksAtOnceWithWarmInformers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objects []kruntime.Object

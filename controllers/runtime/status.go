@@ -29,8 +29,8 @@ type RoutineStatus struct {
 	Name    string    `json:"name"`
 	Running bool      `json:"running"`
 	Since   time.Time `json:"since,omitzero"`
-	// StartedAfter is how long after the election its work had begun in this term (see Started), 0 before
-	// that, and after a failure.
+	// StartedAfter is how long after the election its work had begun in this term (see Started), 0
+	// before that, and after a failure.
 	StartedAfter time.Duration `json:"-"`
 	Restarts     int           `json:"restarts"` // failures of its own since this server started
 	LastError    string        `json:"lastError,omitempty"`

@@ -67,8 +67,8 @@ func needs(a *networkingv1.IPAddress, cidr *networkingv1.ServiceCIDR, others []*
 	return !slices.ContainsFunc(others, func(o *networkingv1.ServiceCIDR) bool { return contains(o, address) })
 }
 
-// contains tells whether a ServiceCIDR gives out an address. None gives out that of its network, nor
-// in IPv4 the broadcast address.
+// contains tells whether a ServiceCIDR gives out an address. None gives out that of its network,
+// nor in IPv4 the broadcast address.
 func contains(cidr *networkingv1.ServiceCIDR, a netip.Addr) bool {
 	return slices.ContainsFunc(cidr.Spec.CIDRs, func(text string) bool {
 		p, err := netip.ParsePrefix(text)

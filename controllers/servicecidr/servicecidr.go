@@ -3,7 +3,8 @@
 //
 // No address is given from a ServiceCIDR after its deletion has begun: the API server gives each in
 // a transaction that requires the ServiceCIDR as it was before. So the finalizer goes as soon as a
-// list, newer than the deletion, has no address that needs the ServiceCIDR; there is no grace period.
+// list, newer than the deletion, has no address that needs the ServiceCIDR; there is no grace
+// period.
 package servicecidr
 
 import (

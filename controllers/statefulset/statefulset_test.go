@@ -129,7 +129,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// A revision that breaks its pod blocks the rollout, is told, and gives way when its pod is deleted.
+// A revision that breaks its pod blocks the rollout, is told, and gives way when its pod is
+// deleted.
 func TestBrokenRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

@@ -34,8 +34,8 @@ func ended(m *migrationv1.StorageVersionMigration) bool {
 	return is(m, migrationv1.MigrationSucceeded) || is(m, migrationv1.MigrationFailed)
 }
 
-// decide returns what a migration is due for. all are those of the cluster: of one resource, one runs
-// at a time, the oldest first.
+// decide returns what a migration is due for. all are those of the cluster: of one resource, one
+// runs at a time, the oldest first.
 func decide(m *migrationv1.StorageVersionMigration, all []*migrationv1.StorageVersionMigration) step {
 	running := is(m, migrationv1.MigrationRunning)
 	switch {

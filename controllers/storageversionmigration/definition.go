@@ -18,7 +18,8 @@ type Definitions interface {
 	UpdateStatus(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, opts metav1.UpdateOptions) (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// begin notes in a CustomResourceDefinition, if the resource has one, that its objects are migrated.
+// begin notes in a CustomResourceDefinition, if the resource has one, that its objects are
+// migrated.
 func (t *term) begin(ctx context.Context, m *migrationv1.StorageVersionMigration) error {
 	return t.change(ctx, m, func(crd *apiextensionsv1.CustomResourceDefinition) { begun(crd, m.Name, time.Now()) })
 }

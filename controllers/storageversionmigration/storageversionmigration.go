@@ -1,11 +1,11 @@
-// Package storageversionmigration runs StorageVersionMigrations (KEP-4192): each writes all objects of a
-// resource again that are older than the migration, so that the store has them in today's version, or
-// under today's key.
+// Package storageversionmigration runs StorageVersionMigrations (KEP-4192): each writes all objects
+// of a resource again that are older than the migration, so that the store has them in today's
+// version, or under today's key.
 //
-// An object is written by a patch that changes nothing but names its resourceVersion: one that somebody
-// else has written or deleted meanwhile is a conflict, and needs no migration any more. Nothing is kept
-// in memory. A new leader begins with the first object again; those that are done cost it a patch that
-// the store does not write.
+// An object is written by a patch that changes nothing but names its resourceVersion: one that
+// somebody else has written or deleted meanwhile is a conflict, and needs no migration any more.
+// Nothing is kept in memory. A new leader begins with the first object again; those that are done
+// cost it a patch that the store does not write.
 //
 // While a custom resource is migrated, its CustomResourceDefinition says so in a condition. If its
 // versions are the same in the end, the older ones are removed from those that are stored.
@@ -40,7 +40,8 @@ import (
 
 const (
 	manager = "storage-version-migrator-controller" // of the fields that it writes
-	// unknown is for how long a resource that the API does not serve is waited for: its CRD may be new.
+	// unknown is for how long a resource that the API does not serve is waited for: its CRD may be
+	// new.
 	unknown = time.Minute
 	page    = 500
 )

@@ -344,8 +344,9 @@ func isOver(s migrationv1.StorageVersionMigrationStatus) bool {
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reasonCompleted
 }
 
-// Objects that are older than the migration are written again, those that are newer or change meanwhile are not, what passes is
-// tried again; the next migration of the resource waits for the end.
+// Objects that are older than the migration are written again, those that are newer or change
+// meanwhile are not, what passes is tried again; the next migration of the resource waits for the
+// end.
 func TestMigrates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, crds := newStore(), &definitions{crd: definition()}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// follow prints the lines that are added to the files below dir whose names end with .log, each after
-// its folder, until ctx ends. It looks every second. Logs that are full get other names.
+// follow prints the lines that are added to the files below dir whose names end with .log, each
+// after its folder, until ctx ends. It looks every second. Logs that are full get other names.
 func follow(ctx context.Context, dir string, out io.Writer) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Lines that are added are printed once, those of before are not, and a line without its end waits for it.
+// Lines that are added are printed once, those of before are not, and a line without its end waits
+// for it.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package apart runs a test once more in a process with a network of its own, which it may change as it likes: however the
-// process ends, what it made there is gone with it.
+// Package apart runs a test once more in a process with a network of its own, which it may change
+// as it likes: however the process ends, what it made there is gone with it.
 package apart
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// variable in the environment tells the process that it is the one apart. Its children have it, too.
+// variable in the environment tells the process that it is the one apart. Its children have it,
+// too.
 const variable = "BARQUE_TEST_APART"
 
 // Namespaces are those that the process has beside that of the network.
@@ -29,9 +30,10 @@ const (
 	Mounts Namespaces = syscall.CLONE_NEWNS
 )
 
-// Run is called first by a test. In the process apart it is true, and the test goes on there, with nothing but a loopback
-// interface. Elsewhere it has run the test apart and returns false when that has passed. A limit is for the
-// whole test. Without root the test is skipped, and untested says what is not tested then.
+// Run is called first by a test. In the process apart it is true, and the test goes on there, with
+// nothing but a loopback interface. Elsewhere it has run the test apart and returns false when that
+// has passed. A limit is for the whole test. Without root the test is skipped, and untested says
+// what is not tested then.
 func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) bool {
 	t.Helper()
 	if os.Getenv(variable) != "" {

@@ -9,7 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// In the process apart there is a loopback interface that is up, and no other; here all is as it was.
+// In the process apart there is a loopback interface that is up, and no other; here all is as it
+// was.
 func TestRun(t *testing.T) {
 	before, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 	"syscall"
 )
 
-// Write replaces a file so that a reader, or a crash at any moment, sees the old content or the
-// new one, never a part, and never with more permissions than mode. Missing parent directories are
-// made, closed to others. When it fails, the new content may or may not be in place; nothing else is left behind.
+// Write replaces a file so that a reader, or a crash at any moment, sees the old content or the new
+// one, never a part, and never with more permissions than mode. Missing parent directories are
+// made, closed to others. When it fails, the new content may or may not be in place; nothing else
+// is left behind.
 func Write(path string, data []byte, mode os.FileMode) error {
 	return WriteFrom(path, mode, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -64,9 +65,9 @@ func Remove(path string) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// MakeDir makes a directory and the missing ones above it, closed to others, so that those which it makes are still there
-// after a loss of power. Of those which it finds it knows nothing: one that was made just before a crash may go yet, as
-// may one that another process is making.
+// MakeDir makes a directory and the missing ones above it, closed to others, so that those which it
+// makes are still there after a loss of power. Of those which it finds it knows nothing: one that
+// was made just before a crash may go yet, as may one that another process is making.
 func MakeDir(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -107,8 +108,8 @@ func Sweep(path string) error {
 	return err
 }
 
-// SweepDir is Sweep for all files in a directory, also for those of which nobody knows any more: what is left of one may be
-// a secret. Nobody may write a file there meanwhile.
+// SweepDir is Sweep for all files in a directory, also for those of which nobody knows any more:
+// what is left of one may be a secret. Nobody may write a file there meanwhile.
 func SweepDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,7 +123,8 @@ func SweepDir(dir string) error {
 	return err
 }
 
-// isTemporary tells whether a name is of the pattern of temporary, with the number that os.CreateTemp gives it.
+// isTemporary tells whether a name is of the pattern of temporary, with the number that
+// os.CreateTemp gives it.
 func isTemporary(name string) bool {
 	end := strings.LastIndexByte(name, '.')
 	return end > 1 && name[0] == '.' && end < len(name)-1 && strings.Trim(name[end+1:], "0123456789") == ""

@@ -1,4 +1,5 @@
-// Package child starts the processes that tests look at: each says a line, and lives until its input ends.
+// Package child starts the processes that tests look at: each says a line, and lives until its
+// input ends.
 package child
 
 import (
@@ -8,8 +9,9 @@ import (
 	"testing"
 )
 
-// Start calls start, which starts the command in one way or another. It returns the command's input, and where its
-// first line comes. The process is killed at the end of the test at the latest; the caller waits for it.
+// Start calls start, which starts the command in one way or another. It returns the command's
+// input, and where its first line comes. The process is killed at the end of the test at the
+// latest; the caller waits for it.
 func Start(t testing.TB, cmd *exec.Cmd, start func() error) (stdin io.Closer, said <-chan string) {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()

@@ -12,8 +12,9 @@ import (
 	"github.com/barque/barque/internal/procstat"
 )
 
-// Holder returns the number and the command line of the process that has the lock on a file, as the kernel tells
-// (proc_locks(5)). ok is false when nobody has it, or when the process is not one that this one can see.
+// Holder returns the number and the command line of the process that has the lock on a file, as the
+// kernel tells (proc_locks(5)). ok is false when nobody has it, or when the process is not one that
+// this one can see.
 func Holder(path string) (pid int, command string, ok bool) {
 	var file unix.Stat_t
 	if unix.Stat(path, &file) != nil {

@@ -45,9 +45,9 @@ func New(logger *slog.Logger) *Stack {
 	return &Stack{logger: logger, failed: make(chan error, 1)}
 }
 
-// Start runs the component and waits until it is ready, or until a component that was started before
-// fails: what is to be ready may be waiting for that one. The component's life is not bound to ctx, only
-// the wait is: it ends when Stop comes to it.
+// Start runs the component and waits until it is ready, or until a component that was started
+// before fails: what is to be ready may be waiting for that one. The component's life is not bound
+// to ctx, only the wait is: it ends when Stop comes to it.
 func (s *Stack) Start(ctx context.Context, c Component) error {
 	began := time.Now()
 	runCtx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

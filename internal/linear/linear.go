@@ -1,13 +1,15 @@
-// Package linear decides whether what clients were told of keys is linearizable: it looks for an order of their
-// operations, each at one moment between its call and its return, that explains every answer (Herlihy and Wing). It does so by
-// search, with porcupine, and believes nothing else of whoever has the keys.
+// Package linear decides whether what clients were told of keys is linearizable: it looks for an
+// order of their operations, each at one moment between its call and its return, that explains
+// every answer (Herlihy and Wing). It does so by search, with porcupine, and believes nothing else
+// of whoever has the keys.
 //
-// What a key was told to be is a value, a revision, or both. Each Put has a value that no other has, so that a value says who
-// wrote it, or none: then it is told by revisions alone. Revisions of a key only grow, also when it was deleted in between;
-// who was told none knows that of a later one.
+// What a key was told to be is a value, a revision, or both. Each Put has a value that no other
+// has, so that a value says who wrote it, or none: then it is told by revisions alone. Revisions of
+// a key only grow, also when it was deleted in between; who was told none knows that of a later
+// one.
 //
-// The search takes time that grows with how much goes on at once, and memory that grows with the square of the operations of
-// a group; it is for thousands of operations, not for millions.
+// The search takes time that grows with how much goes on at once, and memory that grows with the
+// square of the operations of a group; it is for thousands of operations, not for millions.
 package linear
 
 import (
@@ -50,7 +52,8 @@ type Item struct {
 	Revision uint64 // of its last change; 0: that was not told
 }
 
-// Operation is a read of a group of keys, or a write to some of them. Groups have nothing to do with each other.
+// Operation is a read of a group of keys, or a write to some of them. Groups have nothing to do
+// with each other.
 type Operation struct {
 	Client       int
 	Group        string
@@ -138,7 +141,8 @@ func (o *Operation) String() string {
 	return text
 }
 
-// after returns the states to which the operation may lead from one; none when it cannot be the next.
+// after returns the states to which the operation may lead from one; none when it cannot be the
+// next.
 func (o *Operation) after(s state) []state {
 	if o.Read != nil {
 		if len(o.Read) != s.count() || s.fits(o.Read) == no {
@@ -167,11 +171,12 @@ func (o *Operation) after(s state) []state {
 	return []state{next}
 }
 
-// state is what the keys are, in their order. Those of which nothing is known, as they never existed, are left out.
+// state is what the keys are, in their order. Those of which nothing is known, as they never
+// existed, are left out.
 type state []register
 
-// register is what a key is. Its revision is the one of its last change, when that is known, and else one that is lower; of a
-// key that does not exist it is one that it had.
+// register is what a key is. Its revision is the one of its last change, when that is known, and
+// else one that is lower; of a key that does not exist it is one that it had.
 type register struct {
 	key, value string
 	revision   uint64
@@ -264,7 +269,8 @@ func (s state) learn(told map[string]Item) state {
 	return s
 }
 
-// write returns the state after a write, which is possible when the revision that was told is above those that the keys have.
+// write returns the state after a write, which is possible when the revision that was told is above
+// those that the keys have.
 func (s state) write(o *Operation) (next state, possible bool) {
 	for key, value := range o.Put {
 		r := s.get(key)

@@ -27,7 +27,8 @@ func with(o Operation, outcome Outcome) Operation {
 
 func read(items map[string]Item) Operation { return Operation{Read: items} }
 
-// inTurn gives the operations of a history their times: each ends before the next begins. What is unknown never ends.
+// inTurn gives the operations of a history their times: each ends before the next begins. What is
+// unknown never ends.
 func inTurn(ops ...Operation) []Operation {
 	for i := range ops {
 		ops[i].Client, ops[i].Call, ops[i].Return = i, int64(10*i), int64(10*i+5)
@@ -127,7 +128,8 @@ func TestGroupsAreApart(t *testing.T) {
 	}
 }
 
-// TestUndecided: a search that was given no time has found nothing, which is no order and no lack of one.
+// TestUndecided: a search that was given no time has found nothing, which is no order and no lack
+// of one.
 func TestUndecided(t *testing.T) {
 	var ops []Operation
 	for i := range 40 { // all at once, in no order that fits: more ways than can be tried

@@ -1,12 +1,15 @@
-// Package mountspace takes a mount namespace that was just made out of what the machine does with its mounts.
+// Package mountspace takes a mount namespace that was just made out of what the machine does with
+// its mounts.
 //
-// A new mount namespace is a copy: whatever is mounted anywhere on the machine at that moment is mounted once more, for as
-// long as anybody lives in the namespace, and does not go when it is unmounted outside unless the machine's mounts are
-// shared. A disk image of somebody else stays busy, and cannot be attached again; a network namespace stays, with
-// its interfaces, though its name was deleted. Own is for whoever makes a mount namespace, before anything else is done in it.
+// A new mount namespace is a copy: whatever is mounted anywhere on the machine at that moment is
+// mounted once more, for as long as anybody lives in the namespace, and does not go when it is
+// unmounted outside unless the machine's mounts are shared. A disk image of somebody else stays
+// busy, and cannot be attached again; a network namespace stays, with its interfaces, though its
+// name was deleted. Own is for whoever makes a mount namespace, before anything else is done in it.
 //
-// It is for tests, which have namespaces of their own beside each other. Nothing of the product makes one but what runs
-// containers, and that leaves the machine's mounts behind by pivoting into the container's root.
+// It is for tests, which have namespaces of their own beside each other. Nothing of the product
+// makes one but what runs containers, and that leaves the machine's mounts behind by pivoting into
+// the container's root.
 package mountspace
 
 import (
@@ -22,11 +25,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Own is called on a thread that has a mount namespace of its own, which was just made. From then on nothing that is mounted
-// in it is seen outside. What is unmounted outside goes here too, where the machine's mounts are shared; where they are not,
-// there is no such news, so what others may want to take away is not kept to begin with: loop devices, what lies on other file
-// systems (overlays), and names of network namespaces. The paths to keep, and what the process runs with (its root,
-// program, directory, and those for temporary files and programs) stay where they are.
+// Own is called on a thread that has a mount namespace of its own, which was just made. From then
+// on nothing that is mounted in it is seen outside. What is unmounted outside goes here too, where
+// the machine's mounts are shared; where they are not, there is no such news, so what others may
+// want to take away is not kept to begin with: loop devices, what lies on other file systems
+// (overlays), and names of network namespaces. The paths to keep, and what the process runs with
+// (its root, program, directory, and those for temporary files and programs) stay where they are.
 //
 // A mount that lies hidden below another one cannot be reached, and stays.
 func Own(keep ...string) error {

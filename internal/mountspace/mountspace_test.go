@@ -22,8 +22,8 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// keepVariable in the environment makes the program one that lives in a mount namespace of its own until its input ends; its
-// value is a path to keep.
+// keepVariable in the environment makes the program one that lives in a mount namespace of its own
+// until its input ends; its value is a path to keep.
 const keepVariable = "BARQUE_MOUNTSPACE_KEEP"
 
 func TestMain(m *testing.M) {
@@ -105,7 +105,8 @@ func device(t *testing.T, image string) string {
 	return ""
 }
 
-// TestOthers: what others have mounted when a namespace begins is theirs to unmount, at any time; outside nothing changes.
+// TestOthers: what others have mounted when a namespace begins is theirs to unmount, at any time;
+// outside nothing changes.
 func TestOthers(t *testing.T) {
 	needs.Root(t, "mount namespaces that hold nothing of others")
 	for _, program := range []string{"mkfs.ext4", "mount"} {

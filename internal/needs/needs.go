@@ -1,8 +1,11 @@
-// Package needs says what a test needs that not every machine has. Where it is missing the test is skipped, and it is told
-// what is missing and what is not tested for that: in the test's output, and in the file that NOT_TESTED in the environment
-// names, which `make test-unit` and `make test-e2e` show at their end. A skipped test says nothing by itself in the output of a run that passes.
+// Package needs says what a test needs that not every machine has. Where it is missing the test is
+// skipped, and it is told what is missing and what is not tested for that: in the test's output,
+// and in the file that NOT_TESTED in the environment names, which `make test-unit` and `make
+// test-e2e` show at their end. A skipped test says nothing by itself in the output of a run that
+// passes.
 //
-// It is not for tests that are never run by themselves (the bodies of child processes), nor for cases that do not apply.
+// It is not for tests that are never run by themselves (the bodies of child processes), nor for
+// cases that do not apply.
 package needs
 
 import (
@@ -21,7 +24,8 @@ func Missing(t testing.TB, what, untested string) {
 	t.Skip(tell(t, fmt.Sprintf("NOT TESTED: %s (%s): it takes %s", untested, t.Name(), what)))
 }
 
-// LeftOut tells of each part that a test goes on without, and why: as Missing does, but nothing is skipped.
+// LeftOut tells of each part that a test goes on without, and why: as Missing does, but nothing is
+// skipped.
 func LeftOut(t testing.TB, parts []error) {
 	t.Helper()
 	for _, part := range parts {

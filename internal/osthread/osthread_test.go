@@ -14,7 +14,8 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// TestDo: f runs on a thread of its own that goes after it, and its error is returned. TestFirst is about the first thread.
+// TestDo: f runs on a thread of its own that goes after it, and its error is returned. TestFirst is
+// about the first thread.
 func TestDo(t *testing.T) {
 	for range 100 {
 		var thread int

@@ -1,10 +1,11 @@
 // Package procstat reads what the kernel tells of a process in /proc/PID (proc(5)).
 //
-// A process lives as long as one of its threads does, and /proc/PID is about the first of them. While that is dead and others are
-// not, most of what is asked for is with them only: so it is for good in a program that ends its first thread, and for a moment when
-// another thread starts a new program (execve(2)), until it takes the first one's place. Who looks at that moment may see a thread
-// that is being taken away, and there are no arguments from then on until the new program is in memory. The answers here are those
-// of the process.
+// A process lives as long as one of its threads does, and /proc/PID is about the first of them.
+// While that is dead and others are not, most of what is asked for is with them only: so it is for
+// good in a program that ends its first thread, and for a moment when another thread starts a new
+// program (execve(2)), until it takes the first one's place. Who looks at that moment may see a
+// thread that is being taken away, and there are no arguments from then on until the new program is
+// in memory. The answers here are those of the process.
 package procstat
 
 import (
@@ -24,16 +25,18 @@ import (
 
 // Stat is a part of /proc/PID/stat (proc_pid_stat(5)).
 type Stat struct {
-	// State is that of the first thread: 'R', 'S', 'T' when it is stopped by a signal, 'Z' when it has ended, 'X' when it is being
-	// taken away.
+	// State is that of the first thread: 'R', 'S', 'T' when it is stopped by a signal, 'Z' when it
+	// has ended, 'X' when it is being taken away.
 	State byte
 	// Threads is how many there are.
 	Threads int
-	// Started is when the process started, in clock ticks since boot. With the pid it names one process for ever.
+	// Started is when the process started, in clock ticks since boot. With the pid it names one
+	// process for ever.
 	Started uint64
 
 	flags uint64
-	// argsAt is where in its memory the arguments of the process were laid; 0 when they are not yet, or this process may not see it.
+	// argsAt is where in its memory the arguments of the process were laid; 0 when they are not
+	// yet, or this process may not see it.
 	argsAt uint64
 }
 
@@ -43,8 +46,9 @@ const (
 	flagKernelThread = 0x00200000 // PF_KTHREAD
 )
 
-// looks is how often a process is looked at that seems to be gone. A look that began before its first thread was replaced finds
-// one without threads, or none at all; the next finds what has taken its place, unless that is replaced, too.
+// looks is how often a process is looked at that seems to be gone. A look that began before its
+// first thread was replaced finds one without threads, or none at all; the next finds what has
+// taken its place, unless that is replaced, too.
 const looks = 3
 
 // All returns the numbers of all processes.
@@ -89,7 +93,8 @@ func stat(path string, file func(string) ([]byte, error)) (Stat, error) {
 	return s, nil
 }
 
-// orGone returns fs.ErrNotExist for what the kernel says of a process that ended after its file was opened.
+// orGone returns fs.ErrNotExist for what the kernel says of a process that ended after its file was
+// opened.
 func orGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
@@ -98,7 +103,8 @@ func orGone(err error) error {
 }
 
 func parse(data []byte) (s Stat, err error) {
-	// The command, the second field, may have spaces and brackets; what follows the last bracket has none.
+	// The command, the second field, may have spaces and brackets; what follows the last bracket
+	// has none.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 47 {
 		return Stat{}, fmt.Errorf("it has %d fields after the command, want 47 at least", len(fields))
@@ -131,12 +137,13 @@ func (s Stat) Runs() bool { return s.Threads > 1 || s.State != 'Z' && s.State !=
 // Stopped tells whether the process is stopped by a signal, as far as its first thread shows it.
 func (s Stat) Stopped() bool { return s.State == 'T' }
 
-// execPatience is how long the arguments of a process are waited for while it starts anew: a program that is not in memory is read
-// from the disk.
+// execPatience is how long the arguments of a process are waited for while it starts anew: a
+// program that is not in memory is read from the disk.
 const execPatience = time.Second
 
-// Args returns the arguments of a process. It has none when it is a kernel thread, has removed them, or goes on starting anew for a whole
-// second. The error is fs.ErrNotExist when there is no such process, or it is ending.
+// Args returns the arguments of a process. It has none when it is a kernel thread, has removed
+// them, or goes on starting anew for a whole second. The error is fs.ErrNotExist when there is no
+// such process, or it is ending.
 func Args(pid int) ([]string, error) {
 	var laid uint64 // where they were at the look before
 	for end := time.Now().Add(execPatience); ; <-time.After(time.Millisecond) {
@@ -161,7 +168,8 @@ func Args(pid int) ([]string, error) {
 		if err != nil || thread.flags&flagKernelThread != 0 || time.Now().After(end) {
 			return nil, err
 		}
-		// Twice in the same place, and not there: they were removed. Once is not enough, they may be another program's.
+		// Twice in the same place, and not there: they were removed. Once is not enough, they may
+		// be another program's.
 		if laid != 0 && laid == thread.argsAt {
 			return nil, nil
 		}
@@ -169,7 +177,8 @@ func Args(pid int) ([]string, error) {
 	}
 }
 
-// readAtOnce reads a file in one call: between two of them a process may have begun another program.
+// readAtOnce reads a file in one call: between two of them a process may have begun another
+// program.
 func readAtOnce(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -191,9 +200,10 @@ func readAtOnce(path string) ([]byte, error) {
 	}
 }
 
-// Cgroups returns the lines of /proc/PID/cgroup of a process (cgroups(7)). While it is ending they tell the cgroup of version 2 only,
-// and so they may once when it starts anew: the kernel finds a thread, waits for a lock, and tells of it when it is dead. The error is
-// fs.ErrNotExist when there is no such process.
+// Cgroups returns the lines of /proc/PID/cgroup of a process (cgroups(7)). While it is ending they
+// tell the cgroup of version 2 only, and so they may once when it starts anew: the kernel finds a
+// thread, waits for a lock, and tells of it when it is dead. The error is fs.ErrNotExist when there
+// is no such process.
 func Cgroups(pid int) (lines string, err error) {
 	err = ask(pid, func(dir string) error {
 		data, err := os.ReadFile(filepath.Join(dir, "cgroup"))
@@ -209,7 +219,8 @@ func Cgroups(pid int) (lines string, err error) {
 	return lines, err
 }
 
-// WorkDir returns the working directory of a process. It is an error when there is no such process, or it is ending.
+// WorkDir returns the working directory of a process. It is an error when there is no such process,
+// or it is ending.
 func WorkDir(pid int) (path string, err error) {
 	err = ask(pid, func(dir string) (err error) {
 		path, err = os.Readlink(filepath.Join(dir, "cwd"))
@@ -218,7 +229,8 @@ func WorkDir(pid int) (path string, err error) {
 	return path, err
 }
 
-// Presence is how much of a process is somewhere. Each of its threads is in namespaces of its own (namespaces(7)).
+// Presence is how much of a process is somewhere. Each of its threads is in namespaces of its own
+// (namespaces(7)).
 type Presence int
 
 const (
@@ -227,8 +239,9 @@ const (
 	Lives                  // all are
 )
 
-// InNetwork tells how much of a process is in the network namespace that a file leads to. One that is ending is in none; a thread of
-// which the kernel does not tell, not even root of those of a machine's first process, counts for nothing.
+// InNetwork tells how much of a process is in the network namespace that a file leads to. One that
+// is ending is in none; a thread of which the kernel does not tell, not even root of those of a
+// machine's first process, counts for nothing.
 func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 	for range looks {
 		threads, err := threads(pid)
@@ -258,7 +271,8 @@ func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 	return Absent, nil
 }
 
-// alive reads the file "stat" in the directory of a thread; one that is ending is an error that is fs.ErrNotExist.
+// alive reads the file "stat" in the directory of a thread; one that is ending is an error that is
+// fs.ErrNotExist.
 func alive(dir string) (Stat, error) {
 	s, err := stat(filepath.Join(dir, "stat"), os.ReadFile)
 	if err == nil && s.flags&flagExiting != 0 {
@@ -267,8 +281,9 @@ func alive(dir string) (Stat, error) {
 	return s, err
 }
 
-// ask calls f with the directory of the first thread of a process in /proc, and when nothing is found there with those of the
-// others, until f finds it. That f has found nothing is an error that is fs.ErrNotExist.
+// ask calls f with the directory of the first thread of a process in /proc, and when nothing is
+// found there with those of the others, until f finds it. That f has found nothing is an error that
+// is fs.ErrNotExist.
 func ask(pid int, f func(dir string) error) (err error) {
 	for range looks {
 		if err = orGone(f(directory(pid))); !errors.Is(err, fs.ErrNotExist) {
@@ -287,7 +302,8 @@ func ask(pid int, f func(dir string) error) (err error) {
 	return fmt.Errorf("process %d: %w", pid, err)
 }
 
-// threads returns the directories of a process's threads in /proc; there are none when there is no such process.
+// threads returns the directories of a process's threads in /proc; there are none when there is no
+// such process.
 func threads(pid int) (dirs []string, err error) {
 	tasks := filepath.Join(directory(pid), "task")
 	entries, err := os.ReadDir(tasks)
@@ -300,8 +316,8 @@ func threads(pid int) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// gone tells whether an error is about a thread that has ended or is ending: some files of one that ends during the look may not be
-// seen, says the kernel.
+// gone tells whether an error is about a thread that has ended or is ending: some files of one that
+// ends during the look may not be seen, says the kernel.
 func gone(err error) bool {
 	return errors.Is(orGone(err), fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }

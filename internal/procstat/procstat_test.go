@@ -59,7 +59,8 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// What a look finds that began just before the first thread of a process was replaced is not believed.
+// What a look finds that began just before the first thread of a process was replaced is not
+// believed.
 func TestRead(t *testing.T) {
 	const gone, died = "no such file", "no such process"
 	for _, c := range []struct {
@@ -155,7 +156,8 @@ func inCgroupsLikeThis(t *testing.T, pid int) {
 	}
 }
 
-// atOnce fails when f waits for arguments that do not come. It runs in virtual time: how slow the machine is does not count.
+// atOnce fails when f waits for arguments that do not come. It runs in virtual time: how slow the
+// machine is does not count.
 func atOnce(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -248,7 +250,8 @@ func init() {
 	waitForInput()
 }
 
-// dropArgs closes the part of this process's memory in which its arguments begin. Nothing may look at os.Args from then on.
+// dropArgs closes the part of this process's memory in which its arguments begin. Nothing may look
+// at os.Args from then on.
 func dropArgs() error {
 	data, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -272,8 +275,8 @@ func waitForInput() {
 	os.Exit(0)
 }
 
-// startAnew starts the program in its own process so many times, as a server does that has healed, by a thread that is not the
-// first, with many others beside it.
+// startAnew starts the program in its own process so many times, as a server does that has healed,
+// by a thread that is not the first, with many others beside it.
 func startAnew(times int) {
 	next := strconv.Itoa(times - 1)
 	if times == 1 {
@@ -298,7 +301,8 @@ func startAnew(times int) {
 	select {}
 }
 
-// play starts the test's program in a role. said receives its first line. end ends it, and checks what is told of it then.
+// play starts the test's program in a role. said receives its first line. end ends it, and checks
+// what is told of it then.
 func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end func()) {
 	// More than a page of arguments: the kernel gives them in parts to who asks for them in parts.
 	cmd = exec.Command(os.Args[0], slices.Repeat([]string{"an argument of some length"}, 600)...)
@@ -318,7 +322,8 @@ func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end fun
 	}
 }
 
-// TestExec: a process that starts again in its own process lives all the time, and has its arguments.
+// TestExec: a process that starts again in its own process lives all the time, and has its
+// arguments.
 func TestExec(t *testing.T) {
 	execs := 200
 	if testing.Short() {
@@ -361,7 +366,8 @@ func TestRemovedArgs(t *testing.T) {
 	})
 }
 
-// A process of which one thread is in another network namespace than the rest visits both, whichever thread it is.
+// A process of which one thread is in another network namespace than the rest visits both,
+// whichever thread it is.
 func TestVisits(t *testing.T) {
 	needs.Root(t, "that a process visits a network namespace")
 	cmd, said, end := play(t, "visitor")

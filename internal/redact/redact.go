@@ -1,6 +1,6 @@
-// Package redact takes secrets out of text that leaves a machine for other people's eyes. It knows the forms that
-// secrets have, and whichever ones it is told of. It would rather take out too much than too little; where text is known
-// to hold secrets as a rule, leave the text out instead.
+// Package redact takes secrets out of text that leaves a machine for other people's eyes. It knows
+// the forms that secrets have, and whichever ones it is told of. It would rather take out too much
+// than too little; where text is known to hold secrets as a rule, leave the text out instead.
 package redact
 
 import (
@@ -12,8 +12,8 @@ import (
 // mark stands where something was taken out.
 const mark = "[REDACTED]"
 
-// form is how a kind of secrets looks. Text without the hint, in lower case, has none of the kind: looking for that
-// costs a hundredth. What the pattern captures in its first group stays.
+// form is how a kind of secrets looks. Text without the hint, in lower case, has none of the kind:
+// looking for that costs a hundredth. What the pattern captures in its first group stays.
 type form struct {
 	hints   []string
 	pattern *regexp.Regexp
@@ -36,7 +36,8 @@ var forms = []form{
 // Redactor takes out the forms of secrets, and some that are known.
 type Redactor struct{ known *strings.Replacer }
 
-// New returns a Redactor. Of the known secrets those shorter than eight bytes are not looked for: they stand in any text.
+// New returns a Redactor. Of the known secrets those shorter than eight bytes are not looked for:
+// they stand in any text.
 func New(known ...string) *Redactor {
 	var pairs []string
 	known = slices.Clone(known)
@@ -70,8 +71,8 @@ func (r *Redactor) Text(text string) string {
 // pieceSize is about how long a piece of text is that is looked at.
 const pieceSize = 4 << 10
 
-// cut returns the beginning of the text, up to the end of a line, and whole if there may be a private key in it, which
-// has many lines.
+// cut returns the beginning of the text, up to the end of a line, and whole if there may be a
+// private key in it, which has many lines.
 func cut(text string) string {
 	if len(text) <= pieceSize {
 		return text

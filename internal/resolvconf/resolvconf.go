@@ -24,7 +24,8 @@ type Config struct {
 	Options     []string
 }
 
-// Read reads a file. One that does not exist says nothing: a machine without names has none to give.
+// Read reads a file. One that does not exist says nothing: a machine without names has none to
+// give.
 //
 // Pods have a loopback of their own. Where Default names nothing but a stub there,
 // systemd-resolved's list of the servers behind it counts.
@@ -65,8 +66,8 @@ func read(path string) (Config, error) {
 	return Parse(string(content)), nil
 }
 
-// Parse reads a file's content. Of several search lines the last one counts, of an option that comes
-// again the last value.
+// Parse reads a file's content. Of several search lines the last one counts, of an option that
+// comes again the last value.
 func Parse(content string) Config {
 	var c Config
 	for line := range strings.Lines(content) {

@@ -1,5 +1,5 @@
-// Package tail keeps the end of what a program writes, such as its log, in a bounded piece of memory, so that it can
-// be shown on demand where the log itself is out of reach.
+// Package tail keeps the end of what a program writes, such as its log, in a bounded piece of
+// memory, so that it can be shown on demand where the log itself is out of reach.
 package tail
 
 import (
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Buffer keeps the last lines that were written to it. It is safe for concurrent use. The zero value keeps nothing; see
-// New.
+// Buffer keeps the last lines that were written to it. It is safe for concurrent use. The zero
+// value keeps nothing; see New.
 type Buffer struct {
 	mu    sync.Mutex
 	ring  []byte
@@ -43,7 +43,8 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Bytes returns what is kept, oldest first. It begins with a whole line unless a single one is longer than the buffer.
+// Bytes returns what is kept, oldest first. It begins with a whole line unless a single one is
+// longer than the buffer.
 func (b *Buffer) Bytes() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

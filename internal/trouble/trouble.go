@@ -1,5 +1,6 @@
-// Package trouble paces what is said of a step that is tried every few seconds and fails again and again: it is told when
-// that begins, each minute while it goes on, and when it is over. Errors are not compared, because they may tell times.
+// Package trouble paces what is said of a step that is tried every few seconds and fails again and
+// again: it is told when that begins, each minute while it goes on, and when it is over. Errors are
+// not compared, because they may tell times.
 package trouble
 
 import (
@@ -24,7 +25,8 @@ type Past struct {
 	Newest error // the last failure
 }
 
-// Failed notes a try that failed, and returns how many there are by now, and whether it is to be told.
+// Failed notes a try that failed, and returns how many there are by now, and whether it is to be
+// told.
 func (t *Trouble) Failed(err error) (tries int, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// TestOfSource: a build without the Makefile knows what was built, and clients can read the version that it reports.
+// TestOfSource: a build without the Makefile knows what was built, and clients can read the version
+// that it reports.
 func TestOfSource(t *testing.T) {
 	built := func(module string, settings ...debug.BuildSetting) *debug.BuildInfo {
 		return &debug.BuildInfo{Main: debug.Module{Version: module}, Settings: settings}

@@ -1,11 +1,11 @@
 // Package admission decides whether a node takes a pod that is bound to it.
 //
 // The scheduler has checked most of it. The node checks again: pods may name a node themselves, two
-// schedulers may have chosen at once, and sysctls and AppArmor are the node's own matter. Check is a
-// pure function. Reasons and messages are those of every Kubernetes node: users grep for them.
+// schedulers may have chosen at once, and sysctls and AppArmor are the node's own matter. Check is
+// a pure function. Reasons and messages are those of every Kubernetes node: users grep for them.
 //
-// It keeps no pods and ends none: package allocation knows what each pod has, package pods ends what
-// is refused.
+// It keeps no pods and ends none: package allocation knows what each pod has, package pods ends
+// what is refused.
 package admission
 
 import (
@@ -38,8 +38,8 @@ type Input struct {
 	// they were given in their specs.
 	Others []*v1.Pod
 	Node   *v1.Node
-	// UnsafeSysctls are the sysctls, or prefixes of them that end in *, that pods may set besides the
-	// safe ones.
+	// UnsafeSysctls are the sysctls, or prefixes of them that end in *, that pods may set besides
+	// the safe ones.
 	UnsafeSysctls []string
 	// AppArmor tells whether the host can confine containers with it.
 	AppArmor bool

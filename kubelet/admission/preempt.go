@@ -8,8 +8,8 @@ import (
 )
 
 // Victims are pods whose end makes room for a critical pod that Fit refuses: those of the lowest
-// priority, and no more than it takes. Critical pods are none, nor are pods that matter more than the
-// critical one. It is empty when all of them together would not make room.
+// priority, and no more than it takes. Critical pods are none, nor are pods that matter more than
+// the critical one. It is empty when all of them together would not make room.
 func Victims(in Input) []*v1.Pod {
 	if !IsCritical(in.Pod) || Fit(&in) == nil {
 		return nil

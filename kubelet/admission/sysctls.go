@@ -29,7 +29,8 @@ var namespaced = [...]struct{ prefix, namespace string }{
 	{"kernel.sem", "ipc"}, {"kernel.shm", "ipc"}, {"kernel.msg", "ipc"}, {"fs.mqueue.", "ipc"}, {"net.", "net"},
 }
 
-// namespaceOf is the namespace that a sysctl, or a prefix of some, belongs to; none for the host's own.
+// namespaceOf is the namespace that a sysctl, or a prefix of some, belongs to; none for the host's
+// own.
 func namespaceOf(name string) string {
 	for _, group := range namespaced {
 		if name == group.prefix || strings.HasPrefix(name, group.prefix) {

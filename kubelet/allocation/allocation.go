@@ -72,7 +72,8 @@ type Config struct {
 	Host func() admission.Input
 	// Wake makes a pod be looked at again.
 	Wake func(types.UID)
-	// Preempt ends a pod to make room for a critical one. It does not wait, and may be called again.
+	// Preempt ends a pod to make room for a critical one. It does not wait, and may be called
+	// again.
 	Preempt func(types.UID)
 	Logger  *slog.Logger
 }
@@ -166,8 +167,8 @@ func (m *Manager) Synced() {
 	}
 }
 
-// Answer says with which resources a pod is to run, if at all. A pod of which something runs was taken
-// before. It may wait for the API server.
+// Answer says with which resources a pod is to run, if at all. A pod of which something runs was
+// taken before. It may wait for the API server.
 func (m *Manager) Answer(pod *v1.Pod, runs bool) Answer {
 	a := m.decide(pod, runs, m.Node())
 	if a.Refused == nil || !a.Refused.ByNode || m.Newest == nil || admission.IsStatic(pod) {
@@ -213,7 +214,8 @@ func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 	}
 	h.pod = pod
 	if _, ok := m.saved[pod.UID]; !ok {
-		// A pod that was started by a kubelet that kept no allocations may be in the middle of a resize.
+		// A pod that was started by a kubelet that kept no allocations may be in the middle of a
+		// resize.
 		given := asked(pod)
 		if seen, ok := told(pod); ok {
 			given = seen

@@ -97,7 +97,8 @@ func TestUnpack(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		// One that was killed in the middle leaves a part, maybe of another version of what is as it should be.
+		// One that was killed in the middle leaves a part, maybe of another version of what is as
+		// it should be.
 		for _, component := range []string{Runc, Shim} {
 			if err := os.WriteFile(filepath.Join(dir, "."+component+".12345"), []byte("content"), 0o600); err != nil {
 				t.Fatal(err)

@@ -6,8 +6,8 @@
 //	<root>/kubepods/burstable/pod<uid>
 //	<root>/kubepods/besteffort/pod<uid>
 //
-// The runtime puts containers below a pod's group and sets their own limits. What limits a whole pod
-// is set here. A pod's group is made before its sandbox and removed when nothing of it runs.
+// The runtime puts containers below a pod's group and sets their own limits. What limits a whole
+// pod is set here. A pod's group is made before its sandbox and removed when nothing of it runs.
 package cgroups
 
 import (
@@ -141,8 +141,8 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 	return m.weighClassesLocked()
 }
 
-// Widen raises those limits of a pod's group that are to be higher than they are, and lowers none: in
-// a resize, containers grow after it and shrink before Ensure.
+// Widen raises those limits of a pod's group that are to be higher than they are, and lowers none:
+// in a resize, containers grow after it and shrink before Ensure.
 func (m *Manager) Widen(pod *v1.Pod) error {
 	group, wanted := m.Parent(pod), podLimits(pod, m.pids)
 	has, err := m.limits(group)
@@ -229,8 +229,8 @@ func (m *Manager) MemoryUsage(pod *v1.Pod) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// weighClassesLocked gives Burstable pods together what they asked for together, and BestEffort pods
-// what nobody else wants. All pods together get their part of the machine.
+// weighClassesLocked gives Burstable pods together what they asked for together, and BestEffort
+// pods what nobody else wants. All pods together get their part of the machine.
 func (m *Manager) weighClassesLocked() error {
 	if m.cpu > 0 {
 		for _, group := range m.parents {

@@ -7,7 +7,8 @@ import (
 )
 
 // QoS returns the quality-of-service class of a pod: Guaranteed when every container limits CPU and
-// memory and asks for no less, BestEffort when none asks for or limits anything, Burstable otherwise.
+// memory and asks for no less, BestEffort when none asks for or limits anything, Burstable
+// otherwise.
 func QoS(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass

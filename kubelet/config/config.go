@@ -1,8 +1,8 @@
 // Package config reads a node's KubeletConfiguration, from a file and from drop-ins.
 //
-// The type is Kubernetes' own, kubelet.config.k8s.io/v1beta1, so that files of other clusters can be
-// used. What Barque decides itself (addresses, certificates, DNS, the runtime) and what it does not
-// have is not taken silently: Load returns the names of such fields.
+// The type is Kubernetes' own, kubelet.config.k8s.io/v1beta1, so that files of other clusters can
+// be used. What Barque decides itself (addresses, certificates, DNS, the runtime) and what it does
+// not have is not taken silently: Load returns the names of such fields.
 //
 // It opens no connection and knows no defaults of others: Default is what holds without a file.
 package config
@@ -75,9 +75,9 @@ func Default() *Configuration {
 // Replace is a map for Load's over that takes the place of the one in a file.
 type Replace map[string]any
 
-// Load reads a file and then the drop-ins of a directory, *.conf in the order of their names. A later
-// one replaces the fields that it has, and over those of all. Each may be empty. ignored are the fields
-// that do not count.
+// Load reads a file and then the drop-ins of a directory, *.conf in the order of their names. A
+// later one replaces the fields that it has, and over those of all. Each may be empty. ignored are
+// the fields that do not count.
 func Load(file, dir string, over map[string]any) (c *Configuration, ignored []string, err error) {
 	paths := []string{}
 	if file != "" {
@@ -156,8 +156,8 @@ func read(path string) (map[string]any, error) {
 	return document, yaml.Unmarshal(raw, &document)
 }
 
-// complete sets what is not said to its default. As with every kubelet, evictionHard replaces all of
-// its defaults unless mergeDefaultEvictionSettings is set.
+// complete sets what is not said to its default. As with every kubelet, evictionHard replaces all
+// of its defaults unless mergeDefaultEvictionSettings is set.
 func complete(c *Configuration) {
 	d := Default()
 	c.Kind, c.APIVersion = Kind, APIVersion
@@ -254,8 +254,8 @@ func LogMaxSize(c *Configuration) (int64, error) {
 	return q.Value(), nil
 }
 
-// Reserved is what of the node is not for pods: for the system and for Kubernetes together, and what
-// must stay free at all times by the hard thresholds.
+// Reserved is what of the node is not for pods: for the system and for Kubernetes together, and
+// what must stay free at all times by the hard thresholds.
 func Reserved(c *Configuration) (v1.ResourceList, error) {
 	sum := v1.ResourceList{}
 	for _, each := range []struct {

@@ -104,8 +104,9 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 				"stream_server_address": "127.0.0.1",
 				"stream_server_port":    "0",
 			},
-			// An image counts as unpacked only when its files are on the disk. Otherwise a machine that loses power
-			// soon after has images whose files are empty, and no way to see that: no container of them starts.
+			// An image counts as unpacked only when its files are on the disk. Otherwise a machine
+			// that loses power soon after has images whose files are empty, and no way to see that:
+			// no container of them starts.
 			"io.containerd.service.v1.diff-service": table{"sync_fs": true},
 			"io.containerd.cri.v1.images": table{
 				"snapshotter":             snapshotter,

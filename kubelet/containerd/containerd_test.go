@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// inNamespaces runs the calling test again in a process with its own network and mount namespaces; true in that.
+// inNamespaces runs the calling test again in a process with its own network and mount namespaces;
+// true in that.
 func inNamespaces(t *testing.T) bool {
 	t.Helper()
 	const untested = "pods on a real containerd"

@@ -29,7 +29,8 @@ func newLayout(dataDir string) (layout, error) {
 	return layout{dataDir: absolute, dir: filepath.Join(absolute, "containerd")}, nil
 }
 
-// check tells whether a containerd can run there. Without that, there may still be something to purge.
+// check tells whether a containerd can run there. Without that, there may still be something to
+// purge.
 func (l layout) check() error {
 	if n := len(l.ttrpcSocket()); n > maxSocketPath {
 		return fmt.Errorf("data directory %s: its path is %d characters too long for containerd's socket; use a shorter one",
@@ -38,8 +39,8 @@ func (l layout) check() error {
 	return nil
 }
 
-// CheckDataDir returns why a node with the data directory could not run a containerd of its own: because its path
-// is too long, or is the root. It touches nothing.
+// CheckDataDir returns why a node with the data directory could not run a containerd of its own:
+// because its path is too long, or is the root. It touches nothing.
 func CheckDataDir(dataDir string) error {
 	l, err := newLayout(dataDir)
 	if err != nil {

@@ -25,8 +25,8 @@ func Socket(dataDir string) (string, error) {
 	return l.socket(), err
 }
 
-// Import puts the images of a tar, as `docker save` or an OCI layout has them, into the containerd at
-// socket. The tar may be compressed with gzip or zstd. It returns their names.
+// Import puts the images of a tar, as `docker save` or an OCI layout has them, into the containerd
+// at socket. The tar may be compressed with gzip or zstd. It returns their names.
 func Import(ctx context.Context, socket string, tar io.Reader) ([]string, error) {
 	conn, err := client.New(strings.TrimPrefix(socket, "unix://"), client.WithDefaultNamespace(criNamespace), client.WithTimeout(startTimeout))
 	if err != nil {

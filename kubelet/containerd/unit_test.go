@@ -129,8 +129,8 @@ func TestPurgeSparesStrangers(t *testing.T) {
 	_ = stranger.Wait()
 }
 
-// TestEndProcess: a process that was to be ended, and runs another program by then, is ended all the same; another one with its
-// number is not.
+// TestEndProcess: a process that was to be ended, and runs another program by then, is ended all
+// the same; another one with its number is not.
 func TestEndProcess(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "read x; exec cat")
 	stdin, err := cmd.StdinPipe()

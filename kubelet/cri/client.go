@@ -43,8 +43,8 @@ var (
 	_ Images  = (*Client)(nil)
 )
 
-// Dial prepares a client for the socket at endpoint, a path or unix:// URL. It does not wait for the
-// runtime: calls fail with an error for which IsUnavailable holds until it is there.
+// Dial prepares a client for the socket at endpoint, a path or unix:// URL. It does not wait for
+// the runtime: calls fail with an error for which IsUnavailable holds until it is there.
 func Dial(endpoint string) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {

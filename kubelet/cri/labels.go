@@ -17,6 +17,7 @@ const (
 	AnnotationTerminationFile = "barque.io/termination-file"
 	// AnnotationTerminationPolicy says whether the log may stand in for that file.
 	AnnotationTerminationPolicy = "barque.io/termination-policy"
-	// AnnotationGrace is the pod's termination grace in seconds, for a container whose pod is unknown.
+	// AnnotationGrace is the pod's termination grace in seconds, for a container whose pod is
+	// unknown.
 	AnnotationGrace = "barque.io/grace-seconds"
 )

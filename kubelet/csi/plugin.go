@@ -6,13 +6,14 @@
 // node's status volumesInUse.
 //
 // Invariants:
-//   - A driver is asked for a volume only while the node's status names it as in use, and, where the
-//     driver wants volumes attached, as attached.
-//   - What is asked of a driver about one volume is asked one after the other, and is not cut short by
-//     the end of a pod: many drivers go on regardless.
-//   - Before a driver is asked to stage or publish, the disk says so; it says so until the driver has
-//     undone it, or has said for certain that it did nothing.
-//   - A volume is unstaged when no pod of the node has it any more, by the records of package volumes.
+//   - A driver is asked for a volume only while the node's status names it as in use, and, where
+//     the driver wants volumes attached, as attached.
+//   - What is asked of a driver about one volume is asked one after the other, and is not cut short
+//     by the end of a pod: many drivers go on regardless.
+//   - Before a driver is asked to stage or publish, the disk says so; it says so until the driver
+//     has undone it, or has said for certain that it did nothing.
+//   - A volume is unstaged when no pod of the node has it any more, by the records of package
+//     volumes.
 //
 // It attaches nothing: the controller does.
 package csi

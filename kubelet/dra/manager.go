@@ -4,8 +4,8 @@
 //	Prepare ──▶ each claim: NodePrepareResources of its drivers ──▶ Devices
 //	Unprepare ──▶ each claim without another pod: NodeUnprepareResources
 //
-// A claim is prepared once for all of its pods. What is prepared is on disk before a driver is asked,
-// so that a kubelet that starts again takes back what one before it has begun.
+// A claim is prepared once for all of its pods. What is prepared is on disk before a driver is
+// asked, so that a kubelet that starts again takes back what one before it has begun.
 package dra
 
 import (
@@ -199,8 +199,8 @@ func (m *Manager) prepareClaim(ctx context.Context, pod *v1.Pod, n need) error {
 	return m.save()
 }
 
-// isPrepared tells whether the claim is, for this pod. A claim of that name and another UID is not: it
-// is told apart by the pod, which is the user of one of them only.
+// isPrepared tells whether the claim is, for this pod. A claim of that name and another UID is not:
+// it is told apart by the pod, which is the user of one of them only.
 func (m *Manager) isPrepared(pod *v1.Pod, name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -294,7 +294,8 @@ func TestExtendedResources(t *testing.T) {
 	}
 }
 
-// TestRegistration: a driver is found by its socket, told so, and forgotten when the socket is gone.
+// TestRegistration: a driver is found by its socket, told so, and forgotten when the socket is
+// gone.
 func TestRegistration(t *testing.T) {
 	m := newManager(t, t.TempDir())
 	dir := filepath.Join(t.TempDir(), "r")
@@ -327,8 +328,8 @@ func TestRegistration(t *testing.T) {
 	await.True(t, "the driver is gone", func() bool { _, err := m.drivers.get(driverName); return err != nil })
 }
 
-// TestAbsentDriversOfferNothing: slices of an earlier process, and of drivers that do not come back, are
-// deleted; those of a driver that is updated stay.
+// TestAbsentDriversOfferNothing: slices of an earlier process, and of drivers that do not come
+// back, are deleted; those of a driver that is updated stay.
 func TestAbsentDriversOfferNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

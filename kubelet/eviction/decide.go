@@ -34,8 +34,8 @@ type Verdict struct {
 	Met []Threshold
 }
 
-// Judge says what is short. It keeps a condition for transition after it was last due, so that pods do
-// not come back only to be evicted again.
+// Judge says what is short. It keeps a condition for transition after it was last due, so that pods
+// do not come back only to be evicted again.
 func Judge(m *Memory, thresholds []Threshold, seen map[Signal]Observation, transition time.Duration, now time.Time) Verdict {
 	if m.since == nil {
 		m.since, m.lastSeen = map[int]time.Time{}, map[v1.NodeConditionType]time.Time{}
@@ -154,9 +154,9 @@ type Candidate struct {
 	Use Use
 }
 
-// Rank orders pods by how soon they are to be evicted for want of a resource: those that use more than
-// they asked for, then by priority, then by how much more than asked for. Pods that the node must run
-// are left out.
+// Rank orders pods by how soon they are to be evicted for want of a resource: those that use more
+// than they asked for, then by priority, then by how much more than asked for. Pods that the node
+// must run are left out.
 func Rank(name v1.ResourceName, pods []Candidate) []Candidate {
 	list := slices.DeleteFunc(slices.Clone(pods), func(c Candidate) bool { return admission.IsCritical(c.Pod) })
 	slices.SortStableFunc(list, func(a, b Candidate) int {

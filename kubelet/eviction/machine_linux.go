@@ -163,8 +163,8 @@ func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
 	return errors.Join(errs...)
 }
 
-// walk adds up the blocks of all files below a directory, on its own file system, each file once. What
-// disappears meanwhile is not counted. With an error it returns what it has counted so far.
+// walk adds up the blocks of all files below a directory, on its own file system, each file once.
+// What disappears meanwhile is not counted. With an error it returns what it has counted so far.
 func walk(ctx context.Context, dir string) (bytes, inodes int64, err error) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}

@@ -15,8 +15,8 @@ import (
 // Signal is something that a node may run short of.
 type Signal string
 
-// The signals, as kubelets name them. The runtime keeps images and the writable layers of containers
-// on imagefs, which may be the same file system as nodefs.
+// The signals, as kubelets name them. The runtime keeps images and the writable layers of
+// containers on imagefs, which may be the same file system as nodefs.
 const (
 	MemoryAvailable   Signal = "memory.available"
 	NodeFsAvailable   Signal = "nodefs.available"

@@ -26,12 +26,14 @@ type Containers interface {
 type CollectorConfig struct {
 	Images     cri.Images
 	Containers Containers
-	// HighPercent and LowPercent of the disk being used start and end a collection; 85 and 80 when 0.
+	// HighPercent and LowPercent of the disk being used start and end a collection; 85 and 80 when
+	// 0.
 	HighPercent, LowPercent int
 	// MinAge is how long an image is kept at least after it was first seen; 2 min when 0.
 	MinAge time.Duration
 	Every  time.Duration // how often to look; 5 min when 0
-	// Usage returns the size and the free bytes of the file system below a directory; statfs when nil.
+	// Usage returns the size and the free bytes of the file system below a directory; statfs when
+	// nil.
 	Usage  func(dir string) (total, free uint64, err error)
 	Now    func() time.Time // time.Now when nil
 	Logger *slog.Logger

@@ -1,5 +1,5 @@
-// Package images gets the images that containers are started from, by their pull policy and with the
-// pod's credentials, and removes those that nobody uses when the disk fills.
+// Package images gets the images that containers are started from, by their pull policy and with
+// the pod's credentials, and removes those that nobody uses when the disk fills.
 //
 // It bounds how many pulls run at a time and lets those who want the same image with the same
 // credentials wait for one pull. Back-off between failures is the caller's.
@@ -57,7 +57,8 @@ type Config struct {
 	Logger  *slog.Logger
 	// Parallel bounds the pulls that run at a time; 5 when 0.
 	Parallel int
-	// QPS bounds how many pulls begin in a second, Burst how many may begin at once; no bound when 0.
+	// QPS bounds how many pulls begin in a second, Burst how many may begin at once; no bound when
+	// 0.
 	QPS   float32
 	Burst int
 }

@@ -72,8 +72,8 @@ func (s slow) PullImage(ctx context.Context, image string, auth *runtimeapi.Auth
 	return s.Runtime.PullImage(ctx, image, auth, box)
 }
 
-// TestOnePullServesAll: those who want an image while it is pulled wait for it, and when the one who
-// began loses interest another one goes on.
+// TestOnePullServesAll: those who want an image while it is pulled wait for it, and when the one
+// who began loses interest another one goes on.
 func TestOnePullServesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		images := slow{fake.New(), make(chan struct{})}
@@ -257,7 +257,8 @@ func (l loud) Event(_ *v1.Pod, _ *v1.Container, kind, reason, message string) {
 	l.t.Errorf("event: %s %s %s", kind, reason, message)
 }
 
-// TestLossOfInterestIsNoEvent: a pod that is deleted before its image was looked for has not failed.
+// TestLossOfInterestIsNoEvent: a pod that is deleted before its image was looked for has not
+// failed.
 func TestLossOfInterestIsNoEvent(t *testing.T) {
 	p := NewPuller(Config{Images: away{fake.New()}, Events: loud{t}, Logger: slog.New(slog.DiscardHandler)})
 	deleted := errors.New("deleted")

@@ -1,8 +1,8 @@
 // Package logs keeps the logs of containers from filling the disk.
 //
 // It renames a running container's log once it is larger than allowed, makes the runtime open a new
-// one, compresses the older ones and removes the oldest. It never touches the newest file otherwise,
-// and it does not read logs: package server does.
+// one, compresses the older ones and removes the oldest. It never touches the newest file
+// otherwise, and it does not read logs: package server does.
 package logs
 
 import (
@@ -89,8 +89,8 @@ func (r *Rotator) Rotate(ctx context.Context) error {
 		}
 		info, err := os.Stat(status.LogPath)
 		if errors.Is(err, fs.ErrNotExist) {
-			// An earlier process ended between the renaming and the opening anew: the runtime still writes
-			// to a file that no one reads or bounds.
+			// An earlier process ended between the renaming and the opening anew: the runtime still
+			// writes to a file that no one reads or bounds.
 			if err := r.Runtime.ReopenContainerLog(ctx, c.Id); err != nil {
 				errs = append(errs, fmt.Errorf("log %s: %w", status.LogPath, err))
 			}

@@ -102,8 +102,8 @@ func diskSize(path string) (int64, error) {
 	return int64(s.Blocks) * s.Bsize, nil
 }
 
-// Capacity is what the machine has, by resource, with the disk that dir is on. What cannot be read is
-// left out.
+// Capacity is what the machine has, by resource, with the disk that dir is on. What cannot be read
+// is left out.
 func Capacity(m Machine, dir string) v1.ResourceList {
 	disk, err := diskSize(dir)
 	capacity, _ := resources(m, disk, 0, nil)

@@ -6,10 +6,10 @@
 // else has changed what this node knows better (the node controller says Unknown of a node that has
 // come back), it is put right, but not in a hurry.
 //
-// A node that is called unreachable, by a taint, and that reaches the API server all the same repeats
-// its conditions with new times: that is how the node controller learns that it lives when gossip and
-// the controller's own path are cut. A node that nobody can reach cannot write, and a healthy one has
-// no such taint.
+// A node that is called unreachable, by a taint, and that reaches the API server all the same
+// repeats its conditions with new times: that is how the node controller learns that it lives when
+// gossip and the controller's own path are cut. A node that nobody can reach cannot write, and a
+// healthy one has no such taint.
 package node
 
 import (

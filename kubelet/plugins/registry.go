@@ -150,8 +150,8 @@ func (r *Registry) look(ctx context.Context, path string, info fs.FileInfo) {
 		return
 	}
 	if f != nil && (f.inode != inode || !f.created.Equal(info.ModTime())) {
-		// The plugin has started again. It is registered anew and not dropped first: its service may be
-		// in use.
+		// The plugin has started again. It is registered anew and not dropped first: its service
+		// may be in use.
 		f = nil
 	}
 	if f == nil {

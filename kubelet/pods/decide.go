@@ -24,7 +24,8 @@ const pullErrorShown = 2 * time.Second
 //
 // A pod needs a sandbox; then its init containers, one after the other, where a sidecar (an init
 // container with restartPolicy Always) only has to have started; then all its containers. What ends
-// is started again as the restart policy says, after its back-off. A new sandbox starts it all anew.
+// is started again as the restart policy says, after its back-off. A new sandbox starts it all
+// anew.
 func Decide(f Facts) (p Plan) {
 	defer p.tidy(&f) // the named result: another one would be copied before
 	box := f.Observed.sandbox()
@@ -260,7 +261,8 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 	return true
 }
 
-// killIfFailed ends a container whose probe gave it up or whose image was changed, and resizes others.
+// killIfFailed ends a container whose probe gave it up or whose image was changed, and resizes
+// others.
 func (p *Plan) killIfFailed(f *Facts, c *v1.Container, running *Container) {
 	if f.Killing[running.ID] {
 		return

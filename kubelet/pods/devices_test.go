@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestDevicesComeFirstAndGoFirst: no container starts before the pod's devices are prepared, and the
-// pod's end is not told before they were taken back: from then on they may be another pod's.
+// TestDevicesComeFirstAndGoFirst: no container starts before the pod's devices are prepared, and
+// the pod's end is not told before they were taken back: from then on they may be another pod's.
 func TestDevicesComeFirstAndGoFirst(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.devices.fail(errors.New("no driver"), nil)

@@ -23,8 +23,8 @@ type configError struct{ err error }
 func (e *configError) Error() string { return e.err.Error() }
 func (e *configError) Unwrap() error { return e.err }
 
-// environment gathers a container's variables: those of services first, then envFrom, then env, each
-// overriding what came before.
+// environment gathers a container's variables: those of services first, then envFrom, then env,
+// each overriding what came before.
 func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*runtimeapi.KeyValue, error) {
 	values := map[string]string{}
 	var order []string

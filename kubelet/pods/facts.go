@@ -131,7 +131,8 @@ type Facts struct {
 	Pulling map[string]bool // by container name
 	// Troubles holds what went wrong with containers that could not be made.
 	Troubles map[string]Trouble // by container name
-	// Updated holds the limits that the runtime was given for running containers since they started.
+	// Updated holds the limits that the runtime was given for running containers since they
+	// started.
 	Updated map[string]Limits // by container ID
 	// Backoffs is how long to wait before the next restart.
 	Backoffs map[string]Backoff // by container name

@@ -1,10 +1,10 @@
 // Package pods runs the pods of a node: it makes each pod's containers be what its spec says, tells
 // its status, and ends it in order.
 //
-// One goroutine owns one pod, by UID. What the API server says and what the runtime does reach it as
-// one merged wake-up; then it looks at everything, decides by a pure function (Decide, DecideEnd) and
-// acts. It holds no picture of the runtime between two looks. Only slow things run beside it: pulls,
-// hooks and stopping containers.
+// One goroutine owns one pod, by UID. What the API server says and what the runtime does reach it
+// as one merged wake-up; then it looks at everything, decides by a pure function (Decide,
+// DecideEnd) and acts. It holds no picture of the runtime between two looks. Only slow things run
+// beside it: pulls, hooks and stopping containers.
 //
 // Invariants: a pod goes from syncing to terminating to terminated and never back; ending this
 // process ends no pod; the pod's object is given up (Status.Finish) only when nothing of the pod is
@@ -69,7 +69,8 @@ type CgroupManager interface {
 	Pods() ([]types.UID, error)
 }
 
-// Allocator decides whether the node takes a pod and which resources it gets; see package allocation.
+// Allocator decides whether the node takes a pod and which resources it gets; see package
+// allocation.
 type Allocator interface {
 	Known(pod *v1.Pod)
 	Synced()
@@ -137,8 +138,8 @@ type Config struct {
 
 // Network guards the ways to and from pods with addresses of their own.
 type Network interface {
-	// Attach returns when what the cluster allows and forbids the pod at these addresses is in force.
-	// No container of the pod runs before.
+	// Attach returns when what the cluster allows and forbids the pod at these addresses is in
+	// force. No container of the pod runs before.
 	Attach(ctx context.Context, pod *v1.Pod, addrs []string) error
 	// Detach is told of a pod in which nothing runs any more.
 	Detach(pod *v1.Pod)
@@ -149,8 +150,8 @@ type Manager struct {
 	Config
 	workers sync.WaitGroup // workers and what runs beside them; they end with Run's context
 
-	// making is the context of calls that make something at the runtime. It outlives pods: a runtime
-	// keeps what a cancelled call has half made. Each call has a deadline of its own.
+	// making is the context of calls that make something at the runtime. It outlives pods: a
+	// runtime keeps what a cancelled call has half made. Each call has a deadline of its own.
 	making context.Context
 
 	mu       sync.Mutex
@@ -225,8 +226,8 @@ func (m *Manager) Has(uid types.UID) bool {
 	return m.pods[uid] != nil
 }
 
-// Synced tells that Update has been called with every pod that the API server has bound to this node.
-// From now on new ones are decided about.
+// Synced tells that Update has been called with every pod that the API server has bound to this
+// node. From now on new ones are decided about.
 func (m *Manager) Synced() {
 	m.Allocator.Synced()
 	m.mu.Lock()
@@ -281,8 +282,8 @@ type Eviction struct {
 	Quiet           bool          // no event tells of it
 }
 
-// Evict ends a pod. Its status says why, also to whoever would make another one. It is false when the
-// pod is being ended already.
+// Evict ends a pod. Its status says why, also to whoever would make another one. It is false when
+// the pod is being ended already.
 func (m *Manager) Evict(uid types.UID, why Eviction) bool {
 	m.mu.Lock()
 	w := m.pods[uid]
@@ -342,9 +343,9 @@ func (m *Manager) Active() []*v1.Pod {
 	return list
 }
 
-// RemoveDead removes the containers that have ended and that nothing is restarted after: those of pods
-// that are over, and earlier ones. Their logs go with them. Before all pods are known it removes
-// nothing: how a pod has ended while no kubelet ran is read from its containers.
+// RemoveDead removes the containers that have ended and that nothing is restarted after: those of
+// pods that are over, and earlier ones. Their logs go with them. Before all pods are known it
+// removes nothing: how a pod has ended while no kubelet ran is read from its containers.
 func (m *Manager) RemoveDead(ctx context.Context) error {
 	m.mu.Lock()
 	complete := m.complete

@@ -728,8 +728,8 @@ func TestVolumesThatCannotBeUpdatedAreTriedAgain(t *testing.T) {
 	})
 }
 
-// TestAStartIsNotCutShort: a pod that is deleted while something of it is being made waits for that,
-// and is ended then. A runtime whose call is cancelled keeps what it has half made.
+// TestAStartIsNotCutShort: a pod that is deleted while something of it is being made waits for
+// that, and is ended then. A runtime whose call is cancelled keeps what it has half made.
 func TestAStartIsNotCutShort(t *testing.T) {
 	for _, slow := range []string{"RunPodSandbox app", "CreateContainer main", "StartContainer main"} {
 		t.Run(slow, func(t *testing.T) {
@@ -826,8 +826,8 @@ func changedImage(pod *v1.Pod, image string) *v1.Pod {
 	return pod
 }
 
-// TestChangedImage: a container whose image is changed is replaced, whatever the restart policy says
-// and however often it was restarted before. Clients see it running until the new one runs.
+// TestChangedImage: a container whose image is changed is replaced, whatever the restart policy
+// says and however often it was restarted before. Clients see it running until the new one runs.
 func TestChangedImage(t *testing.T) {
 	for _, policy := range []v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyNever} {
 		t.Run(string(policy), func(t *testing.T) {

@@ -411,7 +411,8 @@ func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	w.followResize(f, plan)
 	status := w.compute(f, plan, false)
 	if finished(status.Phase) {
-		// It ended by itself. That is told once what is left of it, such as sidecars, has ended too.
+		// It ended by itself. That is told once what is left of it, such as sidecars, has ended
+		// too.
 		w.phase = phaseTerminating
 		return f.Now
 	}
@@ -559,8 +560,8 @@ func longer(last, first, longest time.Duration, err error) time.Duration {
 	return min(max(2*last, first), longest)
 }
 
-// prepareDevices has the pod's devices prepared, before anything that may use them. When it cannot, it
-// says when to try again.
+// prepareDevices has the pod's devices prepared, before anything that may use them. When it cannot,
+// it says when to try again.
 func (w *worker) prepareDevices(pod *v1.Pod, plan *Plan) (retry time.Time, ok bool) {
 	if w.m.Devices == nil || (len(pod.Spec.ResourceClaims) == 0 && pod.Status.ExtendedResourceClaimStatus == nil) {
 		return time.Time{}, true

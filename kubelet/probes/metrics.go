@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// metrics count what probes said, under the names that every kubelet serves at /metrics/probes. They
-// go with their pod.
+// metrics count what probes said, under the names that every kubelet serves at /metrics/probes.
+// They go with their pod.
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec

@@ -41,7 +41,8 @@ type Health struct {
 // Config is what a Manager needs.
 type Config struct {
 	Exec Execer
-	// Changed is called when a result of one of the pod's containers has changed. It must not block.
+	// Changed is called when a result of one of the pod's containers has changed. It must not
+	// block.
 	Changed func(uid types.UID)
 	// Unhealthy is called with each probe that fails, to be recorded as an event.
 	Unhealthy func(pod *v1.Pod, container *v1.Container, message string)

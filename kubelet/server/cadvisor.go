@@ -11,8 +11,8 @@ import (
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// cadvisorMetrics serves what pods use under the names and labels of cAdvisor, which dashboards read.
-// The figures are the runtime's; what it does not tell has no metric.
+// cadvisorMetrics serves what pods use under the names and labels of cAdvisor, which dashboards
+// read. The figures are the runtime's; what it does not tell has no metric.
 func (s *Server) cadvisorMetrics(w http.ResponseWriter, r *http.Request) {
 	summary, err := s.gather(r.Context())
 	if err != nil {

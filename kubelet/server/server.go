@@ -1,10 +1,10 @@
-// Package server is the node's own HTTPS server, on port 10250: logs, exec, attach and port-forward of
-// its pods, and what it knows about them and itself.
+// Package server is the node's own HTTPS server, on port 10250: logs, exec, attach and port-forward
+// of its pods, and what it knows about them and itself.
 //
 // Whoever calls must prove who it is (a client certificate of the cluster's CA, or a token that the
-// API server vouches for) and be allowed to by the API server; members of system:masters always are.
-// The paths and parameters are those of every Kubernetes node. Streams are carried through to the
-// runtime's own streaming server, so every protocol that it speaks works.
+// API server vouches for) and be allowed to by the API server; members of system:masters always
+// are. The paths and parameters are those of every Kubernetes node. Streams are carried through to
+// the runtime's own streaming server, so every protocol that it speaks works.
 package server
 
 import (
@@ -50,8 +50,8 @@ type Runtime interface {
 type Config struct {
 	NodeName string
 	Address  string // to listen on, host:port
-	// TLS has the server's certificate and, as ClientCAs, the cluster's CA. Its callbacks are kept, so
-	// certificates may be renewed while it serves.
+	// TLS has the server's certificate and, as ClientCAs, the cluster's CA. Its callbacks are kept,
+	// so certificates may be renewed while it serves.
 	TLS     *tls.Config
 	Client  kubernetes.Interface // for TokenReview and SubjectAccessReview
 	Pods    Pods

@@ -60,7 +60,8 @@ func NewSource(config SourceConfig) *Source {
 // Known is closed once Pods have been told of all manifests.
 func (s *Source) Known() <-chan struct{} { return s.once }
 
-// A burst of changes is read once, when it is over; a pod that must end first is asked for again soon.
+// A burst of changes is read once, when it is over; a pod that must end first is asked for again
+// soon.
 const (
 	settle     = 100 * time.Millisecond
 	retrySoon  = time.Second
@@ -148,8 +149,8 @@ func (s *Source) sync() bool {
 	return done
 }
 
-// read returns the pods of all files, by namespace/name. A file with a mistake keeps the pod that runs
-// from it from nothing: the pod ends, as its manifest is gone.
+// read returns the pods of all files, by namespace/name. A file with a mistake keeps the pod that
+// runs from it from nothing: the pod ends, as its manifest is gone.
 func (s *Source) read() (map[string]*v1.Pod, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -186,7 +186,8 @@ func (m *Manager) replaced(ctx context.Context, pod *v1.Pod) bool {
 }
 
 // difference is the patch that makes the pod's status be status, or nil. It names the pod's UID, so
-// that it cannot hit a later pod of the same name. Conditions that are not the node's to decide stay.
+// that it cannot hit a later pod of the same name. Conditions that are not the node's to decide
+// stay.
 func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	wanted := *status
 	wanted.Conditions = merged(pod.Status.Conditions, status.Conditions)
@@ -213,8 +214,8 @@ func difference(pod *v1.Pod, status *v1.PodStatus) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// merged takes the node's conditions from own and all others from theirs, in the order of theirs. What
-// the node decides and does not say any more is gone.
+// merged takes the node's conditions from own and all others from theirs, in the order of theirs.
+// What the node decides and does not say any more is gone.
 func merged(theirs, own []v1.PodCondition) []v1.PodCondition {
 	var list []v1.PodCondition
 	at := map[v1.PodConditionType]int{}

@@ -21,8 +21,8 @@ type File struct {
 // Payload maps paths inside a volume to files.
 type Payload map[string]File
 
-// Names inside a volume that readers skip. All a volume shows are symlinks through dataLink, so that
-// one rename changes all files at once.
+// Names inside a volume that readers skip. All a volume shows are symlinks through dataLink, so
+// that one rename changes all files at once.
 const (
 	dataLink = "..data"
 	newLink  = "..data_new"

@@ -23,9 +23,9 @@ import (
 
 // Certificates gives pods certificates of their own.
 type Certificates interface {
-	// Get returns the key and the certificate chain, PEM, of the index-th source of a pod's volume, and
-	// when to ask again. The same ones are returned until there are new ones. While there are none yet
-	// the error is ErrNotIssued, after a while; the pod is told when there are.
+	// Get returns the key and the certificate chain, PEM, of the index-th source of a pod's volume,
+	// and when to ask again. The same ones are returned until there are new ones. While there are
+	// none yet the error is ErrNotIssued, after a while; the pod is told when there are.
 	Get(ctx context.Context, pod *v1.Pod, volume string, index int, source *v1.PodCertificateProjection) (key, chain []byte, again time.Time, err error)
 	// Forget drops what was kept for a pod.
 	Forget(uid types.UID)
@@ -37,7 +37,8 @@ var ErrNotIssued = errors.New("credential bundle is not issued yet")
 const (
 	// answerPatience is how long a pod waits for a signer before it tries again later.
 	answerPatience = 10 * time.Second
-	// abandonAfter is for how long a request that the API server does not show is believed to be there.
+	// abandonAfter is for how long a request that the API server does not show is believed to be
+	// there.
 	abandonAfter = 10 * time.Minute
 	// lookAgain is the pause between looks at a request that nobody answers.
 	lookAgain = time.Minute
@@ -60,9 +61,9 @@ type CertificatesConfig struct {
 	Logger *slog.Logger
 }
 
-// RequestedCertificates gets certificates from signers by PodCertificateRequests. Keys are made here,
-// and are in memory and in the pods' volumes only: after a restart of the kubelet all are asked for
-// anew.
+// RequestedCertificates gets certificates from signers by PodCertificateRequests. Keys are made
+// here, and are in memory and in the pods' volumes only: after a restart of the kubelet all are
+// asked for anew.
 type RequestedCertificates struct {
 	config   CertificatesConfig
 	requests *demand

@@ -258,7 +258,8 @@ func TestCertificatesAreRefreshed(t *testing.T) {
 	})
 }
 
-// TestARequestThatIsGone is made again, but not in a hurry; a signer that refuses is not asked again.
+// TestARequestThatIsGone is made again, but not in a hurry; a signer that refuses is not asked
+// again.
 func TestARequestThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSignerWorld(t)
@@ -331,8 +332,9 @@ func TestKeyTypes(t *testing.T) {
 	}
 }
 
-// TestACertificateNeverSpins: whatever a signer does and whenever one looks, there is nothing to ask
-// twice, a certificate that was there is lost to a refusal only, and the next look is in the future.
+// TestACertificateNeverSpins: whatever a signer does and whenever one looks, there is nothing to
+// ask twice, a certificate that was there is lost to a refusal only, and the next look is in the
+// future.
 func TestACertificateNeverSpins(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 300 {

@@ -63,8 +63,8 @@ func (d *demand) join(uid types.UID) *lister {
 	return d.live
 }
 
-// caughtUp tells whether the informer has seen what there is: before that, whoever waits for it will
-// see the news.
+// caughtUp tells whether the informer has seen what there is: before that, whoever waits for it
+// will see the news.
 func (d *demand) caughtUp() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

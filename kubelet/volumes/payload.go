@@ -162,8 +162,8 @@ func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccou
 	return renew, nil
 }
 
-// forPod is a file that only those who act for the pod may read: its group where it has one, its only
-// user where all containers share one. Else it has the mode.
+// forPod is a file that only those who act for the pod may read: its group where it has one, its
+// only user where all containers share one. Else it has the mode.
 func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 	file := File{Data: data, Mode: mode}
 	switch user := onlyUser(pod); {
@@ -175,8 +175,8 @@ func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
 	return file
 }
 
-// trustBundle takes the trust anchors of a bundle, or of those that are selected. An optional one that
-// is not there is an empty file.
+// trustBundle takes the trust anchors of a bundle, or of those that are selected. An optional one
+// that is not there is an empty file.
 func (m apiData) trustBundle(ctx context.Context, pod *v1.Pod, source *v1.ClusterTrustBundleProjection, mode fs.FileMode, into Payload) error {
 	var anchors []byte
 	var err error

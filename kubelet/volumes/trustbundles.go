@@ -40,8 +40,8 @@ var ErrNoBundle = errors.New("combination of signerName and labelSelector matche
 // longestSelector bounds what a selector may cost, in bytes.
 const longestSelector = 100 * 1024
 
-// WatchedBundles keeps the cluster's trust bundles up to date while pods of this node refer to some,
-// and tells when theirs have changed.
+// WatchedBundles keeps the cluster's trust bundles up to date while pods of this node refer to
+// some, and tells when theirs have changed.
 type WatchedBundles struct {
 	*demand
 	changed func(uid types.UID)

@@ -43,16 +43,17 @@ type backend struct {
 }
 
 const (
-	// idleFactor is how much more rarely a server is asked that nothing runs through, and maxBackoff bounds by how
-	// much more one that has not answered for long.
+	// idleFactor is how much more rarely a server is asked that nothing runs through, and
+	// maxBackoff bounds by how much more one that has not answered for long.
 	idleFactor = 5
 	maxBackoff = 16
-	// urgentFactor is how much sooner than usual a server is asked again when one in use is in doubt: its answer is there
-	// before that one is given up.
+	// urgentFactor is how much sooner than usual a server is asked again when one in use is in
+	// doubt: its answer is there before that one is given up.
 	urgentFactor = 3
 )
 
-// learn takes what a question brought, and tells whether the grade is another one now. The balancer's mutex is held.
+// learn takes what a question brought, and tells whether the grade is another one now. The
+// balancer's mutex is held.
 func (be *backend) learn(err error, now time.Time) bool {
 	was := be.grade
 	if isAnswer(err) {
@@ -63,8 +64,8 @@ func (be *backend) learn(err error, now time.Time) bool {
 		be.doubted, be.outdone, be.worseBy = time.Time{}, time.Time{}, time.Time{}
 	} else {
 		be.grade = silent
-		// Another server is better if it answered, and this one did not when it was asked anew after that: the other's
-		// answer alone may show no more than that the network is back.
+		// Another server is better if it answered, and this one did not when it was asked anew
+		// after that: the other's answer alone may show no more than that the network is back.
 		be.failures++
 		be.worseBy = be.tried
 	}
@@ -106,7 +107,8 @@ func (be *backend) wake() {
 	}
 }
 
-// pause is how long the next question can wait, from the begin of the last. The balancer's mutex is held.
+// pause is how long the next question can wait, from the begin of the last. The balancer's mutex is
+// held.
 func (be *backend) pause(interval time.Duration) time.Duration {
 	switch {
 	case be.urgent:

@@ -9,13 +9,15 @@
 // and those that live still answer what they can. Connections to a process that has died are closed
 // by its kernel.
 //
-// A server in use is asked each Interval. One that goes on without a word is known after Interval and Timeout, 0.8 s:
+// A server in use is asked each Interval. One that goes on without a word is known after Interval
+// and Timeout, 0.8 s:
 //
 //	answered ──Interval──▶ a probe ──Hedge──▶ a second one, over another connection; ──────▶ silent: new connections
 //	                                          the other servers are asked, too     Timeout   go elsewhere
 //
-// When another server answers meanwhile, the silent one is asked once more, and has Hedge for it: after a blip of the whole
-// network the first answer may be anybody's. It is 0.8 s yet where the others answer at once, and 1 s where they take 0.2 s.
+// When another server answers meanwhile, the silent one is asked once more, and has Hedge for it:
+// after a blip of the whole network the first answer may be anybody's. It is 0.8 s yet where the
+// others answer at once, and 1 s where they take 0.2 s.
 package balancer
 
 import (
@@ -37,22 +39,24 @@ type Config struct {
 	Listener net.Listener
 	// Servers returns the API servers that are believed to exist, best first; see Spread.
 	Servers func() []netip.AddrPort
-	// Probe returns nil when the server can serve now, and an error that is ErrNotReady when it answers that it cannot. It
-	// returns when the context ends. A server is asked over three lanes, 0 to 2, at the same time at most: connections that
-	// have nothing to do with each other, so that one that hangs or waits for a lost packet does not hold the other up.
+	// Probe returns nil when the server can serve now, and an error that is ErrNotReady when it
+	// answers that it cannot. It returns when the context ends. A server is asked over three lanes,
+	// 0 to 2, at the same time at most: connections that have nothing to do with each other, so
+	// that one that hangs or waits for a lost packet does not hold the other up.
 	Probe func(ctx context.Context, server netip.AddrPort, lane int) error
-	// Interval between questions to a server that connections run through. Others are asked more rarely, and at once when
-	// one that is in use is in doubt. Default: 300 ms.
+	// Interval between questions to a server that connections run through. Others are asked more
+	// rarely, and at once when one that is in use is in doubt. Default: 300 ms.
 	Interval time.Duration
-	// Hedge is how long a probe stays unanswered before the second one, and Timeout how long it takes in all until a server
-	// that answers neither is silent. Defaults: 200 ms and 500 ms.
+	// Hedge is how long a probe stays unanswered before the second one, and Timeout how long it
+	// takes in all until a server that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
 	// Patience is how long connections stay with a server that is silent, or answers that it is not
 	// ready. Most of the time that is a busy machine or an election, which end by themselves.
 	// Default: 5 s.
 	Patience time.Duration
-	// Return is how long a better server, by the order of Servers, must have been ready before connections move back to
-	// it: after this time and up to as much again, one after the other, when nothing flows through them. 0 is never.
+	// Return is how long a better server, by the order of Servers, must have been ready before
+	// connections move back to it: after this time and up to as much again, one after the other,
+	// when nothing flows through them. 0 is never.
 	Return time.Duration
 	// Dial opens a connection to a server; a plain TCP dialer when nil.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
@@ -81,8 +85,8 @@ func New(c Config) *Balancer {
 	return &Balancer{config: c, backends: map[netip.AddrPort]*backend{}}
 }
 
-// others leaves the balancer itself out of the servers: who gives an agent its own port for a server's would have it
-// forward each connection to itself, again and again.
+// others leaves the balancer itself out of the servers: who gives an agent its own port for a
+// server's would have it forward each connection to itself, again and again.
 func others(servers func() []netip.AddrPort, self net.Addr) func() []netip.AddrPort {
 	own, err := netip.ParseAddrPort(self.String())
 	if err != nil {
@@ -139,8 +143,8 @@ func (b *Balancer) Run(ctx context.Context) error {
 // acceptAgain is how soon a connection is accepted again after one could not be.
 const acceptAgain = 100 * time.Millisecond
 
-// isPassing tells whether accepting failed for a reason that goes by: the process or the machine has too many files open, or
-// too little memory, or the client was gone already.
+// isPassing tells whether accepting failed for a reason that goes by: the process or the machine
+// has too many files open, or too little memory, or the client was gone already.
 func isPassing(err error) bool {
 	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
 		if errors.Is(err, passing) {
@@ -202,8 +206,8 @@ func (b *Balancer) cutAll() {
 	}
 }
 
-// candidates returns the servers to try: the ready ones, those that say that they are not, and then the others, which may
-// have recovered since they were asked; each in the order of Servers.
+// candidates returns the servers to try: the ready ones, those that say that they are not, and then
+// the others, which may have recovered since they were asked; each in the order of Servers.
 func (b *Balancer) candidates() []*backend {
 	order := b.config.Servers()
 	b.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Spread orders the servers for one of many machines: each has its own order, always the same, and all servers come
-// first equally often. When a server goes, only the machines that had it first move, and to all the others alike.
-// (Rendezvous hashing: Thaler and Ravishankar, 1998.)
+// Spread orders the servers for one of many machines: each has its own order, always the same, and
+// all servers come first equally often. When a server goes, only the machines that had it first
+// move, and to all the others alike. (Rendezvous hashing: Thaler and Ravishankar, 1998.)
 func Spread(machine string, servers []netip.AddrPort) []netip.AddrPort {
 	weight := func(server netip.AddrPort) []byte {
 		sum := sha256.Sum256([]byte(machine + "\x00" + server.String()))
@@ -25,10 +25,11 @@ func Spread(machine string, servers []netip.AddrPort) []netip.AddrPort {
 }
 
 const (
-	// homeSteps is how many connections go back to a better server, at most, in the time of Config.Return.
+	// homeSteps is how many connections go back to a better server, at most, in the time of
+	// Config.Return.
 	homeSteps = 12
-	// quiet is how long nothing must have flowed through a connection that is cut to send it home: what is being asked
-	// and answered is not disturbed, and a watch goes on from where it was.
+	// quiet is how long nothing must have flowed through a connection that is cut to send it home:
+	// what is being asked and answered is not disturbed, and a watch goes on from where it was.
 	quiet = 200 * time.Millisecond
 )
 
@@ -51,8 +52,8 @@ func (b *Balancer) goHome(ctx context.Context) {
 	}
 }
 
-// sendHome cuts one quiet connection that has a better server: one that comes before its own in the order of Servers,
-// and has been ready for wait. It tells whether there was any.
+// sendHome cuts one quiet connection that has a better server: one that comes before its own in the
+// order of Servers, and has been ready for wait. It tells whether there was any.
 func (b *Balancer) sendHome(now time.Time, wait time.Duration) bool {
 	order := b.config.Servers()
 	b.mu.Lock()

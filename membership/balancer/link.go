@@ -25,7 +25,8 @@ func (l *link) touch() { l.active.Store(time.Now().UnixNano()) }
 
 func (l *link) lastActive() time.Time { return time.Unix(0, l.active.Load()) }
 
-// metered notes when something is read. It also keeps io.Copy from letting the kernel copy, which it would not notice.
+// metered notes when something is read. It also keeps io.Copy from letting the kernel copy, which
+// it would not notice.
 type metered struct {
 	io.Reader
 	link *link

@@ -31,7 +31,8 @@ func readyServer(t *testing.T, f http.HandlerFunc) (server netip.AddrPort, roots
 	return netip.MustParseAddrPort(s.Listener.Addr().String()), roots, connections
 }
 
-// patientProbe is a ReadyProbe on a machine that may stand still for longer than a connection may take.
+// patientProbe is a ReadyProbe on a machine that may stand still for longer than a connection may
+// take.
 func patientProbe(roots *x509.CertPool) func(context.Context, netip.AddrPort, int) error {
 	return newReadyProbe(&tls.Config{RootCAs: roots}, time.Minute, time.Minute).ask
 }

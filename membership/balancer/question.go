@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lateness is by how much a question must have overslept its end to tell that this process stood still: what a server
-// answered meanwhile was not read yet.
+// lateness is by how much a question must have overslept its end to tell that this process stood
+// still: what a server answered meanwhile was not read yet.
 const lateness = 100 * time.Millisecond
 
 // errNoAnswer is why a probe is given up.
@@ -19,12 +19,14 @@ var errNoAnswer = errors.New("no answer")
 // isAnswer tells whether a probe that returned err was answered.
 func isAnswer(err error) bool { return err == nil || errors.Is(err, ErrNotReady) }
 
-// ask puts one question to a server: a probe over the connection that lane names, and another one over the other
-// connection when that fails, or is unanswered for Config.Hedge. The first answer counts, so one lost packet, or one
-// connection that hangs, is no silence. When anew brings something while the question is in doubt, because another server
-// has answered, a last probe begins over a connection of its own, and has Config.Hedge for its answer: if all were cut off
-// together, this one may be back as well. Doubt is called just before the second probe begins, and before the last. A probe
-// that was outrun goes on for Config.Timeout at most, among probes: to cut it off costs the server more than to answer it.
+// ask puts one question to a server: a probe over the connection that lane names, and another one
+// over the other connection when that fails, or is unanswered for Config.Hedge. The first answer
+// counts, so one lost packet, or one connection that hangs, is no silence. When anew brings
+// something while the question is in doubt, because another server has answered, a last probe
+// begins over a connection of its own, and has Config.Hedge for its answer: if all were cut off
+// together, this one may be back as well. Doubt is called just before the second probe begins, and
+// before the last. A probe that was outrun goes on for Config.Timeout at most, among probes: to cut
+// it off costs the server more than to answer it.
 func (b *Balancer) ask(ctx context.Context, probes *sync.WaitGroup, server netip.AddrPort, lane int, anew <-chan struct{}, doubt func()) error {
 	q := &question{ctx: ctx, probes: probes, came: make(chan answer, lanes), probe: func(ctx context.Context, lane int) error {
 		return b.config.Probe(ctx, server, lane)
@@ -108,7 +110,8 @@ type question struct {
 const (
 	// lanes is how many connections a server is asked over, at most.
 	lanes = 3
-	// lastLane is that of last probes. It is a new connection most of the time, which waits for no lost packet.
+	// lastLane is that of last probes. It is a new connection most of the time, which waits for no
+	// lost packet.
 	lastLane = 2
 )
 
@@ -141,7 +144,8 @@ func (q *question) take(a answer) bool {
 	return false
 }
 
-// end gives up the probes that are left. It may be called at any time after the question was answered.
+// end gives up the probes that are left. It may be called at any time after the question was
+// answered.
 func (q *question) end() {
 	for _, cancel := range q.cancel {
 		if cancel != nil {

@@ -388,7 +388,8 @@ func TestASlowServerIsNotSilent(t *testing.T) {
 	})
 }
 
-// When the network comes back for all servers, the one that happens to be asked first is no better than the others.
+// When the network comes back for all servers, the one that happens to be asked first is no better
+// than the others.
 func TestConnectionsStayWhenAllComeBack(t *testing.T) {
 	for phase := time.Duration(0); phase < 1500*time.Millisecond; phase += 30 * time.Millisecond {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {
@@ -418,7 +419,8 @@ func TestConnectionsStayWhenAllComeBack(t *testing.T) {
 	}
 }
 
-// Nor when all were gone for so short a time that the others are asked for the first time when they come back.
+// Nor when all were gone for so short a time that the others are asked for the first time when they
+// come back.
 func TestConnectionsStayInABlip(t *testing.T) {
 	for blip := 100 * time.Millisecond; blip <= 900*time.Millisecond; blip += 50 * time.Millisecond {
 		t.Run(fmt.Sprint(blip), func(t *testing.T) {
@@ -450,7 +452,8 @@ func TestConnectionsStayInABlip(t *testing.T) {
 	}
 }
 
-// One that stood still itself, and sees the time of an answer gone by, reads first what came meanwhile.
+// One that stood still itself, and sees the time of an answer gone by, reads first what came
+// meanwhile.
 func TestItsOwnStandstillIsNoSilence(t *testing.T) {
 	for i := range 100 { // of two things that are there, either is taken first
 		late := 3 * time.Second

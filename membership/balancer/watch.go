@@ -50,8 +50,9 @@ func (b *Balancer) doubt(be *backend) {
 	b.hurry(be)
 }
 
-// hurry has the others asked when a server in use is in doubt: what runs through it needs one of them soon, perhaps. Those
-// that are known to be silent are left alone: where all are slow, asking more makes them slower. The mutex is held.
+// hurry has the others asked when a server in use is in doubt: what runs through it needs one of
+// them soon, perhaps. Those that are known to be silent are left alone: where all are slow, asking
+// more makes them slower. The mutex is held.
 func (b *Balancer) hurry(be *backend) {
 	if len(be.links) == 0 || be.doubted.IsZero() || !be.outdone.IsZero() {
 		return
@@ -64,7 +65,8 @@ func (b *Balancer) hurry(be *backend) {
 	}
 }
 
-// use notes that a connection runs through the server. It returns false when the server is none any more.
+// use notes that a connection runs through the server. It returns false when the server is none any
+// more.
 func (b *Balancer) use(be *backend, l *link) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +80,8 @@ func (b *Balancer) use(be *backend, l *link) bool {
 	return true
 }
 
-// learn takes what a question to the server brought, and cuts what is better off elsewhere. The mutex is held.
+// learn takes what a question to the server brought, and cuts what is better off elsewhere. The
+// mutex is held.
 func (b *Balancer) learn(be *backend, err error) bool {
 	now := time.Now()
 	changed := be.learn(err, now)

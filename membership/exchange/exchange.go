@@ -18,13 +18,13 @@ import (
 
 // Shelf is the place in the store where the State lies.
 type Shelf interface {
-	// Follow calls f with what lies there now and with everything that does later, and the revision, until the context
-	// ends. Nothing lies there at revision 0.
+	// Follow calls f with what lies there now and with everything that does later, and the
+	// revision, until the context ends. Nothing lies there at revision 0.
 	Follow(ctx context.Context, f func(state []byte, revision uint64)) error
 	// Get returns the newest, whichever server wrote it.
 	Get(ctx context.Context) (state []byte, revision uint64, err error)
-	// Put replaces what lies there if that is still of the revision, and fails otherwise. The term, if it is not 0,
-	// is that in which the write must be made.
+	// Put replaces what lies there if that is still of the revision, and fails otherwise. The term,
+	// if it is not 0, is that in which the write must be made.
 	Put(ctx context.Context, state []byte, revision, term uint64) error
 }
 
@@ -36,8 +36,8 @@ type Home interface {
 	Hold(use pki.KeyUse, key crypto.Signer) error
 	// Adopt writes the bundle down and makes it what this server believes. Its keys are held.
 	Adopt(b pki.Bundle) error
-	// Tidy drops the keys that the bundles which were adopted have no use for; never one that is held for a bundle to
-	// come. It fails when it could not drop all, and may be repeated.
+	// Tidy drops the keys that the bundles which were adopted have no use for; never one that is
+	// held for a bundle to come. It fails when it could not drop all, and may be repeated.
 	Tidy() error
 }
 
@@ -49,9 +49,9 @@ type Config struct {
 	Home    Home
 	// Fetch gets the key with the digest from another server, PEM.
 	Fetch func(ctx context.Context, digest string) ([]byte, error)
-	// Members returns all nodes of the cluster, those that show no life included; an error when it cannot tell yet.
-	// Changed returns a channel that is closed when what gossip knows of them has changed; who was removed is seen by
-	// looking again.
+	// Members returns all nodes of the cluster, those that show no life included; an error when it
+	// cannot tell yet. Changed returns a channel that is closed when what gossip knows of them has
+	// changed; who was removed is seen by looking again.
 	Members func() ([]Member, error)
 	Changed func() <-chan struct{}
 	Now     func() time.Time
@@ -119,7 +119,8 @@ func (e *Exchange) waiting(b pki.Bundle) []string {
 	return Waiting(b, issuer.Digest(), members)
 }
 
-// newest returns the newer one of what lies on the shelf and what this server believes. The caller holds mu.
+// newest returns the newer one of what lies on the shelf and what this server believes. The caller
+// holds mu.
 func (e *Exchange) newest() pki.Bundle {
 	own := e.Trust.Bundle()
 	if e.seen.Cluster == e.Cluster && e.seen.Bundle.Generation > own.Generation {
@@ -131,10 +132,12 @@ func (e *Exchange) newest() pki.Bundle {
 const (
 	// retry is how soon a server tries again what failed.
 	retry = 2 * time.Second
-	// retryMost bounds how rarely it tries to drop keys that could not be dropped often: others wait for all else, and nobody
-	// for this. It is also how often it says in the log that something fails still.
+	// retryMost bounds how rarely it tries to drop keys that could not be dropped often: others
+	// wait for all else, and nobody for this. It is also how often it says in the log that
+	// something fails still.
 	retryMost = time.Minute
-	// lookAgain is how soon the leader looks again whom the exchange waits for: nothing tells that a node was removed.
+	// lookAgain is how soon the leader looks again whom the exchange waits for: nothing tells that
+	// a node was removed.
 	lookAgain = 2 * time.Second
 )
 
@@ -251,8 +254,8 @@ type fetched struct {
 	key crypto.Signer
 }
 
-// lacking fetches the keys that the bundle needs and this server does not have. Others may change the exchange
-// meanwhile, or undo it: that is what helps when nobody has a key any more.
+// lacking fetches the keys that the bundle needs and this server does not have. Others may change
+// the exchange meanwhile, or undo it: that is what helps when nobody has a key any more.
 func (e *Exchange) lacking(ctx context.Context, b pki.Bundle) ([]fetched, error) {
 	needs, err := b.NeedsKeys()
 	if err != nil {
@@ -306,7 +309,8 @@ func (e *Exchange) Lead(ctx context.Context, term uint64) error {
 		var err error
 		switch {
 		case behind && b.Generation > 1 && (revision > 0 || b.Step != pki.Settled):
-			// A backup was restored. Servers that do not know better would take that for what holds.
+			// A backup was restored. Servers that do not know better would take that for what
+			// holds.
 			err = e.put(ctx, b, revision, term)
 		case b.Step != pki.Settled && own.Generation == b.Generation:
 			waiting := strings.Join(e.waiting(b), "; ")
@@ -387,8 +391,8 @@ func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
 	}
 	b := e.Trust.Bundle()
 	if s.Cluster == e.Cluster && s.Bundle.Generation > b.Generation {
-		// What is behind may not hold a new key: taking the last step over would drop it. All else needs no key, and
-		// undoing must not: the only server that has it may be lost.
+		// What is behind may not hold a new key: taking the last step over would drop it. All else
+		// needs no key, and undoing must not: the only server that has it may be lost.
 		if c == Begin {
 			return e.Status(), ErrBehind
 		}
@@ -436,6 +440,7 @@ func (e *Exchange) begin(b pki.Bundle) (pki.Bundle, error) {
 	if err != nil {
 		return b, err
 	}
-	// The keys are on this server's disk before anyone hears of them; the others fetch them from here.
+	// The keys are on this server's disk before anyone hears of them; the others fetch them from
+	// here.
 	return out, errors.Join(e.Home.Hold(pki.CAKey, key), e.Home.Hold(pki.AccountKey, account))
 }

@@ -256,7 +256,8 @@ func (c *cluster) lead(n *node, for_ time.Duration) {
 	synctest.Wait()
 }
 
-// settled checks that all nodes that live believe one CA and have its certificates, and that servers have its key only.
+// settled checks that all nodes that live believe one CA and have its certificates, and that
+// servers have its key only.
 func (c *cluster) settled(generation uint64) {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -355,8 +356,8 @@ func TestUndo(t *testing.T) {
 	})
 }
 
-// The only server that has the new CA's key is lost before another one fetched it. Nobody can go on, and anybody can undo
-// it, also while a server that was asked for the key says nothing.
+// The only server that has the new CA's key is lost before another one fetched it. Nobody can go
+// on, and anybody can undo it, also while a server that was asked for the key says nothing.
 func TestTheServerThatBeganIsLost(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -399,8 +400,8 @@ func TestTheServerThatBeganIsLost(t *testing.T) {
 	}
 }
 
-// A key that cannot be removed when its CA is retired, as on a full disk, is removed as soon as that works; until then the
-// server says so, and the exchange goes on.
+// A key that cannot be removed when its CA is retired, as on a full disk, is removed as soon as
+// that works; until then the server says so, and the exchange goes on.
 func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, 1)
@@ -431,7 +432,8 @@ func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
 	})
 }
 
-// A node that is removed while the exchange waits for it is waited for no more, though gossip has nothing to tell.
+// A node that is removed while the exchange waits for it is waited for no more, though gossip has
+// nothing to tell.
 func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, 1)
@@ -449,7 +451,8 @@ func TestWhoIsRemovedIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A backup that is restored brings an old state back, or none, or that of another cluster. Nobody goes back.
+// A backup that is restored brings an old state back, or none, or that of another cluster. Nobody
+// goes back.
 func TestARestoredBackup(t *testing.T) {
 	for name, state := range map[string]string{
 		"older":           `{"format":2,"cluster":"c1","bundle":BUNDLE}`,
@@ -487,7 +490,8 @@ func TestARestoredBackup(t *testing.T) {
 	}
 }
 
-// Servers are killed, leaders change and operators interfere at any moment: no step is lost, and all agree in the end.
+// Servers are killed, leaders change and operators interfere at any moment: no step is lost, and
+// all agree in the end.
 func TestTheExchangeSurvivesFaults(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,8 @@ type State struct {
 // format is raised when an older Barque could no longer read a State.
 const format = 2
 
-// errDamaged is returned for a State that no version of Barque has written. What servers believe is put in its place.
+// errDamaged is returned for a State that no version of Barque has written. What servers believe is
+// put in its place.
 var errDamaged = errors.New("what the store says of the CAs is damaged")
 
 // decode reads a State; nothing lies on the shelf when there is none.
@@ -45,13 +46,14 @@ type Member struct {
 	Name   string
 	Server bool
 	Alive  bool
-	// Generation is that of the CAs which it has taken over, and Signer the digest of the CA of its certificates.
+	// Generation is that of the CAs which it has taken over, and Signer the digest of the CA of its
+	// certificates.
 	Generation uint64
 	Signer     string
 }
 
-// Waiting returns whom the exchange waits for before its next step, each with the reason; nothing when that can be
-// made. issuer is the digest of the CA that issues.
+// Waiting returns whom the exchange waits for before its next step, each with the reason; nothing
+// when that can be made. issuer is the digest of the CA that issues.
 func Waiting(b pki.Bundle, issuer string, members []Member) []string {
 	var out []string
 	for _, m := range members {

@@ -25,7 +25,8 @@ func (s *fullShelf) Put(ctx context.Context, state []byte, revision, term uint64
 	return s.Shelf.Put(ctx, state, revision, term)
 }
 
-// TestALeaderThatCannotGoOn says so when that begins, each minute and not at each try, and when it is over.
+// TestALeaderThatCannotGoOn says so when that begins, each minute and not at each try, and when it
+// is over.
 func TestALeaderThatCannotGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1, 0)

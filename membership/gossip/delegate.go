@@ -10,7 +10,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Pool is all of memberlist's delegates. They are called with its locks held: none may call it back or block.
+// Pool is all of memberlist's delegates. They are called with its locks held: none may call it back
+// or block.
 
 // NotifyAlive implements memberlist.AliveDelegate: it decides who is believed.
 func (p *Pool) NotifyAlive(node *memberlist.Node) error {
@@ -25,12 +26,14 @@ func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 	return err
 }
 
-// lateGoodbye is for how long a good-bye and a death belong together, whichever comes first. Gossip takes some seconds to reach
-// everybody; what is told much later may be of another time that the member left.
+// lateGoodbye is for how long a good-bye and a death belong together, whichever comes first. Gossip
+// takes some seconds to reach everybody; what is told much later may be of another time that the
+// member left.
 const lateGoodbye = 30 * time.Second
 
-// hearLate takes a good-bye that comes after the death: they travel by themselves, and memberlist has no use for what a
-// member said before it died. It went when it was seen dead. The caller holds mu.
+// hearLate takes a good-bye that comes after the death: they travel by themselves, and memberlist
+// has no use for what a member said before it died. It went when it was seen dead. The caller holds
+// mu.
 func (p *Pool) hearLate(node *memberlist.Node, holder pki.Credential, facts Facts) {
 	if was, ok := p.members[node.Name]; ok && was.State == Dead && p.config.Now().Sub(was.Since) < lateGoodbye {
 		p.record(node, Left, holder, facts)

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// A good-bye that is heard after the death, as on a network that loses packets, is one all the same: if it is the member's
-// own, and not of another time.
+// A good-bye that is heard after the death, as on a network that loses packets, is one all the
+// same: if it is the member's own, and not of another time.
 func TestAGoodbyeThatComesAfterTheDeath(t *testing.T) {
 	ca := newCA(t)
 	now := time.Now()
@@ -69,7 +69,8 @@ func TestAGoodbyeThatComesAfterTheDeath(t *testing.T) {
 	}
 }
 
-// Gossip drops a good-bye wherever the end of the member comes first, and may lose it. The servers are told.
+// Gossip drops a good-bye wherever the end of the member comes first, and may lose it. The servers
+// are told.
 func TestServersHearAGoodbyeThatGossipLoses(t *testing.T) {
 	ca := newCA(t)
 	seed := freeAddr(t, 81)
@@ -98,7 +99,8 @@ func TestServersHearAGoodbyeThatGossipLoses(t *testing.T) {
 	server.eventually("a1 has left", func() bool { return server.state("a1") == Left })
 }
 
-// A good-bye that comes by itself counts like one that was gossiped: with its member's signature, and for a while.
+// A good-bye that comes by itself counts like one that was gossiped: with its member's signature,
+// and for a while.
 func TestAGoodbyeThatComesByItself(t *testing.T) {
 	ca, now := newCA(t), time.Now()
 	proof := proofOf(t, ca, "s1", "server", now.Add(time.Hour))

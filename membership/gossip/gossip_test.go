@@ -83,7 +83,8 @@ func fast(c *memberlist.Config) {
 	c.PushPullInterval = time.Second // a busy machine may lose what is gossiped once
 }
 
-// calm gives answers time, on a machine that is busy with other tests, and calls nobody dead for a while.
+// calm gives answers time, on a machine that is busy with other tests, and calls nobody dead for a
+// while.
 func calm(c *memberlist.Config) {
 	fast(c)
 	c.ProbeInterval, c.ProbeTimeout, c.TCPTimeout = 20*time.Second, 10*time.Second, 20*time.Second

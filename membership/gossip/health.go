@@ -1,7 +1,7 @@
 package gossip
 
-// Health is what a member finds wrong with itself, a bit for each; 0 is a member that is well. It says nothing
-// of whether the member lives: one that is ill speaks.
+// Health is what a member finds wrong with itself, a bit for each; 0 is a member that is well. It
+// says nothing of whether the member lives: one that is ill speaks.
 type Health uint16
 
 const (
@@ -15,8 +15,8 @@ const (
 
 var healthNames = [...]string{"kubelet", "runtime", "network", "disk", "memory", "pids"}
 
-// Ills names what is wrong, in the order of the bits: kubelet, runtime, network, disk, memory, pids. A bit that only a
-// newer Barque knows is "other".
+// Ills names what is wrong, in the order of the bits: kubelet, runtime, network, disk, memory,
+// pids. A bit that only a newer Barque knows is "other".
 func (h Health) Ills() []string {
 	var ills []string
 	for i, name := range healthNames {

@@ -9,8 +9,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// SetKeys replaces the keys of the pool's traffic while it runs: the first one is used for sending, all of them for
-// reading. The others are told the generation, in this member's signed facts. The caller has written the keys down before.
+// SetKeys replaces the keys of the pool's traffic while it runs: the first one is used for sending,
+// all of them for reading. The others are told the generation, in this member's signed facts. The
+// caller has written the keys down before.
 func (p *Pool) SetKeys(keys [][]byte, generation uint64) error {
 	if err := setKeys(p.keyring, keys); err != nil {
 		return fmt.Errorf("gossip keys of generation %d: %w", generation, err)
@@ -22,8 +23,9 @@ func (p *Pool) SetKeys(keys [][]byte, generation uint64) error {
 	return nil
 }
 
-// setKeys leaves exactly the keys in the ring. memberlist reads the ring meanwhile, and its RemoveKey moves what stands
-// behind the key under the eyes of readers. So keys are removed from the end only.
+// setKeys leaves exactly the keys in the ring. memberlist reads the ring meanwhile, and its
+// RemoveKey moves what stands behind the key under the eyes of readers. So keys are removed from
+// the end only.
 func setKeys(ring *memberlist.Keyring, keys [][]byte) error {
 	if len(keys) == 0 {
 		return errors.New("there must be one at least")

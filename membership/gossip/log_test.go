@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestLinesAgain: what memberlist says again and again is told once in a while, at any port; other lines are told.
+// TestLinesAgain: what memberlist says again and again is told once in a while, at any port; other
+// lines are told.
 func TestLinesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -37,15 +37,16 @@ type Facts struct {
 type Proof struct {
 	Credential []byte // as pki.Authority.SignCredential made it
 	Key        ed25519.PrivateKey
-	// Trust is the generation of the CAs that this member believes, pki.Bundle.Generation. The others see by it how
-	// far an exchange of the CA is.
+	// Trust is the generation of the CAs that this member believes, pki.Bundle.Generation. The
+	// others see by it how far an exchange of the CA is.
 	Trust uint64
 }
 
 // Verifier tells which credentials are this cluster's. pki.Trust is one.
 type Verifier interface {
 	VerifyCredential(data []byte, now time.Time) (pki.Credential, error)
-	// Changed returns a channel that is closed, and replaced, when the CAs that are believed change.
+	// Changed returns a channel that is closed, and replaced, when the CAs that are believed
+	// change.
 	Changed() <-chan struct{}
 }
 
@@ -82,8 +83,8 @@ func encodeMeta(clusterID, name string, addr netip.AddrPort, proof Proof, facts 
 	return b, nil
 }
 
-// signatureSlack is by how much the signature in the next credential may be longer than that in this one: an ECDSA
-// signature's length is a matter of chance.
+// signatureSlack is by how much the signature in the next credential may be longer than that in
+// this one: an ECDSA signature's length is a matter of chance.
 const signatureSlack = 4
 
 func tooLong(name string, size int) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Who may begin with its name and zone can say everything that comes later: that it leaves, that it is ill, generations of
-// many digits, and a credential whose signature happens to be longer.
+// Who may begin with its name and zone can say everything that comes later: that it leaves, that it
+// is ill, generations of many digits, and a credential whose signature happens to be longer.
 func TestWhatAMemberSaysLaterFits(t *testing.T) {
 	ca, err := pki.NewAuthority(clusterID, time.Now())
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// However many agents are away, the servers are looked for first, and a round takes no longer for that.
+// However many agents are away, the servers are looked for first, and a round takes no longer for
+// that.
 func TestMissing(t *testing.T) {
 	at := func(i int) netip.AddrPort {
 		return netip.MustParseAddrPort(fmt.Sprintf("10.0.%d.%d:7946", i/250, 1+i%250))

@@ -49,7 +49,8 @@ type Config struct {
 	ClusterID string
 	Advertise netip.AddrPort
 	Facts     Facts
-	// Keys encrypt the pool's traffic; the first one is used for sending. Facts.KeyGeneration numbers them.
+	// Keys encrypt the pool's traffic; the first one is used for sending. Facts.KeyGeneration
+	// numbers them.
 	Keys      [][]byte
 	Authority Verifier
 	// Proof is asked whenever the metadata is sent, so that a renewed credential is used.
@@ -60,11 +61,12 @@ type Config struct {
 	// Rejoin is how often that happens; 5 s when zero.
 	Rejoin time.Duration
 	// Goodbye is how long the others are given to hear that this node leaves on purpose, or has a
-	// new credential; 1 s when zero. One that does not hear it takes the node for dead. Leaving has three steps, of
-	// which each may take as long, and then waits for what is on its way: up to memberlist's TCP time-out of 4 s, when a
-	// member swallows it.
+	// new credential; 1 s when zero. One that does not hear it takes the node for dead. Leaving has
+	// three steps, of which each may take as long, and then waits for what is on its way: up to
+	// memberlist's TCP time-out of 4 s, when a member swallows it.
 	Goodbye time.Duration
-	// About returns what this member tells of itself to another one that asks, JSON without secrets. It may be nil.
+	// About returns what this member tells of itself to another one that asks, JSON without
+	// secrets. It may be nil.
 	About func() json.RawMessage
 	// Tune changes memberlist's settings, for tests and for faster detection. It may be nil.
 	Tune   func(*memberlist.Config)
@@ -133,7 +135,8 @@ func New(c Config) (*Pool, error) {
 }
 
 // provesItself checks this node's own metadata as the others will: nobody would believe it, and
-// memberlist would not even list it, were it not right. What may be added to it later has to fit, too.
+// memberlist would not even list it, were it not right. What may be added to it later has to fit,
+// too.
 func (p *Pool) provesItself() error {
 	c := p.config
 	proof := c.Proof()
@@ -208,9 +211,10 @@ func (p *Pool) tell() {
 	}
 }
 
-// show sends this member's metadata again when something in it is new: its health, its keys' generation, its credential.
-// memberlist asks for metadata when it starts and when it is told to only, and the others cease to believe a credential
-// that has ended. What changes to and fro is sent a few times a second at most.
+// show sends this member's metadata again when something in it is new: its health, its keys'
+// generation, its credential. memberlist asks for metadata when it starts and when it is told to
+// only, and the others cease to believe a credential that has ended. What changes to and fro is
+// sent a few times a second at most.
 func (p *Pool) show(ctx context.Context) {
 	ticker := time.NewTicker(p.config.Rejoin)
 	defer ticker.Stop()
@@ -268,12 +272,12 @@ func (p *Pool) join(ctx context.Context) {
 	}
 }
 
-// maxMissingAgents is how many agents that are away are contacted at a time. Each may cost a time-out, there may be any
-// number of them, and they look for the servers themselves.
+// maxMissingAgents is how many agents that are away are contacted at a time. Each may cost a
+// time-out, there may be any number of them, and they look for the servers themselves.
 const maxMissingAgents = 3
 
-// missing are the addresses at which members may be found that this one, at self, does not see alive: the servers and the
-// seeds, then some of the agents, others each time.
+// missing are the addresses at which members may be found that this one, at self, does not see
+// alive: the servers and the seeds, then some of the agents, others each time.
 func missing(self netip.AddrPort, members []Member, seeds []netip.AddrPort) []netip.AddrPort {
 	living := map[netip.AddrPort]bool{self: true}
 	var first, agents []netip.AddrPort
@@ -341,7 +345,8 @@ func (p *Pool) Forget(name string) {
 // HealthScore is memberlist's awareness of this node's own slowness: 0 is healthy.
 func (p *Pool) HealthScore() int { return p.list.GetHealthScore() }
 
-// set records that a member is there, or that it has ended: that it left, if it has said so. Since is kept when only its facts changed.
+// set records that a member is there, or that it has ended: that it left, if it has said so. Since
+// is kept when only its facts changed.
 func (p *Pool) set(node *memberlist.Node, alive bool) {
 	holder, facts, err := p.prove(node)
 	if err != nil && !errors.Is(err, pki.ErrCredentialEnded) {

@@ -12,11 +12,13 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// maxProven bounds of how many members it is remembered what they have proven. Beyond it all of them prove themselves again.
+// maxProven bounds of how many members it is remembered what they have proven. Beyond it all of
+// them prove themselves again.
 const maxProven = 16_384
 
-// proven remembers what each member has proven last. Gossip repeats everything many times, and each exchange of the whole
-// state names all members; two signatures for each of them would be most of what a pool costs.
+// proven remembers what each member has proven last. Gossip repeats everything many times, and each
+// exchange of the whole state names all members; two signatures for each of them would be most of
+// what a pool costs.
 type proven struct {
 	mu      sync.Mutex
 	trust   <-chan struct{} // the Verifier's: with other CAs nothing of this holds
@@ -59,7 +61,8 @@ func (p *proven) get(trust <-chan struct{}, name string) (provenMember, bool) {
 	return m, ok && p.trust == trust
 }
 
-// put remembers what was found while the CAs were those of trust, or newer: then the next look finds another channel.
+// put remembers what was found while the CAs were those of trust, or newer: then the next look
+// finds another channel.
 func (p *proven) put(trust <-chan struct{}, name string, m provenMember) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Gossip repeats what members have said all the time, and a pool's whole state goes with every exchange over TCP.
+// Gossip repeats what members have said all the time, and a pool's whole state goes with every
+// exchange over TCP.
 func BenchmarkRepeatedAlive(b *testing.B) {
 	ca, err := pki.NewAuthority(clusterID, time.Now())
 	if err != nil {
@@ -96,7 +97,8 @@ func (c *counting) VerifyCredential(data []byte, now time.Time) (pki.Credential,
 	return c.Trust.VerifyCredential(data, now)
 }
 
-// However many there are, what is remembered has a bound, and those who are forgotten are not among it.
+// However many there are, what is remembered has a bound, and those who are forgotten are not among
+// it.
 func TestProvenIsBounded(t *testing.T) {
 	var p proven
 	trust := make(chan struct{})

@@ -13,13 +13,16 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A member asks another one for its view, or what it tells of itself, in a message of the pool, over TCP, and gets it in
-// another. This works for servers and agents alike, and while neither API nor store do. Messages are encrypted and not signed:
-// whoever has the key of the pool could answer in a member's name. Answers are for people who look for faults, and decide nothing.
-// A good-bye decides whether a member has left or is dead. What it says is signed, as all that members gossip of themselves;
-// who has the key of the pool could repeat an old one, which counts for a death within lateGoodbye.
+// A member asks another one for its view, or what it tells of itself, in a message of the pool,
+// over TCP, and gets it in another. This works for servers and agents alike, and while neither API
+// nor store do. Messages are encrypted and not signed: whoever has the key of the pool could answer
+// in a member's name. Answers are for people who look for faults, and decide nothing. A good-bye
+// decides whether a member has left or is dead. What it says is signed, as all that members gossip
+// of themselves; who has the key of the pool could repeat an old one, which counts for a death
+// within lateGoodbye.
 
-// message is what members send each other, as JSON. An unknown kind is ignored: it is a newer Barque's.
+// message is what members send each other, as JSON. An unknown kind is ignored: it is a newer
+// Barque's.
 type message struct {
 	Kind  string          `json:"kind"`
 	ID    string          `json:"id"` // of the question
@@ -38,7 +41,8 @@ const (
 
 	// maxAnswers bounds how many questions are answered at a time; more of them are dropped.
 	maxAnswers = 4
-	// maxAsked bounds how many members are asked, or told of a good-bye, at a time; there are fewer servers.
+	// maxAsked bounds how many members are asked, or told of a good-bye, at a time; there are fewer
+	// servers.
 	maxAsked = 16
 )
 
@@ -119,7 +123,8 @@ func (t *talk) end() {
 // errLeaving is returned for a question of a pool that is shutting down.
 var errLeaving = errors.New("this member is leaving the pool")
 
-// ViewOf asks another member for its view. The context should have a deadline: one that is away does not answer.
+// ViewOf asks another member for its view. The context should have a deadline: one that is away
+// does not answer.
 func (p *Pool) ViewOf(ctx context.Context, name string) (View, error) {
 	m, err := p.ask(ctx, name, askView)
 	if err != nil {
@@ -131,8 +136,8 @@ func (p *Pool) ViewOf(ctx context.Context, name string) (View, error) {
 	return *m.View, nil
 }
 
-// AboutOf asks another member what it tells of itself, which is what its Config.About returns. The context should have a
-// deadline: one that is away does not answer, nor one that tells nothing.
+// AboutOf asks another member what it tells of itself, which is what its Config.About returns. The
+// context should have a deadline: one that is away does not answer, nor one that tells nothing.
 func (p *Pool) AboutOf(ctx context.Context, name string) (json.RawMessage, error) {
 	m, err := p.ask(ctx, name, askAbout)
 	return m.About, err
@@ -170,8 +175,8 @@ func (p *Pool) ask(ctx context.Context, name, kind string) (message, error) {
 	}
 }
 
-// Views returns this member's own view, and then those of the living members that which chooses. Those that did not
-// answer are in the second result, with the reason.
+// Views returns this member's own view, and then those of the living members that which chooses.
+// Those that did not answer are in the second result, with the reason.
 func (p *Pool) Views(ctx context.Context, which func(Member) bool) ([]View, map[string]error) {
 	var others []Member
 	for _, m := range p.Members() {
@@ -234,9 +239,10 @@ func (p *Pool) NotifyMsg(text []byte) {
 	}
 }
 
-// sayGoodbye tells the living servers, and in a small pool all, that this member leaves. That is gossiped, too, but gossip
-// drops it wherever the end of the member comes first, and servers have to tell who left from who died. It waits for as long as
-// Config.Goodbye; who is not reached by then is still told, for as long as sending takes.
+// sayGoodbye tells the living servers, and in a small pool all, that this member leaves. That is
+// gossiped, too, but gossip drops it wherever the end of the member comes first, and servers have
+// to tell who left from who died. It waits for as long as Config.Goodbye; who is not reached by
+// then is still told, for as long as sending takes.
 func (p *Pool) sayGoodbye() error {
 	meta, err := p.metadata()
 	if err != nil {
@@ -265,7 +271,8 @@ func (p *Pool) sayGoodbye() error {
 	return err
 }
 
-// hearGoodbye takes note of a member's word that it leaves, which counts when its end is heard of, or was just now.
+// hearGoodbye takes note of a member's word that it leaves, which counts when its end is heard of,
+// or was just now.
 func (p *Pool) hearGoodbye(m message) {
 	from, known := p.Member(m.From)
 	if !known {
@@ -295,8 +302,8 @@ func (p *Pool) isLeaving(name string) bool {
 	return p.members[name].Facts.Leaving || ok && p.config.Now().Sub(said) < lateGoodbye
 }
 
-// answer sends what fill puts into the answer to the member that has asked: to the address that it has proven, not to
-// whoever asks.
+// answer sends what fill puts into the answer to the member that has asked: to the address that it
+// has proven, not to whoever asks.
 func (p *Pool) answer(question message, fill func(*message)) {
 	asker, known := p.Member(question.From)
 	if !known || !p.talk.begin() {

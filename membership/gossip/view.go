@@ -28,12 +28,13 @@ type Seen struct {
 	Ills    []string  `json:"ills,omitempty"`
 	// KeyGeneration is that of the gossip keys which the member uses.
 	KeyGeneration uint64 `json:"keyGeneration,omitempty"`
-	// Heard is when the member last answered a probe of From directly, and RTT how long that took, in seconds. A large pool
-	// probes each member rarely: that one was not heard for long tells nothing there.
+	// Heard is when the member last answered a probe of From directly, and RTT how long that took,
+	// in seconds. A large pool probes each member rarely: that one was not heard for long tells
+	// nothing there.
 	Heard *time.Time `json:"heard,omitempty"`
 	RTT   float64    `json:"rttSeconds,omitempty"`
-	// Silent is set on a server that was asked for this view, twice, and did not answer From directly. Gossip may take
-	// it for alive all the same, because others reach it.
+	// Silent is set on a server that was asked for this view, twice, and did not answer From
+	// directly. Gossip may take it for alive all the same, because others reach it.
 	Silent bool `json:"silent,omitempty"`
 }
 
@@ -46,8 +47,9 @@ type answered struct {
 // pingTries is how many lost packets make a server silent.
 const pingTries = 2
 
-// View asks the servers of the pool for an answer, all at the same time, and returns what this member sees. It takes
-// two of memberlist's probe time-outs at most, one second unless they were tuned.
+// View asks the servers of the pool for an answer, all at the same time, and returns what this
+// member sees. It takes two of memberlist's probe time-outs at most, one second unless they were
+// tuned.
 func (p *Pool) View(ctx context.Context) View {
 	members := p.Members()
 	silent := make([]bool, len(members))
@@ -94,16 +96,16 @@ func (p *Pool) hear(name string, rtt time.Duration) {
 	}
 }
 
-// Disagreement is a member of which views differ: a network that is cut on some ways only, or a change that has not
-// reached everybody yet.
+// Disagreement is a member of which views differ: a network that is cut on some ways only, or a
+// change that has not reached everybody yet.
 type Disagreement struct {
 	About string   `json:"about"`
 	Sees  []string `json:"sees"`  // who takes it for alive and gets its answers
 	Lacks []string `json:"lacks"` // who takes it for dead, gets no answer, or has never heard of it
 }
 
-// Disagreements compares views. What a member says of itself does not count, nor what is said of one that somebody
-// has heard say good-bye.
+// Disagreements compares views. What a member says of itself does not count, nor what is said of
+// one that somebody has heard say good-bye.
 func Disagreements(views []View) []Disagreement {
 	left, about := map[string]bool{}, map[string]bool{}
 	for _, v := range views {

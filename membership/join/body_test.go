@@ -39,7 +39,8 @@ func (p *pipe) Close() error {
 
 func (p *pipe) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A request whose body does not arrive is given up after a time. One that has arrived is not, however long the answer takes.
+// A request whose body does not arrive is given up after a time. One that has arrived is not,
+// however long the answer takes.
 func TestHowLongARequestMayTake(t *testing.T) {
 	ca, err := pki.NewAuthority("c1", time.Now())
 	if err != nil {

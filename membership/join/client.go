@@ -125,7 +125,8 @@ type RefusedError struct {
 	Server string
 	Status int
 	Reason string
-	// RetryAfter is when to ask again, from the answer on, if the server told; with http.StatusTooManyRequests it does.
+	// RetryAfter is when to ask again, from the answer on, if the server told; with
+	// http.StatusTooManyRequests it does.
 	RetryAfter time.Duration
 }
 
@@ -162,7 +163,8 @@ func (c *Client) Renew(ctx context.Context, r Renewal) (Certificates, error) {
 	return out, c.post(ctx, "renew", r, &out)
 }
 
-// SharedKey gets the key with this digest that all servers have. The client's identity is a server's.
+// SharedKey gets the key with this digest that all servers have. The client's identity is a
+// server's.
 func (c *Client) SharedKey(ctx context.Context, digest string) ([]byte, error) {
 	var out SharedKey
 	err := c.post(ctx, "shared-key", sharedKeyRequest{digest}, &out)

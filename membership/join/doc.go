@@ -15,6 +15,6 @@
 //	                                           have, of the CA or of service accounts
 //
 // The secret of the token is sent only after the CA was proven, and only over TLS. Each step can be
-// repeated; a machine that fails between them leaves nothing behind but a use of its token, which is counted once
-// for all of its tries.
+// repeated; a machine that fails between them leaves nothing behind but a use of its token, which
+// is counted once for all of its tries.
 package join

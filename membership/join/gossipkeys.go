@@ -15,8 +15,8 @@ import (
 type GossipKeys struct {
 	Generation uint64   `json:"generation"`
 	Keys       [][]byte `json:"keys"`
-	// Heir, for an agent, is there when the cluster of which it says to be was recovered and goes on as that one: it is
-	// to follow, and then these are its keys.
+	// Heir, for an agent, is there when the cluster of which it says to be was recovered and goes
+	// on as that one: it is to follow, and then these are its keys.
 	Heir *Cluster `json:"heir,omitempty"`
 }
 
@@ -25,12 +25,14 @@ type keysRequest struct {
 	Cluster string `json:"cluster"`
 }
 
-// ErrNotYet is returned by Config.Barred when it cannot tell yet: the node may ask again, or ask another server.
+// ErrNotYet is returned by Config.Barred when it cannot tell yet: the node may ask again, or ask
+// another server.
 var ErrNotYet = errors.New("this server does not know all nodes yet")
 
-// gossipKeys hands the keys of the pool to a node that proves by its certificate that it is one, and that still belongs
-// to the cluster. The certificate does not tell of which cluster the node takes itself to be, where several have one CA: when
-// one was recovered, or began with a backup. In the pool it would be alone.
+// gossipKeys hands the keys of the pool to a node that proves by its certificate that it is one,
+// and that still belongs to the cluster. The certificate does not tell of which cluster the node
+// takes itself to be, where several have one CA: when one was recovered, or began with a backup. In
+// the pool it would be alone.
 func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error) {
 	name, role, err := h.node(r)
 	if err != nil {
@@ -58,8 +60,8 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 	return keys, nil
 }
 
-// undecided are agents of a cluster from which this one was recovered, which ask more than once before they follow; where
-// that cluster is well they do not.
+// undecided are agents of a cluster from which this one was recovered, which ask more than once
+// before they follow; where that cluster is well they do not.
 type undecided struct {
 	mu   sync.Mutex
 	told map[string]time.Time // when it was told that it asks, by name
@@ -117,8 +119,9 @@ func (h *Handler) node(r *http.Request) (name, role string, err error) {
 	return cert.Subject.CommonName, token.Server, nil
 }
 
-// GossipKeys asks for the keys of the gossip pool of the cluster, by the certificate that is the client's identity. It
-// fails with a *RefusedError with http.StatusConflict at a server of another cluster that is not the heir of that one.
+// GossipKeys asks for the keys of the gossip pool of the cluster, by the certificate that is the
+// client's identity. It fails with a *RefusedError with http.StatusConflict at a server of another
+// cluster that is not the heir of that one.
 func (c *Client) GossipKeys(ctx context.Context, cluster string) (GossipKeys, error) {
 	var out GossipKeys
 	return out, c.post(ctx, "gossip-keys", keysRequest{cluster}, &out)

@@ -77,8 +77,9 @@ func TestGossipKeys(t *testing.T) {
 	}
 }
 
-// An agent of the cluster from which this one was recovered asks every few seconds, and stays there where that one is well. So
-// it is told now and then that it asks, and that it has followed when it has.
+// An agent of the cluster from which this one was recovered asks every few seconds, and stays there
+// where that one is well. So it is told now and then that it asks, and that it has followed when it
+// has.
 func TestAgentsThatAskTheHeirAreToldNowAndThen(t *testing.T) {
 	c := newCluster(t)
 	agents := map[string]*join.Client{}

@@ -30,33 +30,37 @@ type Config struct {
 	Authority *pki.Trust
 	// Lifetime returns how long the certificates of agents last.
 	Lifetime func() time.Duration
-	// CheckToken checks a token for a role; UseToken does so too and counts the use. See package token.
+	// CheckToken checks a token for a role; UseToken does so too and counts the use. See package
+	// token.
 	CheckToken, UseToken func(ctx context.Context, t pki.Token, a token.Attempt) error
 	// NameTaken tells why no other machine may have the name, or returns nil.
 	NameTaken func(name string) error
-	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails when that one
-	// lives or is needed, and may be repeated.
+	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails
+	// when that one lives or is needed, and may be repeated.
 	Replace func(ctx context.Context, name string) error
-	// AddressTaken tells why the node of that name may not have the address, or returns nil. Clients
-	// believe whoever shows a certificate for the address that they call, so a node must not get one for
-	// an address of the API.
+	// AddressTaken tells why the node of that name may not have the address, or returns nil.
+	// Clients believe whoever shows a certificate for the address that they call, so a node must
+	// not get one for an address of the API.
 	AddressTaken func(name string, addr netip.Addr) error
 	Cluster      func() Cluster
 	Keys         func() (map[string][]byte, error)
-	// GossipKeys returns the newest that this server has. Barred tells why a node of the role gets neither them nor new
-	// certificates though its own is good, or returns nil; ErrNotYet when it cannot tell.
+	// GossipKeys returns the newest that this server has. Barred tells why a node of the role gets
+	// neither them nor new certificates though its own is good, or returns nil; ErrNotYet when it
+	// cannot tell.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
-	// Inherited tells whether this cluster was recovered from the one with the ID, and Stray is told of a node that takes
-	// itself to be of another one.
+	// Inherited tells whether this cluster was recovered from the one with the ID, and Stray is
+	// told of a node that takes itself to be of another one.
 	Inherited func(cluster string) bool
 	Stray     func(name, cluster string)
-	// Grace is for how long after its end an agent's certificate still gets it a new one, if StillNode allows it:
-	// StillNode returns ErrRemoved for a node whose certificate ended at that time and that was removed.
+	// Grace is for how long after its end an agent's certificate still gets it a new one, if
+	// StillNode allows it: StillNode returns ErrRemoved for a node whose certificate ended at that
+	// time and that was removed.
 	Grace     time.Duration
 	StillNode func(ctx context.Context, name string, ended time.Time) error
-	// IsServer tells whether a server of that name is a member of the store, and SharedKey returns the key with the digest
-	// that all servers have, PEM, of a CA or of service accounts: only members get it.
+	// IsServer tells whether a server of that name is a member of the store, and SharedKey returns
+	// the key with the digest that all servers have, PEM, of a CA or of service accounts: only
+	// members get it.
 	IsServer  func(name string) bool
 	SharedKey func(digest string) ([]byte, error)
 	Logger    *slog.Logger
@@ -121,7 +125,8 @@ func answer[In, Out any](h *Handler, f func(r *http.Request, in In) (Out, error)
 // readBody decodes the body of a request, which has to arrive within bodyTimeout.
 func readBody(w http.ResponseWriter, r *http.Request, in any) error {
 	control := http.NewResponseController(w)
-	// Deadlines of connections are moments of the machine's clock, whatever clock certificates are judged by.
+	// Deadlines of connections are moments of the machine's clock, whatever clock certificates are
+	// judged by.
 	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
 		return fmt.Errorf("bound how long the request may take: %w", err)
 	}
@@ -132,7 +137,8 @@ func readBody(w http.ResponseWriter, r *http.Request, in any) error {
 	if _, err := io.Copy(io.Discard, body); err != nil {
 		return refuse(http.StatusBadRequest, "the request does not end: %w", err)
 	}
-	// To answer may take longer, and what a deadline does that passes meanwhile net/http does not say.
+	// To answer may take longer, and what a deadline does that passes meanwhile net/http does not
+	// say.
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("lift the bound on how long the request may take: %w", err)
 	}
@@ -168,9 +174,9 @@ func (h *Handler) ca(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// admit checks all that is common to both roles. The token comes first: a stranger learns nothing of the
-// cluster's nodes. Its use is counted last, so that a machine that is refused for another reason can try
-// again with it.
+// admit checks all that is common to both roles. The token comes first: a stranger learns nothing
+// of the cluster's nodes. Its use is counted last, so that a machine that is refused for another
+// reason can try again with it.
 func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, error) {
 	t, err := pki.ParseToken(in.Token)
 	if err != nil {
@@ -225,8 +231,8 @@ func (h *Handler) server(r *http.Request, in Request) (ServerGrant, error) {
 	return grant, err
 }
 
-// grant is what a server is told. The keys are those of the bundle: a step of an exchange of the CA in between would leave
-// the new server without one that it needs.
+// grant is what a server is told. The keys are those of the bundle: a step of an exchange of the CA
+// in between would leave the new server without one that it needs.
 func (h *Handler) grant(ctx context.Context) (g ServerGrant, err error) {
 	for ctx.Err() == nil {
 		g.Cluster = h.config.Cluster()

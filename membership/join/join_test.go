@@ -298,8 +298,8 @@ func TestAgentJoinsAndRenews(t *testing.T) {
 	}
 }
 
-// An agent that was off for so long that its certificate has ended gets a new one, for its own key, while its Node is
-// there and the end is not too long ago.
+// An agent that was off for so long that its certificate has ended gets a new one, for its own key,
+// while its Node is there and the end is not too long ago.
 func TestAnEndedCertificateIsRenewed(t *testing.T) {
 	for name, bad := range map[string]struct {
 		change func(*cluster, *agent, *join.Renewal)

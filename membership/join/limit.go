@@ -12,8 +12,9 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// What strangers may ask of one server. A machine that joins makes two requests, and a few more when it tries again. Nodes
-// of the cluster, known by their certificates, are not limited: after an exchange of the CA all of them come at once.
+// What strangers may ask of one server. A machine that joins makes two requests, and a few more
+// when it tries again. Nodes of the cluster, known by their certificates, are not limited: after an
+// exchange of the CA all of them come at once.
 const (
 	addressBurst = 40  // requests at once from one address
 	addressRate  = 4   // and a second, after that
@@ -21,7 +22,8 @@ const (
 	wholeRate    = 100
 	addressOpen  = 8  // requests of one address that are being answered
 	wholeOpen    = 64 // of all
-	// knownAddresses bounds the memory that strangers can take. When there are more, those beyond share one allowance.
+	// knownAddresses bounds the memory that strangers can take. When there are more, those beyond
+	// share one allowance.
 	knownAddresses = 4096
 	// bodyTimeout is how long the body of a request may take to arrive, whoever sends it.
 	bodyTimeout = 10 * time.Second
@@ -29,7 +31,8 @@ const (
 	sayAgain = 10 * time.Second
 )
 
-// allowance is a bucket of requests, which fills with time, and the number of those that are being answered.
+// allowance is a bucket of requests, which fills with time, and the number of those that are being
+// answered.
 type allowance struct {
 	left float64
 	at   time.Time // when left was right
@@ -60,8 +63,9 @@ func newLimiter(now func() time.Time) *limiter {
 	return &limiter{now: now, addresses: map[netip.Addr]*allowance{}}
 }
 
-// enter tells whether a request from the address may be answered; if so, leave is called when it was. If not, after is
-// when to try again, and first whether the address has not been told so shortly before.
+// enter tells whether a request from the address may be answered; if so, leave is called when it
+// was. If not, after is when to try again, and first whether the address has not been told so
+// shortly before.
 func (l *limiter) enter(addr netip.Addr) (leave func(), after time.Duration, first bool) {
 	now := l.now()
 	l.mu.Lock()
@@ -98,8 +102,8 @@ func (l *limiter) leave(own *allowance) {
 	l.whole.open--
 }
 
-// of returns the allowance of an address; of version 6 that of its network, of which one machine has all. The caller
-// holds mu.
+// of returns the allowance of an address; of version 6 that of its network, of which one machine
+// has all. The caller holds mu.
 func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
 	addr = addr.Unmap()
 	if addr.Is6() {
@@ -145,8 +149,8 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// isNode tells whether the request is made with a good certificate of the cluster, other than one for a
-// CertificateSigningRequest.
+// isNode tells whether the request is made with a good certificate of the cluster, other than one
+// for a CertificateSigningRequest.
 func (h *Handler) isNode(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false

@@ -21,7 +21,8 @@ type Request struct {
 	Address string    `json:"address"` // IP address that the other nodes reach it at
 	Version string    `json:"version"`
 	Clock   time.Time `json:"clock"`
-	// Attempt is a random text of the machine's own, the same when it tries again: the token's use is counted once.
+	// Attempt is a random text of the machine's own, the same when it tries again: the token's use
+	// is counted once.
 	Attempt string `json:"attempt,omitempty"`
 	// Replace is a server's wish to take the place of a dead one of the same name.
 	Replace bool `json:"replace,omitempty"`
@@ -82,8 +83,8 @@ type SharedKey struct {
 	Key []byte `json:"key"` // PEM
 }
 
-// Renewal asks for new certificates for the name in the certificate that the request is made with. That one may have
-// ended, if the cluster allows it; then the signing request must be of its key.
+// Renewal asks for new certificates for the name in the certificate that the request is made with.
+// That one may have ended, if the cluster allows it; then the signing request must be of its key.
 type Renewal struct {
 	CSR       []byte `json:"csr"`
 	GossipKey []byte `json:"gossipKey"`

@@ -15,7 +15,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// renew issues new certificates to an agent that shows its old one. The TLS handshake has proven that it has the key.
+// renew issues new certificates to an agent that shows its old one. The TLS handshake has proven
+// that it has the key.
 func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 	cert, err := h.caller(r, nodesGroup, h.config.Grace)
 	if err != nil {
@@ -43,7 +44,8 @@ func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 // ErrRemoved is returned by Config.StillNode for a node that was removed from the cluster.
 var ErrRemoved = errors.New("the node was removed from the cluster")
 
-// mayComeBack tells why a node with a certificate that has ended, a short time ago, does not get a new one.
+// mayComeBack tells why a node with a certificate that has ended, a short time ago, does not get a
+// new one.
 func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name string, csr []byte) error {
 	if block, _ := pem.Decode(csr); block != nil {
 		request, err := x509.ParseCertificateRequest(block.Bytes)
@@ -58,7 +60,8 @@ func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name 
 	return err
 }
 
-// sharedKey hands a key that all servers have, the CA's or that of service accounts, to a server that is a member of the store.
+// sharedKey hands a key that all servers have, the CA's or that of service accounts, to a server
+// that is a member of the store.
 func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (SharedKey, error) {
 	cert, err := h.caller(r, ServersOrganization, 0)
 	if err != nil {
@@ -74,8 +77,8 @@ func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (SharedKey, er
 	return SharedKey{Key: key}, nil
 }
 
-// caller returns the client's certificate, after checking that a CA of this cluster issued it for the organization when
-// its holder joined. It may have ended that long ago.
+// caller returns the client's certificate, after checking that a CA of this cluster issued it for
+// the organization when its holder joined. It may have ended that long ago.
 func (h *Handler) caller(r *http.Request, organization string, grace time.Duration) (*x509.Certificate, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, refuse(http.StatusUnauthorized, "a client certificate of this cluster is needed")

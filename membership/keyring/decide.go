@@ -15,7 +15,8 @@ type Member struct {
 	State string
 	// Generation of the keys that it says it uses.
 	Generation uint64
-	// Barred says why it does not get keys: it does not belong to the cluster any more. Nobody waits for it.
+	// Barred says why it does not get keys: it does not belong to the cluster any more. Nobody
+	// waits for it.
 	Barred string
 }
 
@@ -41,7 +42,8 @@ func missing(members []Member) []Member {
 	return out
 }
 
-// advance returns what follows the document when all is well, or nil while members are waited for and at rest.
+// advance returns what follows the document when all is well, or nil while members are waited for
+// and at rest.
 func (d *document) advance(members []Member, now time.Time) *document {
 	if d.Step == AtRest {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// model is a cluster on paper: what each member reads and sends with, while a rotation is moved on, undone, forced, and
-// members go and come back at any moment.
+// model is a cluster on paper: what each member reads and sends with, while a rotation is moved on,
+// undone, forced, and members go and come back at any moment.
 type model struct {
 	rng     *rand.Rand
 	doc     *document

@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/membership/shelftest"
 )
 
-// A cluster that began with a backup of another one, and with its keys, knows when these were made, and that it has not
-// rotated any itself.
+// A cluster that began with a backup of another one, and with its keys, knows when these were made,
+// and that it has not rotated any itself.
 func TestMadeInTheClusterBefore(t *testing.T) {
 	key := make([]byte, KeySize)
 	for what, c := range map[string]struct {

@@ -18,10 +18,11 @@ import (
 type Store interface {
 	// Get returns the newest value and the revision of its last change; 0 is no value.
 	Get(ctx context.Context) (value []byte, revision uint64, err error)
-	// Put sets the value if its revision is still the one given, and, unless term is 0, only while that term of the leader
-	// lasts. It fails with ErrConflict when somebody else was faster.
+	// Put sets the value if its revision is still the one given, and, unless term is 0, only while
+	// that term of the leader lasts. It fails with ErrConflict when somebody else was faster.
 	Put(ctx context.Context, value []byte, revision, term uint64) error
-	// Follow calls f with the value that this server has, and then after each change, until ctx ends.
+	// Follow calls f with the value that this server has, and then after each change, until ctx
+	// ends.
 	Follow(ctx context.Context, f func(value []byte, revision uint64)) error
 }
 
@@ -34,8 +35,8 @@ type Config struct {
 	Store     Store
 	Own       *Own
 	Sealer    Sealer
-	// Members returns all members of the cluster, those that are away included; Changed a channel that is closed at the
-	// next change of them.
+	// Members returns all members of the cluster, those that are away included; Changed a channel
+	// that is closed at the next change of them.
 	Members func() []Member
 	Changed func() <-chan struct{}
 	Logger  *slog.Logger
@@ -161,8 +162,8 @@ func (m *Manager) Drive(ctx context.Context, term uint64) error {
 	}
 }
 
-// drive makes one step, if one is to be made. What this server's own store has is enough to see that there is none:
-// the leader has all that was acknowledged.
+// drive makes one step, if one is to be made. What this server's own store has is enough to see
+// that there is none: the leader has all that was acknowledged.
 func (m *Manager) drive(ctx context.Context, term uint64) error {
 	d, _ := m.latest()
 	if !m.behind(d) && (d.Step == AtRest || d.advance(m.config.Members(), m.config.Now()) == nil) {
@@ -209,8 +210,9 @@ func (m *Manager) repair(d *document) (*document, error) {
 	return next, nil
 }
 
-// newestGeneration is the highest that any server is known to have. Agents count for nothing here: one that is not what it
-// should be could tell the highest number there is, after which there is none.
+// newestGeneration is the highest that any server is known to have. Agents count for nothing here:
+// one that is not what it should be could tell the highest number there is, after which there is
+// none.
 func (m *Manager) newestGeneration(d *document) uint64 {
 	newest := max(d.Generation, m.config.Own.Ring().Generation)
 	for _, member := range m.config.Members() {
@@ -249,7 +251,8 @@ func (m *Manager) madeAt(key []byte) time.Time {
 	return m.made[KeyID(key)]
 }
 
-// write seals the keys anew, where this server has them: the CA's key may be another one than when they were.
+// write seals the keys anew, where this server has them: the CA's key may be another one than when
+// they were.
 func (m *Manager) write(ctx context.Context, d *document, term uint64) error {
 	d.Keys = slices.Clone(d.Keys)
 	for _, key := range m.config.Own.Ring().Keys {
@@ -272,8 +275,8 @@ func (m *Manager) write(ctx context.Context, d *document, term uint64) error {
 	return nil
 }
 
-// current is the document to begin from: that in the store, or one of the keys in use when the store has none, or one
-// that does not count.
+// current is the document to begin from: that in the store, or one of the keys in use when the
+// store has none, or one that does not count.
 func (m *Manager) current(ctx context.Context) (*document, error) {
 	d, err := m.read(ctx)
 	if err != nil && !repairable(err) {
@@ -285,8 +288,9 @@ func (m *Manager) current(ctx context.Context) (*document, error) {
 	return m.repair(d)
 }
 
-// Rotate begins a rotation, or tells of the one that is under way; force lets that one go on without members that do
-// not follow. It fails with a RefusedError while members are away, unless forced. With dryRun it only checks.
+// Rotate begins a rotation, or tells of the one that is under way; force lets that one go on
+// without members that do not follow. It fails with a RefusedError while members are away, unless
+// forced. With dryRun it only checks.
 func (m *Manager) Rotate(ctx context.Context, force, dryRun bool) error {
 	d, err := m.current(ctx)
 	if err != nil {
@@ -330,7 +334,8 @@ func awayText(away []Member) string {
 		"Start them, or take them out of the cluster; or give --force to go on without them", strings.Join(names, ", "))
 }
 
-// Undo takes a rotation that is under way back. It fails with a RefusedError when there is none, or it is too late.
+// Undo takes a rotation that is under way back. It fails with a RefusedError when there is none, or
+// it is too late.
 func (m *Manager) Undo(ctx context.Context, dryRun bool) error {
 	d, err := m.current(ctx)
 	if err != nil {

@@ -256,7 +256,8 @@ func (c *cluster) status() keyring.Status {
 	return s
 }
 
-// atRest waits for the end of a rotation, and that all but some have exactly the keys of the cluster.
+// atRest waits for the end of a rotation, and that all but some have exactly the keys of the
+// cluster.
 func (c *cluster) atRest(except ...string) keyring.Status {
 	c.Helper()
 	c.eventually("at rest", func() error {
@@ -384,7 +385,8 @@ func TestRotationWithoutAMemberThatComesBack(t *testing.T) {
 	c.eventually("all alive", func() error { return c.allAlive() })
 }
 
-// A living agent cannot ask a server: the rotation waits, in whatever term, and goes on when it can.
+// A living agent cannot ask a server: the rotation waits, in whatever term, and goes on when it
+// can.
 func TestRotationOutlivesItsLeader(t *testing.T) {
 	c := newCluster(t, 21, 3, 1, calm)
 	c.offline.Store("a1", true)
@@ -462,7 +464,8 @@ func TestRotationWithoutARemovedMachine(t *testing.T) {
 	})
 }
 
-// A restored backup brings an older state, that of another cluster, or none: the members keep their keys.
+// A restored backup brings an older state, that of another cluster, or none: the members keep their
+// keys.
 func TestRestoredBackup(t *testing.T) {
 	c := newCluster(t, 51, 2, 0, calm)
 	if err := c.rotate("s1", false); err != nil {

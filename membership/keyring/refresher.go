@@ -11,12 +11,13 @@ import (
 // RefresherConfig of a Refresher.
 type RefresherConfig struct {
 	Own *Own
-	// Seen returns the highest generation of keys that a living server shows, and whether any other server is seen to live.
+	// Seen returns the highest generation of keys that a living server shows, and whether any other
+	// server is seen to live.
 	Seen func() (generation uint64, anyServer bool)
 	// Changed returns a channel that is closed when Seen may say something else.
 	Changed func() <-chan struct{}
-	// Fetch asks servers for their keys until one has that generation, or a higher one. It fails with ErrBarred when they
-	// say that this member does not belong to the cluster any more.
+	// Fetch asks servers for their keys until one has that generation, or a higher one. It fails
+	// with ErrBarred when they say that this member does not belong to the cluster any more.
 	Fetch  func(ctx context.Context, generation uint64) (Ring, error)
 	Logger *slog.Logger
 }
@@ -26,11 +27,13 @@ var ErrBarred = errors.New("this node gets no gossip keys")
 
 // Refresher gets the newest keys from a server when this member may not have them:
 //
-//   - when it starts: it may have been away during a rotation, and nobody would understand it in the pool;
+//   - when it starts: it may have been away during a rotation, and nobody would understand it in
+//     the pool;
 //   - when a server shows a higher generation;
 //   - while it sees no server in the pool: they may speak with a key that it does not have.
 //
-// An agent learns of all keys in this way. A server has them from its store, and this is for one whose store is behind.
+// An agent learns of all keys in this way. A server has them from its store, and this is for one
+// whose store is behind.
 type Refresher struct{ config RefresherConfig }
 
 // NewRefresher returns a Refresher.
@@ -41,15 +44,17 @@ const (
 	lonely = 10 * time.Second
 	// spreadOver keeps the members of a large pool from asking at the same moment.
 	spreadOver = 500 * time.Millisecond
-	// minRetry is after how long a question is repeated that was not answered; that grows to maxRetry, and to barredRetry
-	// when the answer is no: an agent that has just joined is no node yet.
+	// minRetry is after how long a question is repeated that was not answered; that grows to
+	// maxRetry, and to barredRetry when the answer is no: an agent that has just joined is no node
+	// yet.
 	minRetry, maxRetry, barredRetry = time.Second, 15 * time.Second, time.Minute
 )
 
 // Run asks when there is a reason to, until ctx ends.
 func (r *Refresher) Run(ctx context.Context) error {
 	c := &r.config
-	// next is when the next question may be asked, unless a server shows a higher generation than known.
+	// next is when the next question may be asked, unless a server shows a higher generation than
+	// known.
 	started, retry, next, known := true, minRetry, time.Time{}, uint64(0)
 	timer := time.NewTimer(0)
 	defer timer.Stop()

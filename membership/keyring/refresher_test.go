@@ -144,7 +144,8 @@ func TestAQuestionIsRepeatedMoreAndMoreRarely(t *testing.T) {
 	}
 }
 
-// Who said no may be of another cluster, and the next one who answers may ask to be asked again: see RefresherConfig.Fetch.
+// Who said no may be of another cluster, and the next one who answers may ask to be asked again:
+// see RefresherConfig.Fetch.
 func TestAMemberThatIsBarredNoMoreAsksAsOftenAsOthers(t *testing.T) {
 	inBubble(t, func(t *testing.T, a *asked) {
 		a.set(func(a *asked) { a.err = ErrBarred })

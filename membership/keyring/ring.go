@@ -13,7 +13,8 @@ import (
 // KeySize is the size of a key in bytes: AES-256.
 const KeySize = 32
 
-// Ring is the keys of the pool at one generation. The first key is used for sending, all for reading.
+// Ring is the keys of the pool at one generation. The first key is used for sending, all for
+// reading.
 type Ring struct {
 	Generation uint64
 	Keys       [][]byte
@@ -45,7 +46,8 @@ type Own struct {
 	use  func(Ring) error
 }
 
-// NewOwn returns the ring that is on disk and in use now. save writes another one to the disk, use has the pool use it.
+// NewOwn returns the ring that is on disk and in use now. save writes another one to the disk, use
+// has the pool use it.
 func NewOwn(now Ring, save, use func(Ring) error) *Own { return &Own{ring: now, save: save, use: use} }
 
 // Ring returns the ring. The caller does not change its keys.
@@ -114,7 +116,8 @@ type document struct {
 	Keys       []sealedKey `json:"keys"` // the first one is for sending
 
 	revision uint64 // of the value in the store; 0: there is none
-	// foreign are the keys of a document of another cluster: one that began with a backup of it may use them, too.
+	// foreign are the keys of a document of another cluster: one that began with a backup of it may
+	// use them, too.
 	foreign []sealedKey
 }
 
@@ -156,8 +159,8 @@ func (d *document) ring(s Sealer) (Ring, error) {
 
 var errFormat = errors.New("the state of the gossip keys in the store was written by a newer Barque: update this server")
 
-// errForeign is returned for a document of another cluster, which a backup brought, and errDamaged for one that means
-// nothing. The leader writes a right one.
+// errForeign is returned for a document of another cluster, which a backup brought, and errDamaged
+// for one that means nothing. The leader writes a right one.
 var (
 	errForeign = errors.New("the state of the gossip keys in the store is another cluster's")
 	errDamaged = errors.New("the state of the gossip keys in the store is damaged")

@@ -43,8 +43,8 @@ type plain struct{}
 func (plain) Seal(_ string, data, _ []byte) ([]byte, error) { return data, nil }
 func (plain) Open(_ string, data, _ []byte) ([]byte, error) { return data, nil }
 
-// What is tried every few seconds, and fails for minutes as on a full disk, is said when it begins, now and then, and when
-// it is over.
+// What is tried every few seconds, and fails for minutes as on a full disk, is said when it begins,
+// now and then, and when it is over.
 func TestAFailingRotationIsSaidNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log syncbuf.Buffer

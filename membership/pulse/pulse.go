@@ -1,17 +1,18 @@
 // Package pulse knows within two seconds which nodes do not answer this server.
 //
-// Gossip finds a dead node by members that ask each other at random. That costs each of them the same in
-// a cluster of any size, but the time until somebody happens to ask has no bound that is worth a promise:
-// with a thousand members, one death in fifty is noticed only after four seconds, and then suspicion takes
-// as long again on purpose. Where a node's death has to be known in a few seconds, each server asks every
-// node itself, once a second: one packet of UDP and one back, a thousand a second for a thousand nodes. All
-// servers do, so that one that begins to lead knows what the one before it knew.
+// Gossip finds a dead node by members that ask each other at random. That costs each of them the
+// same in a cluster of any size, but the time until somebody happens to ask has no bound that is
+// worth a promise: with a thousand members, one death in fifty is noticed only after four seconds,
+// and then suspicion takes as long again on purpose. Where a node's death has to be known in a few
+// seconds, each server asks every node itself, once a second: one packet of UDP and one back, a
+// thousand a second for a thousand nodes. All servers do, so that one that begins to lead knows
+// what the one before it knew.
 //
-// A node whose answer is missing is asked again five times a second, each time with two packets. When it has
-// missed Misses answers in a row it is silent, since the first question that it did not answer: packets that
-// are lost here and there make nobody silent, and neither does a pause of the asking server, whatever its length, because
-// one answer ends the count. What this package says is evidence: whoever acts on it asks the node by
-// another way first.
+// A node whose answer is missing is asked again five times a second, each time with two packets.
+// When it has missed Misses answers in a row it is silent, since the first question that it did not
+// answer: packets that are lost here and there make nobody silent, and neither does a pause of the
+// asking server, whatever its length, because one answer ends the count. What this package says is
+// evidence: whoever acts on it asks the node by another way first.
 package pulse
 
 import (
@@ -24,11 +25,12 @@ import (
 
 // Config of a Pulse. Times that are zero get their defaults.
 type Config struct {
-	// Nodes returns the names of those to ask, and Changed a channel that is closed when they change.
+	// Nodes returns the names of those to ask, and Changed a channel that is closed when they
+	// change.
 	Nodes   func() []string
 	Changed func() <-chan struct{}
-	// Ask asks one node and returns nil when it has answered. It takes a fraction of a second at most,
-	// and little more than a round trip when there is an answer.
+	// Ask asks one node and returns nil when it has answered. It takes a fraction of a second at
+	// most, and little more than a round trip when there is an answer.
 	Ask func(node string) error
 	// Every is how often a node is asked that answers. Default 1 s.
 	Every time.Duration
@@ -69,8 +71,8 @@ func New(c Config) *Pulse {
 	return &Pulse{config: c, heard: map[string]time.Time{}, silent: map[string]time.Time{}, changed: make(chan struct{})}
 }
 
-// Silent reports whether a node does not answer, and since when: the time of the first question, by this
-// server's clock, since which it has answered none.
+// Silent reports whether a node does not answer, and since when: the time of the first question, by
+// this server's clock, since which it has answered none.
 func (p *Pulse) Silent(node string) (since time.Time, silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +129,8 @@ func (p *Pulse) Run(ctx context.Context) error {
 	}
 }
 
-// follow asks one node. The first question comes at any time within the period, so that not all are asked
-// at the same moment.
+// follow asks one node. The first question comes at any time within the period, so that not all are
+// asked at the same moment.
 func (p *Pulse) follow(ctx context.Context, node string) {
 	timer := time.NewTimer(rand.N(p.config.Every))
 	defer timer.Stop()

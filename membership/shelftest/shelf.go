@@ -1,5 +1,6 @@
-// Package shelftest is, for tests, one value that several servers share: what the store is to package exchange and to
-// package keyring, in memory, and seen by all at once. It is linked into no program.
+// Package shelftest is, for tests, one value that several servers share: what the store is to
+// package exchange and to package keyring, in memory, and seen by all at once. It is linked into no
+// program.
 package shelftest
 
 import (
@@ -24,7 +25,8 @@ type Shelf struct {
 	changed  chan struct{} // closed and replaced at every change
 }
 
-// New returns an empty one, which refuses with conflict what names another revision. No leader was elected yet.
+// New returns an empty one, which refuses with conflict what names another revision. No leader was
+// elected yet.
 func New(conflict error) *Shelf { return &Shelf{conflict: conflict, changed: make(chan struct{})} }
 
 // Elect begins a term. A leader of one before writes nothing more.
@@ -57,7 +59,8 @@ func (s *Shelf) Put(_ context.Context, value []byte, revision, term uint64) erro
 	return nil
 }
 
-// Restore sets the value as a restored backup does, and returns the revision of that; nil removes it.
+// Restore sets the value as a restored backup does, and returns the revision of that; nil removes
+// it.
 func (s *Shelf) Restore(value []byte) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,9 +3,10 @@
 // (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/).
 //
 // A token is for one role, ends at a time, and may be limited in its uses. A use is counted by a
-// compare-and-set update, so two machines cannot share a last one, whichever servers they ask. It is counted once for
-// each Attempt, for AttemptTime: a machine whose join breaks off in the middle repeats it with the same token, and one
-// that was removed from the cluster does not come back by it.
+// compare-and-set update, so two machines cannot share a last one, whichever servers they ask. It
+// is counted once for each Attempt, for AttemptTime: a machine whose join breaks off in the middle
+// repeats it with the same token, and one that was removed from the cluster does not come back by
+// it.
 package token
 
 import (
@@ -55,7 +56,8 @@ var (
 	ErrExpired = errors.New("the join token has expired; make a new one with `barque token create`")
 	// ErrUsedUp is returned when all uses of the token are spent.
 	ErrUsedUp = errors.New("the join token is used up; make a new one with `barque token create`")
-	// ErrFormerCA is returned when the token was made for a CA that the cluster does not believe any more.
+	// ErrFormerCA is returned when the token was made for a CA that the cluster does not believe
+	// any more.
 	ErrFormerCA = errors.New("the join token was made before the cluster's CA was exchanged, which made it void; make a new one with `barque token create`")
 	// ErrRole is returned when the token is for another role.
 	ErrRole = errors.New("the join token is for another role")
@@ -148,7 +150,8 @@ const AttemptTime = time.Hour
 type Attempt struct {
 	Role string // in which it joins
 	Name string // of the machine
-	// Secret is a random text of the machine's own, the same in all tries; without one each try is an attempt.
+	// Secret is a random text of the machine's own, the same in all tries; without one each try is
+	// an attempt.
 	Secret string
 }
 
@@ -161,8 +164,8 @@ func (a Attempt) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Check checks that the token lets a machine join now. cas are the digests of the CAs that the cluster believes: a token
-// pins one, but whoever holds its secret may leave that out.
+// Check checks that the token lets a machine join now. cas are the digests of the CAs that the
+// cluster believes: a token pins one, but whoever holds its secret may leave that out.
 func Check(ctx context.Context, client kubernetes.Interface, cas []string, t pki.Token, a Attempt, now time.Time) error {
 	_, _, err := check(ctx, client, cas, t, a, now)
 	return err
@@ -188,7 +191,8 @@ func Use(ctx context.Context, client kubernetes.Interface, cas []string, t pki.T
 	})
 }
 
-// check returns the token's Secret if the token is good, and whether the attempt was counted already.
+// check returns the token's Secret if the token is good, and whether the attempt was counted
+// already.
 func check(ctx context.Context, client kubernetes.Interface, cas []string, t pki.Token, a Attempt, now time.Time) (s *corev1.Secret, counted bool, err error) {
 	s, err = client.CoreV1().Secrets(namespace).Get(ctx, namePrefix+t.ID, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

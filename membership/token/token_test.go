@@ -102,8 +102,8 @@ func TestListAndDelete(t *testing.T) {
 	}
 }
 
-// A machine that has joined and was removed keeps what it needs to be taken for the same attempt. It does not come back by
-// a token that is used up.
+// A machine that has joined and was removed keeps what it needs to be taken for the same attempt.
+// It does not come back by a token that is used up.
 func TestAnAttemptEnds(t *testing.T) {
 	client := newClient()
 	tok, err := token.Create(t.Context(), client, digest, token.Spec{Role: token.Agent, Uses: 1}, now)
@@ -121,7 +121,8 @@ func TestAnAttemptEnds(t *testing.T) {
 	}
 }
 
-// A machine whose join breaks off after its use was counted tries again with the same token; nobody else does.
+// A machine whose join breaks off after its use was counted tries again with the same token; nobody
+// else does.
 func TestAnAttemptIsCountedOnce(t *testing.T) {
 	client := newClient()
 	tok, err := token.Create(t.Context(), client, digest, token.Spec{Role: token.Server, Uses: 2, TTL: time.Hour}, now)
@@ -156,8 +157,9 @@ func TestAnAttemptIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestATokenEndsWithItsCA: it is void when the cluster does not believe the CA any more for which it was made, also in the
-// hands of somebody who writes the digest of the new one before its secret.
+// TestATokenEndsWithItsCA: it is void when the cluster does not believe the CA any more for which
+// it was made, also in the hands of somebody who writes the digest of the new one before its
+// secret.
 func TestATokenEndsWithItsCA(t *testing.T) {
 	client := newClient()
 	former, next := digest, strings.Repeat("b", 64)

@@ -11,16 +11,16 @@ import (
 const (
 	// cacheSize is how many answers of other servers are kept.
 	cacheSize = 10000
-	// longestAnswer is the longest message that is kept, in bytes on the wire. In memory its records
-	// take some ten times as much, so that the cache holds some hundred MiB at the most, filled by
-	// somebody who wants that, and a few MiB in usual life.
+	// longestAnswer is the longest message that is kept, in bytes on the wire. In memory its
+	// records take some ten times as much, so that the cache holds some hundred MiB at the most,
+	// filled by somebody who wants that, and a few MiB in usual life.
 	longestAnswer = 1232
 	// longestKept bounds how long an answer is kept, whatever its TTL: a node's memory of the world
 	// is to be short. longestDenied bounds it for names or records that do not exist.
 	longestKept   = 30 * time.Second
 	longestDenied = 5 * time.Second
-	// failureKept is how long a failure is, so that clients that ask again at once do not ask in vain
-	// (RFC 9520).
+	// failureKept is how long a failure is, so that clients that ask again at once do not ask in
+	// vain (RFC 9520).
 	failureKept = time.Second
 )
 

@@ -1,6 +1,6 @@
 // Package dns is cluster DNS: on every node it answers for the names of services and pods, as the
-// Kubernetes DNS-Based Service Discovery specification 1.1.0 has them, and asks the node's resolvers
-// for all others. No pod and no other node is asked.
+// Kubernetes DNS-Based Service Discovery specification 1.1.0 has them, and asks the node's
+// resolvers for all others. No pod and no other node is asked.
 //
 //	query ─▶ users' rules ─▶ cluster's zone ─▶ cache ─▶ other servers
 //	          (rewrite,       (state, from       (≤ 30 s)   (the node's resolvers, or
@@ -8,13 +8,13 @@
 //
 // Invariants:
 //   - An answer is what the informers said last. When they lose all servers, that stays the answer.
-//   - Until the informers have listed everything, a file has the answers that the process before this
-//     one had; without it the cluster's names are answered with SERVFAIL. A name is never denied for
-//     not being known yet.
+//   - Until the informers have listed everything, a file has the answers that the process before
+//     this one had; without it the cluster's names are answered with SERVFAIL. A name is never
+//     denied for not being known yet.
 //   - Wrong rules change nothing: those before stay, and somebody is told.
 //
-// It listens at one address of the node. Package network gives it that, and package proxy leads there
-// what goes to the address of the service kube-system/kube-dns.
+// It listens at one address of the node. Package network gives it that, and package proxy leads
+// there what goes to the address of the service kube-system/kube-dns.
 //
 // Not here: transfers, DNSSEC signatures, DNS over TLS.
 package dns
@@ -49,12 +49,13 @@ const (
 	RulesName        = "coredns-custom"
 )
 
-// Config is what a Server works with. All informers belong to the caller, who starts them after New.
+// Config is what a Server works with. All informers belong to the caller, who starts them after
+// New.
 type Config struct {
 	// Domain is the cluster's, without a dot at its end.
 	Domain string
-	// Listen is where queries come in, by UDP and TCP. It is the node's own and no other machine's to
-	// reach. Addresses are those at which clients find it, the cluster DNS service's.
+	// Listen is where queries come in, by UDP and TCP. It is the node's own and no other machine's
+	// to reach. Addresses are those at which clients find it, the cluster DNS service's.
 	Listen    netip.AddrPort
 	Addresses []netip.Addr
 	// Networks are those of pods and services: reverse names in them are asked of nobody else.
@@ -339,7 +340,8 @@ type nodeResolvers struct {
 // readEvery is how long what the file says is taken for true.
 const readEvery = 5 * time.Second
 
-// servers returns the node's resolvers, without this one. A file that cannot be read changes nothing.
+// servers returns the node's resolvers, without this one. A file that cannot be read changes
+// nothing.
 func (n *nodeResolvers) servers() []netip.AddrPort {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -165,8 +165,8 @@ func (u *upstream) avoid(server netip.AddrPort, silent bool) {
 	}
 }
 
-// overNetwork asks by UDP, each time from another port, and again by TCP when the answer is too long
-// for that.
+// overNetwork asks by UDP, each time from another port, and again by TCP when the answer is too
+// long for that.
 func overNetwork(ctx context.Context, server netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 	reply, err := over(ctx, "udp", server, query)
 	if err == nil && reply.Truncated {

@@ -169,7 +169,8 @@ func TestServersWithoutEDNS(t *testing.T) {
 	}
 }
 
-// TestResolversChange: the node's file is read again; this server itself is not among those it asks.
+// TestResolversChange: the node's file is read again; this server itself is not among those it
+// asks.
 func TestResolversChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.answers(t, "www.example.com.", dns.TypeA, "A 198.51.100.1")
@@ -264,8 +265,8 @@ func testTooManyQuestions(t *testing.T, b *bench, names int) {
 	}
 }
 
-// TestLoop: resolvers that ask this server are found out, left alone, and found again when they have
-// been put right. Until then one question is one question, not a storm.
+// TestLoop: resolvers that ask this server are found out, left alone, and found again when they
+// have been put right. Until then one question is one question, not a storm.
 func TestLoop(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bench) {
 		b.world.change(func() {

@@ -17,12 +17,12 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// rememberEvery is how often what has changed is written down. A file that is older than the zone is
-// used only where a node starts and reaches no server.
+// rememberEvery is how often what has changed is written down. A file that is older than the zone
+// is used only where a node starts and reaches no server.
 const rememberEvery = time.Minute
 
-// memory is what a file holds of the cluster, for a node that starts while it reaches no server: its
-// pods run, and so does what they talk to.
+// memory is what a file holds of the cluster, for a node that starts while it reaches no server:
+// its pods run, and so does what they talk to.
 type memory struct {
 	Format     int               `json:"format"`
 	Domain     string            `json:"domain"`

@@ -29,7 +29,8 @@ const (
 // resolver finds answers: by the users' rules, in the cluster's zone, in the cache, from others.
 type resolver struct {
 	zone *zone
-	// former is the zone as an earlier process wrote it down, for the time until ready. It may be nil.
+	// former is the zone as an earlier process wrote it down, for the time until ready. It may be
+	// nil.
 	former *zone
 	own    []netip.Prefix // reverse names in these networks are nobody else's to answer
 	cache  *answers

@@ -360,7 +360,8 @@ func (t *hostTable) lookup(name string, kind uint16) (records []dns.RR, ok bool)
 	return records, true
 }
 
-// addRewrite reads [stop|continue] name [exact|prefix|suffix|substring|regex] FROM TO [answer auto].
+// addRewrite reads [stop|continue] name [exact|prefix|suffix|substring|regex] FROM TO [answer
+// auto].
 func (b *block) addRewrite(args []string) error {
 	r := rewrite{last: true}
 	if len(args) > 0 && (args[0] == "stop" || args[0] == "continue") {

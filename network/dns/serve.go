@@ -17,8 +17,8 @@ const (
 	// maxPayload is the longest UDP answer, which fits into one packet; longer ones are cut, and
 	// clients come again by TCP.
 	maxPayload = 1232
-	// maxQueries bounds the questions that are answered at once, of all clients. Others are dropped:
-	// their clients ask again.
+	// maxQueries bounds the questions that are answered at once, of all clients. Others are
+	// dropped: their clients ask again.
 	maxQueries = 4000
 	// maxConnections bounds the TCP connections of all clients, maxConnectionsOfOne those of one
 	// address.
@@ -171,8 +171,8 @@ func (s *Server) handler(ctx context.Context, udp bool) dns.HandlerFunc {
 			return
 		}
 		if err := w.WriteMsg(s.safely(ctx, request{Msg: query, source: sourceOf(w.RemoteAddr()), udp: udp})); err != nil {
-			// An answer that has no form on the wire is a failure, and not silence. Where the client
-			// is gone, so is this.
+			// An answer that has no form on the wire is a failure, and not silence. Where the
+			// client is gone, so is this.
 			_ = w.WriteMsg(new(dns.Msg).SetRcode(query, dns.RcodeServerFailure))
 		}
 	}

@@ -13,8 +13,8 @@ import (
 const (
 	// schemaVersion is that of the Kubernetes DNS-Based Service Discovery specification.
 	schemaVersion = "1.1.0"
-	// clusterTTL is how long, in seconds, clients may keep what the zone says, and what it says does
-	// not exist. Asking again costs them a way within their own machine.
+	// clusterTTL is how long, in seconds, clients may keep what the zone says, and what it says
+	// does not exist. Asking again costs them a way within their own machine.
 	clusterTTL = 5
 	// versionTTL is the specification's, in its example.
 	versionTTL = 28800
@@ -113,7 +113,8 @@ func authority(of, server, origin string) dns.RR {
 	return &dns.SOA{
 		Hdr: dns.RR_Header{Name: of, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: clusterTTL},
 		Ns:  server, Mbox: "hostmaster." + origin,
-		// Nobody transfers the zone, so the serial number and the times for secondaries mean nothing.
+		// Nobody transfers the zone, so the serial number and the times for secondaries mean
+		// nothing.
 		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: clusterTTL,
 	}
 }

@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	// A transaction is one message to the kernel, which acknowledges each of its parts: 10,000 services
-	// take some 20 MiB, and 70 MiB for the answers. It is a bound; what is not used takes no memory.
+	// A transaction is one message to the kernel, which acknowledges each of its parts: 10,000
+	// services take some 20 MiB, and 70 MiB for the answers. It is a bound; what is not used takes
+	// no memory.
 	socketBuffer = 128 << 20
 	answerLimit  = 5 * time.Minute // a kernel that does not answer must not hang a node; 10,000 services take two on a busy one
 	// Chunk is the number of elements in one attribute, which is limited to 64 KiB.

@@ -15,9 +15,9 @@ import (
 // checkEvery is how often Watch looks whether the tables are there: a notification may be missed.
 const checkEvery = 20 * time.Second
 
-// Watch calls changed with the name of a table that somebody else has changed, or that is not there,
-// until ctx ends. An owner answers by writing its table anew, and may be called for no reason. changed
-// must not block. The caller's thread decides the network namespace.
+// Watch calls changed with the name of a table that somebody else has changed, or that is not
+// there, until ctx ends. An owner answers by writing its table anew, and may be called for no
+// reason. changed must not block. The caller's thread decides the network namespace.
 func (w *Writer) Watch(ctx context.Context, logger *slog.Logger, tables []Name, changed func(table Name)) {
 	for ctx.Err() == nil {
 		err := w.watchOnce(ctx, tables, changed)
@@ -54,7 +54,8 @@ func (w *Writer) check(tables []Name, changed func(Name)) {
 	}
 }
 
-// watchOnce returns when ctx ends, with an error when its socket fails, or when it is time to check.
+// watchOnce returns when ctx ends, with an error when its socket fails, or when it is time to
+// check.
 func (w *Writer) watchOnce(ctx context.Context, tables []Name, changed func(Name)) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

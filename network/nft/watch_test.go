@@ -16,7 +16,8 @@ import (
 	"github.com/barque/barque/internal/await"
 )
 
-// TestWatchTellsOthersChangesFromOwn changes a table in every way, as its owner and as somebody else.
+// TestWatchTellsOthersChangesFromOwn changes a table in every way, as its owner and as somebody
+// else.
 func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 	if !apart.Run(t, apart.Network, await.Hang, "the watch over nftables") {
 		return

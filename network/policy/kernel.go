@@ -262,8 +262,8 @@ func (tx transaction) setPolicy(name string, c change) {
 	}
 }
 
-// The chains of a policy: one of its own that looks at ports, one for the peers of each rule, and one
-// for each block with exceptions.
+// The chains of a policy: one of its own that looks at ports, one for the peers of each rule, and
+// one for each block with exceptions.
 
 func peersChain(policy string, rule int) string { return fmt.Sprintf("%s#%d", policy, rule) }
 

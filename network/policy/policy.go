@@ -7,7 +7,8 @@
 // state and diff are pure; table has no choices left to make. Invariants:
 //   - A pod of the node that the table does not know is closed. The kubelet starts no container
 //     before Attach has returned, so that the first packet of a pod meets its policies.
-//   - A change is one transaction in each family, and touches the elements of what has changed only.
+//   - A change is one transaction in each family, and touches the elements of what has changed
+//     only.
 //   - Nothing is removed when the agent stops: pods stay as restricted as they are.
 //   - The pods of other nodes are asked for when a policy of this node first refers to pods.
 //
@@ -42,7 +43,8 @@ type Config struct {
 	Namespaces coreinformers.NamespaceInformer
 	// Pods holds this node's pods; it may hold others.
 	Pods coreinformers.PodInformer
-	// Peers holds the pods of all nodes. The Agent starts it when it needs it, and nobody else does.
+	// Peers holds the pods of all nodes. The Agent starts it when it needs it, and nobody else
+	// does.
 	Peers cache.SharedIndexInformer
 	DNS   DNS
 	// Families are those of the pods.
@@ -146,7 +148,8 @@ func (a *Agent) Share(own []netip.Prefix) {
 	}
 }
 
-// attachLimit is how long a pod waits for its policies before the kubelet says that they are missing.
+// attachLimit is how long a pod waits for its policies before the kubelet says that they are
+// missing.
 const attachLimit = 10 * time.Second
 
 // Attach returns when the policies of a pod that got its addresses are in the kernel. It fails when

@@ -17,8 +17,8 @@ type Rules struct {
 	Profiles map[string][]string
 	// Policies by name, each of one direction; they are those that a profile names.
 	Policies map[string]Policy
-	// Sets are what policies refer to by name: addresses of pods that a selector means (with port 0),
-	// and addresses with the number that a named port has there.
+	// Sets are what policies refer to by name: addresses of pods that a selector means (with port
+	// 0), and addresses with the number that a named port has there.
 	Sets map[string]map[netip.AddrPort]struct{}
 }
 

@@ -18,7 +18,8 @@ type Pod struct {
 	Labels    labels.Set
 	Addrs     []netip.Addr
 	Ports     []NamedPort
-	// Local pods are on this node, which filters for them. Of two at one address the later holds it.
+	// Local pods are on this node, which filters for them. Of two at one address the later holds
+	// it.
 	Local bool
 	Since uint64
 }
@@ -30,9 +31,9 @@ type NamedPort struct {
 	Number   uint16
 }
 
-// state translates the cluster's objects into Rules, one change at a time: what a change costs grows
-// with what it concerns, not with the cluster. The Rules depend on what is there alone, not on the
-// order in which it came. Only policies that select a pod of this node are in them.
+// state translates the cluster's objects into Rules, one change at a time: what a change costs
+// grows with what it concerns, not with the cluster. The Rules depend on what is there alone, not
+// on the order in which it came. Only policies that select a pod of this node are in them.
 type state struct {
 	dns        DNS
 	namespaces map[string]labels.Set

@@ -15,9 +15,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestRulesSayWhatPoliciesSay compares, in random clusters that change, the rules with the model: for
-// every pair of pods, addresses that are nobody's, and cluster DNS. What is learnt step by step is
-// what is learnt at once, and what the deltas lead to.
+// TestRulesSayWhatPoliciesSay compares, in random clusters that change, the rules with the model:
+// for every pair of pods, addresses that are nobody's, and cluster DNS. What is learnt step by step
+// is what is learnt at once, and what the deltas lead to.
 func TestRulesSayWhatPoliciesSay(t *testing.T) {
 	seeds := uint64(3000)
 	if testing.Short() {

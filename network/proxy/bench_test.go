@@ -99,7 +99,8 @@ func BenchmarkDecideOneChange(b *testing.B) {
 	}
 }
 
-// BenchmarkOneChange is one endpoint that goes or comes among 5,000, from the objects to the kernel.
+// BenchmarkOneChange is one endpoint that goes or comes among 5,000, from the objects to the
+// kernel.
 func BenchmarkOneChange(b *testing.B) {
 	kernel := inNamespace(b)
 	book, of, less, all := changes(inKernel)

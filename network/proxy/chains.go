@@ -53,9 +53,9 @@ func (tx transaction) skeleton(t table) {
 	tx.postrouting(t)
 }
 
-// quiet keeps the kernel from telling clients that nobody listens at an address that the node itself
-// answers at. Barque is starting anew then, and this table outlives it: clients that hear nothing ask
-// again within seconds, and those that are refused give up.
+// quiet keeps the kernel from telling clients that nobody listens at an address that the node
+// itself answers at. Barque is starting anew then, and this table outlives it: clients that hear
+// nothing ask again within seconds, and those that are refused give up.
 func (tx transaction) quiet(t table) {
 	chain := tx.Hook("quiet", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter)
 	protocol, unreachable, _ := tx.Family.Unreachable()

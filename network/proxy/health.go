@@ -162,8 +162,8 @@ func (h *health) answer(w http.ResponseWriter, port uint16) {
 	}{name{check.Namespace, check.Name}, check.Local, healthy})
 }
 
-// ofNode is the answer for the node. A load balancer asks /healthz, and a probe /livez, which a node
-// that gets no more traffic passes.
+// ofNode is the answer for the node. A load balancer asks /healthz, and a probe /livez, which a
+// node that gets no more traffic passes.
 func (h *health) ofNode(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	h.mu.Lock()

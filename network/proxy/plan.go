@@ -300,8 +300,8 @@ func (w *way) chain(kind string, c Chain) destination {
 	return destination{chain: name}
 }
 
-// isLocal tells whether the node answers at a frontend itself, unless a service whose own address it
-// is does.
+// isLocal tells whether the node answers at a frontend itself, unless a service whose own address
+// it is does.
 func (p *planner) isLocal(frontend Frontend) bool {
 	_, local := p.local[frontend]
 	return local

@@ -216,7 +216,8 @@ func TestPlan(t *testing.T) {
 }
 
 // TestPlanLocal: the node answers where no service has endpoints, or none is.
-// TestPlanPrefersNearEndpoints: hints lead to endpoints of the node or its zone, where all have them.
+// TestPlanPrefersNearEndpoints: hints lead to endpoints of the node or its zone, where all have
+// them.
 func TestPlanPrefersNearEndpoints(t *testing.T) {
 	const one, two, three = "10.42.1.1", "10.42.2.1", "10.42.3.1"
 	hinted := func(ip string, s state, zone string, nodes ...string) discoveryv1.Endpoint {

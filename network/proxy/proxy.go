@@ -51,8 +51,8 @@ type Config struct {
 	// PodNetwork holds the addresses of all pods of the cluster, ServiceNetwork
 	// those of all services. Their family is that of the proxy.
 	PodNetwork, ServiceNetwork netip.Prefix
-	// Local are destinations that the node itself answers, at addresses of its own, unless a service
-	// has endpoints there.
+	// Local are destinations that the node itself answers, at addresses of its own, unless a
+	// service has endpoints there.
 	Local map[Frontend]Backend
 	// OtherPlugin leaves it to another network plugin to hide the addresses of pods from the world.
 	OtherPlugin bool

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// fakeKernel notes what is asked of it, and fails or forgets on demand. Its fields are the test's to
-// look at and to change through do.
+// fakeKernel notes what is asked of it, and fails or forgets on demand. Its fields are the test's
+// to look at and to change through do.
 type fakeKernel struct {
 	mu    sync.Mutex
 	calls []string

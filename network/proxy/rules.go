@@ -71,8 +71,8 @@ type Chain struct {
 	Backends []Backend
 }
 
-// equal is what reflect.DeepEqual would say, at a tenth of its cost: a change of one service compares
-// the chains of all.
+// equal is what reflect.DeepEqual would say, at a tenth of its cost: a change of one service
+// compares the chains of all.
 func (c Chain) equal(other Chain) bool {
 	return c.Cluster == other.Cluster && c.HideForeign == other.HideForeign && c.Next == other.Next &&
 		c.Affinity == other.Affinity && slices.Equal(c.Sources, other.Sources) && slices.Equal(c.Backends, other.Backends)

@@ -39,8 +39,8 @@ func deadNewcomer(t *testing.T, c *storetest.Cluster, edit func(int, *raftstore.
 	return newcomer
 }
 
-// TestADeadNewcomerIsDropped: a server that dies before it has its vote keeps nobody from joining, and is dropped after ten
-// minutes. When it comes back it joins again by itself.
+// TestADeadNewcomerIsDropped: a server that dies before it has its vote keeps nobody from joining,
+// and is dropped after ten minutes. When it comes back it joins again by itself.
 func TestADeadNewcomerIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := onDisk(t)
@@ -90,8 +90,8 @@ func TestADeadNewcomerIsDropped(t *testing.T) {
 	})
 }
 
-// TestTheLeaderAloneTakesNobodyForDead: a server that another voter reaches stays, with and without a vote, and the status
-// says what is wrong.
+// TestTheLeaderAloneTakesNobodyForDead: a server that another voter reaches stays, with and without
+// a vote, and the status says what is wrong.
 func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 	for name, votes := range map[string]bool{"without a vote": false, "with a vote": true} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,8 @@ func TestTheLeaderAloneTakesNobodyForDead(t *testing.T) {
 	}
 }
 
-// TestAServerWithoutAVoteMayBeAway: for some minutes, or for as long as it likes when it was demoted.
+// TestAServerWithoutAVoteMayBeAway: for some minutes, or for as long as it likes when it was
+// demoted.
 func TestAServerWithoutAVoteMayBeAway(t *testing.T) {
 	needs.AllTests(t)
 	synctest.Test(t, func(t *testing.T) {

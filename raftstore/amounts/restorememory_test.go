@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// bulk gives a restore items of together that many bytes. Of every hundred items, differ depend on the
-// round.
+// bulk gives a restore items of together that many bytes. Of every hundred items, differ depend on
+// the round.
 func bulk(bytes, round, differ int) func(yield func(*raftstore.Item) error) error {
 	const size = 4 << 10
 	return func(yield func(*raftstore.Item) error) error {
@@ -42,12 +42,12 @@ func heapNow() float64 {
 	return float64(sample[0].Value.Uint64())
 }
 
-// restored is the most that the heap held during restores into a server with a log on disk, beside what
-// it held when it was empty. The unit is what it holds at rest, with the state.
+// restored is the most that the heap held during restores into a server with a log on disk, beside
+// what it held when it was empty. The unit is what it holds at rest, with the state.
 type restored struct{ fromNothing, theSame, tenth, another float64 }
 
-// restoreMemory restores a state of that many bytes: from nothing, again, with another tenth, and with
-// nothing of it that stays.
+// restoreMemory restores a state of that many bytes: from nothing, again, with another tenth, and
+// with nothing of it that stays.
 func restoreMemory(t testing.TB, bytes int) (r restored) {
 	defer debug.SetGCPercent(debug.SetGCPercent(5)) // so that garbage counts little
 	s, err := raftstore.Open(raftstore.Config{Dir: t.TempDir(), Bootstrap: true, Stream: new(memnet.Network).Host("alone")})
@@ -94,8 +94,8 @@ func restoreMemory(t testing.TB, bytes int) (r restored) {
 	return r
 }
 
-// TestRestoreMemory: during a restore memory holds one state and what differs from it. The bounds have
-// room for garbage and for the newest log entries, 8 MiB.
+// TestRestoreMemory: during a restore memory holds one state and what differs from it. The bounds
+// have room for garbage and for the newest log entries, 8 MiB.
 func TestRestoreMemory(t *testing.T) {
 	got := restoreMemory(t, 32<<20)
 	t.Logf("%+v", got)

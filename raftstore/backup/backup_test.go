@@ -332,7 +332,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestSavedAtTheSameTime: backups of the same moment into the same directory do not disturb each other, nor does Prune.
+// TestSavedAtTheSameTime: backups of the same moment into the same directory do not disturb each
+// other, nor does Prune.
 func TestSavedAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	v := view(t, filled(t, 20, 7))

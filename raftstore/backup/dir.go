@@ -20,22 +20,24 @@ const (
 	extension = ".backup"
 )
 
-// FileName is how a backup is called in a directory of backups: names sort by time, to the millisecond.
+// FileName is how a backup is called in a directory of backups: names sort by time, to the
+// millisecond.
 func FileName(about About) string {
 	return fmt.Sprintf("%s%s-r%d%s", prefix, about.Created.UTC().Format("20060102T150405.000Z"), about.Revision, extension)
 }
 
-// Save lets write fill a file next to the path, brings it to disk, reads it back and verifies it, and
-// only then puts it in place. Without a key that opens it, verifying is Check. What was there before stays when
-// something fails.
+// Save lets write fill a file next to the path, brings it to disk, reads it back and verifies it,
+// and only then puts it in place. Without a key that opens it, verifying is Check. What was there
+// before stays when something fails.
 func Save(path string, key *Key, write func(io.Writer) error) (File, error) {
 	return save(filepath.Dir(path), filepath.Base(path), key, write, func(from string, _ About) (string, error) {
 		return path, os.Rename(from, path)
 	})
 }
 
-// SaveIn is Save for a file in a directory that gets its name from what it says of itself. It replaces none: of two that
-// were made in the same millisecond one has the name of the next. Several may be saved at the same time.
+// SaveIn is Save for a file in a directory that gets its name from what it says of itself. It
+// replaces none: of two that were made in the same millisecond one has the name of the next.
+// Several may be saved at the same time.
 func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
 	return save(dir, prefix+"next", key, write, func(from string, a About) (string, error) {
 		for {
@@ -48,7 +50,8 @@ func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
 	})
 }
 
-// save lets place give the file its name when it is whole. Until after that the file is open: see unfinished.go.
+// save lets place give the file its name when it is whole. Until after that the file is open: see
+// unfinished.go.
 func save(dir, working string, key *Key, write func(io.Writer) error, place func(from string, a About) (string, error)) (File, error) {
 	if err := atomicfile.MakeDir(dir); err != nil {
 		return File{}, fmt.Errorf("make the directory of the backups: %w", err)
@@ -105,8 +108,9 @@ type File struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// List returns the backups in a directory, oldest first, each checked for damage: whatever ends as a backup's name
-// does, so also those that people gave a name. A directory that does not exist has none.
+// List returns the backups in a directory, oldest first, each checked for damage: whatever ends as
+// a backup's name does, so also those that people gave a name. A directory that does not exist has
+// none.
 func List(dir string) ([]File, error) {
 	names, err := names(dir, "")
 	if err != nil {
@@ -157,10 +161,10 @@ func (file *File) check() error {
 	return err
 }
 
-// Prune removes all but keep backups of a directory, the oldest by their names, and what a Save has left that was
-// killed. It is called after one was saved, under that name: it stays, whatever its name says, or backups
-// that were made while the clock was ahead would cost each new one its place. keep is at least 1. Backups that people
-// gave a name of their own stay.
+// Prune removes all but keep backups of a directory, the oldest by their names, and what a Save has
+// left that was killed. It is called after one was saved, under that name: it stays, whatever its
+// name says, or backups that were made while the clock was ahead would cost each new one its place.
+// keep is at least 1. Backups that people gave a name of their own stay.
 func Prune(dir, saved string, keep int) error {
 	err := sweep(dir)
 	names, listed := names(dir, prefix)

@@ -17,7 +17,8 @@ var (
 	ErrVersion = errors.New("backup of an unknown version")
 	// ErrCorrupt is returned for a file that is no backup, is damaged, or was cut.
 	ErrCorrupt = errors.New("backup is damaged")
-	// ErrKey is returned when a sealed backup cannot be opened: the key is missing, or is another one.
+	// ErrKey is returned when a sealed backup cannot be opened: the key is missing, or is another
+	// one.
 	ErrKey = errors.New("backup cannot be opened")
 )
 
@@ -30,7 +31,8 @@ type About struct {
 	Revision  uint64    `json:"revision"`
 	StateHash string    `json:"stateHash"` // 16 hexadecimal digits
 	Items     uint64    `json:"items"`
-	// Sealed tells that the content is encrypted, and Secrets that the keys of the cluster are in it.
+	// Sealed tells that the content is encrypted, and Secrets that the keys of the cluster are in
+	// it.
 	Sealed  bool `json:"sealed"`
 	Secrets bool `json:"secrets"`
 	// Settings of the cluster that a new one must begin with. Not secret.

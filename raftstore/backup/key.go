@@ -10,8 +10,10 @@ import (
 
 // Key seals backups, and opens them. It is made from a text that the operator keeps:
 //
-//   - a secret key of age, AGE-SECRET-KEY-1…, as GenerateKey or age-keygen make it: seals and opens;
-//   - a public key of age, age1…: seals only, so that a server need not know what opens its backups;
+//   - a secret key of age, AGE-SECRET-KEY-1…, as GenerateKey or age-keygen make it: seals and
+//     opens;
+//   - a public key of age, age1…: seals only, so that a server need not know what opens its
+//     backups;
 //   - anything else is a passphrase: seals and opens.
 type Key struct {
 	recipient age.Recipient
@@ -20,14 +22,14 @@ type Key struct {
 
 const (
 	minPassphrase = 8
-	// workFactor of scrypt for a passphrase is the binary logarithm of its cost: 64 MiB of memory and a
-	// quarter of a second. A server that makes backups by itself can afford that.
+	// workFactor of scrypt for a passphrase is the binary logarithm of its cost: 64 MiB of memory
+	// and a quarter of a second. A server that makes backups by itself can afford that.
 	workFactor    = 16
 	maxWorkFactor = 20 // of files that are opened
 )
 
-// ParseKey makes a key from the operator's text. Lines that begin with # do not count, nor does the space
-// around.
+// ParseKey makes a key from the operator's text. Lines that begin with # do not count, nor does the
+// space around.
 func ParseKey(text string) (*Key, error) {
 	var lines []string
 	for line := range strings.Lines(text) {

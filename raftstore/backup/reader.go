@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// Reader reads a backup from front to end and verifies it on the way. What it hands out is trustworthy as
-// a whole only when Items has returned nil.
+// Reader reads a backup from front to end and verifies it on the way. What it hands out is
+// trustworthy as a whole only when Items has returned nil.
 type Reader struct {
 	blocks  *blockReader
 	about   About
@@ -25,8 +25,9 @@ type Reader struct {
 	secrets map[string][]byte
 }
 
-// NewReader reads the head of a backup. The key is nil for one that is not sealed: who gives a key relies on it that
-// nobody without the key has made the file. It fails with ErrCorrupt, ErrVersion, or ErrKey.
+// NewReader reads the head of a backup. The key is nil for one that is not sealed: who gives a key
+// relies on it that nobody without the key has made the file. It fails with ErrCorrupt, ErrVersion,
+// or ErrKey.
 func NewReader(r io.Reader, key *Key) (*Reader, error) {
 	blocks, about, err := open(r)
 	if err != nil {
@@ -97,7 +98,8 @@ func (b *Reader) readHead() error {
 	return nil
 }
 
-// damaged returns why the file as such is damaged, if it is, and otherwise what is wrong with its content.
+// damaged returns why the file as such is damaged, if it is, and otherwise what is wrong with its
+// content.
 func (b *Reader) damaged(format string, cause error, args ...any) error {
 	if err := b.blocks.failed(); err != nil {
 		return err
@@ -115,8 +117,8 @@ func (b *Reader) About() About { return b.about }
 // Secrets returns the secrets of the cluster, by name; empty when they were left out.
 func (b *Reader) Secrets() map[string][]byte { return b.secrets }
 
-// Items calls yield with each item, in ascending order of keys, until it fails. At the end it verifies the hash
-// of the state and that the file is complete. It is called once.
+// Items calls yield with each item, in ascending order of keys, until it fails. At the end it
+// verifies the hash of the state and that the file is complete. It is called once.
 func (b *Reader) Items(yield func(*kv.Item) error) error {
 	source := &stoppable{r: b.content}
 	s, err := snapshot.NewReader(source)
@@ -164,8 +166,8 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// Check looks for damage without the key: all checksums, and that the file is complete. It returns what the
-// backup says of itself.
+// Check looks for damage without the key: all checksums, and that the file is complete. It returns
+// what the backup says of itself.
 func Check(r io.Reader) (About, error) {
 	blocks, about, err := open(r)
 	if err != nil {
@@ -277,7 +279,8 @@ func (b *blockReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// data returns the next part of the stream, and io.EOF after the last one if that ends the file rightly.
+// data returns the next part of the stream, and io.EOF after the last one if that ends the file
+// rightly.
 func (b *blockReader) data() ([]byte, error) {
 	kind, payload, err := b.next()
 	switch {

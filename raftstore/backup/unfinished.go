@@ -14,17 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A backup that is being written has a name of its own, and whoever writes it holds a lock on the file until it has its
-// place. The lock goes with the process, however that ends: what nobody holds, and nobody has written to for a while, was
-// left behind. It goes with the next backup, or when old ones are removed. The lock alone is not asked: several servers may
-// have one directory, on a file system that has no locks, or only those of each machine.
+// A backup that is being written has a name of its own, and whoever writes it holds a lock on the
+// file until it has its place. The lock goes with the process, however that ends: what nobody
+// holds, and nobody has written to for a while, was left behind. It goes with the next backup, or
+// when old ones are removed. The lock alone is not asked: several servers may have one directory,
+// on a file system that has no locks, or only those of each machine.
 const unready = ".unfinished"
 
 // unfinished are the names that begin gives. The number is what os.CreateTemp puts there.
 var unfinished = regexp.MustCompile(`^.+-[0-9]+\.unfinished$`)
 
-// abandoned is for how long nobody writes to a file that is nobody's any more. Who writes one pauses longest to read it
-// back.
+// abandoned is for how long nobody writes to a file that is nobody's any more. Who writes one
+// pauses longest to read it back.
 const abandoned = 15 * time.Minute
 
 // begin makes the file that is to become a backup, closed to others.
@@ -111,8 +112,9 @@ func sweepOne(path string) error {
 	return nil
 }
 
-// leftBehind returns whether a file is a backup that nobody writes any more. The directory may be any, with files of others
-// in it whose names look like ours. One without a byte may be ours: a backup begins in memory.
+// leftBehind returns whether a file is a backup that nobody writes any more. The directory may be
+// any, with files of others in it whose names look like ours. One without a byte may be ours: a
+// backup begins in memory.
 func leftBehind(f *os.File) (bool, error) {
 	info, err := f.Stat()
 	if err != nil || time.Since(info.ModTime()) < abandoned {
@@ -135,7 +137,8 @@ func leftBehind(f *os.File) (bool, error) {
 	return sameFile(f)
 }
 
-// renames are the calls by which a file gets another name. File systems differ in which of them they have.
+// renames are the calls by which a file gets another name. File systems differ in which of them
+// they have.
 type renames struct {
 	exclusive func(from, to string) error // fails when there is one of that name
 	link      func(from, to string) error // fails when there is one of that name

@@ -13,7 +13,8 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// writerDir tells this test's own binary, started once more, where to begin a backup that it never finishes.
+// writerDir tells this test's own binary, started once more, where to begin a backup that it never
+// finishes.
 const writerDir = "BARQUE_TEST_UNFINISHED_BACKUP"
 
 func TestMain(m *testing.M) {
@@ -49,7 +50,8 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// age makes it look as if nobody had written to the files of a directory for a while, and touch as if somebody just had.
+// age makes it look as if nobody had written to the files of a directory for a while, and touch as
+// if somebody just had.
 func age(t *testing.T, dir string)   { written(t, dir, time.Now().Add(-time.Hour)) }
 func touch(t *testing.T, dir string) { written(t, dir, time.Now()) }
 
@@ -62,9 +64,10 @@ func written(t *testing.T, dir string, at time.Time) {
 	}
 }
 
-// TestAKilledSaveLeavesNothingForLong kills a process that writes a backup, of either kind. While it lives nobody touches
-// its file, and nobody does right after that: where locks are those of one machine it may be another one's. Some time later
-// the next backup, and Prune, remove it. What is not ours stays.
+// TestAKilledSaveLeavesNothingForLong kills a process that writes a backup, of either kind. While
+// it lives nobody touches its file, and nobody does right after that: where locks are those of one
+// machine it may be another one's. Some time later the next backup, and Prune, remove it. What is
+// not ours stays.
 func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 	v := view(t, filled(t, 20, 9))
 	for name, next := range map[string]func(dir string) error{
@@ -133,8 +136,8 @@ func TestAKilledSaveLeavesNothingForLong(t *testing.T) {
 	}
 }
 
-// TestABackupIsNeverEmpty: a backup has its name from when it is whole, not before. Who looks at the wrong moment would
-// count one, when old ones are removed, that may never become one.
+// TestABackupIsNeverEmpty: a backup has its name from when it is whole, not before. Who looks at
+// the wrong moment would count one, when old ones are removed, that may never become one.
 func TestABackupIsNeverEmpty(t *testing.T) {
 	dir := t.TempDir()
 	v := view(t, filled(t, 20, 9))

@@ -24,7 +24,8 @@ type Source struct {
 	Secrets map[string][]byte
 }
 
-// Write writes a backup, sealed with the key unless that is nil, and returns what it says of itself.
+// Write writes a backup, sealed with the key unless that is nil, and returns what it says of
+// itself.
 func Write(w io.Writer, src Source, key *Key) (About, error) {
 	about, meta, err := describe(src, key)
 	if err != nil {

@@ -64,14 +64,15 @@ func (j *judge) explain() {
 	}
 }
 
-// deletedBy tells whether a write that only deletes made its revision. If not, there was nothing to delete.
+// deletedBy tells whether a write that only deletes made its revision. If not, there was nothing to
+// delete.
 func (j *judge) deletedBy(w *Write) bool {
 	h := j.history[w.Revision]
 	return h != nil && len(w.Txn.Ops) > 0 && j.matches(w, w.Revision) && j.allows(w, w.Revision) && !j.expires(h)
 }
 
-// foundNothing tells that a write that only deletes was acknowledged at a revision from before its term: another one, whose
-// outcome is unknown, has deleted what it was to delete.
+// foundNothing tells that a write that only deletes was acknowledged at a revision from before its
+// term: another one, whose outcome is unknown, has deleted what it was to delete.
 func (j *judge) foundNothing(w *Write, r uint64) bool {
 	puts := slices.ContainsFunc(w.Txn.Ops, func(op raftstore.Op) bool { return op.Kind == raftstore.Put })
 	of := func(o Office) bool { return o.Term == w.Txn.Term }
@@ -141,7 +142,8 @@ func (j *judge) fenceAllows(w *Write, r uint64) bool {
 	return w.Txn.Term == 0 || !slices.ContainsFunc(j.offices, func(o Office) bool { return o.Term > w.Txn.Term && r > o.Revision })
 }
 
-// expiry checks that what expired, and was due, was given the time that was asked for, by any clock.
+// expiry checks that what expired, and was due, was given the time that was asked for, by any
+// clock.
 func (j *judge) expiry(r uint64, byValue map[string]*Write) {
 	if j.opts.Clocks == nil {
 		return
@@ -163,8 +165,8 @@ func (j *judge) expiry(r uint64, byValue map[string]*Write) {
 	}
 }
 
-// matches tells whether a revision may be the effect of the write: there is one event for each Put and for each Delete
-// that found something, and no other.
+// matches tells whether a revision may be the effect of the write: there is one event for each Put
+// and for each Delete that found something, and no other.
 func (j *judge) matches(w *Write, r uint64) bool {
 	events, n := j.history[r].events, 0
 	for i := range w.Txn.Ops {

@@ -62,8 +62,8 @@ func deleting(keys ...string) (t raftstore.Txn) {
 	return t
 }
 
-// TestADeleteDeletesAllThatIsThere: of two deletes of which nobody was told, the one that names another key too has not made
-// a revision in which that key stayed.
+// TestADeleteDeletesAllThatIsThere: of two deletes of which nobody was told, the one that names
+// another key too has not made a revision in which that key stayed.
 func TestADeleteDeletesAllThatIsThere(t *testing.T) {
 	h := newHistory()
 	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a", "/m/0/b")}, raftstore.Result{Revision: h.put("v1", "/m/0/a", "/m/0/b")}, nil)
@@ -79,7 +79,8 @@ func TestADeleteDeletesAllThatIsThere(t *testing.T) {
 	}
 }
 
-// TestAWriteThatLeavesOutADelete: an acknowledged write that was to delete what was there, and did not, has not stayed whole.
+// TestAWriteThatLeavesOutADelete: an acknowledged write that was to delete what was there, and did
+// not, has not stayed whole.
 func TestAWriteThatLeavesOutADelete(t *testing.T) {
 	h := newHistory()
 	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a")}, raftstore.Result{Revision: h.put("v1", "/m/0/a")}, nil)
@@ -91,8 +92,8 @@ func TestAWriteThatLeavesOutADelete(t *testing.T) {
 	}
 }
 
-// TestThePreconditionOfAnotherKey: a write of unknown outcome that demanded something of a key which it does not change has not
-// made a revision before which that key was something else.
+// TestThePreconditionOfAnotherKey: a write of unknown outcome that demanded something of a key
+// which it does not change has not made a revision before which that key was something else.
 func TestThePreconditionOfAnotherKey(t *testing.T) {
 	h := newHistory()
 	h.Write(Write{Client: 1, Call: h.Now(), Txn: putting("v1", "/m/0/a", "/m/0/b")}, raftstore.Result{Revision: h.put("v1", "/m/0/a", "/m/0/b")}, nil)

@@ -12,9 +12,10 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Beside the verdict by the history, package linear looks for an order of the operations that explains what the clients
-// were told of keys and values. It is given no revisions. Keys whose transactions go together are one group: each key below
-// /m/<n>/ belongs to the group /m/<n>/, and any other is its own. Keys that expire are left out.
+// Beside the verdict by the history, package linear looks for an order of the operations that
+// explains what the clients were told of keys and values. It is given no revisions. Keys whose
+// transactions go together are one group: each key below /m/<n>/ belongs to the group /m/<n>/, and
+// any other is its own. Keys that expire are left out.
 
 // group returns the group of a key, "" when there is none.
 func group(key string) string {
@@ -46,9 +47,9 @@ func (r *Record) Visualize(w io.Writer) error {
 	return linear.Visualize(w, j.operations(), 10*time.Second)
 }
 
-// operations returns what is to be ordered: one for each group that an operation touches. A write of
-// unknown outcome that took effect has ended when the first server showed it; one that did not is left out,
-// as nobody can tell it from one that took effect after everything else.
+// operations returns what is to be ordered: one for each group that an operation touches. A write
+// of unknown outcome that took effect has ended when the first server showed it; one that did not
+// is left out, as nobody can tell it from one that took effect after everything else.
 func (j *judge) operations() []linear.Operation {
 	var ops []linear.Operation
 	groups := make(map[string]bool)
@@ -105,7 +106,8 @@ func (j *judge) written(w *Write) linear.Operation {
 	return o
 }
 
-// demanded is what a precondition wants: it names a revision, for which the value stands that the key got then.
+// demanded is what a precondition wants: it names a revision, for which the value stands that the
+// key got then.
 func (j *judge) demanded(p raftstore.Precondition) linear.Item {
 	if p.ModRevision == 0 {
 		return linear.Item{}

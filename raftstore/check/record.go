@@ -1,11 +1,12 @@
-// Package check records what clients of a store were told, and finds what contradicts the promises of the
-// store: that it is linearizable, that acknowledged writes stay, and what it says of revisions, watches,
-// fences and expiry.
+// Package check records what clients of a store were told, and finds what contradicts the promises
+// of the store: that it is linearizable, that acknowledged writes stay, and what it says of
+// revisions, watches, fences and expiry.
 //
-// The record holds taps: watches of everything on each server, which show every revision as it comes
-// about. The verdict builds the one history of the store from them, on which all servers must agree, and holds
-// everything that anybody was told against it. Each Put carries a value of its own, so that each change
-// finds the write that made it. Beside that, package order looks for an order by itself, without revisions.
+// The record holds taps: watches of everything on each server, which show every revision as it
+// comes about. The verdict builds the one history of the store from them, on which all servers must
+// agree, and holds everything that anybody was told against it. Each Put carries a value of its
+// own, so that each change finds the write that made it. Beside that, package order looks for an
+// order by itself, without revisions.
 //
 // It is for tests, and does not care how the store runs: simulated or in processes of its own.
 package check

@@ -6,8 +6,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestADeleteThatFoundNothing: a leader deletes what an earlier one has deleted, of which nobody was told. Both may have made
-// the revision, but the second one's term began after it.
+// TestADeleteThatFoundNothing: a leader deletes what an earlier one has deleted, of which nobody
+// was told. Both may have made the revision, but the second one's term began after it.
 func TestADeleteThatFoundNothing(t *testing.T) {
 	for _, began := range []uint64{1, 2} {
 		r := NewRecord()

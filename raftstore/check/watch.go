@@ -57,7 +57,8 @@ func (j *judge) watch(w *Watch) {
 	}
 }
 
-// between returns the first revision in (after, to] that a watcher of the prefix must get; 0 if there is none.
+// between returns the first revision in (after, to] that a watcher of the prefix must get; 0 if
+// there is none.
 func (j *judge) between(prefix string, after, to uint64) uint64 {
 	for r := after + 1; r <= min(to, j.last); r++ {
 		if len(wanted(j.history[r].events, prefix)) > 0 {

@@ -32,8 +32,9 @@ var (
 // Command is one log entry. Without requests it marks its place in the log.
 type Command struct {
 	Now int64 // the proposer's clock, in Unix milliseconds
-	// StateBytes is the proposer's limit for what all items count together, 0 for none. It rides here so
-	// that all replicas refuse the same transactions, whatever limits they are configured with.
+	// StateBytes is the proposer's limit for what all items count together, 0 for none. It rides
+	// here so that all replicas refuse the same transactions, whatever limits they are configured
+	// with.
 	StateBytes int64
 	Requests   []Request
 }

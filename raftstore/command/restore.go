@@ -22,12 +22,14 @@ type Restore struct {
 	ID   uint64 // names the restore; drawn at random by who makes it
 	Term uint64 // of RestoreAbort by the leader; 0 is not fenced
 
-	// Seq counts the chunks, from 1. Of RestoreCommit it is how many there were, and of RestoreAbort
-	// by the leader one more than it has seen: the restore goes on if more came since.
+	// Seq counts the chunks, from 1. Of RestoreCommit it is how many there were, and of
+	// RestoreAbort by the leader one more than it has seen: the restore goes on if more came since.
 	Seq uint64
-	// Data of RestoreChunk: items, as AppendItem writes them, in ascending order of keys. Their revisions do not count.
+	// Data of RestoreChunk: items, as AppendItem writes them, in ascending order of keys. Their
+	// revisions do not count.
 	Data []byte
-	// Items of RestoreCommit is how many there were in all, Sum what mvcc.ContentSum gives over them.
+	// Items of RestoreCommit is how many there were in all, Sum what mvcc.ContentSum gives over
+	// them.
 	Items, Sum uint64
 	// AtLeast is the lowest revision that RestoreCommit may get.
 	AtLeast uint64

@@ -1,8 +1,9 @@
-// Package faultpoint names the moments at which a crash would hurt most: the edges of what makes data
-// durable. A test has itself called there, and kills the process or the disk.
+// Package faultpoint names the moments at which a crash would hurt most: the edges of what makes
+// data durable. A test has itself called there, and kills the process or the disk.
 //
-// What holds: a point is reached on the goroutine that does the work, before or after the step that its
-// name tells, every time. Names are part of the tests' interface: chaos runs give them on a command line.
+// What holds: a point is reached on the goroutine that does the work, before or after the step that
+// its name tells, every time. Names are part of the tests' interface: chaos runs give them on a
+// command line.
 //
 // It is not for injecting errors: WrapLog and WrapSnapshots of raftstore.Config do that.
 package faultpoint
@@ -13,12 +14,13 @@ const (
 	LogBeforeSync = "log.before-sync"
 	// LogAfterSync is when the log store has synced them, and nobody was told yet.
 	LogAfterSync = "log.after-sync"
-	// LogBeforeTruncate and LogAfterTruncate are around the deletion of entries, which are in a snapshot,
-	// or which another leader has overruled.
+	// LogBeforeTruncate and LogAfterTruncate are around the deletion of entries, which are in a
+	// snapshot, or which another leader has overruled.
 	LogBeforeTruncate = "log.before-truncate"
 	LogAfterTruncate  = "log.after-truncate"
-	// LogBeforeSwitch is when a log that replaces another, of another kind, with another end or in a smaller
-	// file, is complete and on disk; LogAfterSwitch is when it has replaced it, and the old one is still there.
+	// LogBeforeSwitch is when a log that replaces another, of another kind, with another end or in
+	// a smaller file, is complete and on disk; LogAfterSwitch is when it has replaced it, and the
+	// old one is still there.
 	LogBeforeSwitch = "log.before-switch"
 	LogAfterSwitch  = "log.after-switch"
 )
@@ -28,8 +30,8 @@ const (
 	// TermBeforeSync and TermAfterSync are around writing the current term.
 	TermBeforeSync = "term.before-sync"
 	TermAfterSync  = "term.after-sync"
-	// VoteBeforeSync and VoteAfterSync are around each of the two writes of a vote: its term, and then for
-	// whom it is.
+	// VoteBeforeSync and VoteAfterSync are around each of the two writes of a vote: its term, and
+	// then for whom it is.
 	VoteBeforeSync = "vote.before-sync"
 	VoteAfterSync  = "vote.after-sync"
 )
@@ -46,19 +48,20 @@ const (
 
 // Small files: who this directory belongs to, and what kind of log is in it.
 const (
-	// IdentityBeforeRename and IdentityAfterRename are around putting the server's identity in place.
+	// IdentityBeforeRename and IdentityAfterRename are around putting the server's identity in
+	// place.
 	IdentityBeforeRename = "identity.before-rename"
 	IdentityAfterRename  = "identity.after-rename"
 )
 
 // A right state for a server whose own one was found to be wrong.
 const (
-	// SeedBeforePlan is when it is on disk and verified, and nothing says yet that it is to be taken; SeedAfterPlan
-	// is when something does.
+	// SeedBeforePlan is when it is on disk and verified, and nothing says yet that it is to be
+	// taken; SeedAfterPlan is when something does.
 	SeedBeforePlan = "seed.before-plan"
 	SeedAfterPlan  = "seed.after-plan"
-	// SeedInstalled is when it has taken the place of the snapshots, and SeedUnmarked when the server counts
-	// as right again, both at a start.
+	// SeedInstalled is when it has taken the place of the snapshots, and SeedUnmarked when the
+	// server counts as right again, both at a start.
 	SeedInstalled = "seed.installed"
 	SeedUnmarked  = "seed.unmarked"
 )

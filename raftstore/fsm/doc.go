@@ -2,8 +2,8 @@
 // leader, follower and restart alike.
 //
 // What holds:
-//   - Apply is a function of the state and the entry: no clock, no randomness, no I/O, no goroutine,
-//     no order of a map. A test reads the sources for it;
+//   - Apply is a function of the state and the entry: no clock, no randomness, no I/O, no
+//     goroutine, no order of a map. A test reads the sources for it;
 //   - an entry that cannot be read stops the machine for good, with a Halt error that says why.
 //     It never skips one;
 //   - a request with an ID takes effect at most once, as long as its origin keeps to the contract

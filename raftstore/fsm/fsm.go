@@ -142,8 +142,8 @@ func (f *FSM) execute(req *command.Request, c *command.Command, term uint64) com
 	return command.Outcome{Code: command.Applied, Revision: o.Revision}
 }
 
-// StateBytes returns the limit that the newest entry carried, 0 for none: what counts at the moment,
-// whatever this server is configured with.
+// StateBytes returns the limit that the newest entry carried, 0 for none: what counts at the
+// moment, whatever this server is configured with.
 func (f *FSM) StateBytes() int64 { return f.limit.Load() }
 
 // Applied returns the newest entry whose effects are visible.

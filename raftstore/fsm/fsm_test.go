@@ -176,8 +176,8 @@ func TestNoClock(t *testing.T) {
 	}
 }
 
-// TestClockThatJumps repeats a request under a leader whose clock is far ahead of the one before: it
-// must still take effect once.
+// TestClockThatJumps repeats a request under a leader whose clock is far ahead of the one before:
+// it must still take effect once.
 func TestClockThatJumps(t *testing.T) {
 	m := newMachine()
 	put := command.Request{ID: command.ID{Origin: 1, Seq: 1}, Done: 1, Kind: command.KindTxn, Txn: kv.Txn{
@@ -206,8 +206,8 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEntriesBeforeAHalt gives the machine a batch whose second entry it cannot read. The first one is
-// answered as applied, so it must be visible.
+// TestEntriesBeforeAHalt gives the machine a batch whose second entry it cannot read. The first one
+// is answered as applied, so it must be visible.
 func TestEntriesBeforeAHalt(t *testing.T) {
 	m := newMachine()
 	good := command.Encode(&command.Command{Requests: []command.Request{create(1, 1, 1, "/a")}})

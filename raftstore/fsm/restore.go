@@ -8,7 +8,8 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// restore applies one step of a restore. A step that does not fit is refused, on all replicas alike.
+// restore applies one step of a restore. A step that does not fit is refused, on all replicas
+// alike.
 func (f *FSM) restore(r *command.Restore, now, limit int64, term uint64) command.Outcome {
 	if r.Term != 0 && r.Term != term {
 		return command.Outcome{Code: command.Fenced, Revision: f.state.Applied()}

@@ -13,13 +13,14 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// historyBytes bounds the history that goes into a snapshot, in memory: what clients need that come back
-// after a restart, or whose server was sent a snapshot, without making each snapshot much larger.
+// historyBytes bounds the history that goes into a snapshot, in memory: what clients need that come
+// back after a restart, or whose server was sent a snapshot, without making each snapshot much
+// larger.
 const historyBytes = 16 << 20
 
-// OmitHistory lets snapshots have no history while a disk is short of room: history is what was deleted or replaced, and so
-// is as large as what was deleted to make room. Watchers that come back after a restart list anew then. It is called
-// before the machine is used.
+// OmitHistory lets snapshots have no history while a disk is short of room: history is what was
+// deleted or replaced, and so is as large as what was deleted to make room. Watchers that come back
+// after a restart list anew then. It is called before the machine is used.
 func (f *FSM) OmitHistory(while func() bool) { f.omitHistory = while }
 
 // Snapshot takes a picture of the state. It costs a pointer; writing goes on meanwhile.

@@ -1,17 +1,21 @@
-// Package headroom decides how much memory Go's garbage collector may leave unused in a process that holds a store.
+// Package headroom decides how much memory Go's garbage collector may leave unused in a process
+// that holds a store.
 //
-// By Go's default a process takes twice what is alive in it, before garbage is collected. That is well spent where
-// objects are small and full of pointers. The items of a store are large, long-lived, and have no pointers in
-// them (raftstore/mvcc), so that looking through them costs little. Keep lets the process take a part more
-// than what is alive, for as long as collecting stays cheap:
+// By Go's default a process takes twice what is alive in it, before garbage is collected. That is
+// well spent where objects are small and full of pointers. The items of a store are large,
+// long-lived, and have no pointers in them (raftstore/mvcc), so that looking through them costs
+// little. Keep lets the process take a part more than what is alive, for as long as collecting
+// stays cheap:
 //
 //	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … as loose as Go's default
 //	tight ◀──less than half of that────────────────────────────── looser
 //
-// When the process allocates next to nothing any more, what it does not use goes back to the system.
+// When the process allocates next to nothing any more, what it does not use goes back to the
+// system.
 //
-// It is for the program, not for the store, and once in a process: the collector belongs to all of it. It does nothing
-// where the operator has said what he wants, by GOGC. What GOMEMLIMIT says holds beside it.
+// It is for the program, not for the store, and once in a process: the collector belongs to all of
+// it. It does nothing where the operator has said what he wants, by GOGC. What GOMEMLIMIT says
+// holds beside it.
 package headroom
 
 import (
@@ -26,9 +30,11 @@ import (
 type Policy struct {
 	// Least is how many bytes may always be in use beside what is alive. Default: 32 MiB.
 	Least uint64
-	// Part is what part of what is alive may be on top, when that is more than Least: one in so many. Default: 8.
+	// Part is what part of what is alive may be on top, when that is more than Least: one in so
+	// many. Default: 8.
 	Part uint64
-	// MaxShare is the share of the CPU time used by the process that collecting may take. Default: 0.05.
+	// MaxShare is the share of the CPU time used by the process that collecting may take. Default:
+	// 0.05.
 	MaxShare float64
 }
 
@@ -49,7 +55,8 @@ const (
 	// loosest is Go's default.
 	loosest = 100
 	look    = time.Second
-	// restLooks is for how many looks a process must allocate next to nothing before it gives memory back.
+	// restLooks is for how many looks a process must allocate next to nothing before it gives
+	// memory back.
 	restLooks = 15
 	// restBytes is next to nothing, in bytes a look.
 	restBytes = 4 << 20
@@ -115,8 +122,8 @@ type keeper struct {
 	used     uint64  // bytes allocated since memory was given back
 }
 
-// newKeeper returns one for a process that is as loose as can be, and counts from a reading: what was before is nothing
-// that the first look has seen.
+// newKeeper returns one for a process that is as loose as can be, and counts from a reading: what
+// was before is nothing that the first look has seen.
 func newKeeper(p Policy, start reading) *keeper {
 	return &keeper{policy: p.withDefaults(), percent: loosest, last: start, measured: start}
 }
@@ -153,7 +160,8 @@ func share(from, to reading) float64 {
 	return collect / (collect + max(user, 0))
 }
 
-// next returns how much more than what is alive the process may take before the next collection, in percent.
+// next returns how much more than what is alive the process may take before the next collection, in
+// percent.
 func (p Policy) next(percent int, live uint64, share float64) int {
 	switch {
 	case share > p.MaxShare:

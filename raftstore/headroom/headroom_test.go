@@ -24,7 +24,8 @@ func TestTightest(t *testing.T) {
 	}
 }
 
-// process is a process that allocates so much a second, and needs so much CPU to look through what is alive.
+// process is a process that allocates so much a second, and needs so much CPU to look through what
+// is alive.
 type process struct {
 	live, rate uint64
 	mark       float64 // CPU seconds of a collection
@@ -137,8 +138,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestTheFirstLookCountsFromTheStart: what a process did before is no reason to change anything, nor a change that
-// nobody makes.
+// TestTheFirstLookCountsFromTheStart: what a process did before is no reason to change anything,
+// nor a change that nobody makes.
 func TestTheFirstLookCountsFromTheStart(t *testing.T) {
 	start := reading{live: 256 * mib, allocated: 8 << 10 * mib, cycles: 50, collect: 0.1, user: 100}
 	k := newKeeper(Policy{}, start)

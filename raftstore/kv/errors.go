@@ -19,23 +19,26 @@ var (
 	// ErrOverloaded is the ErrUnavailable of a full queue: the store does not repeat the request by
 	// itself, so that the caller can slow down.
 	ErrOverloaded = fmt.Errorf("%w: its queue is full", ErrUnavailable)
-	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers have.
-	// It serves nothing any more and repeating the request there is useless: another server answers.
+	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers
+	// have. It serves nothing any more and repeating the request there is useless: another server
+	// answers.
 	ErrQuarantined = fmt.Errorf("%w: this server is in quarantine", ErrUnavailable)
-	// ErrDiskFull is the ErrUnavailable of a leader whose disk is full, when no other server that answers has room
-	// to lead in its place: repeating the request is useless before somebody makes room. What only deletes is not refused for this.
+	// ErrDiskFull is the ErrUnavailable of a leader whose disk is full, when no other server that
+	// answers has room to lead in its place: repeating the request is useless before somebody makes
+	// room. What only deletes is not refused for this.
 	ErrDiskFull = fmt.Errorf("%w: the disk of this server is full", ErrUnavailable)
-	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter. An election takes a
-	// fraction of that: repeating the request is useless before servers are back. The error is a *LeaderlessError.
+	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter.
+	// An election takes a fraction of that: repeating the request is useless before servers are
+	// back. The error is a *LeaderlessError.
 	ErrLeaderless = fmt.Errorf("%w: no leader has been known for long", ErrUnavailable)
 	// ErrUnknownOutcome is returned when a transaction was proposed and its answer was lost. It
 	// may or may not take effect: read before repeating it.
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
 	// ErrTooLarge is returned for a key, value or transaction over the limits.
 	ErrTooLarge = errors.New("too large for the store")
-	// ErrNoSpace is returned for a transaction that would grow a store that is full. It was not executed.
-	// Deletes, and changes that do not make anything larger, are never refused for this, and as soon as
-	// they have made room the store grows again. The error is a *NoSpaceError.
+	// ErrNoSpace is returned for a transaction that would grow a store that is full. It was not
+	// executed. Deletes, and changes that do not make anything larger, are never refused for this,
+	// and as soon as they have made room the store grows again. The error is a *NoSpaceError.
 	ErrNoSpace = errors.New("the store is full")
 	// ErrInvalid is returned for a transaction that makes no sense: an empty key, an unknown
 	// operation, two operations on one key.
@@ -59,11 +62,12 @@ func (e *NoSpaceError) Error() string {
 // Unwrap makes it an ErrNoSpace.
 func (e *NoSpaceError) Unwrap() error { return ErrNoSpace }
 
-// LeaderlessAfter is for how long no leader must have been known until that is no matter of an election any more.
+// LeaderlessAfter is for how long no leader must have been known until that is no matter of an
+// election any more.
 const LeaderlessAfter = 10 * time.Second
 
-// LeaderlessError is the ErrLeaderless of one server. It counts from when this one lost sight of a leader: from its start,
-// if it has seen none since.
+// LeaderlessError is the ErrLeaderless of one server. It counts from when this one lost sight of a
+// leader: from its start, if it has seen none since.
 type LeaderlessError struct {
 	For    time.Duration // how long no leader has been known
 	Reason string        // since when, and what it takes that there is one; for people

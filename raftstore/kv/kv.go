@@ -18,16 +18,16 @@ type Item struct {
 	Expires        int64  // Unix milliseconds after which the leader deletes it; 0 means never
 }
 
-// ItemOverhead is what each item counts, beside the bytes of its key and value, for the limit of the
-// store: what it costs in memory, rounded up.
+// ItemOverhead is what each item counts, beside the bytes of its key and value, for the limit of
+// the store: what it costs in memory, rounded up.
 const ItemOverhead = 64
 
 // Undo is the step from one revision back to the one before.
 type Undo struct {
 	Revision uint64
 	At       int64 // when it came, by its command, in Unix milliseconds
-	// Before has an item for each key that the revision changed, as it was before. Where the key was
-	// absent, all but Key is zero.
+	// Before has an item for each key that the revision changed, as it was before. Where the key
+	// was absent, all but Key is zero.
 	Before []Item
 }
 
@@ -76,8 +76,8 @@ type Precondition struct {
 	ModRevision uint64
 }
 
-// ReservedPrefix is that of the keys which the store keeps for itself. They take part in everything, views and
-// watches of everything included, but only the store writes them.
+// ReservedPrefix is that of the keys which the store keeps for itself. They take part in
+// everything, views and watches of everything included, but only the store writes them.
 const ReservedPrefix = "\x00raftstore/"
 
 // OpKind tells operations apart.

@@ -10,9 +10,9 @@ import (
 	"os"
 )
 
-// boltFileReader reads a file of bbolt without bbolt, which crashes the process when it meets a damaged page:
-// it maps the file into memory, follows what stands there, and looks for free pages in a goroutine that
-// panics. So the structure is verified before bbolt opens the file.
+// boltFileReader reads a file of bbolt without bbolt, which crashes the process when it meets a
+// damaged page: it maps the file into memory, follows what stands there, and looks for free pages
+// in a goroutine that panics. So the structure is verified before bbolt opens the file.
 //
 //	file      = page*                      (the first two are meta pages, of which the newer valid one counts)
 //	page      = id flags count overflow element* data
@@ -60,8 +60,8 @@ type boltHead struct {
 	txid                  uint64
 }
 
-// readBolt verifies the structure of the file and calls visit with each key, which it gets with its place. With
-// whole, both meta pages must be valid.
+// readBolt verifies the structure of the file and calls visit with each key, which it gets with its
+// place. With whole, both meta pages must be valid.
 func readBolt(path string, whole bool, visit func(at boltPlace, key, value []byte) error) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -188,8 +188,8 @@ func (r *boltFileReader) read(id uint64) (page []byte, flags uint16, err error) 
 	return page, flags, nil
 }
 
-// tree verifies the tree of a bucket below a page. All keys lie from least on and before most, when they are
-// given.
+// tree verifies the tree of a bucket below a page. All keys lie from least on and before most, when
+// they are given.
 func (r *boltFileReader) tree(bucket string, id uint64, least, most []byte, depth int) error {
 	page, flags, err := r.read(id)
 	if err != nil {

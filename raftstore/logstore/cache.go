@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Cache keeps the newest entries of the log in memory. Raft reads each entry again: the leader for every
-// follower, to send it and once more to tell the term of the one before, and a follower to apply it. From
-// disk each of these would decode the whole entry.
+// Cache keeps the newest entries of the log in memory. Raft reads each entry again: the leader for
+// every follower, to send it and once more to tell the term of the one before, and a follower to
+// apply it. From disk each of these would decode the whole entry.
 //
 // It holds a range without holes that ends with the newest entry, and nothing that is not on disk.
 type Cache struct {
@@ -85,8 +85,8 @@ func (c *Cache) DeleteRange(from, to uint64) error {
 	return c.LogStore.DeleteRange(from, to)
 }
 
-// drop forgets the range: its front when the range ends within the cache, everything from the range on
-// otherwise, as after a change of mind about the end of the log.
+// drop forgets the range: its front when the range ends within the cache, everything from the range
+// on otherwise, as after a change of mind about the end of the log.
 func (c *Cache) drop(from, to uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
-// picture is the content of a directory at one moment: what is there when the process is killed then.
+// picture is the content of a directory at one moment: what is there when the process is killed
+// then.
 func picture(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := make(map[string][]byte)
@@ -38,7 +39,8 @@ func picture(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// steady returns a picture that does not change any more: a WAL begins its next segment in the background.
+// steady returns a picture that does not change any more: a WAL begins its next segment in the
+// background.
 func steady(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	for last := picture(t, dir); ; {
@@ -172,8 +174,9 @@ func TestCrashAtEachPoint(t *testing.T) {
 // candidate is for whom the test votes in a term.
 func candidate(term uint64) string { return fmt.Sprintf("server-%d", term) }
 
-// TestTornWrites loses power in the middle of a write: of what it changed, any part came to the disk. What
-// was acknowledged before is there; what was under way is there as a whole or not at all.
+// TestTornWrites loses power in the middle of a write: of what it changed, any part came to the
+// disk. What was acknowledged before is there; what was under way is there as a whole or not at
+// all.
 func TestTornWrites(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -219,9 +222,9 @@ func TestTornWrites(t *testing.T) {
 	})
 }
 
-// tear returns the files before a write, with a part of the sectors that it changed. What comes after a sync
-// in the write comes after it here: of a file of bbolt, the meta page is last. What was promised is written
-// last of all.
+// tear returns the files before a write, with a part of the sectors that it changed. What comes
+// after a sync in the write comes after it here: of a file of bbolt, the meta page is last. What
+// was promised is written last of all.
 func tear(rnd *rand.Rand, before, after map[string][]byte) map[string][]byte {
 	const sector = 512
 	torn := make(map[string][]byte)
@@ -257,7 +260,8 @@ func tear(rnd *rand.Rand, before, after map[string][]byte) map[string][]byte {
 	return torn
 }
 
-// TestUnguarded: without the file that tells what was promised, what is there counts, and it is said.
+// TestUnguarded: without the file that tells what was promised, what is there counts, and it is
+// said.
 func TestUnguarded(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		l := open(t, opts)
@@ -333,7 +337,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestOneProcess: two do not have the same log open. The second one waits a while for the first one to close it.
+// TestOneProcess: two do not have the same log open. The second one waits a while for the first one
+// to close it.
 func TestOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := Options{Dir: t.TempDir(), Timeout: time.Hour}

@@ -28,8 +28,8 @@ func corrupt(file, place, format string, args ...any) error {
 	return &CorruptError{File: file, Place: place, Reason: fmt.Errorf(format, args...)}
 }
 
-// guarded calls a function of a library that was not made for damaged files, and turns its panic into an
-// error.
+// guarded calls a function of a library that was not made for damaged files, and turns its panic
+// into an error.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -22,8 +22,8 @@ type victim struct {
 	names       []string
 }
 
-// newVictim makes a log with all that a real one has: entries, of which some were deleted at both ends, in several
-// segments when it is a WAL; a term and a vote.
+// newVictim makes a log with all that a real one has: entries, of which some were deleted at both
+// ends, in several segments when it is a WAL; a term and a vote.
 func newVictim(t *testing.T, kind Kind) *victim {
 	v := &victim{opts: Options{Dir: t.TempDir(), Kind: kind, Timeout: time.Hour, segment: 32 << 10}, first: 101, last: 500}
 	l := open(t, v.opts)
@@ -142,8 +142,8 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
-// TestFlippedFields: each bit of each field that is Raft's own shows in the sum, also one of a time that ends up where
-// nanoseconds in 64 bits begin again.
+// TestFlippedFields: each bit of each field that is Raft's own shows in the sum, also one of a time
+// that ends up where nanoseconds in 64 bits begin again.
 func TestFlippedFields(t *testing.T) {
 	at := time.Date(2026, 11, 21, 5, 0, 0, 123456789, time.UTC)
 	good := raft.Log{Index: 1 << 40, Term: 7, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("x"), AppendedAt: at}

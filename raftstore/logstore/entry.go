@@ -11,12 +11,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// What goes to disk carries a sum over all of it: an entry after its Extensions, a value at its end.
+// What goes to disk carries a sum over all of it: an entry after its Extensions, a value at its
+// end.
 //
 //	version (1 byte) sum (8 bytes, little-endian, XXH64)
 //
-// The sum of an entry covers the fields that are Raft's own, too, which the checksum of a command does not: its
-// index, term and type.
+// The sum of an entry covers the fields that are Raft's own, too, which the checksum of a command
+// does not: its index, term and type.
 const (
 	sumVersion = 1
 	sumLen     = 1 + 8
@@ -37,7 +38,8 @@ func entrySum(e *raft.Log, extensions []byte) uint64 {
 	if at := e.AppendedAt; !at.IsZero() {
 		nano := at.UnixNano()
 		binary.LittleEndian.PutUint64(head[17:], uint64(nano))
-		// Nanoseconds in 64 bits end in the year 2262 and begin again: a time that is damaged may have the same ones.
+		// Nanoseconds in 64 bits end in the year 2262 and begin again: a time that is damaged may
+		// have the same ones.
 		if !time.Unix(0, nano).Equal(at) {
 			binary.LittleEndian.PutUint64(head[n:], uint64(at.Unix()))
 			n = len(head)

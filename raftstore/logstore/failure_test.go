@@ -32,8 +32,8 @@ func (d sickDisk) Set(key, value []byte) error {
 	return d.Store.Set(key, value)
 }
 
-// TestBroken: after a failure that is no lack of room nothing is written any more, whatever the disk says
-// later.
+// TestBroken: after a failure that is no lack of room nothing is written any more, whatever the
+// disk says later.
 func TestBroken(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		var disk error
@@ -62,7 +62,8 @@ func TestBroken(t *testing.T) {
 	})
 }
 
-// TestTermOnFullDisk: a term for which there is no room ends nothing, and nothing is promised in it.
+// TestTermOnFullDisk: a term for which there is no room ends nothing, and nothing is promised in
+// it.
 func TestTermOnFullDisk(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		var disk error
@@ -115,7 +116,8 @@ func TestTermOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestReopenAfterFailure: what came to disk with a write that failed is not there when the next one comes.
+// TestReopenAfterFailure: what came to disk with a write that failed is not there when the next one
+// comes.
 func TestReopenAfterFailure(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		var late error
@@ -150,8 +152,9 @@ func (f lateFailure) StoreLogs(entries []*raft.Log) error {
 	return errors.Join(f.Store.StoreLogs(entries), *f.err)
 }
 
-// TestSwitchThatMayNotLast: a new log has taken the place of the old one, and the disk is too full to say that this
-// is so after a crash, too. Whichever of the two is the log then lacks what would be written to the other.
+// TestSwitchThatMayNotLast: a new log has taken the place of the old one, and the disk is too full
+// to say that this is so after a crash, too. Whichever of the two is the log then lacks what would
+// be written to the other.
 func TestSwitchThatMayNotLast(t *testing.T) {
 	for _, sick := range []error{syscall.ENOSPC, syscall.EIO} {
 		opts := Options{Kind: WAL, Dir: t.TempDir(), Timeout: time.Hour}

@@ -22,9 +22,9 @@ const (
 	homeFormat = 1
 )
 
-// record says what the directory holds. It is replaced as a whole, and what it does not name is not the log:
-// a new log is made beside the old one, and becomes the log with the record. So a crash at any moment leaves
-// one whole log, and rubbish that the next start removes.
+// record says what the directory holds. It is replaced as a whole, and what it does not name is not
+// the log: a new log is made beside the old one, and becomes the log with the record. So a crash at
+// any moment leaves one whole log, and rubbish that the next start removes.
 type record struct {
 	Format     int    `json:"format"`
 	Kind       Kind   `json:"kind"`
@@ -50,7 +50,8 @@ type home struct {
 
 func (r record) name() string { return fmt.Sprintf("%s-%d", r.Kind, r.Generation) }
 
-// next returns the record of a log that is to be made. Each has a name of its own, also when two are made at a time.
+// next returns the record of a log that is to be made. Each has a name of its own, also when two
+// are made at a time.
 func (h *home) next(kind Kind) record { return record{Kind: kind, Generation: h.tried.Add(1)} }
 
 func (h *home) path(r record) string { return filepath.Join(h.dir, r.name()) }
@@ -108,7 +109,8 @@ func KindIn(dir string) (Kind, error) {
 	return h.rec.Kind, nil
 }
 
-// sweep removes what is not the log: what a crash left of one that was being made, or of the one before.
+// sweep removes what is not the log: what a crash left of one that was being made, or of the one
+// before.
 func (h *home) sweep() error {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil {
@@ -127,7 +129,8 @@ func (h *home) sweep() error {
 	return nil
 }
 
-// adopt makes a log that is complete, and on disk, the log of this directory. The one before is rubbish now.
+// adopt makes a log that is complete, and on disk, the log of this directory. The one before is
+// rubbish now.
 func (h *home) adopt(next record) error {
 	next.Format = homeFormat
 	next.Sum = next.sum()
@@ -145,7 +148,8 @@ func (h *home) adopt(next record) error {
 	return nil
 }
 
-// stands returns whether the record on disk is the one that is in use, after it could not be replaced.
+// stands returns whether the record on disk is the one that is in use, after it could not be
+// replaced.
 func (h *home) stands() bool {
 	now := &home{dir: h.dir}
 	return now.readRecord() == nil && now.rec == h.rec

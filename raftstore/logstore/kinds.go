@@ -67,8 +67,8 @@ func (b boltStore) GetLog(index uint64, entry *raft.Log) error {
 	return guarded(func() error { return b.BoltStore.GetLog(index, entry) })
 }
 
-// verifyBolt verifies the structure of a file of bbolt, if there is one. Of its two meta pages a crash may have
-// cut one, unless whole is set.
+// verifyBolt verifies the structure of a file of bbolt, if there is one. Of its two meta pages a
+// crash may have cut one, unless whole is set.
 func verifyBolt(path string, whole bool) error {
 	err := readBolt(path, whole, func(boltPlace, []byte, []byte) error { return nil })
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,8 +77,8 @@ func verifyBolt(path string, whole bool) error {
 	return err
 }
 
-// segmentSize is how long a segment of a WAL may become. A new one is allocated as a whole, so it must fit into
-// the reserve of a full disk.
+// segmentSize is how long a segment of a WAL may become. A new one is allocated as a whole, so it
+// must fit into the reserve of a full disk.
 const segmentSize = 16 << 20
 
 // walStore is a WAL with the database beside it, which the WAL does not close.
@@ -115,7 +115,8 @@ func (w *walStore) GetLog(index uint64, entry *raft.Log) error {
 // Close implements Store.
 func (w *walStore) Close() error { return errors.Join(w.WAL.Close(), w.meta.Close()) }
 
-// place says where in the file of a log an entry is, as well as that can be said of one that is damaged.
+// place says where in the file of a log an entry is, as well as that can be said of one that is
+// damaged.
 func place(kind Kind, path string, index uint64) (file, where string) {
 	if kind == WAL {
 		return walPlace(path, index)
@@ -130,8 +131,8 @@ func place(kind Kind, path string, index uint64) (file, where string) {
 	return path, where
 }
 
-// Frames of a segment of a WAL: a header of eight bytes, of which the first tells the type and the last four
-// the length, the payload, and padding to a multiple of eight.
+// Frames of a segment of a WAL: a header of eight bytes, of which the first tells the type and the
+// last four the length, the payload, and padding to a multiple of eight.
 const (
 	walHead   = 32
 	walEntry  = 1
@@ -165,7 +166,8 @@ func walPlace(dir string, index uint64) (file, where string) {
 	return file, fmt.Sprintf("entry %d, offset %d", index, offset)
 }
 
-// walOffset returns where the entry with a number is in a segment, or else where the segment's frames end.
+// walOffset returns where the entry with a number is in a segment, or else where the segment's
+// frames end.
 func walOffset(path string, number uint64) (offset int64, found bool) {
 	file, err := os.Open(path)
 	if err != nil {

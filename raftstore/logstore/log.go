@@ -18,18 +18,19 @@ import (
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
-// ErrFull is returned for a write for which the disk has no room. It is made good when there is room again.
+// ErrFull is returned for a write for which the disk has no room. It is made good when there is
+// room again.
 var ErrFull = errors.New("the disk of this server is full")
 
-// ErrBroken is returned for every write after one has failed for another reason than a lack of room. What
-// the disk holds then is not known: a sync that is repeated after it failed can succeed without having
-// written anything.
+// ErrBroken is returned for every write after one has failed for another reason than a lack of
+// room. What the disk holds then is not known: a sync that is repeated after it failed can succeed
+// without having written anything.
 var ErrBroken = errors.New("the disk of this server has failed")
 
 // Options of a Log.
 type Options struct {
-	// Dir is where everything is kept. It is made when it is absent. Empty: in memory, for tests. The caller sees
-	// to it that no other process has it open.
+	// Dir is where everything is kept. It is made when it is absent. Empty: in memory, for tests.
+	// The caller sees to it that no other process has it open.
 	Dir string
 	// Kind of the log. One of another kind that is found is converted.
 	Kind Kind
@@ -41,15 +42,15 @@ type Options struct {
 	Timeout time.Duration
 	// Observe is told how long each write took. It may be nil.
 	Observe func(Operation, time.Duration)
-	// MakeRoom is called when the disk is full, and tells whether there is more room now. It is called again when that was too
-	// little. It may be nil.
+	// MakeRoom is called when the disk is full, and tells whether there is more room now. It is
+	// called again when that was too little. It may be nil.
 	MakeRoom func() bool
 	// Fatal is called, once, with an error that wraps ErrBroken. It may be nil.
 	Fatal  func(error)
 	Logger *slog.Logger
 
-	// Wrap replaces the store of the kind below everything that this package adds, each time that it is
-	// opened, and Fault is called at the edges of syncs. Both are for tests and may be nil.
+	// Wrap replaces the store of the kind below everything that this package adds, each time that
+	// it is opened, and Fault is called at the edges of syncs. Both are for tests and may be nil.
 	Wrap  func(Store) Store
 	Fault faultpoint.Func
 
@@ -73,8 +74,9 @@ const (
 	keyVote        = "LastVoteCand"
 )
 
-// Log is a log for Raft: a store of some kind, verified and watched over. It implements raft.LogStore,
-// raft.StableStore and raft.MonotonicLogStore. Reads go on while one write is under way.
+// Log is a log for Raft: a store of some kind, verified and watched over. It implements
+// raft.LogStore, raft.StableStore and raft.MonotonicLogStore. Reads go on while one write is under
+// way.
 //
 //	writing ──no room──▶ stale ──opened again, or room──▶ writing
 //	   └──any other error of the disk──▶ broken, for good
@@ -182,8 +184,9 @@ func (l *Log) settle() error {
 	r := &l.report
 	l.last = r.Last
 	if r.Last > 0 && r.Last < l.opts.Covered {
-		// What comes next stands behind the snapshot, and a log has no gaps. A crash came before Raft could
-		// remove the old entries, after it had got the snapshot of another server or a backup.
+		// What comes next stands behind the snapshot, and a log has no gaps. A crash came before
+		// Raft could remove the old entries, after it had got the snapshot of another server or a
+		// backup.
 		r.Dropped = r.Last - r.First + 1
 		if err := l.truncate(r.First, r.Last); err != nil {
 			return err
@@ -240,7 +243,8 @@ func (l *Log) LastIndex() (index uint64, err error) {
 	return index, err
 }
 
-// GetLog implements raft.LogStore. An entry that is there and not what was written is a CorruptError.
+// GetLog implements raft.LogStore. An entry that is there and not what was written is a
+// CorruptError.
 func (l *Log) GetLog(index uint64, entry *raft.Log) error {
 	err := l.use(func(s Store) error { return s.GetLog(index, entry) })
 	if errors.Is(err, raft.ErrLogNotFound) {
@@ -287,8 +291,8 @@ func (l *Log) GetUint64(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(value), nil
 }
 
-// IsMonotonic implements raft.MonotonicLogStore: a log has no gaps. After a snapshot from outside, Raft
-// deletes what came before and does not leave it behind a gap.
+// IsMonotonic implements raft.MonotonicLogStore: a log has no gaps. After a snapshot from outside,
+// Raft deletes what came before and does not leave it behind a gap.
 func (l *Log) IsMonotonic() bool { return true }
 
 // Snapshotted tells that a snapshot that ends with an entry is on disk.
@@ -296,7 +300,8 @@ func (l *Log) Snapshotted(index uint64) error {
 	return l.mark.set(true, func(p *promises) { p.Snapshot = max(p.Snapshot, index) })
 }
 
-// Latency returns the median and the 99th percentile of the last appends, and how many these are: at most 256.
+// Latency returns the median and the 99th percentile of the last appends, and how many these are:
+// at most 256.
 func (l *Log) Latency() (p50, p99 time.Duration, n int) { return l.times.quantiles() }
 
 // Err returns that a write hangs, or else why the last one failed; nil when it did not.
@@ -334,7 +339,8 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isSealed tells that a WAL wants a new segment and has none: a crash came when the old one was full.
+// isSealed tells that a WAL wants a new segment and has none: a crash came when the old one was
+// full.
 func isSealed(err error) bool { return errors.Is(err, wal.ErrSealed) }
 
 func voteHash(value []byte) uint64 { return xxhash.Sum64(value) }

@@ -110,7 +110,8 @@ func TestEntriesAndValues(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// What Raft does: the beginning goes after a snapshot, the end when another leader overrules it.
+		// What Raft does: the beginning goes after a snapshot, the end when another leader
+		// overrules it.
 		steps := []struct{ from, to, first, last uint64 }{
 			{1, 300, 301, 1000}, {900, 1000, 301, 899}, {850, 2000, 301, 849}, {301, 301, 302, 849}, {302, 849, 0, 0},
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// promises is what was acknowledged to Raft, so that a log that has lost its end can be told from one whose
-// last write was cut by a crash. From the log alone nobody can: in both, it just ends.
+// promises is what was acknowledged to Raft, so that a log that has lost its end can be told from
+// one whose last write was cut by a crash. From the log alone nobody can: in both, it just ends.
 type promises struct {
 	Last     uint64 // newest entry that was stored
 	LastTerm uint64 // its term; 0 when it is not known
@@ -24,10 +24,10 @@ type promises struct {
 
 // mark keeps the promises in a small file of its own.
 //
-// It is written after what it tells of is on disk and never synced for it: the kernel has it, so it is exact
-// after the process was killed, and after a loss of power it is a little old, which is a promise that was
-// kept as well. Only when a promise is taken back, because another leader has overruled entries, it is
-// synced before they are deleted.
+// It is written after what it tells of is on disk and never synced for it: the kernel has it, so it
+// is exact after the process was killed, and after a loss of power it is a little old, which is a
+// promise that was kept as well. Only when a promise is taken back, because another leader has
+// overruled entries, it is synced before they are deleted.
 type mark struct {
 	mu   sync.Mutex
 	file *os.File // nil in memory
@@ -78,8 +78,8 @@ func (p *promises) decode(b []byte) bool {
 	return true
 }
 
-// set changes the promises. A failure of an unsynced write matters to nobody but the next start, which then
-// knows less.
+// set changes the promises. A failure of an unsynced write matters to nobody but the next start,
+// which then knows less.
 func (m *mark) set(sync bool, change func(*promises)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,20 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Boltdb changes no page: it writes another one, and the one before is free for what comes then. On a volume without
-// a free byte it can write only as long as its own file has free pages, and a file that was just made has none: a
-// server that is started there could not even be elected, for which it writes its term, its vote, and an entry or two.
-// So a file that is made, or made anew, or trimmed, has some. Nobody else can take them.
+// A Boltdb changes no page: it writes another one, and the one before is free for what comes then.
+// On a volume without a free byte it can write only as long as its own file has free pages, and a
+// file that was just made has none: a server that is started there could not even be elected, for
+// which it writes its term, its vote, and an entry or two. So a file that is made, or made anew, or
+// trimmed, has some. Nobody else can take them.
 //
 // A WAL has what is left of its newest segment, which is allocated as a whole.
 const (
 	// keyRoom has a value for a moment, which takes pages, and then none, which frees them.
 	keyRoom = "Room"
-	// roomBytes is the room for small entries and values, which is some thousand of them: each takes a few pages until
-	// the next one is written, and what it counts itself for good.
+	// roomBytes is the room for small entries and values, which is some thousand of them: each
+	// takes a few pages until the next one is written, and what it counts itself for good.
 	roomBytes = 1 << 20
-	// leafEntries is how many entries may share a leaf whatever their size (bbolt never splits fewer). Whatever is
-	// appended to the leaf writes all of them anew.
+	// leafEntries is how many entries may share a leaf whatever their size (bbolt never splits
+	// fewer). Whatever is appended to the leaf writes all of them anew.
 	leafEntries = 4
 	// roomMost bounds the room.
 	roomMost = 8 << 20
@@ -30,10 +31,11 @@ const (
 	smallFile = 1 << 20
 )
 
-// Trim fits the file of a Boltdb to what is in it. If more than half of it is free it is made smaller: it never becomes
-// so by itself, what is deleted makes room in it for what comes. If it has no room for the next entries, it gets some,
-// while the volume still has it: nobody makes room for that, such as by giving up a snapshot from the leader. A WAL that
-// waits for its next segment makes it. Writes wait meanwhile. Where there is too little room nothing is taken.
+// Trim fits the file of a Boltdb to what is in it. If more than half of it is free it is made
+// smaller: it never becomes so by itself, what is deleted makes room in it for what comes. If it
+// has no room for the next entries, it gets some, while the volume still has it: nobody makes room
+// for that, such as by giving up a snapshot from the leader. A WAL that waits for its next segment
+// makes it. Writes wait meanwhile. Where there is too little room nothing is taken.
 func (l *Log) Trim() error {
 	l.writing.lock()
 	defer l.writing.unlock()
@@ -65,8 +67,8 @@ func (l *Log) freePages() int64 {
 	return int64(stats.FreePageN+stats.PendingPageN) * int64(os.Getpagesize())
 }
 
-// furnish gives the file of a new log, which is in use already, its room. For want of it no file is refused: the next Trim
-// tries again.
+// furnish gives the file of a new log, which is in use already, its room. For want of it no file is
+// refused: the next Trim tries again.
 func (l *Log) furnish(fresh Store, kind Kind, last uint64) error {
 	if kind != Boltdb {
 		return nil
@@ -94,8 +96,9 @@ func roomBehind(s Store, last uint64) int64 {
 	return min(bytes, roomMost)
 }
 
-// takeRoom sees to it that a Boltdb has so many bytes of free pages in a row. A crash in between leaves a value that
-// nobody reads, until the next time. Where the volume has too little, all that it has is left for a snapshot, or for others.
+// takeRoom sees to it that a Boltdb has so many bytes of free pages in a row. A crash in between
+// leaves a value that nobody reads, until the next time. Where the volume has too little, all that
+// it has is left for a snapshot, or for others.
 func (l *Log) takeRoom(store Store, bytes int64) error {
 	var fs unix.Statfs_t
 	if unix.Statfs(l.home.dir, &fs) == nil && l.freePages()+int64(fs.Bavail)*fs.Bsize < bytes {
@@ -110,8 +113,8 @@ func (l *Log) takeRoom(store Store, bytes int64) error {
 	return store.Set([]byte(keyRoom), nil)
 }
 
-// giveBack gives back to the volume what the file of a Boltdb has behind its last page: a write that found no room has
-// made it longer, and nothing reads that.
+// giveBack gives back to the volume what the file of a Boltdb has behind its last page: a write
+// that found no room has made it longer, and nothing reads that.
 func (l *Log) giveBack() error {
 	path := l.home.path(l.home.rec)
 	end, err := boltEnd(path)

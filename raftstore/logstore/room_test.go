@@ -28,9 +28,9 @@ func onDisk(t *testing.T, l *Log) int64 {
 	return info.Sys().(*syscall.Stat_t).Blocks * 512
 }
 
-// TestRoomOfItsOwn: what a server writes to be elected, and some deletions after that, fit into the file that it has,
-// whether that was made anew or not, and however large its last entries are. Where not a byte is free there is nothing
-// else.
+// TestRoomOfItsOwn: what a server writes to be elected, and some deletions after that, fit into the
+// file that it has, whether that was made anew or not, and however large its last entries are.
+// Where not a byte is free there is nothing else.
 func TestRoomOfItsOwn(t *testing.T) {
 	random := rand.NewChaCha8([32]byte{})
 	for name, c := range map[string]struct {
@@ -118,7 +118,8 @@ func TestANewLogHasRoom(t *testing.T) {
 	}
 }
 
-// TestWhoMakesRoom: for a write all is given up that takes room, one after the other; for room to spare nothing is.
+// TestWhoMakesRoom: for a write all is given up that takes room, one after the other; for room to
+// spare nothing is.
 func TestWhoMakesRoom(t *testing.T) {
 	var disk error
 	asked, helps := 0, 2
@@ -147,7 +148,8 @@ func TestWhoMakesRoom(t *testing.T) {
 	expect(t, l, 1, 6)
 }
 
-// TestNoRoomForTheRoom: a log that is made anew on a disk that has nothing to spare is the log all the same.
+// TestNoRoomForTheRoom: a log that is made anew on a disk that has nothing to spare is the log all
+// the same.
 func TestNoRoomForTheRoom(t *testing.T) {
 	opts := Options{Dir: t.TempDir(), Timeout: time.Hour}
 	l := open(t, opts)
@@ -172,8 +174,8 @@ type roomless struct {
 
 func (r roomless) Set([]byte, []byte) error { return r.err }
 
-// TestRoomThatIsNotThere: a log is made anew without room to spare when the record of the switch would not fit otherwise:
-// that is how a full disk becomes less full.
+// TestRoomThatIsNotThere: a log is made anew without room to spare when the record of the switch
+// would not fit otherwise: that is how a full disk becomes less full.
 func TestRoomThatIsNotThere(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), Timeout: time.Hour})
 	defer func() { shut(t, l) }()
@@ -240,8 +242,9 @@ func fill(t *testing.T, dir string, but int64) (ballast string) {
 	return f.Name()
 }
 
-// TestNotAByteFree: a log whose volume has nothing left takes terms, votes and many entries in the room that it has, says so when that
-// is used up, keeps what it has taken, is opened again, votes still, and goes on when there is room.
+// TestNotAByteFree: a log whose volume has nothing left takes terms, votes and many entries in the
+// room that it has, says so when that is used up, keeps what it has taken, is opened again, votes
+// still, and goes on when there is room.
 func TestNotAByteFree(t *testing.T) {
 	forEachKind(t, func(t *testing.T, opts Options) {
 		dir := volume(t, 8<<20)
@@ -300,8 +303,9 @@ func (s takings) Set(key, value []byte) error {
 	return s.Store.Set(key, value)
 }
 
-// TestTooLittleRoom: of a volume that has too little room for a log, nothing is taken. What there is may be enough for a
-// snapshot, which is the way out. Where it is seen to be too little not even for a moment.
+// TestTooLittleRoom: of a volume that has too little room for a log, nothing is taken. What there
+// is may be enough for a snapshot, which is the way out. Where it is seen to be too little not even
+// for a moment.
 func TestTooLittleRoom(t *testing.T) {
 	for name, c := range map[string]struct {
 		own   int64 // bytes of free pages that the log has

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// shrinkBytes is how much of a file must be free at least, beside half of it, to make the file smaller while it
-	// is in use. Less is soon needed again.
+	// shrinkBytes is how much of a file must be free at least, beside half of it, to make the file
+	// smaller while it is in use. Less is soon needed again.
 	shrinkBytes = 64 << 20
 	// shrinkRest is how many entries may be left to copy when writes are stopped.
 	shrinkRest = 16
@@ -45,12 +45,12 @@ type copying struct {
 	copied uint64 // newest entry that the copy has
 }
 
-// Shrink makes the file of a Boltdb smaller when most of it is free: what is deleted makes room in the file only. The log
-// goes on meanwhile. It is copied into a new file, and writes wait for the last entries and the switch alone. A crash at
-// any moment leaves one whole log: see record.
+// Shrink makes the file of a Boltdb smaller when most of it is free: what is deleted makes room in
+// the file only. The log goes on meanwhile. It is copied into a new file, and writes wait for the
+// last entries and the switch alone. A crash at any moment leaves one whole log: see record.
 //
-// When the log is cut meanwhile, or the volume has too little room for a copy, nothing is done: the caller tries again
-// later. A WAL deletes segments by itself.
+// When the log is cut meanwhile, or the volume has too little room for a copy, nothing is done: the
+// caller tries again later. A WAL deletes segments by itself.
 func (l *Log) Shrink(ctx context.Context) (Shrunk, error) {
 	began := time.Now()
 	cuts := l.cuts.Load()
@@ -197,8 +197,8 @@ func (c *copying) room() error {
 	return errors.Join(err, c.fresh.Set([]byte(keyRoom), make([]byte, bytes)), c.fresh.Set([]byte(keyRoom), nil))
 }
 
-// replace stops writes, copies what is left, and makes the copy the log. It returns the store of before, which is
-// nobody's now.
+// replace stops writes, copies what is left, and makes the copy the log. It returns the store of
+// before, which is nobody's now.
 func (c *copying) replace() (old Store, waited time.Duration, err error) {
 	l := c.log
 	l.writing.lock()
@@ -225,8 +225,8 @@ func (c *copying) replace() (old Store, waited time.Duration, err error) {
 	return old, time.Since(began), err
 }
 
-// switchTo makes a store that is complete the log, and returns the one of before. The caller holds writing and access.
-// When it fails with ErrBroken it is not known which of the two is the log.
+// switchTo makes a store that is complete the log, and returns the one of before. The caller holds
+// writing and access. When it fails with ErrBroken it is not known which of the two is the log.
 func (l *Log) switchTo(next record, fresh Store) (old Store, err error) {
 	l.opts.Fault.At(faultpoint.LogBeforeSwitch)
 	if err := l.home.adopt(next); err != nil {

@@ -123,7 +123,8 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestShrinkLater: what comes in between while the copy is made leaves the log as it is, with nothing beside it.
+// TestShrinkLater: what comes in between while the copy is made leaves the log as it is, with
+// nothing beside it.
 func TestShrinkLater(t *testing.T) {
 	var stop func()
 	for name, c := range map[string]struct {
@@ -191,7 +192,8 @@ func TestShrinkLater(t *testing.T) {
 	}
 }
 
-// TestCrashWhileShrinking kills the log, in effect, while a copy is made, and at both points of the switch.
+// TestCrashWhileShrinking kills the log, in effect, while a copy is made, and at both points of the
+// switch.
 func TestCrashWhileShrinking(t *testing.T) {
 	shots := make(map[string]map[string][]byte)
 	hook := func(uint64) {}
@@ -258,8 +260,8 @@ func TestShrinkLeavesTheVolumeItsRoom(t *testing.T) {
 	expect(t, l, 2001, 2100)
 }
 
-// BenchmarkShrink makes the file of a log smaller that has so much left, while entries of 1 KiB are written to it. It
-// tells how long it took and for how long a write had to wait at most.
+// BenchmarkShrink makes the file of a log smaller that has so much left, while entries of 1 KiB are
+// written to it. It tells how long it took and for how long a write had to wait at most.
 func BenchmarkShrink(b *testing.B) {
 	for _, live := range []int{8, 100, 1000} {
 		b.Run(fmt.Sprintf("%dMB", live), func(b *testing.B) {

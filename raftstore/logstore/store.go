@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Store is what keeps a log, and a few small values beside it: one of the kinds below, or what a test puts in
-// its place. Its methods are those of Raft's interfaces; a value that was never set is zero or empty, or an
-// error that says "not found". What has returned without an error is on disk.
+// Store is what keeps a log, and a few small values beside it: one of the kinds below, or what a
+// test puts in its place. Its methods are those of Raft's interfaces; a value that was never set is
+// zero or empty, or an error that says "not found". What has returned without an error is on disk.
 type Store interface {
 	raft.LogStore
 	raft.StableStore
@@ -39,8 +39,8 @@ func ParseKind(name string) (Kind, error) {
 // inMemory is a Store that keeps nothing.
 type inMemory struct{ *raft.InmemStore }
 
-// NewInMemory returns a Store that keeps its content for as long as the process lives, also when it was
-// closed. It is for tests.
+// NewInMemory returns a Store that keeps its content for as long as the process lives, also when it
+// was closed. It is for tests.
 func NewInMemory() Store { return inMemory{raft.NewInmemStore()} }
 
 func (inMemory) Close() error { return nil }

@@ -12,16 +12,17 @@ const maxTail = 1024
 
 // Tail lets the end of the log be replaced in one step, as far as Raft can see.
 //
-// A follower whose log ends with entries that another leader has not, deletes these and then writes what the
-// leader has. Raft takes the second step for certain once the first is done: when it fails, as on a full disk,
-// Raft goes on to believe that the old entries are there. It then applies up to the newest of them as soon as
-// the leader says that so many are committed, does not find them, and panics (its source notes that raft.appendEntries leaves this case open).
-// So when nothing could be written in their place, the deleted entries are there again, in memory. Raft
-// deletes them again at its next attempt; and should it instead add to them, because their author has come
-// back or this server is elected, they are written again, before what is added.
+// A follower whose log ends with entries that another leader has not, deletes these and then writes
+// what the leader has. Raft takes the second step for certain once the first is done: when it
+// fails, as on a full disk, Raft goes on to believe that the old entries are there. It then applies
+// up to the newest of them as soon as the leader says that so many are committed, does not find
+// them, and panics (its source notes that raft.appendEntries leaves this case open). So when
+// nothing could be written in their place, the deleted entries are there again, in memory. Raft
+// deletes them again at its next attempt; and should it instead add to them, because their author
+// has come back or this server is elected, they are written again, before what is added.
 //
-// No promise depends on what is only in memory: nothing is acknowledged that is not written, and entries that
-// contradict a leader's are not committed.
+// No promise depends on what is only in memory: nothing is acknowledged that is not written, and
+// entries that contradict a leader's are not committed.
 type Tail struct {
 	raft.LogStore
 	fatal func(error)
@@ -126,8 +127,8 @@ func (t *Tail) StoreLogs(entries []*raft.Log) error {
 	return err
 }
 
-// checkMembers sees to it that a server begins anew for which a change of the members is there again: with its
-// deletion, Raft went back to the members of before.
+// checkMembers sees to it that a server begins anew for which a change of the members is there
+// again: with its deletion, Raft went back to the members of before.
 func (t *Tail) checkMembers(again []*raft.Log, err error) {
 	for _, e := range again {
 		if e.Type == raft.LogConfiguration {

@@ -22,8 +22,8 @@ func (m *moody) StoreLogs(entries []*raft.Log) error {
 	return m.InmemStore.StoreLogs(entries)
 }
 
-// TestTail does what Raft does to a log, on a disk that is full now and then, and compares it with what Raft
-// believes: a failed write has changed nothing.
+// TestTail does what Raft does to a log, on a disk that is full now and then, and compares it with
+// what Raft believes: a failed write has changed nothing.
 func TestTail(t *testing.T) {
 	rnd := seeded(t)
 	for range 200 {
@@ -89,7 +89,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailAndMembers: a change of the members cannot be brought back, because Raft has forgotten it.
+// TestTailAndMembers: a change of the members cannot be brought back, because Raft has forgotten
+// it.
 func TestTailAndMembers(t *testing.T) {
 	disk := &moody{InmemStore: raft.NewInmemStore()}
 	var fatal error

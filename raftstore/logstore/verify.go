@@ -19,20 +19,21 @@ type Report struct {
 	Last  uint64 `json:"last"`
 	// Bytes of the entries' data, all of which were verified.
 	Bytes int64 `json:"bytes"`
-	// Dropped is how many entries were removed because a snapshot has them and the log ends before it.
+	// Dropped is how many entries were removed because a snapshot has them and the log ends before
+	// it.
 	Dropped uint64 `json:"dropped,omitempty"`
-	// Unpromised is how many entries are there that nobody was told of: the crash came between the write
-	// and its acknowledgement.
+	// Unpromised is how many entries are there that nobody was told of: the crash came between the
+	// write and its acknowledgement.
 	Unpromised uint64 `json:"unpromised,omitempty"`
-	// Unguarded tells that it is not known what was promised, so a lost end would not have been noticed:
-	// the file that tells it is missing or damaged.
+	// Unguarded tells that it is not known what was promised, so a lost end would not have been
+	// noticed: the file that tells it is missing or damaged.
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Took is how long opening took, in nanoseconds.
 	Took time.Duration `json:"took"`
 }
 
-// verify reads the whole log and compares it with what was promised. covered is the newest entry of the
-// snapshot that was read.
+// verify reads the whole log and compares it with what was promised. covered is the newest entry of
+// the snapshot that was read.
 func (l *Log) verify(covered uint64) error {
 	if err := errors.Join(l.verifyEntries(), l.verifyVote()); err != nil {
 		return err

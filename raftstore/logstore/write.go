@@ -37,11 +37,12 @@ func (l *Log) write(op Operation, before, after string, do func() error) error {
 	return err
 }
 
-// roomTries is how often room is made for one write. There is more than one thing that can be given up for it, and one of
-// them may be too little, or be taken by somebody else at once.
+// roomTries is how often room is made for one write. There is more than one thing that can be given
+// up for it, and one of them may be too little, or be taken by somebody else at once.
 const roomTries = 3
 
-// attempt makes a write on a store that is fit for it, and again while room can be made. The caller holds writing.
+// attempt makes a write on a store that is fit for it, and again while room can be made. The caller
+// holds writing.
 func (l *Log) attempt(do func() error) error {
 	err := l.once(do)
 	for range roomTries {
@@ -105,8 +106,8 @@ func (l *Log) breaks(err error) error {
 	return l.broken
 }
 
-// reopen opens the store again after a failure, and removes what lies behind the last entry that was
-// acknowledged: Raft, which was told that the write failed, would not overwrite it.
+// reopen opens the store again after a failure, and removes what lies behind the last entry that
+// was acknowledged: Raft, which was told that the write failed, would not overwrite it.
 func (l *Log) reopen() error {
 	if !l.stale {
 		return nil
@@ -164,8 +165,8 @@ func (l *Log) StoreLogs(entries []*raft.Log) error {
 	})
 }
 
-// join sees to it that an entry follows the newest one. Raft deletes the old entries after it has got a
-// snapshot from outside, and only logs when that fails: so they may still be there.
+// join sees to it that an entry follows the newest one. Raft deletes the old entries after it has
+// got a snapshot from outside, and only logs when that fails: so they may still be there.
 func (l *Log) join(index uint64) error {
 	switch {
 	case l.last == 0 || index == l.last+1:
@@ -180,8 +181,8 @@ func (l *Log) join(index uint64) error {
 	return fmt.Errorf("entry %d cannot follow entry %d in the log", index, l.last)
 }
 
-// DeleteRange implements raft.LogStore. The range must be at the beginning or at the end of the log. It is
-// not watched: it may be long, and whoever waits behind it is.
+// DeleteRange implements raft.LogStore. The range must be at the beginning or at the end of the
+// log. It is not watched: it may be long, and whoever waits behind it is.
 func (l *Log) DeleteRange(first, last uint64) error {
 	l.opts.Fault.At(faultpoint.LogBeforeTruncate)
 	start := time.Now()
@@ -256,10 +257,10 @@ func (l *Log) Set(key, value []byte) error {
 
 // SetUint64 implements raft.StableStore.
 //
-// Raft ends the process when its term cannot be written, which a full disk would do to all servers of a
-// cluster in turn. So a term that cannot be written counts, for now, in memory only, and everything that
-// Raft promises to others in it, an entry or a vote, first brings the term to disk, or fails. Without such a
-// promise it does no harm that the term is forgotten in a crash.
+// Raft ends the process when its term cannot be written, which a full disk would do to all servers
+// of a cluster in turn. So a term that cannot be written counts, for now, in memory only, and
+// everything that Raft promises to others in it, an entry or a vote, first brings the term to disk,
+// or fails. Without such a promise it does no harm that the term is forgotten in a crash.
 func (l *Log) SetUint64(key []byte, value uint64) error {
 	if string(key) != keyCurrentTerm {
 		return l.Set(key, binary.BigEndian.AppendUint64(nil, value))
@@ -293,8 +294,8 @@ func (l *Log) flushTerm() error {
 	return nil
 }
 
-// promise notes what was promised. When that fails a loss would be noticed a little less well, which is no
-// reason to fail what is on disk.
+// promise notes what was promised. When that fails a loss would be noticed a little less well,
+// which is no reason to fail what is on disk.
 func (l *Log) promise(change func(*promises)) {
 	if err := l.mark.set(false, change); err != nil {
 		l.opts.Logger.Warn("cannot note what the log has promised", "err", err)

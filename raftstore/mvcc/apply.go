@@ -13,12 +13,14 @@ type Outcome struct {
 	Revision uint64
 	// Conflict is the precondition that did not hold.
 	Conflict *kv.ConflictError
-	// Full is set when the transaction was refused because the store would have grown over its limit.
+	// Full is set when the transaction was refused because the store would have grown over its
+	// limit.
 	Full *kv.NoSpaceError
 }
 
-// Apply runs a transaction against the state that is not published yet. limit bounds what the items may
-// count together, as View.Bytes does; 0 is no bound. now is in Unix milliseconds. It is for the one writer.
+// Apply runs a transaction against the state that is not published yet. limit bounds what the items
+// may count together, as View.Bytes does; 0 is no bound. now is in Unix milliseconds. It is for the
+// one writer.
 func (s *Store) Apply(txn *kv.Txn, now, limit int64) Outcome {
 	s.now = now
 	for _, p := range txn.Require {
@@ -45,16 +47,16 @@ func (s *Store) Apply(txn *kv.Txn, now, limit int64) Outcome {
 	return Outcome{Revision: s.enter(changes)}
 }
 
-// Reserve is how far the store may grow over its limit by small changes of items that exist: one part in
-// this many. It lets a full Kubernetes cluster be cleaned up: an object that is deleted there is first
-// marked as such, and leases and conditions go on being written.
+// Reserve is how far the store may grow over its limit by small changes of items that exist: one
+// part in this many. It lets a full Kubernetes cluster be cleaned up: an object that is deleted
+// there is first marked as such, and leases and conditions go on being written.
 const Reserve = 16
 
 // smallGrowth is how many bytes a transaction may grow the store by to be let into the reserve.
 const smallGrowth = 16 << 10
 
-// checkSpace says why the transaction would grow the store too far, if it would. A transaction that does
-// not grow it is never refused, however full the store is.
+// checkSpace says why the transaction would grow the store too far, if it would. A transaction that
+// does not grow it is never refused, however full the store is.
 func (s *Store) checkSpace(txn *kv.Txn, limit int64) *kv.NoSpaceError {
 	// The cheap bound first: nothing but the new keys and values can make it grow.
 	size := s.work.sum().bytes
@@ -85,7 +87,8 @@ func (s *Store) checkSpace(txn *kv.Txn, limit int64) *kv.NoSpaceError {
 	return &kv.NoSpaceError{Size: size, Needed: after - size, Limit: limit}
 }
 
-// operate carries out one operation of the next revision. The change is empty when it has no effect.
+// operate carries out one operation of the next revision. The change is empty when it has no
+// effect.
 func (s *Store) operate(op *kv.Op, now int64) change {
 	if op.Kind == kv.Delete {
 		before := s.work.delete(op.Key)
@@ -117,8 +120,8 @@ func (s *Store) enter(changes []change) uint64 {
 	return s.revision
 }
 
-// Expire deletes items that are due at the time, the oldest deadline first, at most limit of them, all at
-// one revision, which it returns. It is for the one writer.
+// Expire deletes items that are due at the time, the oldest deadline first, at most limit of them,
+// all at one revision, which it returns. It is for the one writer.
 func (s *Store) Expire(due int64, limit int, now int64) uint64 {
 	s.now = now
 	var keys []string

@@ -144,8 +144,8 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory loads keys and reports what the heap keeps for each of them, in relation to the bytes
-// of keys and values: without history, and with what history keeps after the load.
+// BenchmarkMemory loads keys and reports what the heap keeps for each of them, in relation to the
+// bytes of keys and values: without history, and with what history keeps after the load.
 func BenchmarkMemory(b *testing.B) {
 	for _, c := range []struct{ keys, value int }{{100_000, 1024}, {300_000, 256}, {1_000_000, 100}} {
 		b.Run(fmt.Sprintf("keys=%d/value=%d", c.keys, c.value), func(b *testing.B) {

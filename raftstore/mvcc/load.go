@@ -14,11 +14,11 @@ type Origin struct {
 	Hash     uint64
 }
 
-// Load replaces everything by the items, which are those of a snapshot, and history by undos, which are
-// the steps back from there, newest first; there may be none. Views that readers hold stay as they are.
-// Watchers go on when the new history has what they have not seen, and are told that it is compacted when
-// not. Nothing changes when items or undos fails, or when what they give does not fit together or to the
-// origin. It is for the one writer.
+// Load replaces everything by the items, which are those of a snapshot, and history by undos, which
+// are the steps back from there, newest first; there may be none. Views that readers hold stay as
+// they are. Watchers go on when the new history has what they have not seen, and are told that it
+// is compacted when not. Nothing changes when items or undos fails, or when what they give does not
+// fit together or to the origin. It is for the one writer.
 func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undos func(yield func(kv.Undo) error) error) error {
 	work, deadlines, hash := s.work, s.deadlines, s.hash
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
@@ -75,8 +75,8 @@ func (s *Store) loadHistory(revision uint64, undos func(yield func(kv.Undo) erro
 			return err
 		}
 		if e.set(changes); e.root != nil {
-			// On the way back, what the new pin has and the one before it in time has not is what was
-			// replaced since the new one.
+			// On the way back, what the new pin has and the one before it in time has not is what
+			// was replaced since the new one.
 			e.pinned = now.tree.begin()
 		}
 		entries = append(entries, e)
@@ -112,9 +112,10 @@ func (p *past) redo(u kv.Undo) ([]change, error) {
 	return changes, nil
 }
 
-// History calls yield with the steps back from the newest revision, newest first, as long as they are in
-// history and together take no more than maxBytes, and until yield returns false. Writing goes on
-// meanwhile: the steps are those from the moment of the call of History, which is for the one writer.
+// History calls yield with the steps back from the newest revision, newest first, as long as they
+// are in history and together take no more than maxBytes, and until yield returns false. Writing
+// goes on meanwhile: the steps are those from the moment of the call of History, which is for the
+// one writer.
 func (s *Store) History(maxBytes int) func(yield func(kv.Undo) bool) {
 	s.log.mu.RLock()
 	from, bytes := len(s.log.entries), 0

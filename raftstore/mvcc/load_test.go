@@ -57,8 +57,8 @@ func TestLoadChecksHistory(t *testing.T) {
 	}
 }
 
-// TestWatchOverALoad replaces the state under watchers, as when a follower is sent a snapshot. Those that
-// history still reaches go on without a gap; the others are told.
+// TestWatchOverALoad replaces the state under watchers, as when a follower is sent a snapshot.
+// Those that history still reaches go on without a gap; the others are told.
 func TestWatchOverALoad(t *testing.T) {
 	ctx := context.Background()
 	s := New(Limits{})

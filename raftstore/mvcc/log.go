@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// change is what one transaction did to one key: the record before it and the one after, empty where
-// there was or is none.
+// change is what one transaction did to one key: the record before it and the one after, empty
+// where there was or is none.
 type change struct{ before, after record }
 
 func (c *change) key() string {
@@ -42,8 +42,8 @@ type entry struct {
 	pinned   int       // bytes of nodes that root keeps in memory, once the next entry has a root
 }
 
-// Memory that an entry takes beside its records: itself and its places in the log and in a route, and
-// each of several changes.
+// Memory that an entry takes beside its records: itself and its places in the log and in a route,
+// and each of several changes.
 const (
 	entryBytes  = 128 + 2*8
 	changeBytes = 32
@@ -62,8 +62,8 @@ func (e *entry) set(changes []change) {
 	}
 }
 
-// bytes returns the memory that the entry keeps: itself, and the records that it replaced. What it put in
-// their place is in the tree, or was replaced by a later entry, which counts it.
+// bytes returns the memory that the entry keeps: itself, and the records that it replaced. What it
+// put in their place is in the tree, or was replaced by a later entry, which counts it.
 func (e *entry) bytes() int {
 	n := entryBytes + e.pinned
 	if len(e.changes) > 1 {
@@ -99,8 +99,8 @@ func newEventLog(limits Limits) *eventLog {
 	return &eventLog{limits: limits, done: make(chan struct{}), routes: make(map[string]*route)}
 }
 
-// append adds entries at the head. The caller holds the lock, and wakes the watchers of the routes that are
-// returned when it has given it back.
+// append adds entries at the head. The caller holds the lock, and wakes the watchers of the routes
+// that are returned when it has given it back.
 func (l *eventLog) append(entries []*entry) (concerned []*route) {
 	for _, e := range entries {
 		l.entries = append(l.entries, e)
@@ -116,8 +116,9 @@ func (l *eventLog) append(entries []*entry) (concerned []*route) {
 	return concerned
 }
 
-// wake tells the watchers of the routes, and those who wait for any revision. The caller does not hold the
-// lock: thousands of watchers take a while to wake, and the first thing they do is to read.
+// wake tells the watchers of the routes, and those who wait for any revision. The caller does not
+// hold the lock: thousands of watchers take a while to wake, and the first thing they do is to
+// read.
 func (l *eventLog) wake(concerned []*route) {
 	for _, r := range concerned {
 		r.changed.send()

@@ -190,8 +190,9 @@ func checkView(t *testing.T, v *View, want map[string]kv.Item) {
 }
 
 // TestAgainstModel applies random transactions to the store and to plain maps, and compares every
-// revision in history, and what watchers of several prefixes see. In half of the rounds the store is full
-// most of the time. At the end, all of it goes into another store, as with a snapshot, and is compared again.
+// revision in history, and what watchers of several prefixes see. In half of the rounds the store
+// is full most of the time. At the end, all of it goes into another store, as with a snapshot, and
+// is compared again.
 func TestAgainstModel(t *testing.T) {
 	seen := map[verdict]int{}
 	for round := range 20 {

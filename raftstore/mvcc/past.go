@@ -21,8 +21,8 @@ func (p *pins) reset(revision uint64) {
 	p.last, p.newest, p.recent = revision, nil, nil
 }
 
-// pin keeps the newest tree with its history entry, every now and then. Only then is it known what the pin
-// before it costs. The caller holds the lock of the log.
+// pin keeps the newest tree with its history entry, every now and then. Only then is it known what
+// the pin before it costs. The caller holds the lock of the log.
 func (s *Store) pin(e *entry) {
 	if e.revision-s.pins.last < s.limits.PinEvery {
 		return
@@ -98,8 +98,8 @@ func (p *past) view(revision uint64) *View {
 	return &View{tree: p.tree.freeze(), revision: revision, hash: p.hash}
 }
 
-// HashAt returns the hash of the picture at exactly the revision, without making the picture. It fails as
-// At does.
+// HashAt returns the hash of the picture at exactly the revision, without making the picture. It
+// fails as At does.
 func (s *Store) HashAt(revision uint64) (uint64, error) {
 	s.log.mu.RLock()
 	from, undo, err := s.log.undo(revision, s.Latest())

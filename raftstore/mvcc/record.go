@@ -15,11 +15,12 @@ import (
 //	uvarint length of the key, key, uvarint create revision, uvarint modifications since,
 //	varint expiry, value
 //
-// A million items are a million small objects without a pointer in them, which costs the collector little
-// and memory some twenty bytes an item. Nothing else is kept alive by a record: not the log entry that it
-// came with, nor the version before it. The empty record stands for no item.
+// A million items are a million small objects without a pointer in them, which costs the collector
+// little and memory some twenty bytes an item. Nothing else is kept alive by a record: not the log
+// entry that it came with, nor the version before it. The empty record stands for no item.
 //
-// The state hash is made of this layout, so that it must not change without a new version of snapshots.
+// The state hash is made of this layout, so that it must not change without a new version of
+// snapshots.
 type record string
 
 func pack(item *kv.Item) record {
@@ -111,8 +112,8 @@ func (r record) hash() uint64 {
 // making a state of it.
 func Hash(item *kv.Item) uint64 { return pack(item).hash() }
 
-// ContentHash returns the item's share of the sum over the contents of a restore: it knows no revisions,
-// which a restored item does not have yet.
+// ContentHash returns the item's share of the sum over the contents of a restore: it knows no
+// revisions, which a restored item does not have yet.
 func ContentHash(item *kv.Item) uint64 {
 	content := *item
 	content.CreateRevision, content.ModRevision = 0, 0

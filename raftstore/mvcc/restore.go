@@ -9,7 +9,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Staging holds the items of a restore until the last of them is there. There is one restore at a time.
+// Staging holds the items of a restore until the last of them is there. There is one restore at a
+// time.
 //
 //	none ──Begin──▶ staging ──Stage…──▶ staging ──Commit──▶ none, the state is replaced
 //	                   └──────────Abort────────────────────▶ none, the state is as it was
@@ -30,8 +31,8 @@ type Staging struct {
 	room  int        // bytes that may still be added to the last part
 }
 
-// partBytes is how many bytes of items are in one part, if none of them is larger. A commit gives memory
-// back part by part.
+// partBytes is how many bytes of items are in one part, if none of them is larger. A commit gives
+// memory back part by part.
 const partBytes = 512 << 10
 
 // add puts one more item aside, which comes after all others.
@@ -82,8 +83,9 @@ func (e *StepError) Error() string { return e.Reason }
 
 func misfit(format string, args ...any) error { return &StepError{fmt.Sprintf(format, args...)} }
 
-// BeginRestore makes room for the items of a restore. It is for the one writer, like all steps; they fail
-// with a *StepError, if nothing else is said, and then change nothing. Each may come twice.
+// BeginRestore makes room for the items of a restore. It is for the one writer, like all steps;
+// they fail with a *StepError, if nothing else is said, and then change nothing. Each may come
+// twice.
 func (s *Store) BeginRestore(id uint64, now int64) error {
 	s.now = now
 	switch {
@@ -97,9 +99,9 @@ func (s *Store) BeginRestore(id uint64, now int64) error {
 	return nil
 }
 
-// StageItems puts the items of one chunk aside. Chunks count from 1; the keys ascend over all of them. limit
-// bounds what they may count together, as View.Bytes does, with the reserve of a full store; 0 is no bound. It
-// fails with a *kv.NoSpaceError when they count more.
+// StageItems puts the items of one chunk aside. Chunks count from 1; the keys ascend over all of
+// them. limit bounds what they may count together, as View.Bytes does, with the reserve of a full
+// store; 0 is no bound. It fails with a *kv.NoSpaceError when they count more.
 func (s *Store) StageItems(id, seq uint64, items []kv.Item, now, limit int64) error {
 	s.now = now
 	st := s.staging
@@ -130,8 +132,8 @@ func (s *Store) StageItems(id, seq uint64, items []kv.Item, now, limit int64) er
 	return nil
 }
 
-// checkSpace says why the items would be too many, if they would. Those that differ are kept beside the state that
-// they are to replace, so a restore without a bound could take any server's memory.
+// checkSpace says why the items would be too many, if they would. Those that differ are kept beside
+// the state that they are to replace, so a restore without a bound could take any server's memory.
 func (st *Staging) checkSpace(items []kv.Item, limit int64) *kv.NoSpaceError {
 	size := int64(st.Bytes) + kv.ItemOverhead*int64(st.Items)
 	more := int64(0)
@@ -150,10 +152,10 @@ type RestoreTotals struct{ Seq, Items, Sum uint64 }
 // maxRestored is the highest revision that a restore may ask for.
 const maxRestored = 1 << 62
 
-// CommitRestore replaces the state by the items that were put aside, at one revision that is above all
-// before, and at least atLeast. It returns that revision. An item that is what it was keeps its
-// revisions; all others are of the new one. History goes: watchers of older revisions are told that these
-// are compacted.
+// CommitRestore replaces the state by the items that were put aside, at one revision that is above
+// all before, and at least atLeast. It returns that revision. An item that is what it was keeps its
+// revisions; all others are of the new one. History goes: watchers of older revisions are told that
+// these are compacted.
 func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now int64) (uint64, error) {
 	s.now = now
 	st := s.staging
@@ -170,7 +172,8 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	before := s.work
 	s.revision = max(s.revision+1, atLeast)
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
-	// What the store keeps for itself, such as who was taken out of the group, is not the backup's to say.
+	// What the store keeps for itself, such as who was taken out of the group, is not the backup's
+	// to say.
 	before.ascend(kv.ReservedPrefix, "", func(r record) bool { s.keep(r); return true })
 	for i, part := range st.parts {
 		st.parts[i] = nil // so that an item is there once as put aside, or once in its place
@@ -187,9 +190,9 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	return s.revision, nil
 }
 
-// Advance raises the revision without a change of any item, and drops history: watchers of older revisions are
-// told that these are compacted. It is for a state whose newest revisions may have been lost with their
-// servers, and is no replica's then. It is for the one writer.
+// Advance raises the revision without a change of any item, and drops history: watchers of older
+// revisions are told that these are compacted. It is for a state whose newest revisions may have
+// been lost with their servers, and is no replica's then. It is for the one writer.
 func (s *Store) Advance(to uint64) {
 	s.revision = max(s.revision, to)
 	s.pending, s.compactTo = nil, 0
@@ -218,8 +221,8 @@ func (r record) sameContent(other record) bool {
 	return a.Key == b.Key && a.Expires == b.Expires && bytes.Equal(a.Value, b.Value)
 }
 
-// AbortRestore forgets the items that were put aside. With a seq other than 0 only if no more chunks have
-// come; without it is no error when there are none.
+// AbortRestore forgets the items that were put aside. With a seq other than 0 only if no more
+// chunks have come; without it is no error when there are none.
 func (s *Store) AbortRestore(id, seq uint64, now int64) error {
 	s.now = now
 	st := s.staging
@@ -233,12 +236,12 @@ func (s *Store) AbortRestore(id, seq uint64, now int64) error {
 	return nil
 }
 
-// Staged returns how far the restore is that is under way, nil when none is. Any goroutine may call it;
-// the numbers in what it returns never change.
+// Staged returns how far the restore is that is under way, nil when none is. Any goroutine may call
+// it; the numbers in what it returns never change.
 func (s *Store) Staged() *Staging { return s.staged.Load() }
 
-// FreezeStaging returns the restore that is under way as it is now, for good, nil when none is. It is for
-// the one writer.
+// FreezeStaging returns the restore that is under way as it is now, for good, nil when none is. It
+// is for the one writer.
 func (s *Store) FreezeStaging() *Staging {
 	if s.staging == nil {
 		return nil
@@ -248,12 +251,12 @@ func (s *Store) FreezeStaging() *Staging {
 	return &frozen
 }
 
-// LoadStaged puts an item of a snapshot aside, in the order of the snapshot. It is for the one writer, at
-// the end of Load, when the items of the state are there.
+// LoadStaged puts an item of a snapshot aside, in the order of the snapshot. It is for the one
+// writer, at the end of Load, when the items of the state are there.
 func (s *Store) LoadStaged(st *Staging, item *kv.Item) { st.add(s.work, item) }
 
-// SetStaging replaces the restore that is under way by that of a snapshot. It is for the one writer, after
-// Load.
+// SetStaging replaces the restore that is under way by that of a snapshot. It is for the one
+// writer, after Load.
 func (s *Store) SetStaging(st *Staging) { s.setStaging(st) }
 
 func (s *Store) setStaging(st *Staging) {

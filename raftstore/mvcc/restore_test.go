@@ -51,8 +51,8 @@ func recordsOf(v *View) map[string]record {
 	return all
 }
 
-// TestRestoreSharesWhatIsEqual: an item that the state has already is in memory once, while it is put
-// aside and afterwards. What was put aside goes part by part when it is put in place.
+// TestRestoreSharesWhatIsEqual: an item that the state has already is in memory once, while it is
+// put aside and afterwards. What was put aside goes part by part when it is put in place.
 func TestRestoreSharesWhatIsEqual(t *testing.T) {
 	s := New(Limits{})
 	want := stage(t, s, some())

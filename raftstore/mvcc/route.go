@@ -8,12 +8,12 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// route is the part of the log that watchers of one prefix want: they share it. A write looks up the
-// routes that its keys belong to, adds itself to each and wakes the watchers there; nobody else notices
-// it. There is no queue for a watcher anywhere: a watcher is a position in its route.
+// route is the part of the log that watchers of one prefix want: they share it. A write looks up
+// the routes that its keys belong to, adds itself to each and wakes the watchers there; nobody else
+// notices it. There is no queue for a watcher anywhere: a watcher is a position in its route.
 //
-// A route reaches back as far as one of its watchers has asked for, and no further than history. Guarded by
-// the log's lock.
+// A route reaches back as far as one of its watchers has asked for, and no further than history.
+// Guarded by the log's lock.
 type route struct {
 	prefix  string
 	users   int
@@ -101,8 +101,8 @@ func (r *route) abandon(head uint64) {
 	r.abandoned, r.seen = true, head
 }
 
-// join returns the route for the prefix, which reaches back to the revision. The caller holds the lock, and
-// has seen to it that history does.
+// join returns the route for the prefix, which reaches back to the revision. The caller holds the
+// lock, and has seen to it that history does.
 func (l *eventLog) join(prefix string, after uint64) *route {
 	r, ok := l.routes[prefix]
 	if !ok {

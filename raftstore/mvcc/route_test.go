@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// TestWritesConcernOnlyTheirWatchers writes where few of many watchers look: the others are not woken, get nothing to
-// skip, and do not make the look-up longer.
+// TestWritesConcernOnlyTheirWatchers writes where few of many watchers look: the others are not
+// woken, get nothing to skip, and do not make the look-up longer.
 func TestWritesConcernOnlyTheirWatchers(t *testing.T) {
 	s := New(Limits{})
 	watch := func(prefix string) {

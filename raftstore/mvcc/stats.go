@@ -9,17 +9,17 @@ import (
 type Stats struct {
 	Compacted uint64 // history holds the revisions after this one
 	Revisions int    // in history
-	// Oldest is the time of the oldest of them, as its command carried it, in Unix milliseconds; 0 when there is
-	// none.
+	// Oldest is the time of the oldest of them, as its command carried it, in Unix milliseconds; 0
+	// when there is none.
 	Oldest       int64
 	HistoryBytes int
 
 	Watchers int
 	Events   uint64 // handed to watchers so far
 	Expired  uint64 // watches that ended so far because history no longer held what came next
-	// Lag counts the batches handed to watchers so far by how many revisions newer than the batch's there
-	// were: Lag[0] those with none, and Lag[i] those with 2^(i-1) up to 2^i-1, the last one also those
-	// with more. LagSum is the sum of all.
+	// Lag counts the batches handed to watchers so far by how many revisions newer than the batch's
+	// there were: Lag[0] those with none, and Lag[i] those with 2^(i-1) up to 2^i-1, the last one
+	// also those with more. LagSum is the sum of all.
 	Lag    [LagClasses]uint64
 	LagSum uint64
 }

@@ -169,12 +169,12 @@ func (s *Store) Watch(opts kv.WatchOptions) (kv.Watcher, error) { return s.log.s
 // Close ends all watchers and all waiting with ErrClosed. Views stay valid.
 func (s *Store) Close() { s.log.close(kv.ErrClosed) }
 
-// Withdraw ends all watchers and all waiting with the cause, which Withdrawn returns from then on. The
-// state still follows the log; it is for its readers to ask whether it may be shown.
+// Withdraw ends all watchers and all waiting with the cause, which Withdrawn returns from then on.
+// The state still follows the log; it is for its readers to ask whether it may be shown.
 func (s *Store) Withdraw(cause error) { s.log.close(cause) }
 
-// Withdrawn returns why the state may not be shown: the cause of Withdraw or Close, whichever came first,
-// and nil before both.
+// Withdrawn returns why the state may not be shown: the cause of Withdraw or Close, whichever came
+// first, and nil before both.
 func (s *Store) Withdrawn() error {
 	select {
 	case <-s.log.done:

@@ -10,26 +10,26 @@ import (
 // fanout is how many records a leaf, and how many children an inner node, has at most.
 const fanout = 64
 
-// tree is a copy-on-write ordered set of records: a B+ tree whose nodes know how many records, and how
-// many bytes of them, are below. So Count is a walk down the tree, and a copy is a pointer.
+// tree is a copy-on-write ordered set of records: a B+ tree whose nodes know how many records, and
+// how many bytes of them, are below. So Count is a walk down the tree, and a copy is a pointer.
 //
 // A frozen tree never changes: reading it is safe from any number of goroutines. The tree that is
-// written to has an owner mark of its own. It changes the nodes with its mark in place, and copies all
-// others; freezing gives it a new mark.
+// written to has an owner mark of its own. It changes the nodes with its mark in place, and copies
+// all others; freezing gives it a new mark.
 type tree struct {
 	root  *node // nil when empty
 	owner *mark // nil when frozen: such a tree is never written to
-	// replaced counts the bytes of the nodes that were in the tree when the epoch began and are not any
-	// more: what it costs to keep the tree of that moment.
+	// replaced counts the bytes of the nodes that were in the tree when the epoch began and are not
+	// any more: what it costs to keep the tree of that moment.
 	replaced int
 }
 
 // mark says who may change a node in place, and since which epoch the node is there.
 type mark struct{ epoch uint64 }
 
-// node is a leaf, which has records, or an inner node, which has children. All keys below children[i+1]
-// are at or above bounds[i], and all below children[i] are under it. Bounds are copies: they keep no
-// record alive.
+// node is a leaf, which has records, or an inner node, which has children. All keys below
+// children[i+1] are at or above bounds[i], and all below children[i] are under it. Bounds are
+// copies: they keep no record alive.
 type node struct {
 	owner    *mark
 	records  []record
@@ -161,8 +161,8 @@ func (t *tree) own(n *node) *node {
 // nodeBytes is the memory of a node beside its slices.
 const nodeBytes = 96
 
-// insert puts the record below n, which is this tree's own. When n has become too large it is split: what
-// is on its right is returned.
+// insert puts the record below n, which is this tree's own. When n has become too large it is
+// split: what is on its right is returned.
 func (t *tree) insert(n *node, r record) (old record, right *node) {
 	key := r.key()
 	if n.children == nil {
@@ -200,8 +200,8 @@ func (t *tree) insert(n *node, r record) (old record, right *node) {
 	return old, right
 }
 
-// split cuts n in two and returns the right part. A node that grows at its end, as it does when keys come
-// in order, is cut near there: it stays rather full.
+// split cuts n in two and returns the right part. A node that grows at its end, as it does when
+// keys come in order, is cut near there: it stays rather full.
 func (t *tree) split(n *node, atEnd bool) *node {
 	right := &node{owner: t.owner}
 	if n.children == nil {

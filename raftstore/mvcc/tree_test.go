@@ -55,8 +55,8 @@ func (n *node) check(depth int, low, high string) error {
 	return nil
 }
 
-// TestTree grows and shrinks a tree of some depth in several orders, and compares it, and the frozen ones
-// from on the way, with maps.
+// TestTree grows and shrinks a tree of some depth in several orders, and compares it, and the
+// frozen ones from on the way, with maps.
 func TestTree(t *testing.T) {
 	orders := map[string]func(rnd *rand.Rand, i int) int{
 		"ascending":  func(_ *rand.Rand, i int) int { return i },
@@ -104,8 +104,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestTreeLosesWholeBranch empties an inner node whose neighbours have become small enough to take it in, but
-// only after it was down to its last record: there is nothing left of it to be taken in.
+// TestTreeLosesWholeBranch empties an inner node whose neighbours have become small enough to take
+// it in, but only after it was down to its last record: there is nothing left of it to be taken in.
 func TestTreeLosesWholeBranch(t *testing.T) {
 	for _, emptied := range []int{0, 1} {
 		tr := newTree()

@@ -18,8 +18,8 @@ func (v *View) Hash() uint64 { return v.hash }
 // Len returns the number of keys.
 func (v *View) Len() int { return v.tree.len() }
 
-// Bytes returns what the items count for the limit of the store: keys, values, and kv.ItemOverhead for
-// each. It is equal on all replicas that have this revision.
+// Bytes returns what the items count for the limit of the store: keys, values, and kv.ItemOverhead
+// for each. It is equal on all replicas that have this revision.
 func (v *View) Bytes() int64 { return v.tree.sum().bytes }
 
 // Get returns the item with the key.
@@ -35,7 +35,8 @@ func (v *View) Ascend(prefix, from string, fn func(kv.Item) bool) {
 	v.tree.ascend(prefix, from, func(r record) bool { return fn(r.item()) })
 }
 
-// Count returns how many items Ascend would visit, in time that grows with the logarithm of the store.
+// Count returns how many items Ascend would visit, in time that grows with the logarithm of the
+// store.
 func (v *View) Count(prefix, from string) int { return v.tree.between(prefix, from).records }
 
 // Size returns how many items Ascend would visit and how many bytes they count, as Bytes does.

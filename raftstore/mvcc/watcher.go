@@ -59,8 +59,8 @@ func (w *watcher) enter(prefix string) {
 	w.pos = w.route.first + int64(skip)
 }
 
-// reenter goes on in the log that took the place of the one that the watcher was reading, if it has what
-// the watcher has not seen.
+// reenter goes on in the log that took the place of the one that the watcher was reading, if it has
+// what the watcher has not seen.
 func (w *watcher) reenter() error {
 	l := w.log
 	l.mu.Lock()

@@ -8,15 +8,15 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A server is known by its ID. Where it is, is only a fact about it that may change, also while it is
-// stopped, and also for all servers at once: then nobody is at the address that the configuration of the
-// group has, or another member is. So
+// A server is known by its ID. Where it is, is only a fact about it that may change, also while it
+// is stopped, and also for all servers at once: then nobody is at the address that the
+// configuration of the group has, or another member is. So
 //
-//   - a connection is opened to an ID at an address, and whoever answers with another ID refuses it: a
-//     vote or an acknowledgement is never counted for the wrong server, nor twice;
+//   - a connection is opened to an ID at an address, and whoever answers with another ID refuses
+//     it: a vote or an acknowledgement is never counted for the wrong server, nor twice;
 //   - Raft remembers its vote by that, too: the address alone could be another candidate's by now;
-//   - a server that has heard from a member where that one is believes it, over the configuration, until
-//     the configuration has a newer address.
+//   - a server that has heard from a member where that one is believes it, over the configuration,
+//     until the configuration has a newer address.
 
 // destination names a server at an address. Without an ID it is whoever answers there.
 func destination(id, addr string) string {
@@ -73,8 +73,9 @@ func (b *book) of(id, configured string) string {
 	return configured
 }
 
-// nowhere is the address that a member gets in the configuration for the moment in which another one gets
-// its old address and its new one is still that other's: an address stands there once. Nothing answers to it.
+// nowhere is the address that a member gets in the configuration for the moment in which another
+// one gets its old address and its new one is still that other's: an address stands there once.
+// Nothing answers to it.
 func nowhere(id string) string { return "moving." + id }
 
 // dial returns how the member is to be connected to.

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// entriesFollow is the time between two entries below which another one is expected, and announcePause
-	// how long it is expected.
+	// entriesFollow is the time between two entries below which another one is expected, and
+	// announcePause how long it is expected.
 	entriesFollow = 3 * time.Millisecond
 	announcePause = time.Millisecond
 )
 
 // announce tells the followers what is committed as soon as nothing more is on its way to them.
 //
-// Raft tells it with the next entry, or after tens of milliseconds when there is none. A watcher on a
-// follower, and a reader who has just written, would wait for that. So when the newest entry in the
-// log is applied, the leader sends what Raft would send then: no entries, the place of the newest one,
-// and that it is committed. Each of these facts stays true for ever, so a message that comes late does
-// no harm, and one that is lost is made good by Raft's own.
+// Raft tells it with the next entry, or after tens of milliseconds when there is none. A watcher on
+// a follower, and a reader who has just written, would wait for that. So when the newest entry in
+// the log is applied, the leader sends what Raft would send then: no entries, the place of the
+// newest one, and that it is committed. Each of these facts stays true for ever, so a message that
+// comes late does no harm, and one that is lost is made good by Raft's own.
 //
-// While one entry follows the other, the next one tells it almost as soon, and two messages more for each
-// would slow all of them down. So then it is told when no entry has followed for a moment.
+// While one entry follows the other, the next one tells it almost as soon, and two messages more
+// for each would slow all of them down. So then it is told when no entry has followed for a moment.
 //
 // It ends with the tenure.
 func (n *Node) announce(ctx context.Context, term uint64) {

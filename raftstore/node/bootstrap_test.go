@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestCrashInTheMiddleOfABootstrap opens a store whose first start ended after Raft had written its term
-// and before it wrote who the members are.
+// TestCrashInTheMiddleOfABootstrap opens a store whose first start ended after Raft had written its
+// term and before it wrote who the members are.
 func TestCrashInTheMiddleOfABootstrap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := logstore.NewInMemory()

@@ -7,14 +7,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// committed is the newest configuration of the group that this server has applied, so that nobody can overrule it
-// any more. Members shows what Raft acts by, the newest in the log: the leader that wrote it may be gone before a
-// quorum has it. Who tells people that a server has lost its vote, so that its machine can be switched off, asks here.
+// committed is the newest configuration of the group that this server has applied, so that nobody
+// can overrule it any more. Members shows what Raft acts by, the newest in the log: the leader that
+// wrote it may be gone before a quorum has it. Who tells people that a server has lost its vote, so
+// that its machine can be switched off, asks here.
 //
-// And whether it is settled. By the Raft paper the entry of a configuration is committed by the majority of that configuration.
-// hashicorp/raft sends it out before it counts so: where followers are fast the old majority commits it, the one who loses
-// his vote among them. If he is switched off then, what he helped to commit may be at the leader alone. A later
-// entry is committed by the new majority, and with it all that is before it.
+// And whether it is settled. By the Raft paper the entry of a configuration is committed by the
+// majority of that configuration. hashicorp/raft sends it out before it counts so: where followers
+// are fast the old majority commits it, the one who loses his vote among them. If he is switched
+// off then, what he helped to commit may be at the leader alone. A later entry is committed by the
+// new majority, and with it all that is before it.
 type committed struct {
 	newest atomic.Pointer[configuration] // nil: it is not known
 }
@@ -25,8 +27,9 @@ type configuration struct {
 	index uint64 // of the entry that has brought it
 }
 
-// note takes what the entries that are about to be applied say. It comes before their effects can be seen, so
-// that what is decided about a server is never seen without the place that it had by then.
+// note takes what the entries that are about to be applied say. It comes before their effects can
+// be seen, so that what is decided about a server is never seen without the place that it had by
+// then.
 func (c *committed) note(entries []*raft.Log) {
 	for _, entry := range entries {
 		if entry.Type == raft.LogConfiguration {
@@ -35,8 +38,8 @@ func (c *committed) note(entries []*raft.Log) {
 	}
 }
 
-// load takes what the newest snapshot says, when that has just become the state. If it cannot be read nothing is known
-// any more: what was known is older than the state.
+// load takes what the newest snapshot says, when that has just become the state. If it cannot be
+// read nothing is known any more: what was known is older than the state.
 func (c *committed) load(snapshots raft.SnapshotStore) error {
 	all, err := snapshots.List()
 	if err != nil {
@@ -47,8 +50,8 @@ func (c *committed) load(snapshots raft.SnapshotStore) error {
 	return err
 }
 
-// place returns whether a server is a member, and has a vote. known is false before anything was applied, and
-// after a snapshot that could not be read.
+// place returns whether a server is a member, and has a vote. known is false before anything was
+// applied, and after a snapshot that could not be read.
 func (c *committed) place(id string) (member, voter, known bool) {
 	newest := c.newest.Load()
 	if newest == nil {
@@ -62,21 +65,23 @@ func (c *committed) place(id string) (member, voter, known bool) {
 	return false, false, true
 }
 
-// endsLog tells whether the newest committed configuration is the last thing in a log that ends with the index.
+// endsLog tells whether the newest committed configuration is the last thing in a log that ends
+// with the index.
 func (c *committed) endsLog(last uint64) bool {
 	newest := c.newest.Load()
 	return newest != nil && newest.index == last
 }
 
-// settled tells whether the majority of the newest configuration has all entries up to it: whether an entry behind it is committed.
+// settled tells whether the majority of the newest configuration has all entries up to it: whether
+// an entry behind it is committed.
 func (c *committed) settled(index uint64) bool {
 	newest := c.newest.Load()
 	return newest != nil && index > newest.index
 }
 
-// configured waits for a change of the configuration. It is helped by an entry behind it when it takes long: Raft forgets
-// that a server has it which got it, and said so, before its new vote counted. If that vote is needed and nobody writes,
-// the change would wait for ever.
+// configured waits for a change of the configuration. It is helped by an entry behind it when it
+// takes long: Raft forgets that a server has it which got it, and said so, before its new vote
+// counted. If that vote is needed and nobody writes, the change would wait for ever.
 func (n *Node) configured(change raft.Future) error {
 	answer := n.questions.begin(func() raft.Future { return change })
 	ticker := time.NewTicker(idleEvery)

@@ -18,7 +18,8 @@ type snapshotList struct {
 
 func (s snapshotList) List() ([]*raft.SnapshotMeta, error) { return s.all, s.err }
 
-// TestCommittedAfterASnapshotThatCannotBeRead: nobody is told that a server has a vote, or none, by what was before.
+// TestCommittedAfterASnapshotThatCannotBeRead: nobody is told that a server has a vote, or none, by
+// what was before.
 func TestCommittedAfterASnapshotThatCannotBeRead(t *testing.T) {
 	var c committed
 	meta := &raft.SnapshotMeta{Configuration: raft.Configuration{Servers: []raft.Server{{ID: "s1", Suffrage: raft.Voter}}}}

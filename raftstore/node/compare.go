@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-// compareEvery is how often the leader compares the states of all members, when there are revisions that it
-// has not compared.
+// compareEvery is how often the leader compares the states of all members, when there are revisions
+// that it has not compared.
 const compareEvery = 5 * time.Second
 
 // state is what one server has made of the log, at one revision.
@@ -25,8 +25,8 @@ type state struct {
 
 func (s state) String() string { return fmt.Sprintf("revision %d with hash %016x", s.Revision, s.Hash) }
 
-// stateQuestion asks for the state at a revision. Whoever has applied the log up to Index has the revision,
-// or has made something else of the log.
+// stateQuestion asks for the state at a revision. Whoever has applied the log up to Index has the
+// revision, or has made something else of the log.
 type stateQuestion struct {
 	Revision uint64 `json:"revision"`
 	Index    uint64 `json:"index"`
@@ -59,16 +59,16 @@ func (c *compared) undecided() string {
 	return ""
 }
 
-// comparison holds what the members say of one revision. An answer stays true for ever, whoever leads: all
-// members have the same committed log.
+// comparison holds what the members say of one revision. An answer stays true for ever, whoever
+// leads: all members have the same committed log.
 type comparison struct {
 	question stateQuestion
 	own      state
 	answers  map[string]stateAnswer // by the member's ID
 }
 
-// compareWhileLeading finds the members whose state is not that of most voters. While no revision is new it
-// only asks those that have not answered yet. It ends with the tenure.
+// compareWhileLeading finds the members whose state is not that of most voters. While no revision
+// is new it only asks those that have not answered yet. It ends with the tenure.
 func (n *Node) compareWhileLeading(ctx context.Context) {
 	defer n.compared.doubt.Store(nil) // the next leader compares anew
 	ticker := time.NewTicker(compareEvery)
@@ -94,7 +94,8 @@ func (n *Node) compareWhileLeading(ctx context.Context) {
 	}
 }
 
-// askStates asks the members that have not answered, all at once, and returns whether one of them has now.
+// askStates asks the members that have not answered, all at once, and returns whether one of them
+// has now.
 func (n *Node) askStates(ctx context.Context, c *comparison, members []Member) bool {
 	var (
 		asking sync.WaitGroup
@@ -155,7 +156,8 @@ func (n *Node) tellTo(ctx context.Context, c *rpc.Client, kind byte, what any) (
 	return f.Payload, nil
 }
 
-// handleState says what state this server has, once it has applied as much of the log as is asked for.
+// handleState says what state this server has, once it has applied as much of the log as is asked
+// for.
 func (n *Node) handleState(ctx context.Context, payload []byte) (byte, []byte) {
 	var q stateQuestion
 	if err := json.Unmarshal(payload, &q); err != nil {
@@ -184,7 +186,8 @@ type opinion struct {
 	state  state
 }
 
-// majority returns what more than half of all voters say, and how many do. Without that it returns 0.
+// majority returns what more than half of all voters say, and how many do. Without that it returns
+// 0.
 func majority(opinions []opinion, voters int) (state, int) {
 	counts := make(map[state]int)
 	for _, o := range opinions {
@@ -238,7 +241,8 @@ func (c *comparison) opinions(members []Member) (opinions []opinion, voters int)
 	return opinions, voters
 }
 
-// condemn tells another server that its state is wrong. When it does not take it, it is asked again.
+// condemn tells another server that its state is wrong. When it does not take it, it is asked
+// again.
 func (n *Node) condemn(ctx context.Context, c *comparison, m Member, v verdict) {
 	log := n.cfg.Logger.With("server", m.ID, "its", v.Yours, "right", v.Right)
 	if _, err := n.tell(ctx, m, callIsolate, v); err != nil {

@@ -25,12 +25,13 @@ type Timeouts struct {
 	// are cut: when the leader's process dies, followers know it by their broken connections, at
 	// once. So it leaves room for a leader that is short of CPU. Default: 1 s.
 	Heartbeat time.Duration
-	// Silence is how long a leader may be silent, in every way, to a quorum of the others, before one of them stands
-	// for election without waiting for Heartbeat; longer where leaders were silent for long and came back. Default:
-	// half of Heartbeat, and no less than 200 ms; negative: they always wait.
+	// Silence is how long a leader may be silent, in every way, to a quorum of the others, before
+	// one of them stands for election without waiting for Heartbeat; longer where leaders were
+	// silent for long and came back. Default: half of Heartbeat, and no less than 200 ms; negative:
+	// they always wait.
 	Silence time.Duration
-	// Election is how long a candidate waits for votes before it tries again: between once and twice
-	// this, and no less than Heartbeat. Default: Heartbeat.
+	// Election is how long a candidate waits for votes before it tries again: between once and
+	// twice this, and no less than Heartbeat. Default: Heartbeat.
 	Election time.Duration
 	// Lease is how long a leader stays one without a word from a quorum. It must not be longer
 	// than Heartbeat. Default: five sixths of Heartbeat.
@@ -66,29 +67,31 @@ func (t Timeouts) withDefaults() Timeouts {
 
 // Config of a Node. Stream, and Dir or InMemory, are needed.
 type Config struct {
-	// Name of this server, for people, of maxName bytes at most. It becomes part of the server's ID.
+	// Name of this server, for people, of maxName bytes at most. It becomes part of the server's
+	// ID.
 	Name string
 	// Dir is the directory that belongs to this server alone. It is made when it is absent.
 	Dir string
 	// InMemory keeps nothing on disk, for tests. Dir is not used then.
 	InMemory bool
-	// ServerID is the ID of a server in memory, so that a test can start it again. Default: a new one.
+	// ServerID is the ID of a server in memory, so that a test can start it again. Default: a new
+	// one.
 	ServerID string
 	// Bootstrap makes this server the first of a new cluster, when Dir is empty; when it is not,
 	// Bootstrap is ignored. Without it, a new server waits until it is made a member.
 	Bootstrap bool
 	// ClusterID names the cluster. A directory or a peer of another cluster is refused.
 	ClusterID string
-	// Peers returns addresses at which other servers may be, beside those that the group has for them. It
-	// is asked while this server is out of touch. It may be nil.
+	// Peers returns addresses at which other servers may be, beside those that the group has for
+	// them. It is asked while this server is out of touch. It may be nil.
 	Peers func() []string
 	// CleanAfter is how long a member must not answer the leader before it is taken out as dead, if
 	// MinVoters voters, and a quorum of them, stay without it. 0 means never.
 	CleanAfter time.Duration
 	// MinVoters is how many voters must stay. Default: 3.
 	MinVoters int
-	// OnRemoved is called, once, when this server has learned that it was taken out of the group. It does
-	// not serve any more, and should be closed. It must not block.
+	// OnRemoved is called, once, when this server has learned that it was taken out of the group.
+	// It does not serve any more, and should be closed. It must not block.
 	OnRemoved func(Removal)
 	// OnSuperseded is called, once, when this server has learned that another cluster goes on in
 	// place of its own. It serves nothing any more, and should be closed. It must not block.
@@ -102,8 +105,9 @@ type Config struct {
 	// StateBytes is the limit of what all items count together, while this server leads; see
 	// raftstore.Limits. 0 or less is none.
 	StateBytes int64
-	// CheckTxn refuses, with an ErrTooLarge or an ErrInvalid, transactions that another server has forwarded and
-	// that this one, which leads, would not take of its own callers. nil refuses none.
+	// CheckTxn refuses, with an ErrTooLarge or an ErrInvalid, transactions that another server has
+	// forwarded and that this one, which leads, would not take of its own callers. nil refuses
+	// none.
 	CheckTxn func(*kv.Txn) error
 	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
 	QueueLength int
@@ -111,8 +115,8 @@ type Config struct {
 	// stay behind one, for followers that lag a little. Defaults: 16,384 and 8,192.
 	SnapshotEvery uint64
 	TrailingLogs  uint64
-	// DiskReserve is how many bytes of the disk are held for the time when it is full; less when the volume is
-	// small. Default: 64 MiB; a negative number means none.
+	// DiskReserve is how many bytes of the disk are held for the time when it is full; less when
+	// the volume is small. Default: 64 MiB; a negative number means none.
 	DiskReserve int64
 
 	// Now is the wall clock: what rides in the commands which this server proposes. It is for tests
@@ -124,24 +128,27 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another entry. The process should
 	// end; the state that it shows does not advance any more. By default it is only logged.
 	OnFatal func(error)
-	// OnReseed is called, once, when this server is in quarantine and has got a right state from the leader: it takes
-	// that when it is closed and opened again. nil: that happens at the next start.
+	// OnReseed is called, once, when this server is in quarantine and has got a right state from
+	// the leader: it takes that when it is closed and opened again. nil: that happens at the next
+	// start.
 	OnReseed func()
 	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
 	KeepQuarantine bool
-	// Warnings of the program go into the status of this server, which the other servers see; nil: none.
+	// Warnings of the program go into the status of this server, which the other servers see; nil:
+	// none.
 	Warnings func() []string
-	// Report of the program goes into the Detail of this server's status, as JSON. It must return when ctx ends; nil: none.
+	// Report of the program goes into the Detail of this server's status, as JSON. It must return
+	// when ctx ends; nil: none.
 	Report func(ctx context.Context) []byte
-	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default: with an empty
-	// directory.
+	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default:
+	// with an empty directory.
 	JoinAgain string
 
 	// LogStore is how the log is kept on disk: "boltdb", which is the default, or "wal".
 	LogStore string
 
-	// WrapLog and WrapSnapshots put something between this server and what it keeps, FaultPoint is called
-	// at each point of package faultpoint. All three are for tests, and may be nil.
+	// WrapLog and WrapSnapshots put something between this server and what it keeps, FaultPoint is
+	// called at each point of package faultpoint. All three are for tests, and may be nil.
 	WrapLog       func(logstore.Store) logstore.Store
 	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
 	FaultPoint    func(name string)

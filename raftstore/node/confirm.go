@@ -13,13 +13,13 @@ import (
 
 // confirm returns a revision that reflects everything committed before the call, on the leader.
 //
-// The commit index is read first. Then a quorum says that it is in no later term, so nobody else had
-// been elected, and could have committed anything, before the call. The answer is a revision and not an
-// index because it is the revision that other servers can wait for.
+// The commit index is read first. Then a quorum says that it is in no later term, so nobody else
+// had been elected, and could have committed anything, before the call. The answer is a revision
+// and not an index because it is the revision that other servers can wait for.
 //
-// Raft's VerifyLeader does not do: it also counts the answer to a heartbeat that was sent before it was
-// called. A leader that was frozen finds such answers waiting when it wakes up, and would believe that
-// it still leads.
+// Raft's VerifyLeader does not do: it also counts the answer to a heartbeat that was sent before it
+// was called. A leader that was frozen finds such answers waiting when it wakes up, and would
+// believe that it still leads.
 func (n *Node) confirm(ctx context.Context) (uint64, error) {
 	term := n.leadership.term()
 	if term == 0 {
@@ -38,8 +38,8 @@ func (n *Node) confirm(ctx context.Context) (uint64, error) {
 	return n.fsm.State().Revision(), nil
 }
 
-// readVote is what a server that asks the leader for a revision to read at says of itself: who it is, and in
-// which term it was when it asked, which is after the read began.
+// readVote is what a server that asks the leader for a revision to read at says of itself: who it
+// is, and in which term it was when it asked, which is after the read began.
 type readVote struct {
 	term uint64
 	id   string
@@ -57,10 +57,10 @@ func decodeReadVote(payload []byte) readVote {
 	return readVote{term: binary.LittleEndian.Uint64(payload), id: string(payload[8:])}
 }
 
-// confirmBy is confirm when the one who asks makes a quorum with this server, as in a group of three: his
-// word counts like an answer to the census. It speaks of a moment before this server read its commit
-// index, and after the read began; that nobody else had been elected by then is what matters. ok is false
-// when that cannot be said at once.
+// confirmBy is confirm when the one who asks makes a quorum with this server, as in a group of
+// three: his word counts like an answer to the census. It speaks of a moment before this server
+// read its commit index, and after the read began; that nobody else had been elected by then is
+// what matters. ok is false when that cannot be said at once.
 func (n *Node) confirmBy(vote readVote) (revision uint64, ok bool) {
 	if _, local, err := n.leader(); err != nil || !local || n.quarantine.err() != nil {
 		return 0, false
@@ -88,8 +88,9 @@ func (n *Node) confirmBy(vote readVote) (revision uint64, ok bool) {
 	return n.fsm.State().Revision(), true
 }
 
-// census asks the other voters in which term they are. Each gets one question at a time; whoever wants to
-// know meanwhile waits for the next one, because the one under way may be older than his reading.
+// census asks the other voters in which term they are. Each gets one question at a time; whoever
+// wants to know meanwhile waits for the next one, because the one under way may be older than his
+// reading.
 type census struct {
 	members func() []Member
 	termOf  func(addr string) (uint64, error)

@@ -48,8 +48,8 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// TestCensusCountsNoOldAnswer begins a census while answers to an earlier one are on their way. They say
-// nothing about now.
+// TestCensusCountsNoOldAnswer begins a census while answers to an earlier one are on their way.
+// They say nothing about now.
 func TestCensusCountsNoOldAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running sync.WaitGroup

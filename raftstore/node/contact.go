@@ -26,12 +26,12 @@ type hello struct {
 // contactEvery is how often a server that is out of touch looks for the others.
 const contactEvery = 2 * time.Second
 
-// keepContact looks for the other servers while this one finds no leader, or while they know it at an
-// address that is not its own any more. It ends with the node.
+// keepContact looks for the other servers while this one finds no leader, or while they know it at
+// an address that is not its own any more. It ends with the node.
 //
-// After a change of addresses the old ones of the others are tried, and those that Config.Peers gives. Who
-// is found tells of more. That is enough for an election, and the leader that comes out of it corrects the
-// configuration of the group.
+// After a change of addresses the old ones of the others are tried, and those that Config.Peers
+// gives. Who is found tells of more. That is enough for an election, and the leader that comes out
+// of it corrects the configuration of the group.
 func (n *Node) keepContact() {
 	ticker := time.NewTicker(contactEvery)
 	defer ticker.Stop()
@@ -73,8 +73,8 @@ func (n *Node) move() {
 	}
 }
 
-// rejoin makes this server a member again that was dropped while it was away: see Dropped. It is told by a server at the
-// address, which has a leader and does not know it; the leader decides.
+// rejoin makes this server a member again that was dropped while it was away: see Dropped. It is
+// told by a server at the address, which has a leader and does not know it; the leader decides.
 func (n *Node) rejoin(addr string) {
 	if _, was := n.member(n.id.ServerID); addr == "" || !was {
 		return // who has never been a member joins when its program says so
@@ -92,8 +92,9 @@ func (n *Node) rejoin(addr string) {
 	}
 }
 
-// seek says hello at all addresses at which a member may be, and at those of which it hears by that. It returns the address
-// of one that has a leader, and for which this server is neither a member nor one that was removed.
+// seek says hello at all addresses at which a member may be, and at those of which it hears by
+// that. It returns the address of one that has a leader, and for which this server is neither a
+// member nor one that was removed.
 func (n *Node) seek() (outsideOf string) {
 	asked := map[string]bool{n.cfg.Stream.Addr(): true}
 	next := n.candidates()
@@ -171,7 +172,8 @@ func (n *Node) noteEnd(from net.Addr, err error) {
 	n.cfg.Logger.Info("a connection of another server has ended", "from", from, "err", err)
 }
 
-// foreignAgain is how often it is said that a server of another cluster was met. It stays true until a person acts.
+// foreignAgain is how often it is said that a server of another cluster was met. It stays true
+// until a person acts.
 const foreignAgain = 10 * time.Minute
 
 // foreigners are servers of other clusters that were met.

@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// TestStrangersAreToldOnce: a server that a recovery shut out tries every two seconds, for ever. That is told now and then;
-// other ends of connections always.
+// TestStrangersAreToldOnce: a server that a recovery shut out tries every two seconds, for ever.
+// That is told now and then; other ends of connections always.
 func TestStrangersAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Detail is what a server finds out, or is told by the program around it, only when it is asked for it.
+// Detail is what a server finds out, or is told by the program around it, only when it is asked for
+// it.
 type Detail struct {
 	// Ways are the ways from this server to the other members.
 	Ways []Way `json:"ways,omitempty"`
@@ -19,25 +20,28 @@ type Detail struct {
 type Way struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// RTT is how long the fastest of some exchanges over the servers' own connection took, and Error why there was none.
+	// RTT is how long the fastest of some exchanges over the servers' own connection took, and
+	// Error why there was none.
 	RTT   time.Duration `json:"rtt,omitempty"`
 	Error string        `json:"error,omitempty"`
 }
 
-// statusQuestion is what a server is asked with callStatus. No payload asks for what it has at hand.
+// statusQuestion is what a server is asked with callStatus. No payload asks for what it has at
+// hand.
 type statusQuestion struct {
 	Detail bool `json:"detail,omitempty"`
 }
 
 const (
-	// wayTimeout bounds the look at the ways. It is shorter than Timeouts.Call, within which the server that looks must answer.
+	// wayTimeout bounds the look at the ways. It is shorter than Timeouts.Call, within which the
+	// server that looks must answer.
 	wayTimeout = 800 * time.Millisecond
 	// wayTries is how many exchanges there are: the first one may have to open the connection.
 	wayTries = 3
 )
 
-// PeerDetails asks all members for their status with its Detail, all at once, each for a limited time. A member that
-// others cannot reach makes it take longer than PeerStatus.
+// PeerDetails asks all members for their status with its Detail, all at once, each for a limited
+// time. A member that others cannot reach makes it take longer than PeerStatus.
 func (n *Node) PeerDetails(ctx context.Context) []PeerStatus {
 	return n.askAll(ctx, statusQuestion{Detail: true})
 }

@@ -84,8 +84,9 @@ func createIdentity(cfg *Config, path string) (identity, error) {
 	return id, nil
 }
 
-// checkLog refuses the directory of a server whose log was lost as a whole, with what tells of its end. A new log
-// under the same ID would have forgotten what the server has acknowledged, and for whom it has voted.
+// checkLog refuses the directory of a server whose log was lost as a whole, with what tells of its
+// end. A new log under the same ID would have forgotten what the server has acknowledged, and for
+// whom it has voted.
 func (id *identity) checkLog(cfg *Config) error {
 	if !id.HasLog {
 		return nil
@@ -134,16 +135,17 @@ func writeJSON(path string, value any) error {
 
 const (
 	lockFile = "LOCK"
-	// lockWait is how long it waits for another process that has the directory, and may be about to end.
+	// lockWait is how long it waits for another process that has the directory, and may be about to
+	// end.
 	lockWait = 5 * time.Second
 )
 
-// dirLock is held by the one process that works in a directory: from before anything in it is read until all is
-// closed.
+// dirLock is held by the one process that works in a directory: from before anything in it is read
+// until all is closed.
 type dirLock struct{ file *os.File }
 
-// lockDir takes hold of the directory, which is made when it is absent, and removes what writes have left in it
-// that were not finished when another process died.
+// lockDir takes hold of the directory, which is made when it is absent, and removes what writes
+// have left in it that were not finished when another process died.
 func lockDir(cfg *Config) (dirLock, error) {
 	if cfg.InMemory {
 		return dirLock{}, nil

@@ -8,7 +8,8 @@ import (
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-// TestEar: a leader that was silent for long and came back is given more time, until that is forgotten.
+// TestEar: a leader that was silent for long and came back is given more time, until that is
+// forgotten.
 func TestEar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEar(Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond})
@@ -51,7 +52,8 @@ func TestEar(t *testing.T) {
 		<-time.After(allowanceLasts / 2)
 		expect("when all is forgotten", silenceTicks, false)
 		e.attend("a")
-		// Nor does a server agree sooner with one who asks: what is normal here must not depose the leader.
+		// Nor does a server agree sooner with one who asks: what is normal here must not depose the
+		// leader.
 		hush(4)
 		e.tick(heard)
 		hush(12)
@@ -74,7 +76,8 @@ func TestEar(t *testing.T) {
 	})
 }
 
-// TestAnEarAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at the latest.
+// TestAnEarAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at the
+// latest.
 func TestAnEarAllowsNoMoreThanRaft(t *testing.T) {
 	times := Timeouts{}.withDefaults()
 	e := newEar(times)

@@ -49,8 +49,8 @@ type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// PendingError is returned for a removal or demotion that is recorded and cannot be carried out now. It is as soon as it
-// can be, whoever leads then. Promoting the server takes it back.
+// PendingError is returned for a removal or demotion that is recorded and cannot be carried out
+// now. It is as soon as it can be, whoever leads then. Promoting the server takes it back.
 type PendingError struct{ Reason string }
 
 func (e *PendingError) Error() string { return e.Reason }
@@ -134,8 +134,8 @@ func (n *Node) leader() (addr string, local bool, err error) {
 	return string(address), local, nil
 }
 
-// errDeposed is why a call to a leader is given up: it may never answer, as when it was cut off, and another
-// one can be asked.
+// errDeposed is why a call to a leader is given up: it may never answer, as when it was cut off,
+// and another one can be asked.
 var errDeposed = errors.New("another server leads now")
 
 // followed tells those who wait for a leader's answer when another server is known to lead.
@@ -156,8 +156,8 @@ func (f *followed) tenure() <-chan struct{} {
 	return f.over
 }
 
-// learn is told who leads, and tells whether that is another one than before; empty is nobody, which ends
-// nothing: the last one may still answer.
+// learn is told who leads, and tells whether that is another one than before; empty is nobody,
+// which ends nothing: the last one may still answer.
 func (f *followed) learn(leader raft.ServerID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -316,8 +316,8 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }
 
-// urgent tells which calls are sent at once: writes come in numbers, and are better sent together; one question for a
-// read stands for many readers.
+// urgent tells which calls are sent at once: writes come in numbers, and are better sent together;
+// one question for a read stands for many readers.
 func urgent(kind byte) bool { return kind == callTerm || kind == callRead }
 
 func (n *Node) handler() rpc.Handler {

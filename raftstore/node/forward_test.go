@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-// TestAnswersKeepTheirMeaning sends errors over the wire and back. Above all, an outcome that is unknown
-// must not become a request that was certainly not executed, whatever else the error says.
+// TestAnswersKeepTheirMeaning sends errors over the wire and back. Above all, an outcome that is
+// unknown must not become a request that was certainly not executed, whatever else the error says.
 func TestAnswersKeepTheirMeaning(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error

@@ -7,7 +7,8 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// gauges are the metrics that are read from a node when somebody asks. It implements prometheus.Collector.
+// gauges are the metrics that are read from a node when somebody asks. It implements
+// prometheus.Collector.
 type gauges struct{ n *Node }
 
 // reading is all of them at one moment.

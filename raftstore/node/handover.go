@@ -10,16 +10,17 @@ import (
 
 // When a leader whose disk is full hands leadership to a server that has room.
 const (
-	// fullLook is how often it looks for one, and stuckAfter for how long in vain until that is said to be of no use: a
-	// server that does not answer may do so in a moment, and the log is shortened meanwhile.
+	// fullLook is how often it looks for one, and stuckAfter for how long in vain until that is
+	// said to be of no use: a server that does not answer may do so in a moment, and the log is
+	// shortened meanwhile.
 	fullLook   = 500 * time.Millisecond
 	stuckAfter = 5 * time.Second
 	// maxHandOverLag is how many entries a server may be behind that is to lead at once.
 	maxHandOverLag = 1024
 )
 
-// leaveFullDisk hands leadership over when the disk of this server is full, and another voter's is not. It ends with
-// the tenure.
+// leaveFullDisk hands leadership over when the disk of this server is full, and another voter's is
+// not. It ends with the tenure.
 func (n *Node) leaveFullDisk(ctx context.Context) {
 	r := n.storage.reserve
 	r.stuck.Store(false)
@@ -41,8 +42,8 @@ func (n *Node) leaveFullDisk(ctx context.Context) {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		// Once it is said that nobody has room, nothing depends on how soon a look ends, and slow servers may take the
-		// time that a call has.
+		// Once it is said that nobody has room, nothing depends on how soon a look ends, and slow
+		// servers may take the time that a call has.
 		limit, again := n.cfg.Timeouts.Call, stuckAfter
 		if !r.stuck.Load() {
 			limit, again = max(stuckAfter-time.Since(since), fullLook), fullLook
@@ -70,8 +71,8 @@ func (n *Node) passOn(ctx context.Context, to Member) {
 	n.stats.handOvers.Inc()
 }
 
-// withRoom asks the other voters that are to stay, and returns the first to answer that can lead and has room on its
-// disk.
+// withRoom asks the other voters that are to stay, and returns the first to answer that can lead
+// and has room on its disk.
 func (n *Node) withRoom(ctx context.Context, limit time.Duration) (to Member, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -172,8 +172,8 @@ func (s *sickbay) request() *command.Request {
 	}
 }
 
-// write brings a request into effect, as the store's front does: under one identity, until there is an
-// answer.
+// write brings a request into effect, as the store's front does: under one identity, until there is
+// an answer.
 func (s *sickbay) write(i int) error {
 	req := s.request()
 	for end := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
@@ -190,8 +190,8 @@ func (s *sickbay) write(i int) error {
 	}
 }
 
-// check sees to it that all servers come to the same state, in which each write that was acknowledged took
-// effect, once.
+// check sees to it that all servers come to the same state, in which each write that was
+// acknowledged took effect, once.
 func (s *sickbay) check() {
 	s.t.Helper()
 	want := s.base + s.done.Load()
@@ -236,7 +236,8 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 			})
 			<-time.After(time.Millisecond)
 		}
-		// At the sick server itself: more entries than may be under way, so the last ones were not proposed.
+		// At the sick server itself: more entries than may be under way, so the last ones were not
+		// proposed.
 		unknown, unavailable := 0, 0
 		var mu sync.Mutex
 		for range 20 {
@@ -280,7 +281,8 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Of the writes whose outcome was unknown none can be repeated by now, and none took effect.
+		// Of the writes whose outcome was unknown none can be repeated by now, and none took
+		// effect.
 		s.check()
 		if again := s.leader(-1); again != next {
 			t.Errorf("server %d leads and then server %d", next, again)
@@ -375,8 +377,8 @@ func TestOnlyServerWhoseDiskHangs(t *testing.T) {
 	})
 }
 
-// TestDisksThatHangNowAndThen lets any of the disks hang, also a majority or all at once, for less and for
-// longer than the limit, while clients write.
+// TestDisksThatHangNowAndThen lets any of the disks hang, also a majority or all at once, for less
+// and for longer than the limit, while clients write.
 func TestDisksThatHangNowAndThen(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -30,8 +30,8 @@ const helloTimeout = 5 * time.Second
 // from the one who opens it, and one byte from the other: welcome, or why not, and after that which
 // cluster or server it is, length(2) text. A server of the successor of the other's cluster says
 // which cluster that is, the ID of its first server, and when that began it, three texts: see
-// superseded.go. A fourth text is for servers of earlier versions, which believe none that lacks it:
-// for how many nanoseconds that is so.
+// superseded.go. A fourth text is for servers of earlier versions, which believe none that lacks
+// it: for how many nanoseconds that is so.
 //
 // A server of another cluster must not be listened to even when the same CA signed its certificate,
 // nor must a server be taken for the one that had its address before.

@@ -41,7 +41,8 @@ var echoes = rpc.Handler{
 	AtOnce: func(byte, []byte) (byte, []byte, bool) { return 0, nil, false },
 }
 
-// TestGreetings says wrong things first, or slowly. Each ends the connection, in time and with a reason.
+// TestGreetings says wrong things first, or slowly. Each ends the connection, in time and with a
+// reason.
 func TestGreetings(t *testing.T) {
 	for what, c := range map[string]struct {
 		says    []byte

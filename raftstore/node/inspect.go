@@ -22,15 +22,15 @@ type Report struct {
 	ServerID  string `json:"serverID"`
 	ClusterID string `json:"clusterID"`
 
-	// Term is the newest in which the server took part. LastTerm and LastIndex are of the newest entry that it
-	// has: whose are higher has more of what was written.
+	// Term is the newest in which the server took part. LastTerm and LastIndex are of the newest
+	// entry that it has: whose are higher has more of what was written.
 	Term      uint64 `json:"term"`
 	LastTerm  uint64 `json:"lastTerm"`
 	LastIndex uint64 `json:"lastIndex"`
 	// SnapshotIndex is the last entry in the newest snapshot that is whole; 0 when there is none.
 	SnapshotIndex uint64 `json:"snapshotIndex"`
-	// Revision, Keys and StateHash are of the state with all these entries. Whether the last of them were ever
-	// acknowledged is not known to one server.
+	// Revision, Keys and StateHash are of the state with all these entries. Whether the last of
+	// them were ever acknowledged is not known to one server.
 	Revision  uint64 `json:"revision"`
 	Keys      int    `json:"keys"`
 	StateHash string `json:"stateHash"`
@@ -53,8 +53,8 @@ func (r *Report) Newer(other *Report) bool {
 	return r.LastIndex > other.LastIndex
 }
 
-// Inspect reads the directory of a server that does not run. It changes nothing in it that matters to the
-// server.
+// Inspect reads the directory of a server that does not run. It changes nothing in it that matters
+// to the server.
 func Inspect(dir string, logger *slog.Logger) (*Report, error) {
 	cfg := Config{Dir: dir, Logger: logger}
 	if cfg.Logger == nil {
@@ -96,7 +96,8 @@ func lockExisting(cfg *Config) (dirLock, error) {
 	return lockDir(cfg)
 }
 
-// openExisting opens the log, of whichever kind it is, and reads the newest snapshot into the machine.
+// openExisting opens the log, of whichever kind it is, and reads the newest snapshot into the
+// machine.
 func openExisting(cfg *Config, machine *fsm.FSM) (*storage, error) {
 	kind, err := logstore.KindIn(filepath.Join(cfg.Dir, logDir))
 	if err != nil {

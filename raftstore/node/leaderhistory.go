@@ -17,31 +17,33 @@ type LeaderChange struct {
 	// At is when, by this server's clock, and Term the newest one that it knew then.
 	At   time.Time `json:"at"`
 	Term uint64    `json:"term"`
-	// Leader is the ID of the server that leads from then on, empty when none is known, and Before that of the one that
-	// led until then.
+	// Leader is the ID of the server that leads from then on, empty when none is known, and Before
+	// that of the one that led until then.
 	Leader string `json:"leader,omitempty"`
 	Before string `json:"before,omitempty"`
-	// Why is what this server knows of the reason, for people. The server that lost the leadership knows best, then the
-	// one that got it.
+	// Why is what this server knows of the reason, for people. The server that lost the leadership
+	// knows best, then the one that got it.
 	Why string `json:"why,omitempty"`
 }
 
-// leaderChangesKept is how many changes are kept. An election is two: the old leader goes, the new one comes.
+// leaderChangesKept is how many changes are kept. An election is two: the old leader goes, the new
+// one comes.
 const leaderChangesKept = 16
 
-// leaderHistory keeps the last changes of leaders in memory, for an operator who asks later why they were. It decides
-// nothing. The zero value is empty.
+// leaderHistory keeps the last changes of leaders in memory, for an operator who asks later why
+// they were. It decides nothing. The zero value is empty.
 type leaderHistory struct {
 	mu      sync.Mutex
 	changes []LeaderChange // oldest first
-	// reason is why this server stands for election in the term reasonFor, where it knows more than that the leader
-	// is missing. Nothing may come of that election.
+	// reason is why this server stands for election in the term reasonFor, where it knows more than
+	// that the leader is missing. Nothing may come of that election.
 	reason    string
 	reasonFor uint64
 }
 
-// stands notes why this server is about to stand for election in a term, and returns what it notes. When an election
-// brought no leader and it stands again, the reason why the last leader went stays the first part.
+// stands notes why this server is about to stand for election in a term, and returns what it notes.
+// When an election brought no leader and it stands again, the reason why the last leader went stays
+// the first part.
 func (h *leaderHistory) stands(term uint64, why string, again bool) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +64,8 @@ func (h *leaderHistory) whyStands(term uint64) string {
 	return h.reason
 }
 
-// lost notes that the leader leads no more. A reason of this server to stand for election is better than why.
+// lost notes that the leader leads no more. A reason of this server to stand for election is better
+// than why.
 func (h *leaderHistory) lost(term uint64, before, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +75,8 @@ func (h *leaderHistory) lost(term uint64, before, why string) {
 	h.add(LeaderChange{Term: term, Before: before, Why: why})
 }
 
-// leads notes that a server leads. Its reason is that for which the one before it went; why is the reason where no
-// loss was seen before, or no leader at all.
+// leads notes that a server leads. Its reason is that for which the one before it went; why is the
+// reason where no loss was seen before, or no leader at all.
 func (h *leaderHistory) leads(term uint64, leader, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,8 +116,8 @@ func (h *leaderHistory) newest() []LeaderChange {
 	return changes
 }
 
-// tellOfElections logs and counts, from now on, each time that Raft makes this server a candidate. A candidate that was not
-// elected tries again by itself, of which Raft logs.
+// tellOfElections logs and counts, from now on, each time that Raft makes this server a candidate.
+// A candidate that was not elected tries again by itself, of which Raft logs.
 func (n *Node) tellOfElections() {
 	n.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		if state, ok := o.Data.(raft.RaftState); ok && state == raft.Candidate {
@@ -126,8 +129,8 @@ func (n *Node) tellOfElections() {
 	}))
 }
 
-// whyStands is why this server stands for election in a term: a quorum has lost the leader or waits for one, the leader
-// hands over, or Raft has heard nothing for its time-out.
+// whyStands is why this server stands for election in a term: a quorum has lost the leader or waits
+// for one, the leader hands over, or Raft has heard nothing for its time-out.
 func (n *Node) whyStands(term uint64) string {
 	if why := n.leaders.whyStands(term); why != "" {
 		return why

@@ -11,8 +11,8 @@ const (
 	leaderlessAgain = 30 * time.Second // how often it is said
 )
 
-// tellOfNoLeader says in words what an operator needs to know when this server finds no leader for long:
-// nothing can be read or written then. It ends with the node.
+// tellOfNoLeader says in words what an operator needs to know when this server finds no leader for
+// long: nothing can be read or written then. It ends with the node.
 func (n *Node) tellOfNoLeader() {
 	ticker := time.NewTicker(leaderlessLook)
 	defer ticker.Stop()

@@ -34,7 +34,8 @@ func (e *endedError) Unwrap() error { return ErrLeadershipEnded }
 // Only in the state leading is everything applied that was acknowledged by leaders before.
 type leadership struct {
 	logger *slog.Logger
-	// told is called when a tenure that was leading has ended, with why. It must not block, nor call back.
+	// told is called when a tenure that was leading has ended, with why. It must not block, nor
+	// call back.
 	told func(term uint64, why string)
 
 	mu      sync.Mutex
@@ -59,8 +60,8 @@ func (l *leadership) notify() {
 	l.changed = make(chan struct{})
 }
 
-// elected begins a tenure and serves it, in a goroutine of offices that ends with it. Nothing begins
-// after close, nor while a tenure lasts.
+// elected begins a tenure and serves it, in a goroutine of offices that ends with it. Nothing
+// begins after close, nor while a tenure lasts.
 func (l *leadership) elected(parent context.Context, offices *sync.WaitGroup, serve func(*tenure)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,8 +156,9 @@ func during(ctx, tenure context.Context) context.Context {
 	return leading
 }
 
-// enterOffice begins a tenure when Raft has this server for the leader, and it may be: it may have become one, as the only voter, or not
-// have stopped yet to be one, while it could not. It is called by followLeadership alone, which hears of the end after this.
+// enterOffice begins a tenure when Raft has this server for the leader, and it may be: it may have
+// become one, as the only voter, or not have stopped yet to be one, while it could not. It is
+// called by followLeadership alone, which hears of the end after this.
 func (n *Node) enterOffice() {
 	if n.raft.State() == raft.Leader && n.mayLead() == nil {
 		n.leadership.elected(n.ctx, &n.offices, n.takeOffice)

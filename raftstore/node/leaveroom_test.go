@@ -18,8 +18,9 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestAStopLeavesTheLogItsRoom: what a server with a full disk has written since it shortened its log took the room that the
-// log had of its own. It gets some again when the server stops, while there is some, for the start after that.
+// TestAStopLeavesTheLogItsRoom: what a server with a full disk has written since it shortened its
+// log took the room that the log had of its own. It gets some again when the server stops, while
+// there is some, for the start after that.
 func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -13,33 +13,33 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A follower stays connected with its leader. When the leader's process dies, the kernel breaks the connection
-// and refuses new ones, long before the heartbeats have been missing for so long that Raft gives the leader
-// up. So heartbeats may be missing for long, as they are on a machine that is short of CPU, and a death is
-// acted on at once:
+// A follower stays connected with its leader. When the leader's process dies, the kernel breaks the
+// connection and refuses new ones, long before the heartbeats have been missing for so long that
+// Raft gives the leader up. So heartbeats may be missing for long, as they are on a machine that is
+// short of CPU, and a death is acted on at once:
 //
 //	connected ──the connection breaks──▶ in doubt ──the address refuses, and a quorum finds the same──▶ lost
 //	    ▲                                   │
 //	    └────────a connection comes about───┘
 //
-// When it is lost, the one of those who found so whose log goes furthest stands for election. The others
-// would lose, or split the votes. They vote for it although they have heard of the leader just now: the
-// request says, as after a transfer of leadership, that it knows of the leader.
+// When it is lost, the one of those who found so whose log goes furthest stands for election. The
+// others would lose, or split the votes. They vote for it although they have heard of the leader
+// just now: the request says, as after a transfer of leadership, that it knows of the leader.
 //
-// No mistake here does harm to the data: in Raft anybody may stand for election at any time. It costs a
-// change of leaders. A leader that lives is deposed only if its port is closed and its connections are broken
-// to so many servers, itself not counted, that they are a quorum; and then only once, because nobody gives
-// up a leader with whom he has not been connected.
+// No mistake here does harm to the data: in Raft anybody may stand for election at any time. It
+// costs a change of leaders. A leader that lives is deposed only if its port is closed and its
+// connections are broken to so many servers, itself not counted, that they are a quorum; and then
+// only once, because nobody gives up a leader with whom he has not been connected.
 
 const (
 	// doubtPause lies between two attempts to find out what became of a leader.
 	doubtPause = 10 * time.Millisecond
-	// doubtRounds is how many attempts another server has to come forward before the next one does. Half a second
-	// is long for a server that has to write its vote to a busy disk first; two candidates at once may split the
-	// votes, which costs more.
+	// doubtRounds is how many attempts another server has to come forward before the next one does.
+	// Half a second is long for a server that has to write its vote to a busy disk first; two
+	// candidates at once may split the votes, which costs more.
 	doubtRounds = 50
-	// doubtAsked is how many attempts a server lets pass after somebody has asked it for its vote: it may be about
-	// to give it.
+	// doubtAsked is how many attempts a server lets pass after somebody has asked it for its vote:
+	// it may be about to give it.
 	doubtAsked = 3
 	// doubtSettled is the pause when nothing came of many attempts.
 	doubtSettled = time.Second
@@ -78,8 +78,8 @@ func (a lostAnswer) before(b lostAnswer) bool {
 	return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID)) < 0
 }
 
-// heedLeaders attends one leader after the other, until the node stops. While this server leads, it looks for a
-// successor when the disk hangs.
+// heedLeaders attends one leader after the other, until the node stops. While this server leads, it
+// looks for a successor when the disk hangs.
 func (n *Node) heedLeaders() {
 	changed := make(chan raft.Observation, 1) // holds one while the leader may be another than that attended
 	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
@@ -101,8 +101,8 @@ func (n *Node) heedLeaders() {
 		if n.followed.learn(id) {
 			n.stats.leaders.Inc()
 		}
-		// While none is known, what became of the last one is still to be found out: a candidate whose log
-		// is shorter makes Raft forget the leader, and cannot become one.
+		// While none is known, what became of the last one is still to be found out: a candidate
+		// whose log is shorter makes Raft forget the leader, and cannot become one.
 		if leader := (raft.Server{ID: id, Address: addr}); id != "" && leader != attended {
 			stop()
 			attending.Wait()
@@ -125,9 +125,10 @@ func (n *Node) heedLeaders() {
 	attending.Wait()
 }
 
-// leaderWithID is the leader that this server follows, or is; empty while it knows of none, as a candidate does. Raft itself names
-// one whose word comes while this server stands for election as it was told to: it stands all the same, and when that leader dies
-// and no other is elected, nobody ever takes its name back. An observer is told again of the same leader when it is followed.
+// leaderWithID is the leader that this server follows, or is; empty while it knows of none, as a
+// candidate does. Raft itself names one whose word comes while this server stands for election as
+// it was told to: it stands all the same, and when that leader dies and no other is elected, nobody
+// ever takes its name back. An observer is told again of the same leader when it is followed.
 func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) {
 	if n.raft.State() == raft.Candidate {
 		return "", ""
@@ -155,8 +156,8 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	}
 }
 
-// whyElected is why this server leads in place of another one, if it was so quick that nobody was missed in between; or why
-// it leads at all, when it has known of none before.
+// whyElected is why this server leads in place of another one, if it was so quick that nobody was
+// missed in between; or why it leads at all, when it has known of none before.
 func (n *Node) whyElected() string {
 	changes := n.leaders.newest()
 	if len(changes) == 0 {
@@ -176,8 +177,8 @@ func (n *Node) whyLost(leader string, silent time.Duration) string {
 	return fmt.Sprintf("nothing was heard of %s for %s", leader, silent.Round(time.Millisecond))
 }
 
-// attend stays connected with the leader, and finds out what has become of it when the connection breaks. It
-// ends with ctx, which does when another leader is known.
+// attend stays connected with the leader, and finds out what has become of it when the connection
+// breaks. It ends with ctx, which does when another leader is known.
 func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	connected := false
 	for round, asked := 0, 0; ctx.Err() == nil; round++ {
@@ -210,14 +211,15 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 // doubt is why a leader may be lost, and how long it has been in doubt.
 type doubt struct {
 	why suspicion
-	// turns is how often the time has passed, just now for the last time, in which whoever should stand for election
-	// would have done so; 0 at any other moment. answered is whether this server has had the time to vote for one who does.
+	// turns is how often the time has passed, just now for the last time, in which whoever should
+	// stand for election would have done so; 0 at any other moment. answered is whether this server
+	// has had the time to vote for one who does.
 	turns    int
 	answered bool
 }
 
-// due tells whether it is the turn of the server of a rank, of so many, to stand for election because the ones before it
-// have not come forward.
+// due tells whether it is the turn of the server of a rank, of so many, to stand for election
+// because the ones before it have not come forward.
 func (d doubt) due(rank, of int) bool { return d.turns > 0 && d.turns%of == rank }
 
 // turns returns how many turns there were when one has just ended, and else 0.
@@ -228,8 +230,8 @@ func turns(round, each int) int {
 	return round / each
 }
 
-// succeed makes this server stand for election if a quorum finds that the leader is lost, and if no other
-// one should or does.
+// succeed makes this server stand for election if a quorum finds that the leader is lost, and if no
+// other one should or does.
 func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	own := n.candidacy()
 	if !own.Stands || n.raft.State() != raft.Follower {
@@ -246,8 +248,9 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	}
 	switch {
 	case d.due(p.rank, p.of) && (id != "" || d.why == vacant):
-		// Who has waited in vain stands as well, but they take turns: two at once may split the votes. While Raft does not
-		// know the leader any more somebody stands or has stood, and vacancy.go tells when it was in vain.
+		// Who has waited in vain stands as well, but they take turns: two at once may split the
+		// votes. While Raft does not know the leader any more somebody stands or has stood, and
+		// vacancy.go tells when it was in vain.
 	case p.rank > 0:
 		return
 	case id == "" && d.why != vacant && (!d.answered || n.hasVoted()):
@@ -291,8 +294,8 @@ type place struct {
 	of    int // how many there are
 }
 
-// among returns the server's place. Those who have not found out yet count as well: they are about to, and would be
-// rivals then. Those who stand already count if they are waited for.
+// among returns the server's place. Those who have not found out yet count as well: they are about
+// to, and would be rivals then. Those who stand already count if they are waited for.
 func (a lostAnswer) among(others []lostAnswer, candidates bool) place {
 	p := place{agree: 1, of: 1}
 	for _, o := range others {
@@ -309,7 +312,8 @@ func (a lostAnswer) among(others []lostAnswer, candidates bool) place {
 	return p
 }
 
-// hasVoted returns whether this server has given its vote in the term of the moment, as far as is known.
+// hasVoted returns whether this server has given its vote in the term of the moment, as far as is
+// known.
 func (n *Node) hasVoted() bool {
 	term, err := n.storage.log.GetUint64([]byte("LastVoteTerm")) // where Raft keeps it
 	return err != nil || term == n.raft.CurrentTerm()
@@ -369,8 +373,9 @@ func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
 	return answerOK, data
 }
 
-// findsLost tells whether this server suspects the same: hears nothing of the leader; or cannot reach it, because its
-// address refuses connections; or has known none for a while. One who is a leader, or knows of another, has lost none.
+// findsLost tells whether this server suspects the same: hears nothing of the leader; or cannot
+// reach it, because its address refuses connections; or has known none for a while. One who is a
+// leader, or knows of another, has lost none.
 func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
 	if _, id := n.leaderWithID(); id != "" && id != q.Leader {
 		return false
@@ -401,7 +406,8 @@ func (n *Node) stand(ctx context.Context, still func() error) error {
 	return n.screen.Stand(ctx, n.rpcHeader(), still)
 }
 
-// unmoved is nil while this server is a follower in a term, of that leader or, if it is empty, of none.
+// unmoved is nil while this server is a follower in a term, of that leader or, if it is empty, of
+// none.
 func (n *Node) unmoved(leader raft.ServerID, term uint64) error {
 	now, state := n.raft.CurrentTerm(), n.raft.State()
 	if _, id := n.leaderWithID(); state != raft.Follower || now != term || id != leader {

@@ -9,9 +9,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// TestSplitVotesAreNotWaitedFor has up to three of four survivors stand for election at about the same time, the one whose turn
-// it is and others. Votes are split, or one deposes another that has just won. What follows is no wait for Raft's
-// time-outs, and no row of elections.
+// TestSplitVotesAreNotWaitedFor has up to three of four survivors stand for election at about the
+// same time, the one whose turn it is and others. Votes are split, or one deposes another that has
+// just won. What follows is no wait for Raft's time-outs, and no row of elections.
 func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 	again := 0
 	for round := range 12 {
@@ -52,9 +52,9 @@ func insist(t *testing.T, n *Node) {
 	}
 }
 
-// TestACandidateFollowsNobody: Raft names a leader whose word comes while this server stands for election as it was told to, and
-// goes on with that for ever when it dies and no other is elected. This server must know all the same that there is none, and since
-// when.
+// TestACandidateFollowsNobody: Raft names a leader whose word comes while this server stands for
+// election as it was told to, and goes on with that for ever when it dies and no other is elected.
+// This server must know all the same that there is none, and since when.
 func TestACandidateFollowsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 5)
@@ -90,8 +90,8 @@ func TestACandidateFollowsNobody(t *testing.T) {
 	})
 }
 
-// TestVotesThatTakeLongAreWaitedFor has disks that take longer for a vote, which is three writes, than Timeouts.Silence:
-// nobody must stand while somebody writes his vote for another one.
+// TestVotesThatTakeLongAreWaitedFor has disks that take longer for a vote, which is three writes,
+// than Timeouts.Silence: nobody must stand while somebody writes his vote for another one.
 func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestWhoHasOnlyASnapshotRanksByIt: a log that was cut as far as the snapshot goes does not make its server the last one to
-// stand for election.
+// TestWhoHasOnlyASnapshotRanksByIt: a log that was cut as far as the snapshot goes does not make
+// its server the last one to stand for election.
 func TestWhoHasOnlyASnapshotRanksByIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 1)

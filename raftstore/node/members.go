@@ -98,9 +98,10 @@ const (
 	TransferLeadership ChangeKind = "transfer"
 )
 
-// Apply makes the change, wherever the leader is, and waits until it is done. It fails with a *RefusedError
-// that says why, with ErrUnavailable, or with ErrUnknownOutcome. A removal or demotion that was begun goes on
-// whatever becomes of the caller, of this server or of the leader; it fails with a *PendingError when it has to wait.
+// Apply makes the change, wherever the leader is, and waits until it is done. It fails with a
+// *RefusedError that says why, with ErrUnavailable, or with ErrUnknownOutcome. A removal or
+// demotion that was begun goes on whatever becomes of the caller, of this server or of the leader;
+// it fails with a *PendingError when it has to wait.
 func (n *Node) Apply(ctx context.Context, c Change) error {
 	if err := n.submit(ctx, c); err != nil {
 		return err
@@ -142,8 +143,8 @@ const (
 	departureLook = 25 * time.Millisecond
 	// departureRead bounds one of these looks: the leader may be about to forget this server.
 	departureRead = 500 * time.Millisecond
-	// hindranceLook is how often the leader is asked whether it is blocked, and pendingAfter for how long it may be
-	// until its caller is told. A server that is restarted is back by then.
+	// hindranceLook is how often the leader is asked whether it is blocked, and pendingAfter for
+	// how long it may be until its caller is told. A server that is restarted is back by then.
 	hindranceLook = 5 * time.Second
 	pendingAfter  = 30 * time.Second
 )
@@ -201,7 +202,8 @@ func pending(c Change, h steward.Health) error {
 		departure(c), c.ID, h.Blocked.Round(time.Second), h.Reason)}
 }
 
-// hindrance asks the leader whether the departure of a server is blocked, and since when. It is empty when nobody answers.
+// hindrance asks the leader whether the departure of a server is blocked, and since when. It is
+// empty when nobody answers.
 func (n *Node) hindrance(ctx context.Context, id string) steward.Health {
 	ctx, cancel := context.WithTimeout(ctx, departureRead)
 	defer cancel()
@@ -222,8 +224,8 @@ func (n *Node) hindrance(ctx context.Context, id string) steward.Health {
 	return steward.Health{}
 }
 
-// departed tells whether what was decided about a server is done, by what is committed and settled: this server may have
-// configurations in its log that never will be.
+// departed tells whether what was decided about a server is done, by what is committed and settled:
+// this server may have configurations in its log that never will be.
 func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, departureRead)
 	defer cancel()
@@ -254,8 +256,9 @@ func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 	return false, nil
 }
 
-// settle has an entry follow the newest configuration where this server knows of none. A leader of an older version does not
-// see to it, and in a group in which nobody writes there may be none for ever.
+// settle has an entry follow the newest configuration where this server knows of none. A leader of
+// an older version does not see to it, and in a group in which nobody writes there may be none for
+// ever.
 func (n *Node) settle(ctx context.Context) {
 	if !n.committed.endsLog(n.raft.LastIndex()) {
 		return
@@ -267,8 +270,8 @@ func (n *Node) settle(ctx context.Context) {
 	}
 }
 
-// agreed tells whether a place of a member that this server acts by is also committed: the leader that wrote it may have
-// been deposed before.
+// agreed tells whether a place of a member that this server acts by is also committed: the leader
+// that wrote it may have been deposed before.
 func (n *Node) agreed(m Member) bool {
 	member, voter, known := n.committed.place(m.ID)
 	return known && member && voter == m.Voter
@@ -317,8 +320,8 @@ func (n *Node) handleMembers(ctx context.Context, payload []byte) (byte, []byte)
 	return answerOK, nil
 }
 
-// change makes the change on the leader. A removal and a demotion are only decided here; the steward carries
-// them out.
+// change makes the change on the leader. A removal and a demotion are only decided here; the
+// steward carries them out.
 func (n *Node) change(ctx context.Context, c Change) error {
 	if err := n.changing.enter(ctx); err != nil {
 		return err
@@ -394,8 +397,8 @@ func (n *Node) place(c Change, m Member, known bool) error {
 	return n.configured(n.raft.AddNonvoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, n.cfg.Timeouts.Call))
 }
 
-// makeWay gives a member that is known to be elsewhere its own new address, so that another one can have the
-// old one; for a moment none, when the new one is also still another's.
+// makeWay gives a member that is known to be elsewhere its own new address, so that another one can
+// have the old one; for a moment none, when the new one is also still another's.
 func (n *Node) makeWay(m Member) error {
 	addr := n.book.of(m.ID, m.Address)
 	if addr == m.Address {
@@ -464,7 +467,8 @@ func (n *Node) retire(ctx context.Context, term uint64, c Change, m Member) erro
 	return n.decide(ctx, term, m.ID, old, to)
 }
 
-// guard refuses to take the vote of a member away when the voters that stay and are able would be no quorum.
+// guard refuses to take the vote of a member away when the voters that stay and are able would be
+// no quorum.
 func (n *Node) guard(ctx context.Context, id string) error {
 	servers, err := n.surveyed(ctx)
 	if err != nil {
@@ -476,7 +480,8 @@ func (n *Node) guard(ctx context.Context, id string) error {
 	return nil
 }
 
-// surveyed is survey for somebody who waits. A question that was given up says nothing about the members.
+// surveyed is survey for somebody who waits. A question that was given up says nothing about the
+// members.
 func (n *Node) surveyed(ctx context.Context) ([]steward.Server, error) {
 	servers := n.survey(ctx)
 	if ctx.Err() != nil {
@@ -519,7 +524,8 @@ func (n *Node) handOver(ctx context.Context, id string, m Member) error {
 	return n.transfer(ctx, m, "an operator wants it")
 }
 
-// Removed returns a channel that is closed when this server has learned that it was taken out of the group.
+// Removed returns a channel that is closed when this server has learned that it was taken out of
+// the group.
 func (n *Node) Removed() <-chan struct{} { return n.out }
 
 // nudge has the leader look after its members now.

@@ -17,7 +17,8 @@ import (
 	"github.com/barque/barque/raftstore/steward"
 )
 
-// TestADemotionIsDoneWhenItIsCommitted: who was told that a server has lost its vote may switch it off.
+// TestADemotionIsDoneWhenItIsCommitted: who was told that a server has lost its vote may switch it
+// off.
 func TestADemotionIsDoneWhenItIsCommitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -48,8 +49,8 @@ func TestADemotionIsDoneWhenItIsCommitted(t *testing.T) {
 	})
 }
 
-// TestADemotionIsDoneWhenItIsSettled: that the old majority has committed it is not enough. Raft's own race would show that in three runs
-// of a hundred only.
+// TestADemotionIsDoneWhenItIsSettled: that the old majority has committed it is not enough. Raft's
+// own race would show that in three runs of a hundred only.
 func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -85,8 +86,8 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 	})
 }
 
-// TestADemotionIsDoneInAnIdleGroup: the leader, one of an older version, writes nothing behind the configuration, and nobody
-// else writes.
+// TestADemotionIsDoneInAnIdleGroup: the leader, one of an older version, writes nothing behind the
+// configuration, and nobody else writes.
 func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -111,7 +112,8 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 	})
 }
 
-// TestAMemberIsOneWhenThatIsCommitted: a leader that sees a configuration only in its own log does not call it done.
+// TestAMemberIsOneWhenThatIsCommitted: a leader that sees a configuration only in its own log does
+// not call it done.
 func TestAMemberIsOneWhenThatIsCommitted(t *testing.T) {
 	for _, kind := range []ChangeKind{AddMember, PromoteMember} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -195,8 +197,9 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 	})
 }
 
-// TestABlockedDepartureWaits: a departure is recorded, and then the quorum needs the server. Whoever waits is told, at the
-// leader and elsewhere; it is carried out when it can be, or taken back by a promotion.
+// TestABlockedDepartureWaits: a departure is recorded, and then the quorum needs the server.
+// Whoever waits is told, at the leader and elsewhere; it is carried out when it can be, or taken
+// back by a promotion.
 func TestABlockedDepartureWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		change Change

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// metrics of a node, without those that are read when somebody asks (see gauges). Without a registerer they
-// are kept and not shown. docs/metrics.md lists all of them.
+// metrics of a node, without those that are read when somebody asks (see gauges). Without a
+// registerer they are kept and not shown. docs/metrics.md lists all of them.
 type metrics struct {
 	registerer prometheus.Registerer
 	registered []prometheus.Collector

@@ -17,9 +17,9 @@ import (
 // errHungLeader is for requests that were not proposed.
 var errHungLeader = fmt.Errorf("%w: %w", kv.ErrUnavailable, logstore.ErrHangs)
 
-// muzzle is Raft's transport. While the disk hangs it sends nothing that keeps this server in office
-// or brings it there: no heartbeat, nor what followers take for one, and no request for a vote. Raft
-// takes it for a network that is down. Answers to the others are not its business.
+// muzzle is Raft's transport. While the disk hangs it sends nothing that keeps this server in
+// office or brings it there: no heartbeat, nor what followers take for one, and no request for a
+// vote. Raft takes it for a network that is down. Answers to the others are not its business.
 type muzzle struct {
 	*attentive
 	disk *logstore.Watchdog
@@ -78,10 +78,10 @@ type screened struct {
 // Consumer implements raft.Transport.
 func (s *screened) Consumer() <-chan raft.RPC { return s.screen.Consumer() }
 
-// anew repeats a request over another connection while the one that it went over turns out to be broken. Raft
-// keeps connections that nobody has used since the other server was restarted. For a vote that matters: Raft
-// takes the error for a refusal, and asks again only in the next election. Whoever is asked twice gives the
-// same vote twice.
+// anew repeats a request over another connection while the one that it went over turns out to be
+// broken. Raft keeps connections that nobody has used since the other server was restarted. For a
+// vote that matters: Raft takes the error for a refusal, and asks again only in the next election.
+// Whoever is asked twice gives the same vote twice.
 func anew(ask func() error) error {
 	var err error
 	for range raftPool + 1 { // one more than there may be of them
@@ -134,9 +134,9 @@ func (n *Node) heedDisk(told bool) bool {
 	return false
 }
 
-// nominate makes the server whose log goes furthest stand for election. A transfer of leadership would take
-// the goroutine of Raft that waits for the disk. If it fails, the others elect somebody when they have missed
-// the heartbeats for long enough.
+// nominate makes the server whose log goes furthest stand for election. A transfer of leadership
+// would take the goroutine of Raft that waits for the disk. If it fails, the others elect somebody
+// when they have missed the heartbeats for long enough.
 func (n *Node) nominate() {
 	best, found := lostAnswer{}, false
 	for _, answer := range n.askForLost(n.ctx, lostQuestion{Leader: raft.ServerID(n.id.ServerID)}) {

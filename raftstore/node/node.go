@@ -88,8 +88,8 @@ type Node struct {
 // raftPool is how many idle connections Raft keeps to each server.
 const raftPool = 3
 
-// logCacheBytes is twice what may be under way to a quorum, so that followers that keep up are served from
-// memory.
+// logCacheBytes is twice what may be under way to a quorum, so that followers that keep up are
+// served from memory.
 const logCacheBytes = 2 * maxInFlight * maxEntryBytes
 
 // Open starts a server with what it finds in its directory. It does not wait for a leader.
@@ -221,9 +221,9 @@ func (n *Node) bootstrap(cfg *raft.Config) error {
 	return nil
 }
 
-// finishBootstrap writes the first entry of the log, should a crash have hit between Raft's two writes of a
-// bootstrap: the term, and this entry. Raft counts the term as existing state, and without members nobody
-// would ever be elected.
+// finishBootstrap writes the first entry of the log, should a crash have hit between Raft's two
+// writes of a bootstrap: the term, and this entry. Raft counts the term as existing state, and
+// without members nobody would ever be elected.
 func (n *Node) finishBootstrap(alone raft.Configuration) error {
 	last, err := n.storage.log.LastIndex()
 	if err != nil {
@@ -319,9 +319,9 @@ func (n *Node) Close() error {
 	return n.closed
 }
 
-// close stops in an order that leaves no caller of Raft without an answer: a Raft that stops forgets
-// the entries that it has committed and not applied. So first everything that asks Raft comes to its
-// end, and then Raft does.
+// close stops in an order that leaves no caller of Raft without an answer: a Raft that stops
+// forgets the entries that it has committed and not applied. So first everything that asks Raft
+// comes to its end, and then Raft does.
 func (n *Node) close() error {
 	switch err := n.HandOver(); {
 	case errors.Is(err, errNoHeir):

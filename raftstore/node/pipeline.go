@@ -6,13 +6,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pipeline is Raft's pipeline to a follower, which takes the answers out of it whether Raft asks for them
-// or not.
+// pipeline is Raft's pipeline to a follower, which takes the answers out of it whether Raft asks
+// for them or not.
 //
-// Raft stops to ask after an answer that ends the pipeline: a refusal, or one from a later term. If it is
-// just sending the next message then, the pipeline waits for the answer to be taken, and Raft for the
-// message to be sent, for ever: the follower gets heartbeats and no entries, and Raft cannot be shut down
-// (raft#612).
+// Raft stops to ask after an answer that ends the pipeline: a refusal, or one from a later term. If
+// it is just sending the next message then, the pipeline waits for the answer to be taken, and Raft
+// for the message to be sent, for ever: the follower gets heartbeats and no entries, and Raft
+// cannot be shut down (raft#612).
 type pipeline struct {
 	raft.AppendPipeline
 	answers chan raft.AppendFuture
@@ -27,8 +27,8 @@ func newPipeline(p raft.AppendPipeline) *pipeline {
 	return taken
 }
 
-// take holds what Raft has not asked for. That is little: as many messages as are under way at a time wait
-// for their answers.
+// take holds what Raft has not asked for. That is little: as many messages as are under way at a
+// time wait for their answers.
 func (p *pipeline) take() {
 	var held []raft.AppendFuture
 	for {

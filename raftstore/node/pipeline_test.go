@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestPipelineSendsWhileNobodyTakesAnswers is what Raft does when it stops to take answers in the middle of
-// sending. Raft's own pipeline blocks for ever at the third message.
+// TestPipelineSendsWhileNobodyTakesAnswers is what Raft does when it stops to take answers in the
+// middle of sending. Raft's own pipeline blocks for ever at the third message.
 func TestPipelineSendsWhileNobodyTakesAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := new(memnet.Network)

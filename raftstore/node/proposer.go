@@ -23,8 +23,8 @@ const (
 	maxEntryRequests = 1024
 	// maxInFlight is how many entries are under way to the quorum while the next one gathers.
 	maxInFlight = 4
-	// maxQueueBytes bounds the memory of the queue, beside its length: full of the largest transactions it
-	// would take all that a machine has.
+	// maxQueueBytes bounds the memory of the queue, beside its length: full of the largest
+	// transactions it would take all that a machine has.
 	maxQueueBytes = 64 << 20
 )
 
@@ -215,8 +215,8 @@ func (p *proposer) enqueue(each *proposal) bool {
 	return false
 }
 
-// beginMark begins to bring an empty entry through the log, past the queue. Raft's Barrier does not do instead: it does not come to the
-// state machine, for whose index linearizable reads wait.
+// beginMark begins to bring an empty entry through the log, past the queue. Raft's Barrier does not
+// do instead: it does not come to the state machine, for whose index linearizable reads wait.
 func (n *Node) beginMark() raft.ApplyFuture {
 	return n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}), n.cfg.Timeouts.Call)
 }

@@ -44,8 +44,8 @@ func (f *slowFuture) Response() any {
 	return &fsm.Response{Outcomes: make([]command.Outcome, f.requests)}
 }
 
-// TestWaitingRequestsShareEntries: while some entries are under way nothing else is proposed, and what came
-// meanwhile goes out in as few entries as hold it.
+// TestWaitingRequestsShareEntries: while some entries are under way nothing else is proposed, and
+// what came meanwhile goes out in as few entries as hold it.
 func TestWaitingRequestsShareEntries(t *testing.T) {
 	for what, c := range map[string]struct {
 		value, waiting int
@@ -105,8 +105,9 @@ func TestWaitingRequestsShareEntries(t *testing.T) {
 	}
 }
 
-// TestFullQueue fills the queue while no entry comes back: by number, and by bytes. What does not fit is
-// refused at once, as certainly not proposed, and what was taken is answered when entries come back.
+// TestFullQueue fills the queue while no entry comes back: by number, and by bytes. What does not
+// fit is refused at once, as certainly not proposed, and what was taken is answered when entries
+// come back.
 func TestFullQueue(t *testing.T) {
 	const length = 40
 	for what, c := range map[string]struct{ value, fits int }{

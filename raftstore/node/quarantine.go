@@ -16,16 +16,17 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// quarantineFile marks the directory of a server whose state is wrong. A restart does not make it right: the
-// next snapshot on disk may hold it. The mark goes with the directory.
+// quarantineFile marks the directory of a server whose state is wrong. A restart does not make it
+// right: the next snapshot on disk may hold it. The mark goes with the directory.
 const quarantineFile = "quarantine.json"
 
-// quarantine is whether this server may serve. It may until its state was found to be wrong, and never again
-// after that, until it is opened with another state: see reseed.
+// quarantine is whether this server may serve. It may until its state was found to be wrong, and
+// never again after that, until it is opened with another state: see reseed.
 //
-// A server in quarantine still takes and acknowledges log entries, and votes: its log is right, only what it
-// made of it is not, and the others may need its vote. It can even be elected, when no other has as long a
-// log; then it brings the others up to date, hands leadership over, and serves nobody meanwhile.
+// A server in quarantine still takes and acknowledges log entries, and votes: its log is right,
+// only what it made of it is not, and the others may need its vote. It can even be elected, when no
+// other has as long a log; then it brings the others up to date, hands leadership over, and serves
+// nobody meanwhile.
 type quarantine struct {
 	path  string        // of the mark; empty in memory
 	begun chan struct{} // closed with the first verdict
@@ -134,8 +135,8 @@ func (n *Node) withdraw() {
 // handOverEvery is how often a server in quarantine looks whether it was elected.
 const handOverEvery = 100 * time.Millisecond
 
-// keepQuarantine says that this server is in quarantine, when it is, and hands leadership over whenever it
-// has it. It ends with the node.
+// keepQuarantine says that this server is in quarantine, when it is, and hands leadership over
+// whenever it has it. It ends with the node.
 func (n *Node) keepQuarantine() {
 	select {
 	case <-n.quarantine.begun:
@@ -163,8 +164,8 @@ func (n *Node) keepQuarantine() {
 	}
 }
 
-// InstallSnapshot implements raft.Transport. A server in quarantine that leads for a moment must not give
-// its state to another.
+// InstallSnapshot implements raft.Transport. A server in quarantine that leads for a moment must
+// not give its state to another.
 func (a *attentive) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	if err := a.quarantine.err(); err != nil {
 		return err

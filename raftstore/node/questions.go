@@ -10,8 +10,9 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// questions are what Raft was asked, and nobody waits for any more. Raft answers each for as long as it runs, but while it
-// writes to the log it hears none: with a disk that hangs the answer takes as long as that does.
+// questions are what Raft was asked, and nobody waits for any more. Raft answers each for as long
+// as it runs, but while it writes to the log it hears none: with a disk that hangs the answer takes
+// as long as that does.
 type questions struct {
 	mu     sync.Mutex
 	closed bool

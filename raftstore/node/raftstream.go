@@ -12,20 +12,21 @@ import (
 	"github.com/barque/barque/raftstore/transport"
 )
 
-// maxRaftConns is how many connections Raft may have accepted from one address and not be done with. A server
-// needs about six: for heartbeats, for entries, for a vote, and those that are idle.
+// maxRaftConns is how many connections Raft may have accepted from one address and not be done
+// with. A server needs about six: for heartbeats, for entries, for a vote, and those that are idle.
 const maxRaftConns = 64
 
-// raftSilence is how long a connection must have been silent to be closed in favour of another one. One that
-// carries heartbeats is never that silent.
+// raftSilence is how long a connection must have been silent to be closed in favour of another one.
+// One that carries heartbeats is never that silent.
 const raftSilence = 10 * time.Second
 
-// raftStream is a transport.Stream as Raft wants it. It keeps track of the connections, because Raft
-// leaves the accepted ones open when it stops.
+// raftStream is a transport.Stream as Raft wants it. It keeps track of the connections, because
+// Raft leaves the accepted ones open when it stops.
 //
-// It also bounds how many there are. For each accepted connection Raft has a goroutine, which hands what it
-// reads to Raft's main goroutine and waits. While that does not listen, as when the disk hangs, it does not
-// notice that the other end has long given up and comes back with another connection, again and again.
+// It also bounds how many there are. For each accepted connection Raft has a goroutine, which hands
+// what it reads to Raft's main goroutine and waits. While that does not listen, as when the disk
+// hangs, it does not notice that the other end has long given up and comes back with another
+// connection, again and again.
 type raftStream struct {
 	net.Listener
 	stream transport.Stream
@@ -61,9 +62,9 @@ type accepted struct {
 	heard    atomic.Int64 // when Raft has read from it last: time.Duration since began
 }
 
-// Accept returns the next connection. One that is too many is closed, and with it the one that has been silent
-// for the longest time, if that is long: when Raft was waiting to read from it, as when the other end is gone
-// without a word, there is room for the next attempt.
+// Accept returns the next connection. One that is too many is closed, and with it the one that has
+// been silent for the longest time, if that is long: when Raft was waiting to read from it, as when
+// the other end is gone without a word, there is room for the next attempt.
 func (s *raftStream) Accept() (net.Conn, error) {
 	for {
 		conn, err := s.Listener.Accept()
@@ -169,7 +170,8 @@ func (s *raftStream) track(conn net.Conn) (net.Conn, error) {
 	return &tracked{Conn: conn, stream: s}, nil
 }
 
-// cut breaks all connections, for good. Raft does not wait for answers any more that it would wait for when it stops.
+// cut breaks all connections, for good. Raft does not wait for answers any more that it would wait
+// for when it stops.
 func (s *raftStream) cut() {
 	s.cancel()
 	s.mu.Lock()

@@ -19,8 +19,9 @@ func (s *raftStream) acceptedFrom(host string) int {
 	return len(s.accepted[host])
 }
 
-// TestRaftConnectionsAreBounded: a server whose Raft takes nothing, because its disk hangs, does not pile up
-// the connections of one that tries again and again; and it is there again when the disk is.
+// TestRaftConnectionsAreBounded: a server whose Raft takes nothing, because its disk hangs, does
+// not pile up the connections of one that tries again and again; and it is there again when the
+// disk is.
 func TestRaftConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := new(memnet.Network)

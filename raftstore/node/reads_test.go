@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWaitingReadersShareAnExchange: all who come while an exchange is under way are served by the next one, and not
-// by that one, which may have begun before a write that they must see.
+// TestWaitingReadersShareAnExchange: all who come while an exchange is under way are served by the
+// next one, and not by that one, which may have begun before a write that they must see.
 func TestWaitingReadersShareAnExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

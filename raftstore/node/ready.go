@@ -9,15 +9,16 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// electionsTaken is how many election timeouts may pass without a leader before this server says that it has
-// none. An election without a split vote takes less than one.
+// electionsTaken is how many election timeouts may pass without a leader before this server says
+// that it has none. An election without a split vote takes less than one.
 const electionsTaken = 2
 
-// electionsLost is how many may pass until repeating a request is no use: of slow timeouts, kv.LeaderlessAfter may be few.
+// electionsLost is how many may pass until repeating a request is no use: of slow timeouts,
+// kv.LeaderlessAfter may be few.
 const electionsLost = 5
 
-// Ailment returns why this server cannot serve, as far as it knows that without asking another one. All
-// but ErrClosed are ErrUnavailable.
+// Ailment returns why this server cannot serve, as far as it knows that without asking another one.
+// All but ErrClosed are ErrUnavailable.
 func (n *Node) Ailment() error {
 	if n.ctx.Err() != nil {
 		return kv.ErrClosed
@@ -55,8 +56,8 @@ func (n *Node) leaderless() time.Duration {
 	return time.Since(since)
 }
 
-// withoutLeader is the error of a server that has known no leader for so long: an ErrLeaderless once that is no matter of an
-// election any more.
+// withoutLeader is the error of a server that has known no leader for so long: an ErrLeaderless
+// once that is no matter of an election any more.
 func (n *Node) withoutLeader(since time.Duration) error {
 	reason := fmt.Sprintf("no leader has been known for %s, since %s: ", since.Round(time.Second), time.Now().Add(-since).UTC().Format(time.RFC3339))
 	if _, ok := n.member(n.id.ServerID); ok {

@@ -9,7 +9,8 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// TestHangingDiskIsAnAilment hangs the disk of a leader, which must say so until it is well, and no longer.
+// TestHangingDiskIsAnAilment hangs the disk of a leader, which must say so until it is well, and no
+// longer.
 func TestHangingDiskIsAnAilment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)

@@ -22,7 +22,8 @@ import (
 type RecoverConfig struct {
 	// Dir of the server, which must not run.
 	Dir string
-	// ClusterID of the new group: another one than the directory has, and than any other group ever had.
+	// ClusterID of the new group: another one than the directory has, and than any other group ever
+	// had.
 	ClusterID string
 	Logger    *slog.Logger
 	// Now is the wall clock, for tests. Default: time.Now.
@@ -32,20 +33,21 @@ type RecoverConfig struct {
 	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
 }
 
-// recoverGap is how far a recovery raises the revision. The servers that are lost may have handed out
-// revisions that this one never saw; those must not come again with another content.
+// recoverGap is how far a recovery raises the revision. The servers that are lost may have handed
+// out revisions that this one never saw; those must not come again with another content.
 const recoverGap = 1 << 30
 
-// Recover makes the directory of a server that has lost its quorum for good the only member of a new group,
-// with all that it has: the newest snapshot and its whole log. What was written to the lost servers only is
-// gone; what this server has in its log and was never acknowledged counts from now on.
+// Recover makes the directory of a server that has lost its quorum for good the only member of a
+// new group, with all that it has: the newest snapshot and its whole log. What was written to the
+// lost servers only is gone; what this server has in its log and was never acknowledged counts from
+// now on.
 //
 // The new group has another ID, so the old members and it do not talk to each other any more, but
 // for one word: an old member that comes back is told that it is superseded, and stops. Revisions
 // go on far above the old ones, and watchers of old ones are told that these are compacted.
 //
-// A crash in the middle leaves a directory that Open refuses; the same call finishes it, and does nothing when
-// it is finished.
+// A crash in the middle leaves a directory that Open refuses; the same call finishes it, and does
+// nothing when it is finished.
 func Recover(cfg RecoverConfig) error {
 	c := Config{Dir: cfg.Dir, Logger: cfg.Logger, Now: cfg.Now, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots}
 	if c.Logger == nil {
@@ -115,8 +117,8 @@ func refuseUnfit(c *Config) error {
 	return nil
 }
 
-// standAlone makes a snapshot of all that the server has, with itself as the only member, and empties the log.
-// It may be repeated: the snapshot comes first.
+// standAlone makes a snapshot of all that the server has, with itself as the only member, and
+// empties the log. It may be repeated: the snapshot comes first.
 func standAlone(c *Config, id identity, successor string) error {
 	// The snapshot may need the room. The server takes it again when it starts.
 	if err := os.Remove(filepath.Join(c.Dir, reserveFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -172,8 +174,9 @@ func successions(c *Config, id identity, successor string) ([]kv.Op, error) {
 	return ops, nil
 }
 
-// ahead is a state machine whose snapshot is of a later revision, and in which nothing is decided about the
-// survivor: it may have been told to leave, or to stay without a vote, in the group that is lost.
+// ahead is a state machine whose snapshot is of a later revision, and in which nothing is decided
+// about the survivor: it may have been told to leave, or to stay without a vote, in the group that
+// is lost.
 type ahead struct {
 	*fsm.FSM
 	survivor string

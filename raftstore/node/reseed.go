@@ -30,17 +30,18 @@ import (
 //  5. at the next Open, before anything is read: the snapshots are set aside, the seed becomes the
 //     only one, the mark of the quarantine goes, and the plan goes last
 //
-// Each step of 5 may be repeated, so a crash in it is finished at the next start; without a plan, seedDir
-// is rubbish.
+// Each step of 5 may be repeated, so a crash in it is finished at the next start; without a plan,
+// seedDir is rubbish.
 //
-// Its identity, its log and its votes stay, and this is why no acknowledged write is put at risk: what the
-// server has promised to others is in them, and they are right. Only what it has made of the log is replaced, by
-// what the leader has made of it up to an entry that is committed; from there on it applies its own log
-// again. The group has the same members and the same quorum all the time. It takes no snapshots in quarantine, and
-// takes no seed that is older than one of its snapshots, so its log reaches back to the seed's end.
+// Its identity, its log and its votes stay, and this is why no acknowledged write is put at risk:
+// what the server has promised to others is in them, and they are right. Only what it has made of
+// the log is replaced, by what the leader has made of it up to an entry that is committed; from
+// there on it applies its own log again. The group has the same members and the same quorum all the
+// time. It takes no snapshots in quarantine, and takes no seed that is older than one of its
+// snapshots, so its log reaches back to the seed's end.
 //
-// When the state differs again within reseedPause, something is wrong that a copy does not heal, such as the
-// machine's memory: it stays in quarantine until an operator has looked.
+// When the state differs again within reseedPause, something is wrong that a copy does not heal,
+// such as the machine's memory: it stays in quarantine until an operator has looked.
 const (
 	seedDir      = "seed"
 	seedState    = "state.bin"
@@ -196,8 +197,9 @@ func adoptSeed(cfg *Config) error {
 	return removePlan(dir)
 }
 
-// installSeed makes the seed the newest snapshot, and the only one that is read. It reports, and does nothing, when
-// a newer one is there, which only a leader can have sent meanwhile: the log may begin after the seed then.
+// installSeed makes the seed the newest snapshot, and the only one that is read. It reports, and
+// does nothing, when a newer one is there, which only a leader can have sent meanwhile: the log may
+// begin after the seed then.
 func installSeed(cfg *Config, seed *raft.SnapshotMeta, path string) (older bool, err error) {
 	snapshots, err := snapdir.Open(snapdir.Options{
 		Dir: filepath.Join(cfg.Dir, snapshotDir), Keep: keptSnapshots, Logger: cfg.Logger, Fault: cfg.FaultPoint,

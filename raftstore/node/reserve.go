@@ -25,18 +25,20 @@ const (
 	reserveFile = "reserve"
 	// defaultReserve holds a new segment of a WAL, and the snapshot of a store of some size.
 	defaultReserve = 64 << 20
-	// reserveShare is the largest part of a small file system that the reserve takes: one in so many.
+	// reserveShare is the largest part of a small file system that the reserve takes: one in so
+	// many.
 	reserveShare = 8
 	// reserveLook is how often it is tried to get the reserve back.
 	reserveLook = 2 * time.Second
 	// shortenRest is how long a full disk is at least left alone after some snapshots to make room.
 	shortenRest = time.Minute
-	// trailingLogsWhenFull is how many entries stay behind a snapshot while the disk is full. A follower that
-	// lags by more gets a snapshot. An entry may have a MiB.
+	// trailingLogsWhenFull is how many entries stay behind a snapshot while the disk is full. A
+	// follower that lags by more gets a snapshot. An entry may have a MiB.
 	trailingLogsWhenFull = 16
 )
 
-// Errors of writes that are refused while the disk is full: while another server may take the lead, and when none can.
+// Errors of writes that are refused while the disk is full: while another server may take the lead,
+// and when none can.
 var (
 	errDiskFull = fmt.Errorf("%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
 		kv.ErrUnavailable, logstore.ErrFull)
@@ -48,13 +50,13 @@ var (
 //
 //	held ──a write finds no room──▶ released: the disk is full ──room for the reserve, and as much again──▶ held
 //
-// With what it gives back, a server that cannot write an entry any more takes a snapshot, cuts its log, hands
-// leadership over, and stops in order. Writes that would only eat it up are refused by a leader meanwhile;
-// deletions are not, because they are the way out. A follower takes what the leader sends for as long as
-// there is room: what is committed is committed.
+// With what it gives back, a server that cannot write an entry any more takes a snapshot, cuts its
+// log, hands leadership over, and stops in order. Writes that would only eat it up are refused by a
+// leader meanwhile; deletions are not, because they are the way out. A follower takes what the
+// leader sends for as long as there is room: what is committed is committed.
 //
-// The log comes first: it takes room of its own (logstore.Log.Trim) before a snapshot gets what is left, and when it
-// needs more all the same a snapshot that is being written is abandoned for it.
+// The log comes first: it takes room of its own (logstore.Log.Trim) before a snapshot gets what is
+// left, and when it needs more all the same a snapshot that is being written is abandoned for it.
 type reserve struct {
 	path   string // empty: nothing is held, as in memory
 	size   int64
@@ -165,8 +167,8 @@ func (r *reserve) exhausted() bool {
 	return r.full
 }
 
-// renew takes hold of the reserve again when there is room for it, and as much again. It returns whether it
-// is held.
+// renew takes hold of the reserve again when there is room for it, and as much again. It returns
+// whether it is held.
 func (r *reserve) renew() bool {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(r.path), &fs); err != nil || int64(fs.Bavail)*fs.Bsize < 2*r.size {
@@ -179,9 +181,9 @@ func (r *reserve) renew() bool {
 	return true
 }
 
-// takes returns an error for a request that a leader whose disk is full refuses. What the store decides about its
-// own members goes through, as deletions do: taking out the server with the full disk is a way out as well, and a
-// few hundred bytes are what the reserve is for.
+// takes returns an error for a request that a leader whose disk is full refuses. What the store
+// decides about its own members goes through, as deletions do: taking out the server with the full
+// disk is a way out as well, and a few hundred bytes are what the reserve is for.
 func (r *reserve) takes(req *command.Request) error {
 	if !r.exhausted() || needsNoRoom(req) {
 		return nil
@@ -217,8 +219,8 @@ func (n *Node) keepRoom() {
 	}
 }
 
-// makeRoom shortens the log, and does so again while more was written, which may have been deletions, until the reserve
-// can be had again.
+// makeRoom shortens the log, and does so again while more was written, which may have been
+// deletions, until the reserve can be had again.
 func (n *Node) makeRoom() {
 	r := n.storage.reserve
 	looked := time.NewTicker(reserveLook)
@@ -240,11 +242,12 @@ func (n *Node) makeRoom() {
 	}
 }
 
-// shorten writes a snapshot and cuts the log as far as that lets it. What the file of a Boltdb does not need
-// any more goes back to the volume. It returns whether there was room for that.
+// shorten writes a snapshot and cuts the log as far as that lets it. What the file of a Boltdb does
+// not need any more goes back to the volume. It returns whether there was room for that.
 func (n *Node) shorten() bool {
 	n.setTrailingLogs(min(n.cfg.TrailingLogs, trailingLogsWhenFull))
-	// Before the snapshot, which may take all that there is. This also waits for the write that has found no room.
+	// Before the snapshot, which may take all that there is. This also waits for the write that has
+	// found no room.
 	if err := n.storage.log.Trim(); err != nil {
 		n.cfg.Logger.Warn("the log has no room of its own on a full disk", "err", err)
 	}
@@ -261,7 +264,8 @@ func (n *Node) shorten() bool {
 // shrinkLook is how often it is looked whether the file of the log has grown.
 const shrinkLook = time.Minute
 
-// keepLogSmall gives the volume back what the file of the log does not need any more. It ends with the node.
+// keepLogSmall gives the volume back what the file of the log does not need any more. It ends with
+// the node.
 func (n *Node) keepLogSmall() {
 	ticker := time.NewTicker(shrinkLook)
 	defer ticker.Stop()
@@ -284,8 +288,9 @@ func (n *Node) keepLogSmall() {
 	}
 }
 
-// leaveRoom gives the log of a full disk room of its own again, which what came since it was shortened may have used: where
-// nothing else is left at the next start, the server is elected in that.
+// leaveRoom gives the log of a full disk room of its own again, which what came since it was
+// shortened may have used: where nothing else is left at the next start, the server is elected in
+// that.
 func (n *Node) leaveRoom() {
 	if !n.storage.reserve.exhausted() {
 		return

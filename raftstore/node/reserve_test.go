@@ -19,8 +19,8 @@ func (s *sickbay) fill(i int) {
 	r.release()
 }
 
-// TestMembersLeaveAFullLeader: what is decided about members goes through on a full disk. Taking out the server that
-// has it is a way out.
+// TestMembersLeaveAFullLeader: what is decided about members goes through on a full disk. Taking
+// out the server that has it is a way out.
 func TestMembersLeaveAFullLeader(t *testing.T) {
 	for _, kind := range []ChangeKind{DemoteMember, RemoveMember} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -46,7 +46,8 @@ func TestMembersLeaveAFullLeader(t *testing.T) {
 	}
 }
 
-// TestWhatAFullDiskTakes: what makes room, or room for what is decided about the group; nothing else.
+// TestWhatAFullDiskTakes: what makes room, or room for what is decided about the group; nothing
+// else.
 func TestWhatAFullDiskTakes(t *testing.T) {
 	txn := func(ops ...kv.Op) *command.Request {
 		return &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: ops}}
@@ -75,8 +76,8 @@ func TestWhatAFullDiskTakes(t *testing.T) {
 	}
 }
 
-// TestAServerThatLeavesIsNoHeir: a leader with a full disk keeps its office rather than give it to one that is on its
-// way out, and that only waits for a third one to be well.
+// TestAServerThatLeavesIsNoHeir: a leader with a full disk keeps its office rather than give it to
+// one that is on its way out, and that only waits for a third one to be well.
 func TestAServerThatLeavesIsNoHeir(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -117,8 +118,8 @@ func TestAFullLeaderHandsOverAtOnce(t *testing.T) {
 	})
 }
 
-// TestWhoDoesNotAnswerIsWaitedFor: that nobody can lead in place of a full leader is said when for a while nobody has
-// had room who answers, and no later because somebody does not answer.
+// TestWhoDoesNotAnswerIsWaitedFor: that nobody can lead in place of a full leader is said when for
+// a while nobody has had room who answers, and no later because somebody does not answer.
 func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -138,7 +139,8 @@ func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestAFullLeaderWaitsForNobodyElse: who does not answer does not delay that the one leads who has room.
+// TestAFullLeaderWaitsForNobodyElse: who does not answer does not delay that the one leads who has
+// room.
 func TestAFullLeaderWaitsForNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -154,8 +156,8 @@ func TestAFullLeaderWaitsForNobodyElse(t *testing.T) {
 	})
 }
 
-// TestWhoIsSlowToAnswerIsFound: a server that has room again leads, also when it was said before that nobody can, and when
-// its answer takes longer than the looks before that might.
+// TestWhoIsSlowToAnswerIsFound: a server that has room again leads, also when it was said before
+// that nobody can, and when its answer takes longer than the looks before that might.
 func TestWhoIsSlowToAnswerIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -174,7 +176,8 @@ func TestWhoIsSlowToAnswerIsFound(t *testing.T) {
 		s.net.Heal()
 		began := time.Now()
 		s.await("the one that is slow to answer leads", func() bool { return s.nodes[silent].leadership.term() != 0 })
-		// At the third look at the latest, each with a connection to the slow one, its answer, and a hand-over to it.
+		// At the third look at the latest, each with a connection to the slow one, its answer, and
+		// a hand-over to it.
 		if took := time.Since(began); took > 3*(stuckAfter+3*time.Second) {
 			t.Errorf("it leads after %v", took)
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/barque/barque/raftstore/steward"
 )
 
-// The roster is what was decided about servers, beside Raft's own configuration of the group: who is to
-// leave, who is to stay without a vote, who was taken out. It is replicated like all data, under keys of the
-// store's own, so that whoever leads next goes on with what was begun.
+// The roster is what was decided about servers, beside Raft's own configuration of the group: who
+// is to leave, who is to stay without a vote, who was taken out. It is replicated like all data,
+// under keys of the store's own, so that whoever leads next goes on with what was begun.
 //
 //	         Remove                        it is not in the configuration any more
 //	regular ───────▶ leaving ──────────────────────────────────────────────▶ removed, for ever
@@ -27,8 +27,9 @@ import (
 //	   │   Demote ▶ standby;  Promote ▶ regular
 //	   │   dead before it had its vote ▶ dropped;  it joins again ▶ regular
 //
-// What is recorded is carried out, however long the quorum needs the server and whoever leads meanwhile. Only Promote
-// takes it back. Who is removed stays so: the ID is never let in again, and whoever bears it is told that it is out.
+// What is recorded is carried out, however long the quorum needs the server and whoever leads
+// meanwhile. Only Promote takes it back. Who is removed stays so: the ID is never let in again, and
+// whoever bears it is told that it is out.
 
 // rosterPrefix is that of the roster's keys. A server's ID follows.
 const rosterPrefix = kv.ReservedPrefix + "members/"
@@ -36,12 +37,13 @@ const rosterPrefix = kv.ReservedPrefix + "members/"
 // Removed is the standing of a server that was taken out of the group.
 const Removed steward.Standing = "removed"
 
-// Dropped is the standing of a server that was taken out of the group because it died before it had its vote. It may join
-// again, and does so by itself: see rejoin. The entry is for people, and goes when it is a member.
+// Dropped is the standing of a server that was taken out of the group because it died before it had
+// its vote. It may join again, and does so by itself: see rejoin. The entry is for people, and goes
+// when it is a member.
 const Dropped steward.Standing = "dropped"
 
-// unreadable is the standing of a server about which something was decided that this version does not know. The
-// steward leaves such a server as it is.
+// unreadable is the standing of a server about which something was decided that this version does
+// not know. The steward leaves such a server as it is.
 const unreadable steward.Standing = "unreadable"
 
 // standing is one entry of the roster.
@@ -96,8 +98,9 @@ func (n *Node) roster() map[string]standing {
 	return all
 }
 
-// decide writes to the roster, unless it was changed since old was read, or another term than the one in which it
-// was decided has begun: whoever leads then decides by what he sees. The zero standing deletes.
+// decide writes to the roster, unless it was changed since old was read, or another term than the
+// one in which it was decided has begun: whoever leads then decides by what he sees. The zero
+// standing deletes.
 func (n *Node) decide(ctx context.Context, term uint64, id string, old, new standing) error {
 	op := kv.Op{Kind: kv.Delete, Key: rosterPrefix + id}
 	if new.State != steward.Regular {
@@ -144,7 +147,8 @@ type Removal struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
 	Why  string    `json:"why"`
-	// Dropped tells that it is not for good: the server had no vote yet, and joins again when it is back.
+	// Dropped tells that it is not for good: the server had no vote yet, and joins again when it is
+	// back.
 	Dropped bool `json:"dropped,omitempty"`
 }
 

@@ -14,9 +14,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ProtoSeed is the protocol by which a server in quarantine gets a right state: it opens a connection to the
-// leader, says seedVersion, and is sent the length of a description, the description, a raft.SnapshotMeta in
-// JSON, and a snapshot.
+// ProtoSeed is the protocol by which a server in quarantine gets a right state: it opens a
+// connection to the leader, says seedVersion, and is sent the length of a description, the
+// description, a raft.SnapshotMeta in JSON, and a snapshot.
 const ProtoSeed = "barque-seed/1"
 
 const (

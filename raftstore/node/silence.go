@@ -21,10 +21,10 @@ type SilentMember struct {
 
 // silence knows which members do not answer this server while it leads.
 //
-// Raft sends every member a heartbeat each few tens of milliseconds, whatever else goes on. A member
-// is silent from the first heartbeat that fails, or once nothing was heard of it for as long as a
-// follower waits for its leader, until it answers again. The first rule lets a new leader know at
-// once that the old one is gone, whose address refuses connections; the second finds those whose
+// Raft sends every member a heartbeat each few tens of milliseconds, whatever else goes on. A
+// member is silent from the first heartbeat that fails, or once nothing was heard of it for as long
+// as a follower waits for its leader, until it answers again. The first rule lets a new leader know
+// at once that the old one is gone, whose address refuses connections; the second finds those whose
 // address says nothing, long before the transport's timeout does.
 //
 // This is little evidence: whoever acts on it asks the member by another way first.

@@ -10,9 +10,10 @@ import (
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-// A leader may fall silent without breaking a connection: its process is stopped, its machine hangs or has lost power,
-// the network is cut. Raft finds that out after one to two times Timeouts.Heartbeat, which leaves room for a leader
-// that is only short of CPU. It is found out sooner here, because more is known:
+// A leader may fall silent without breaking a connection: its process is stopped, its machine hangs
+// or has lost power, the network is cut. Raft finds that out after one to two times
+// Timeouts.Heartbeat, which leaves room for a leader that is only short of CPU. It is found out
+// sooner here, because more is known:
 //
 //	heard ──nothing for Timeouts.Silence, nor answers to pings──▶ in doubt ──a quorum hears nothing either──▶ lost
 //	  ▲                                                              │
@@ -20,32 +21,35 @@ import (
 //
 // What keeps a leader in office that lives on a busy machine:
 //
-//   - A sign of life is anything it says to Raft or over the connection for calls, where the goroutine that reads
-//     answers a ping by itself. What others say is none.
-//   - Time counts only while this server runs: by the ticks of its own clock, of which one that comes late is one.
-//     Servers that wait for the same CPU lose count together.
-//   - A leader that was silent for a good while and came back is allowed three times that, for some minutes, but no more
-//     than Raft allows anyway. So is the next one when the one before was deposed for its silence, and is heard again soon
-//     after: it was slow, and not gone. A server that has heard nothing for much longer than it allows was cut off itself,
-//     and learns nothing from that.
-//   - A quorum, the leader not counted, must hear nothing, each for nearly as long as it allows the leader itself.
+//   - A sign of life is anything it says to Raft or over the connection for calls, where the
+//     goroutine that reads answers a ping by itself. What others say is none.
+//   - Time counts only while this server runs: by the ticks of its own clock, of which one that
+//     comes late is one. Servers that wait for the same CPU lose count together.
+//   - A leader that was silent for a good while and came back is allowed three times that, for some
+//     minutes, but no more than Raft allows anyway. So is the next one when the one before was
+//     deposed for its silence, and is heard again soon after: it was slow, and not gone. A server
+//     that has heard nothing for much longer than it allows was cut off itself, and learns nothing
+//     from that.
+//   - A quorum, the leader not counted, must hear nothing, each for nearly as long as it allows the
+//     leader itself.
 //
 // When it is lost, things go as when its process has died: see lostleader.go.
 
 const (
 	// silenceTicks is how many ticks Timeouts.Silence has.
 	silenceTicks = 5
-	// shareTicks is after how many of them a server agrees with one who asks. So much less than its own limit may be
-	// every server's: their ticks are not at the same time.
+	// shareTicks is after how many of them a server agrees with one who asks. So much less than its
+	// own limit may be every server's: their ticks are not at the same time.
 	shareTicks = 3
 	// allowance is how many times as long as it has been silent before a leader may be silent.
 	allowance = 3
-	// afterTicks is for how many ticks a leader that fell silent is listened to after another one leads.
+	// afterTicks is for how many ticks a leader that fell silent is listened to after another one
+	// leads.
 	afterTicks = 2 * silenceTicks
 	// allowanceLasts is for how long that is remembered.
 	allowanceLasts = 5 * time.Minute
-	// lateTicks is for how many ticks behind its limit a silence is this server's to end. After that it is Raft's to elect
-	// somebody, as when this server is the one that is cut off.
+	// lateTicks is for how many ticks behind its limit a silence is this server's to end. After
+	// that it is Raft's to elect somebody, as when this server is the one that is cut off.
 	lateTicks = 4 * silenceTicks
 )
 
@@ -57,8 +61,8 @@ type ear struct {
 	leader raft.ServerID // the one that is listened to; empty: none
 	silent int           // ticks since the last sign of life
 	given  bool          // whether Raft has given the leader up in this silence
-	// lulls are the silences of late that ended with a sign of life, of which none was shorter than one after it. They say
-	// something about these machines, and not about one leader.
+	// lulls are the silences of late that ended with a sign of life, of which none was shorter than
+	// one after it. They say something about these machines, and not about one leader.
 	lulls []lull
 }
 
@@ -92,7 +96,8 @@ func (e *ear) attend(leader raft.ServerID) {
 	e.leader, e.silent, e.given = leader, 0, false
 }
 
-// tick takes note of what was heard since the last tick, and returns for how many ticks there was no sign of life.
+// tick takes note of what was heard since the last tick, and returns for how many ticks there was
+// no sign of life.
 func (e *ear) tick(heard sound) (silent int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,7 +106,8 @@ func (e *ear) tick(heard sound) (silent int) {
 		e.given = e.given || !heard.led
 		return e.silent
 	}
-	// Else it was no leader that is slow: this server was cut off, say, or somebody has stood for election.
+	// Else it was no leader that is slow: this server was cut off, say, or somebody has stood for
+	// election.
 	if !e.given && e.doubtsLocked(e.silent) {
 		e.learn(e.silent)
 	}
@@ -127,8 +133,8 @@ func (e *ear) silence() int {
 	return e.silent
 }
 
-// doubts tells whether a silence is one that this server finds, or agrees to, and not one that lasts so long that it is
-// this server which hears nobody.
+// doubts tells whether a silence is one that this server finds, or agrees to, and not one that
+// lasts so long that it is this server which hears nobody.
 func (e *ear) doubts(silent int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -161,14 +167,16 @@ func (e *ear) limitLocked() int {
 	return min(allowance*(e.lulls[0].ticks+1), e.most) // it was silent in a part of the ticks before and after, too
 }
 
-// misses tells whether this server, too, hears nothing of the leader, for nearly as long as it allows.
+// misses tells whether this server, too, hears nothing of the leader, for nearly as long as it
+// allows.
 func (e *ear) misses(leader raft.ServerID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.leader == leader && e.silent >= e.limitLocked()-(silenceTicks-shareTicks)
 }
 
-// listen finds out when the leader falls silent. It ends with ctx, which does when another leader is known.
+// listen finds out when the leader falls silent. It ends with ctx, which does when another leader
+// is known.
 func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 	every := n.cfg.Timeouts.tick()
 	if every == 0 {
@@ -182,7 +190,8 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			// One that was not heard for longer was not deposed for that: this server was cut off, say.
+			// One that was not heard for longer was not deposed for that: this server was cut off,
+			// say.
 			if missed := n.ear.silence(); missed >= shareTicks && missed <= n.ear.limit()+silenceTicks && signs.link != nil {
 				n.running.Go(func() { n.listenAfter(signs.link, signs.read, every, missed, leader) }) // ends soon, or with the node
 			}
@@ -194,8 +203,9 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 	}
 }
 
-// listenAfter finds out whether a leader was alive after all that was silent for some ticks and is none any more: whether
-// anything comes over the connection that this server had with it then, which a process that dies does not leave behind.
+// listenAfter finds out whether a leader was alive after all that was silent for some ticks and is
+// none any more: whether anything comes over the connection that this server had with it then,
+// which a process that dies does not leave behind.
 func (n *Node) listenAfter(link *rpc.Link, read int64, every time.Duration, missed int, leader raft.ServerID) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -234,8 +244,8 @@ type signsOfLife struct {
 	read int64 // of the link: link.Heard
 }
 
-// heard tells what there is, and asks for a sign. It does so each time, so that no more than a tick of a silence goes
-// uncounted.
+// heard tells what there is, and asks for a sign. It does so each time, so that no more than a tick
+// of a silence goes uncounted.
 func (s *signsOfLife) heard() (h sound) {
 	at := s.contact()
 	h.led = s.leads() // asked second: who has given a vote by then has forgotten the leader

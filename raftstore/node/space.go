@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// level says how full the store is. An alarm is on some way before anything is refused, and stays on until
-// there is some room again, so that it does not come and go with each write.
+// level says how full the store is. An alarm is on some way before anything is refused, and stays
+// on until there is some room again, so that it does not come and go with each write.
 //
 //	enough ──85 %──▶ low ──98 %──▶ full
 //	enough ◀──80 %── low ◀──95 %── full
@@ -42,11 +42,12 @@ func (l level) next(size, limit int64) level {
 	return enough
 }
 
-// spaceLook is how often the store is looked at. Levels are for people and their dashboards; what is refused
-// is decided for each write.
+// spaceLook is how often the store is looked at. Levels are for people and their dashboards; what
+// is refused is decided for each write.
 const spaceLook = time.Second
 
-// watchSpace tells in words when the store gets full, and when there is room again. It ends with the node.
+// watchSpace tells in words when the store gets full, and when there is room again. It ends with
+// the node.
 func (n *Node) watchSpace() {
 	ticker := time.NewTicker(spaceLook)
 	defer ticker.Stop()
@@ -82,8 +83,8 @@ func (n *Node) tellOfSpace(now level, size, limit int64) {
 
 func percentOf(size, limit int64) int64 { return int64(float64(size) / float64(limit) * 100) }
 
-// stateLimit is the limit that counts: the one in the newest entry. A server that has seen none since it
-// started shows its own.
+// stateLimit is the limit that counts: the one in the newest entry. A server that has seen none
+// since it started shows its own.
 func (n *Node) stateLimit() int64 {
 	if limit := n.fsm.StateBytes(); limit > 0 {
 		return limit

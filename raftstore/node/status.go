@@ -32,17 +32,19 @@ type Status struct {
 	Compacted    uint64 `json:"compacted"` // oldest revision that can be read
 	StateHash    string `json:"stateHash"` // of the state at Revision; equal on all servers
 	Keys         int    `json:"keys"`
-	// StateBytes is what all items count, StateLimit how much they may (0: any), and Space how near that is:
-	// "low" warns, "full" says that new keys are refused. They are the same on all servers that are up to date.
+	// StateBytes is what all items count, StateLimit how much they may (0: any), and Space how near
+	// that is: "low" warns, "full" says that new keys are refused. They are the same on all servers
+	// that are up to date.
 	StateBytes int64  `json:"stateBytes"`
 	StateLimit int64  `json:"stateLimit"`
 	Space      string `json:"space,omitempty"`
 
-	// Quarantined is why this server serves nothing any more: its state differs from that of most servers.
-	// Empty when it serves.
+	// Quarantined is why this server serves nothing any more: its state differs from that of most
+	// servers. Empty when it serves.
 	Quarantined string `json:"quarantined,omitempty"`
-	// Compared is the newest revision at which this server, while it led, found that all members have the
-	// same state, and Undecided what it found instead when no majority can tell who is right.
+	// Compared is the newest revision at which this server, while it led, found that all members
+	// have the same state, and Undecided what it found instead when no majority can tell who is
+	// right.
 	Compared  uint64 `json:"compared,omitempty"`
 	Undecided string `json:"undecided,omitempty"`
 
@@ -51,22 +53,25 @@ type Status struct {
 	// LastContact is how long ago this server heard from the leader; 0 on the leader, negative
 	// when it never has.
 	LastContact time.Duration `json:"lastContact"`
-	// DiskP50 and DiskP99 are how long the last writes to the log took, and DiskWrites how many those are.
+	// DiskP50 and DiskP99 are how long the last writes to the log took, and DiskWrites how many
+	// those are.
 	DiskP50    time.Duration `json:"diskP50"`
 	DiskP99    time.Duration `json:"diskP99"`
 	DiskWrites int           `json:"diskWrites"`
-	// DiskError is why the last write to the log failed, as when the disk is full, or that one hangs;
-	// empty otherwise. Such a server is heard from, but does not follow; one whose write hangs does
-	// not lead either, whatever its role says.
+	// DiskError is why the last write to the log failed, as when the disk is full, or that one
+	// hangs; empty otherwise. Such a server is heard from, but does not follow; one whose write
+	// hangs does not lead either, whatever its role says.
 	DiskError string `json:"diskError,omitempty"`
-	// DiskFull tells that the disk is full: the server runs on its reserve, and refuses, as a leader, writes
-	// that need more room.
+	// DiskFull tells that the disk is full: the server runs on its reserve, and refuses, as a
+	// leader, writes that need more room.
 	DiskFull bool `json:"diskFull,omitempty"`
 	// Start is what this server read when it was opened.
 	Start Start `json:"start"`
-	// Warnings are what the program around the store wants the operator to know; see Config.Warnings.
+	// Warnings are what the program around the store wants the operator to know; see
+	// Config.Warnings.
 	Warnings []string `json:"warnings,omitempty"`
-	// Changes are the last changes of leaders that this server saw since it was opened, newest first.
+	// Changes are the last changes of leaders that this server saw since it was opened, newest
+	// first.
 	Changes []LeaderChange `json:"changes,omitempty"`
 	// Foreign has, by address, the other clusters to which the servers belong that this one met
 	// where it expected its own, while it is out of touch. A successor of its own cluster is none

@@ -15,22 +15,23 @@ import (
 )
 
 const (
-	// stewardEvery is how often the leader looks after the members while there is something to do, and
-	// idleEvery while there is not, or others have to do something first.
+	// stewardEvery is how often the leader looks after the members while there is something to do,
+	// and idleEvery while there is not, or others have to do something first.
 	stewardEvery = 200 * time.Millisecond
 	idleEvery    = time.Second
 	// failingMost bounds the pause after a step that failed, which is twice as long each time.
 	failingMost = 5 * time.Second
 	// tellEvery is how often the log says the same of a member: a failure may repeat at each look.
 	tellEvery = time.Minute
-	// dropAfter is for how long a server that has no vote yet may be silent. It may be restarting, or its machine.
+	// dropAfter is for how long a server that has no vote yet may be silent. It may be restarting,
+	// or its machine.
 	dropAfter = 10 * time.Minute
 	// caughtUp is how many entries a server may lag behind and count as caught up.
 	caughtUp = 64
 )
 
-// observer is what the leader remembers of the members from one look to the next. It lasts for a tenure:
-// a new leader has seen nobody be stable, or silent, before.
+// observer is what the leader remembers of the members from one look to the next. It lasts for a
+// tenure: a new leader has seen nobody be stable, or silent, before.
 type observer struct {
 	node     *Node
 	term     uint64               // of the tenure
@@ -43,8 +44,8 @@ type observer struct {
 	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
 
-// manageWhileLeading carries out what the steward decides, and closes the links to servers that are members
-// no more. It ends with the tenure.
+// manageWhileLeading carries out what the steward decides, and closes the links to servers that are
+// members no more. It ends with the tenure.
 func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
 	o := newObserver(n, term)
 	defer n.health.Store(nil)
@@ -69,7 +70,8 @@ func newObserver(n *Node, term uint64) *observer {
 	}
 }
 
-// look observes the members once and takes a step if one is due. It returns how long the next look has time.
+// look observes the members once and takes a step if one is due. It returns how long the next look
+// has time.
 func (o *observer) look(ctx context.Context) (pause time.Duration) {
 	n := o.node
 	servers := o.observe(ctx)
@@ -110,7 +112,8 @@ func (o *observer) look(ctx context.Context) (pause time.Duration) {
 	return pause
 }
 
-// inMotion tells whether a member is on its way to a vote, or out, and nobody else has to do something first.
+// inMotion tells whether a member is on its way to a vote, or out, and nobody else has to do
+// something first.
 func inMotion(s steward.Server) bool {
 	return s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter && s.Answers || s.Standing == steward.Standby && s.Voter
 }
@@ -125,8 +128,8 @@ func (o *observer) mayTell(what, id string) bool {
 	return true
 }
 
-// lagFor is how long ago the first entry came into this server's log that the member has not applied; 0 when that is not
-// known, as when the member does not answer.
+// lagFor is how long ago the first entry came into this server's log that the member has not
+// applied; 0 when that is not known, as when the member does not answer.
 func (n *Node) lagFor(s steward.Server) time.Duration {
 	var first raft.Log
 	if !s.Answers || s.Lag == 0 || n.storage.log.GetLog(s.Applied+1, &first) != nil || first.AppendedAt.IsZero() {
@@ -142,7 +145,8 @@ func (n *Node) policy() steward.Policy {
 	}
 }
 
-// observe asks all members how they do, for a short time only: one that is dead must not hold up the others.
+// observe asks all members how they do, for a short time only: one that is dead must not hold up
+// the others.
 func (o *observer) observe(ctx context.Context) []steward.Server {
 	n, now := o.node, time.Now()
 	limit := o.patience()
@@ -182,7 +186,8 @@ func (o *observer) patience() time.Duration {
 	return max(2*o.node.cfg.Timeouts.Heartbeat, 500*time.Millisecond)
 }
 
-// reached finds out, before a step that takes out a server for its silence, whether a voter reaches it, and notes which.
+// reached finds out, before a step that takes out a server for its silence, whether a voter reaches
+// it, and notes which.
 func (o *observer) reached(ctx context.Context, servers []steward.Server, step steward.Step) bool {
 	if step.Kind != steward.Drop && step.Kind != steward.Expire {
 		return false
@@ -213,11 +218,13 @@ func (o *observer) reached(ctx context.Context, servers []steward.Server, step s
 	}
 }
 
-// lookGap is longer than a look takes beside what it asks of others, unless this process was stopped in it.
+// lookGap is longer than a look takes beside what it asks of others, unless this process was
+// stopped in it.
 const lookGap = 10 * time.Second
 
-// resume begins a look. After a gap nothing is known of the time in it: nobody was asked, so nobody was silent,
-// nor well. Without that, a machine that was frozen would take servers for dead as soon as it wakes up.
+// resume begins a look. After a gap nothing is known of the time in it: nobody was asked, so nobody
+// was silent, nor well. Without that, a machine that was frozen would take servers for dead as soon
+// as it wakes up.
 func (o *observer) resume(now time.Time, gap time.Duration) {
 	if !o.last.IsZero() && now.Sub(o.last) > gap {
 		clear(o.answered)
@@ -259,7 +266,8 @@ func illness(s *Status) string {
 	return ""
 }
 
-// apart finds out, for those that are to get a vote, whether all voters that answer and they reach each other.
+// apart finds out, for those that are to get a vote, whether all voters that answer and they reach
+// each other.
 func (o *observer) apart(ctx context.Context, servers []steward.Server) {
 	n := o.node
 	var ways []func() // begun when all are known: they write to what is read here
@@ -375,7 +383,8 @@ func (o *observer) take(ctx context.Context, step steward.Step) error {
 	return fmt.Errorf("the step %q is not known", step.Kind)
 }
 
-// settle has an entry follow the newest configuration where nobody writes one: see committed. It does not wait for it.
+// settle has an entry follow the newest configuration where nobody writes one: see committed. It
+// does not wait for it.
 func (o *observer) settle() {
 	n := o.node
 	select {
@@ -388,7 +397,8 @@ func (o *observer) settle() {
 	}
 }
 
-// noteBlocked takes note of what is recorded and cannot be done now. While a step is due not all of it was looked at.
+// noteBlocked takes note of what is recorded and cannot be done now. While a step is due not all of
+// it was looked at.
 func (o *observer) noteBlocked(blocked map[string]string, due bool) {
 	for id, reason := range blocked {
 		if _, was := o.blocked[id]; !was {
@@ -405,8 +415,8 @@ func (o *observer) noteBlocked(blocked map[string]string, due bool) {
 	}
 }
 
-// bury writes down who has left: is decided to leave, and not in the configuration any more. Who was dropped and has joined
-// again is as any other.
+// bury writes down who has left: is decided to leave, and not in the configuration any more. Who
+// was dropped and has joined again is as any other.
 func (o *observer) bury(ctx context.Context) {
 	n := o.node
 	for id, s := range n.roster() {

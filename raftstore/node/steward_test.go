@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/raftstore/steward"
 )
 
-// TestADecisionOfAnEarlierTerm has a server that led decide something that rests on what it saw then: on a
-// configuration, for one, whose last change was never committed.
+// TestADecisionOfAnEarlierTerm has a server that led decide something that rests on what it saw
+// then: on a configuration, for one, whose last change was never committed.
 func TestADecisionOfAnEarlierTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -82,8 +82,8 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 	})
 }
 
-// blockedDeparture has five servers of which one is to leave, which cannot be done because two others died: the first of
-// them is dead since long.
+// blockedDeparture has five servers of which one is to leave, which cannot be done because two
+// others died: the first of them is dead since long.
 func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leader, leaves, dead *Node, log *syncbuf.Buffer) {
 	log = new(syncbuf.Buffer)
 	s = newSickbayOf(t, 5, func(cfg *Config) {
@@ -101,7 +101,8 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 	return s, leader, leaves, dead, log
 }
 
-// TestADepartureThatIsBlockedHoldsUpNobody: who is dead for long is taken out, and without it the departure has its quorum.
+// TestADepartureThatIsBlockedHoldsUpNobody: who is dead for long is taken out, and without it the
+// departure has its quorum.
 func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, leader, leaves, dead, _ := blockedDeparture(t, 10*time.Minute)
@@ -122,7 +123,8 @@ func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestADepartureThatIsBlockedIsLookedAtInPeace: not as often as one that goes on, and the log says of it once what it lacks.
+// TestADepartureThatIsBlockedIsLookedAtInPeace: not as often as one that goes on, and the log says
+// of it once what it lacks.
 func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, leader, leaves, _, log := blockedDeparture(t, 0)

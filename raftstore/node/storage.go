@@ -36,8 +36,8 @@ type storage struct {
 
 // Start is what a server read when it was opened.
 type Start struct {
-	// Snapshot is the newest entry in the snapshot that was read, SnapshotRevision the revision of the state in it;
-	// 0 when there is none.
+	// Snapshot is the newest entry in the snapshot that was read, SnapshotRevision the revision of
+	// the state in it; 0 when there is none.
 	Snapshot         uint64 `json:"snapshot,omitempty"`
 	SnapshotRevision uint64 `json:"snapshotRevision,omitempty"`
 	// SnapshotPath is where it is, and SnapshotTaken when it was written.
@@ -45,15 +45,16 @@ type Start struct {
 	SnapshotTaken time.Time `json:"snapshotTaken,omitzero"`
 	// Damaged are newer snapshots that could not be read. The log still had what they held.
 	Damaged []string `json:"damaged,omitempty"`
-	// Log is what was found of the log. Its entries behind the snapshot are applied once it is known again
-	// that they were committed: Replayed of them, when all were.
+	// Log is what was found of the log. Its entries behind the snapshot are applied once it is
+	// known again that they were committed: Replayed of them, when all were.
 	Log      logstore.Report `json:"log"`
 	Replayed uint64          `json:"replayed"`
 	// Took is how long reading all of this took.
 	Took time.Duration `json:"took"`
 }
 
-// openStorage reads the newest snapshot that is whole into the state machine, and opens the log behind it.
+// openStorage reads the newest snapshot that is whole into the state machine, and opens the log
+// behind it.
 func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error)) (*storage, error) {
 	began := time.Now()
 	kind, err := logstore.ParseKind(cfg.LogStore)
@@ -92,8 +93,9 @@ func openStorage(cfg *Config, machine *fsm.FSM, stats *metrics, fatal func(error
 	return s, nil
 }
 
-// floor returns up to which entry the log may be cut: where the oldest snapshot ends, so that the log connects
-// to each that is kept, also when the newer ones turn out to be damaged. A disk that is full has no room for that.
+// floor returns up to which entry the log may be cut: where the oldest snapshot ends, so that the
+// log connects to each that is kept, also when the newer ones turn out to be damaged. A disk that
+// is full has no room for that.
 func (s *storage) floor() uint64 {
 	if s.reserve.exhausted() {
 		return math.MaxUint64
@@ -105,8 +107,8 @@ func (s *storage) floor() uint64 {
 	return max(all[keptSnapshots-1].Index, s.severed.Load())
 }
 
-// termAt returns the term of the newest entry, or 0 when it cannot be read. When the log was dropped or cut as far as the
-// newest snapshot goes, only that knows it.
+// termAt returns the term of the newest entry, or 0 when it cannot be read. When the log was
+// dropped or cut as far as the newest snapshot goes, only that knows it.
 func (s *storage) termAt(newest uint64) uint64 {
 	var entry raft.Log
 	if s.log.GetLog(newest, &entry) == nil {
@@ -124,13 +126,14 @@ func (s *storage) termAt(newest uint64) uint64 {
 	return 0
 }
 
-// makeRoom gives the log what is held in reserve, or else what a snapshot takes that is being written. It returns whether
-// there is more room now.
+// makeRoom gives the log what is held in reserve, or else what a snapshot takes that is being
+// written. It returns whether there is more room now.
 func (s *storage) makeRoom() bool {
 	return s.reserve.release() || s.written != nil && s.written.Abandon()
 }
 
-// sever raises the floor: the log up to the entry contradicts a snapshot, so it does not lead from an older one to it.
+// sever raises the floor: the log up to the entry contradicts a snapshot, so it does not lead from
+// an older one to it.
 func (s *storage) sever(index uint64) { s.severed.Store(max(index, s.severed.Load())) }
 
 func (s *storage) openSnapshots(cfg *Config) error {
@@ -153,8 +156,8 @@ func (s *storage) openSnapshots(cfg *Config) error {
 	return nil
 }
 
-// restore reads the newest snapshot that is whole, all of which is verified on the way. That an older one does
-// is for the log to say: it must go on where the snapshot ends.
+// restore reads the newest snapshot that is whole, all of which is verified on the way. That an
+// older one does is for the log to say: it must go on where the snapshot ends.
 func (s *storage) restore(logger *slog.Logger, machine *fsm.FSM) error {
 	all, err := s.snapshots.List()
 	if err != nil {
@@ -204,8 +207,8 @@ func taken(id string) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// readableSnapshots hides the snapshots that could not be read: Raft believes that the newest that it sees is
-// the one that the state machine has.
+// readableSnapshots hides the snapshots that could not be read: Raft believes that the newest that
+// it sees is the one that the state machine has.
 type readableSnapshots struct {
 	raft.SnapshotStore
 	hidden map[string]bool

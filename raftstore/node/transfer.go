@@ -15,12 +15,13 @@ import (
 
 // transfers remembers the transfers of leadership that Raft may not be done with.
 //
-// To transfer, Raft gives the replication to the other server a task, through a channel with room for one,
-// and waits until it is done. It gives up after a while, as when the other server does not answer; the task
-// stays. A second transfer to the same server then waits for room, and takes no notice of its own end: if
-// leadership ends before the replication has come back to its channel, that is for ever. From then on Raft
-// believes that a transfer is under way, and whenever this server is elected it leads and refuses every write
-// (raft.leadershipTransfer in 1.8.0). So there is no second transfer before the first one's task is gone.
+// To transfer, Raft gives the replication to the other server a task, through a channel with room
+// for one, and waits until it is done. It gives up after a while, as when the other server does not
+// answer; the task stays. A second transfer to the same server then waits for room, and takes no
+// notice of its own end: if leadership ends before the replication has come back to its channel,
+// that is for ever. From then on Raft believes that a transfer is under way, and whenever this
+// server is elected it leads and refuses every write (raft.leadershipTransfer in 1.8.0). So there
+// is no second transfer before the first one's task is gone.
 type transfers struct {
 	mu   sync.Mutex
 	term uint64                   // in which they were; the replications end with it
@@ -60,8 +61,8 @@ func (t *transfers) any(term uint64) bool {
 	return t.term == term && len(t.left) > 0
 }
 
-// transfer waits until the other server was told to stand for election, no longer than ctx. why is for people who ask
-// later.
+// transfer waits until the other server was told to stand for election, no longer than ctx. why is
+// for people who ask later.
 func (n *Node) transfer(ctx context.Context, m Member, why string) error {
 	id, term := raft.ServerID(m.ID), n.raft.CurrentTerm()
 	if newest, is := n.transfers.pending(term, id); is {
@@ -80,8 +81,8 @@ func (n *Node) transfer(ctx context.Context, m Member, why string) error {
 	return nil
 }
 
-// awaitReplication waits, for a short time, until a member has an entry that is newer than the one given: then
-// the replication to it does its work again.
+// awaitReplication waits, for a short time, until a member has an entry that is newer than the one
+// given: then the replication to it does its work again.
 func (n *Node) awaitReplication(ctx context.Context, m Member, newest uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
@@ -104,8 +105,9 @@ func (n *Node) awaitReplication(ctx context.Context, m Member, newest uint64) er
 	}
 }
 
-// HandOver makes another voter the leader if this server leads and there is one. It returns when this server does not lead
-// any more, or with an error when it still does after three times Timeouts.Election, as when its disk hangs.
+// HandOver makes another voter the leader if this server leads and there is one. It returns when
+// this server does not lead any more, or with an error when it still does after three times
+// Timeouts.Election, as when its disk hangs.
 func (n *Node) HandOver() error {
 	if n.leadership.term() == 0 || n.voters() < 2 {
 		return nil
@@ -113,9 +115,9 @@ func (n *Node) HandOver() error {
 	return n.bequeath("it stops", false)
 }
 
-// bequeath makes another voter the leader, because this server stops or must not lead: one that lives, which Raft
-// would not know. It fails at once when nobody could take the office: when too few voters answer, of whom this server
-// is one if it stays.
+// bequeath makes another voter the leader, because this server stops or must not lead: one that
+// lives, which Raft would not know. It fails at once when nobody could take the office: when too
+// few voters answer, of whom this server is one if it stays.
 func (n *Node) bequeath(why string, stays bool) error {
 	if n.deserted() {
 		return errNoHeir
@@ -152,8 +154,8 @@ func (n *Node) bequeath(why string, stays bool) error {
 
 var errNoHeir = fmt.Errorf("%w: too few voters answer for another one to lead", kv.ErrUnavailable)
 
-// transferTime bounds a transfer that nobody waits for with a bound of their own: Raft gives one up after
-// Timeouts.Election.
+// transferTime bounds a transfer that nobody waits for with a bound of their own: Raft gives one up
+// after Timeouts.Election.
 func (n *Node) transferTime() time.Duration { return 3 * n.cfg.Timeouts.Election }
 
 func (n *Node) surveyFor(ctx context.Context, limit time.Duration) []steward.Server {

@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// TestTransferTwice: a server that was asked twice to hand leadership to another one, whose disk hangs, is a
-// leader like any other when it is elected again.
+// TestTransferTwice: a server that was asked twice to hand leadership to another one, whose disk
+// hangs, is a leader like any other when it is elected again.
 func TestTransferTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
@@ -50,7 +50,8 @@ func TestTransferTwice(t *testing.T) {
 	})
 }
 
-// TestTransferWhileTheDiskHangs: who wants to wait a second does not wait until the leader's disk comes back.
+// TestTransferWhileTheDiskHangs: who wants to wait a second does not wait until the leader's disk
+// comes back.
 func TestTransferWhileTheDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)

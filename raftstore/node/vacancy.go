@@ -7,23 +7,26 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// An election may bring no leader: votes were split, or the one who won was deposed at once by another one who stood and
-// could not win. Then nobody leads and there is no leader to be lost, while Raft lets its time-outs pass before it tries
-// again. That is found out sooner here:
+// An election may bring no leader: votes were split, or the one who won was deposed at once by
+// another one who stood and could not win. Then nobody leads and there is no leader to be lost,
+// while Raft lets its time-outs pass before it tries again. That is found out sooner here:
 //
 //	led ──Raft forgets the leader──▶ vacant ──for Timeouts.Silence, as a quorum finds too──▶ somebody stands
 //	 ▲                                │  ▲                                                       │
 //	 └──────────somebody leads────────┘  └───────────────the term goes up, so it counts anew─────┘
 //
-// The first to stand is the follower whose log goes furthest. A candidate waits for its time-out, whatever it is told,
-// until another one stands in a later term; then it votes, or is a follower whose turn may be next. (When all have stood in
-// the same term nobody is left to do so, and they do wait.) Whoever does not come forward in his time is passed over. All
-// count from the last election that they know of, so their turns come at about the same times.
+// The first to stand is the follower whose log goes furthest. A candidate waits for its time-out,
+// whatever it is told, until another one stands in a later term; then it votes, or is a follower
+// whose turn may be next. (When all have stood in the same term nobody is left to do so, and they
+// do wait.) Whoever does not come forward in his time is passed over. All count from the last
+// election that they know of, so their turns come at about the same times.
 //
-// After each election they wait for as long as the office was vacant before it, if that is longer: where votes take
-// longer than Timeouts.Silence to be written, nobody would ever be elected otherwise.
+// After each election they wait for as long as the office was vacant before it, if that is longer:
+// where votes take longer than Timeouts.Silence to be written, nobody would ever be elected
+// otherwise.
 
-// vacantMost is for how many ticks they wait at most. A server whose disk takes longer than that does not stand.
+// vacantMost is for how many ticks they wait at most. A server whose disk takes longer than that
+// does not stand.
 const vacantMost = 4 * silenceTicks
 
 // vacancy is for how long this server has known of no leader, and of no election.
@@ -34,8 +37,8 @@ type vacancy struct {
 	before int    // ticks of vacancy before it
 }
 
-// tick takes note of the state of things. It returns how many turns have come, the last one just now, for somebody to
-// stand; 0 at any other moment.
+// tick takes note of the state of things. It returns how many turns have come, the last one just
+// now, for somebody to stand; 0 at any other moment.
 func (v *vacancy) tick(led bool, term uint64) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,8 +65,8 @@ func (v *vacancy) lasts() bool {
 	return v.ticks >= shareTicks
 }
 
-// fillVacancy makes this server stand for election when nobody leads after an election, and it is its turn. It ends with
-// the node.
+// fillVacancy makes this server stand for election when nobody leads after an election, and it is
+// its turn. It ends with the node.
 func (n *Node) fillVacancy() {
 	every := n.cfg.Timeouts.Silence / silenceTicks
 	if every <= 0 {

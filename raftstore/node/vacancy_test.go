@@ -2,8 +2,8 @@ package node
 
 import "testing"
 
-// TestVacancy: turns come after a silence, and again; after an election that was in vain they come when the office
-// has been vacant for as long as before.
+// TestVacancy: turns come after a silence, and again; after an election that was in vain they come
+// when the office has been vacant for as long as before.
 func TestVacancy(t *testing.T) {
 	var v vacancy
 	turnsOf := func(term uint64, ticks int) (at []int) {

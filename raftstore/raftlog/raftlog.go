@@ -1,5 +1,5 @@
-// Package raftlog is how Raft's own words get into our log: each said rarely, and none that the store says better by
-// itself.
+// Package raftlog is how Raft's own words get into our log: each said rarely, and none that the
+// store says better by itself.
 package raftlog
 
 import (
@@ -21,9 +21,9 @@ func New(logger *slog.Logger) hclog.Logger {
 	return l
 }
 
-// While a server is away, Raft says so several times a second, for as long as that lasts. The same message is
-// passed on at its level after sayAgain, and then after twice as long each time; one that was not heard for
-// sayAgainMax is new.
+// While a server is away, Raft says so several times a second, for as long as that lasts. The same
+// message is passed on at its level after sayAgain, and then after twice as long each time; one
+// that was not heard for sayAgainMax is new.
 const (
 	sayAgain    = 10 * time.Second
 	sayAgainMax = time.Hour
@@ -61,9 +61,10 @@ func (s *sink) repeated(msg string) bool {
 	return false
 }
 
-// usual tells whether a message is about what happens all the time, or what package node says itself and
-// better: that this server stands for election, that a member does not answer, and that a follower's log is not as long as
-// the leader took it to be, which is how the leader finds out where to go on.
+// usual tells whether a message is about what happens all the time, or what package node says
+// itself and better: that this server stands for election, that a member does not answer, and that
+// a follower's log is not as long as the leader took it to be, which is how the leader finds out
+// where to go on.
 func usual(msg string) bool {
 	switch msg {
 	case "heartbeat timeout reached, starting election", "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "failed to contact",

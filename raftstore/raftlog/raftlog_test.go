@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestRaftRepeatsItselfLessAndLess says the same five times a second for a day, as Raft does while it finds no
-// quorum.
+// TestRaftRepeatsItselfLessAndLess says the same five times a second for a day, as Raft does while
+// it finds no quorum.
 func TestRaftRepeatsItselfLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer

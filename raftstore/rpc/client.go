@@ -15,7 +15,8 @@ type ClientConfig struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Running has the goroutines of the links. They end with Close.
 	Running *sync.WaitGroup
-	// Patience is how long the peer may be silent while it owes an answer, before the link to it is severed.
+	// Patience is how long the peer may be silent while it owes an answer, before the link to it is
+	// severed.
 	Patience time.Duration
 	Urgent   Urgent
 }
@@ -43,7 +44,8 @@ func (c *Client) Call(ctx context.Context, kind byte, payload []byte) (Frame, er
 	return c.CallUntil(ctx, nil, nil, kind, payload)
 }
 
-// CallUntil is Call, but waits for the answer no longer than until over is closed, and fails with why then.
+// CallUntil is Call, but waits for the answer no longer than until over is closed, and fails with
+// why then.
 func (c *Client) CallUntil(ctx context.Context, over <-chan struct{}, why error, kind byte, payload []byte) (Frame, error) {
 	if len(payload) > MaxPayload {
 		return Frame{}, ErrTooLarge
@@ -151,10 +153,11 @@ func (c *Client) open(ctx context.Context, dialed chan struct{}) (*Link, error) 
 	return l, nil
 }
 
-// listen severs the link when the peer owes an answer and is silent for too long, even to a question
-// that it answers at once. A peer that was cut off, or whose machine is gone, breaks no connection: a
-// write that waits for it would not be repeated at the next leader, and after the network has healed
-// the connection could stay stuck for as long as the kernel waits before it sends again.
+// listen severs the link when the peer owes an answer and is silent for too long, even to a
+// question that it answers at once. A peer that was cut off, or whose machine is gone, breaks no
+// connection: a write that waits for it would not be repeated at the next leader, and after the
+// network has healed the connection could stay stuck for as long as the kernel waits before it
+// sends again.
 //
 // It ends with the link.
 func (c *Client) listen(l *Link) {

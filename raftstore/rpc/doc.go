@@ -2,14 +2,17 @@
 //
 //	frame = length(4) call(8) kind(1) payload
 //
-// Numbers are little-endian, and length counts what follows it. The answer to a call carries its number. What kinds
-// mean is for those who call and answer, but for Ping, which asks for a sign of life.
+// Numbers are little-endian, and length counts what follows it. The answer to a call carries its
+// number. What kinds mean is for those who call and answer, but for Ping, which asks for a sign of
+// life.
 //
 // What holds:
 //   - memory is taken as the bytes come, and not because a length announces them;
-//   - a peer that stops in the middle of a frame, or takes no answers, loses the connection; one that is idle keeps it;
+//   - a peer that stops in the middle of a frame, or takes no answers, loses the connection; one
+//     that is idle keeps it;
 //   - a peer has a bounded number of calls open on a connection, and then waits;
 //   - whoever calls learns whether the peer can have got the request.
 //
-// It is not for telling who the peer is: the connections that it is given come from somebody who has seen to that.
+// It is not for telling who the peer is: the connections that it is given come from somebody who
+// has seen to that.
 package rpc

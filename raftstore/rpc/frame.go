@@ -17,11 +17,13 @@ const (
 	MaxPayload = maxFrame - frameHead
 )
 
-// Ping is the kind of a request that is answered at once. One with the number 0 is answered to nobody.
+// Ping is the kind of a request that is answered at once. One with the number 0 is answered to
+// nobody.
 const Ping byte = 5
 
 var (
-	// ErrNotSent is wrapped by the error of a call whose request has certainly not reached the peer.
+	// ErrNotSent is wrapped by the error of a call whose request has certainly not reached the
+	// peer.
 	ErrNotSent = errors.New("request was not sent")
 	// ErrTooLarge is returned for what the peer would not read. It was not sent either.
 	ErrTooLarge = fmt.Errorf("message of more than %d bytes for another server", maxFrame)

@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// frameStall is how long the rest of a message may take, and how long a peer may take none of what is sent to it.
+// frameStall is how long the rest of a message may take, and how long a peer may take none of what
+// is sent to it.
 const frameStall = 30 * time.Second
 
-// Link is one connection, with a goroutine that writes and one that reads. Whoever has a small message for a
-// link that is idle writes it by itself, which spares it the way through the other goroutine.
+// Link is one connection, with a goroutine that writes and one that reads. Whoever has a small
+// message for a link that is idle writes it by itself, which spares it the way through the other
+// goroutine.
 type Link struct {
 	conn net.Conn
 	out  chan Frame
@@ -92,13 +94,13 @@ func (l *Link) writeLocked(f Frame) error {
 	return l.w.Flush()
 }
 
-// maxDirect is the largest payload that is not left to the goroutine that writes. It fits into what the kernel
-// takes at once, unless the link is clogged.
+// maxDirect is the largest payload that is not left to the goroutine that writes. It fits into what
+// the kernel takes at once, unless the link is clogged.
 const maxDirect = 256
 
-// sendNow is send for small messages that others wait for. It may wait for the network as long as it takes
-// until a link that is clogged is severed. It is not for the goroutine that reads answers: if both ends of a
-// link waited to write, none would read.
+// sendNow is send for small messages that others wait for. It may wait for the network as long as
+// it takes until a link that is clogged is severed. It is not for the goroutine that reads answers:
+// if both ends of a link waited to write, none would read.
 func (l *Link) sendNow(ctx context.Context, f Frame) error {
 	if len(f.Payload) > maxDirect || len(l.out) > 0 || !l.mu.TryLock() {
 		return l.send(ctx, f)
@@ -160,8 +162,8 @@ func (l *Link) send(ctx context.Context, f Frame) error {
 	}
 }
 
-// Urgent tells which kinds of requests, and their answers, are sent at once. Others are sent together when there are
-// many of them. nil: none.
+// Urgent tells which kinds of requests, and their answers, are sent at once. Others are sent
+// together when there are many of them. nil: none.
 type Urgent func(kind byte) bool
 
 // sendAs sends a request of a kind, or the answer to one, as suits it.

@@ -86,7 +86,8 @@ func TestUnfinishedFrame(t *testing.T) {
 	}
 }
 
-// TestWrongLengths announces more than is allowed, less than there must be, or much and sends nothing.
+// TestWrongLengths announces more than is allowed, less than there must be, or much and sends
+// nothing.
 func TestWrongLengths(t *testing.T) {
 	for _, n := range []uint32{0, 1, frameHead - 1, maxFrame + 1, 1 << 31, 1<<32 - 1} {
 		peer, ended := host(t, echoes)
@@ -123,7 +124,8 @@ func TestFramesOfAllSizes(t *testing.T) {
 	}
 }
 
-// TestManyCalls asks for more than one connection may have open. The peer waits, and all is answered.
+// TestManyCalls asks for more than one connection may have open. The peer waits, and all is
+// answered.
 func TestManyCalls(t *testing.T) {
 	for what, c := range map[string]struct{ calls, size, open int }{
 		"small ones": {3 * maxCalls, 0, maxCalls},

@@ -18,8 +18,8 @@ type Handler struct {
 }
 
 const (
-	// maxCalls bounds the calls that one connection may have open, and maxCallBytes what they hold. A peer that
-	// has more to ask waits.
+	// maxCalls bounds the calls that one connection may have open, and maxCallBytes what they hold.
+	// A peer that has more to ask waits.
 	maxCalls     = 8192
 	maxCallBytes = 4 * maxFrame
 )

@@ -9,11 +9,12 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// Log is the log as Raft sees it when it has installed a snapshot from the leader. Raft then drops the whole of a log
-// that may have no gaps (raft.MonotonicLogStore), and yet takes the newest entry of it for one that is there. That is
-// well only while the snapshot goes further than the log. What the log has behind the snapshot's last entry is kept: if it
-// agrees with the leader's, as the Raft paper has it (figure 13, step 6), and if not, for Raft to overwrite it. What leads
-// up to a snapshot that it contradicts goes, so that nobody is ever sent it.
+// Log is the log as Raft sees it when it has installed a snapshot from the leader. Raft then drops
+// the whole of a log that may have no gaps (raft.MonotonicLogStore), and yet takes the newest entry
+// of it for one that is there. That is well only while the snapshot goes further than the log. What
+// the log has behind the snapshot's last entry is kept: if it agrees with the leader's, as the Raft
+// paper has it (figure 13, step 6), and if not, for Raft to overwrite it. What leads up to a
+// snapshot that it contradicts goes, so that nobody is ever sent it.
 type Log struct {
 	*logstore.Cache
 	opts LogOptions
@@ -35,8 +36,8 @@ func NewLog(log *logstore.Cache, opts LogOptions) *Log { return &Log{Cache: log,
 // Attach is called when Raft runs on the log, and before any message comes.
 func (l *Log) Attach(r *raft.Raft) { l.raft.Store(r) }
 
-// IsMonotonic implements raft.MonotonicLogStore: whether the log is to be dropped. Raft asks when it has installed a
-// snapshot, and at no other time.
+// IsMonotonic implements raft.MonotonicLogStore: whether the log is to be dropped. Raft asks when
+// it has installed a snapshot, and at no other time.
 func (l *Log) IsMonotonic() bool {
 	if !l.Cache.IsMonotonic() {
 		return false
@@ -77,8 +78,8 @@ func (l *Log) agrees(index, term uint64) bool {
 	return l.GetLog(index, &entry) == nil && entry.Term == term
 }
 
-// installed returns the newest snapshot that this server's state has all of. A newer one may be on disk: one that is being
-// installed, or could not be.
+// installed returns the newest snapshot that this server's state has all of. A newer one may be on
+// disk: one that is being installed, or could not be.
 func (l *Log) installed() (*raft.SnapshotMeta, bool) {
 	all, err := l.opts.Snapshots.List()
 	if err != nil {

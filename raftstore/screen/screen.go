@@ -1,25 +1,30 @@
 // Package screen keeps from Raft what it would do wrong.
 //
-// A Screen stands where messages of other servers reach Raft, which takes each of them at its word. A network may hold
-// a message back, though, and deliver it after others that were sent later; and a leader may know less of this server
-// than this server does. What Raft (1.8.0) would do wrong then:
+// A Screen stands where messages of other servers reach Raft, which takes each of them at its word.
+// A network may hold a message back, though, and deliver it after others that were sent later; and
+// a leader may know less of this server than this server does. What Raft (1.8.0) would do wrong
+// then:
 //
-//   - It installs any snapshot of the current term, also one of what it has already: state and log go back, and it
-//     panics when what it has dropped is to be applied ("log not found"). Here a snapshot is answered as installed, and
-//     is not, when its last entry was applied or is in the log (Raft paper, figure 13, step 6).
-//   - It believes that the leader has entries only when it has the one that precedes them, with its term. After a snapshot
-//     the log may lack it, or have another one there. What a snapshot has is committed, so the leader does have it: of
-//     such a message nothing is compared but what comes behind the snapshot.
-//   - It takes all entries up to the leader's commit index for the leader's, also those behind the ones in the
-//     message, which nobody has compared. The index is bounded as in the paper (figure 2, AppendEntries, step 5).
+//   - It installs any snapshot of the current term, also one of what it has already: state and log
+//     go back, and it panics when what it has dropped is to be applied ("log not found"). Here a
+//     snapshot is answered as installed, and is not, when its last entry was applied or is in the
+//     log (Raft paper, figure 13, step 6).
+//   - It believes that the leader has entries only when it has the one that precedes them, with its
+//     term. After a snapshot the log may lack it, or have another one there. What a snapshot has is
+//     committed, so the leader does have it: of such a message nothing is compared but what comes
+//     behind the snapshot.
+//   - It takes all entries up to the leader's commit index for the leader's, also those behind the
+//     ones in the message, which nobody has compared. The index is bounded as in the paper (figure
+//     2, AppendEntries, step 5).
 //
-// A Log stands between Raft and its log, for what Raft would do to that when it has installed a snapshot.
+// A Log stands between Raft and its log, for what Raft would do to that when it has installed a
+// snapshot.
 //
-// It is not for what Raft promises to others: nothing is answered here that Raft would answer otherwise, but that a snapshot
-// is there which is.
+// It is not for what Raft promises to others: nothing is answered here that Raft would answer
+// otherwise, but that a snapshot is there which is.
 //
-// As it knows what Raft has been given, it is also the one who makes Raft stand for election: see Stand. Heartbeats do not come
-// here: Raft's transport hands them over by itself.
+// As it knows what Raft has been given, it is also the one who makes Raft stand for election: see
+// Stand. Heartbeats do not come here: Raft's transport hands them over by itself.
 package screen
 
 import (
@@ -72,10 +77,12 @@ func (s *Screen) Run(in <-chan raft.RPC, stopped <-chan struct{}) {
 	}
 }
 
-// Stand makes Raft begin an election, in which those vote who know of a leader, too, as after a transfer of leadership (Raft
-// thesis, section 3.10). Raft has dealt with every message that came before, and still has said then that the election is wanted:
-// whoever has asked for this server's vote meanwhile, or has been elected, would be deposed. Else its error is returned, or that of
-// ctx, after whose end no election is begun any more, unless at that very moment. The header is that of this server.
+// Stand makes Raft begin an election, in which those vote who know of a leader, too, as after a
+// transfer of leadership (Raft thesis, section 3.10). Raft has dealt with every message that came
+// before, and still has said then that the election is wanted: whoever has asked for this server's
+// vote meanwhile, or has been elected, would be deposed. Else its error is returned, or that of
+// ctx, after whose end no election is begun any more, unless at that very moment. The header is
+// that of this server.
 func (s *Screen) Stand(ctx context.Context, header raft.RPCHeader, still func() error) error {
 	o := order{ctx: ctx, header: header, still: still, done: make(chan error, 1)}
 	select {
@@ -163,8 +170,9 @@ func (s *Screen) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 	return true
 }
 
-// awaitRaft waits until Raft is done with the messages that it was given: it takes one after the other, so it is when
-// it has refused one more, which is in no version of the protocol. It returns false when either channel is closed before.
+// awaitRaft waits until Raft is done with the messages that it was given: it takes one after the
+// other, so it is when it has refused one more, which is in no version of the protocol. It returns
+// false when either channel is closed before.
 func (s *Screen) awaitRaft(over, stopped <-chan struct{}) bool {
 	answer := make(chan raft.RPCResponse, 1)
 	unknown := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax + 1}}

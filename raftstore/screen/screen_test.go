@@ -50,8 +50,8 @@ type screenedInmem struct {
 
 func (s *screenedInmem) Consumer() <-chan raft.RPC { return s.screen.Consumer() }
 
-// follower is a Raft behind a screen that never stands for election, and the way of its leader, s0, to it. Its members
-// are in entry 1 of term 1.
+// follower is a Raft behind a screen that never stands for election, and the way of its leader, s0,
+// to it. Its members are in entry 1 of term 1.
 type follower struct {
 	t      *testing.T
 	raft   *raft.Raft
@@ -164,7 +164,8 @@ func TestASnapshotOfLessThanTheLogLeavesTheRest(t *testing.T) {
 	f.expectApplied(2, 10)
 }
 
-// A snapshot that was on its way for long arrives when its successor, or what comes after it, is here.
+// A snapshot that was on its way for long arrives when its successor, or what comes after it, is
+// here.
 func TestALateSnapshotChangesNothing(t *testing.T) {
 	for _, late := range []uint64{3, 5, 7} {
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
@@ -179,7 +180,8 @@ func TestALateSnapshotChangesNothing(t *testing.T) {
 	}
 }
 
-// The leader's newest snapshot is older than the follower's, whose log begins where its own one ends.
+// The leader's newest snapshot is older than the follower's, whose log begins where its own one
+// ends.
 func TestTheLogGoesOnAfterAnOlderSnapshot(t *testing.T) {
 	f := newFollower(t)
 	f.install(2, 5, 2)
@@ -192,8 +194,8 @@ func TestTheLogGoesOnAfterAnOlderSnapshot(t *testing.T) {
 	}
 }
 
-// The log has entries of a leader that was never followed by anybody else, and then nothing of the snapshot. On disk, a log
-// reaches back to the older snapshot otherwise.
+// The log has entries of a leader that was never followed by anybody else, and then nothing of the
+// snapshot. On disk, a log reaches back to the older snapshot otherwise.
 func TestEntriesThatContradictASnapshotAreReplaced(t *testing.T) {
 	t.Run("in memory", func(t *testing.T) { testContradiction(t, newFollower(t)) })
 	for _, kind := range []logstore.Kind{logstore.Boltdb, logstore.WAL} {
@@ -227,7 +229,8 @@ func testContradiction(t *testing.T, f *follower) {
 	}
 }
 
-// The log ends where the snapshot does, with another entry, which Raft takes for its newest one for ever.
+// The log ends where the snapshot does, with another entry, which Raft takes for its newest one for
+// ever.
 func TestAnEntryThatContradictsASnapshotIsReplaced(t *testing.T) {
 	f := newFollower(t)
 	f.must(f.append(2, 1, 1, 0, agreed(2, 5, 2)...))
@@ -236,7 +239,8 @@ func TestAnEntryThatContradictsASnapshotIsReplaced(t *testing.T) {
 	f.expectApplied(6, 7)
 }
 
-// What is behind the entries of a message may not be the leader's, although its commit index is beyond it.
+// What is behind the entries of a message may not be the leader's, although its commit index is
+// beyond it.
 func TestCommittedIsOnlyWhatTheLeaderHasSent(t *testing.T) {
 	f := newFollower(t)
 	f.must(f.append(2, 1, 1, 0, agreed(2, 10, 2)...))
@@ -315,8 +319,9 @@ func (s *slow) StoreLogs(entries []*raft.Log) error {
 	return s.InmemStore.StoreLogs(entries)
 }
 
-// A server that is being asked for its vote does not stand for election after the term in which it had not been yet: it would
-// depose whoever is elected. That holds also while Raft has not even begun with the request.
+// A server that is being asked for its vote does not stand for election after the term in which it
+// had not been yet: it would depose whoever is elected. That holds also while Raft has not even
+// begun with the request.
 func TestStand(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		for range 10 { // where two wait, either may be first
@@ -376,7 +381,8 @@ func (f *follower) expect(state raft.RaftState, term uint64) {
 	}
 }
 
-// Who does not wait any longer does not want the election any more: while Raft wrote, the leader may have come back.
+// Who does not wait any longer does not want the election any more: while Raft wrote, the leader
+// may have come back.
 func TestStandIsCalledOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, store := newSlowFollower(t)

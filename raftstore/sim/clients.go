@@ -141,8 +141,8 @@ func (cl *client) txn(keys []string, ttl time.Duration) raftstore.Txn {
 	return txn
 }
 
-// inOffice writes with the fence of each term in which the server leads, and goes on with it for a while
-// when the term is over, as a deposed controller does. It ends with the process.
+// inOffice writes with the fence of each term in which the server leads, and goes on with it for a
+// while when the term is over, as a deposed controller does. It ends with the process.
 func (s *server) inOffice(p *process) {
 	cl := s.c.newClient(1000 + 100*s.index + p.life)
 	for {

@@ -120,7 +120,8 @@ func (s *server) live() *process {
 	return s.process
 }
 
-// leader returns the server that leads, as far as one sees that looks at all; a random one if none does.
+// leader returns the server that leads, as far as one sees that looks at all; a random one if none
+// does.
 func (c *cluster) leader(rnd *rand.Rand) *server {
 	found, term := c.servers[rnd.IntN(len(c.servers))], uint64(0)
 	for _, s := range c.servers {
@@ -238,8 +239,8 @@ func (s *server) crash(power bool, why string) {
 	s.c.dying.Go(func() { p.close() }) // run waits for it
 }
 
-// fatal ends a process that cannot go on. It may do so for the sake of its disk; whoever made that sick starts
-// it again.
+// fatal ends a process that cannot go on. It may do so for the sake of its disk; whoever made that
+// sick starts it again.
 func (s *server) fatal(err error) {
 	if errors.Is(err, errIO) || errors.Is(err, errFull) {
 		s.crash(false, err.Error())
@@ -248,9 +249,9 @@ func (s *server) fatal(err error) {
 	s.c.problem("every server goes on", "server %d halts: %v", s.index, err)
 }
 
-// heard calls a function with what a process said, unless it had crashed before it could say so. A process
-// that has crashed goes on with a copy of its disk, and if it has the only vote it even commits what it writes
-// there.
+// heard calls a function with what a process said, unless it had crashed before it could say so. A
+// process that has crashed goes on with a copy of its disk, and if it has the only vote it even
+// commits what it writes there.
 func (s *server) heard(p *process, take func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -190,7 +190,8 @@ func sickDisk(c *cluster, rnd *rand.Rand) func() {
 	}
 }
 
-// delay gives the network up to that much delay, and loss: the share of messages that are sent again.
+// delay gives the network up to that much delay, and loss: the share of messages that are sent
+// again.
 func (c *cluster) delay(rnd *rand.Rand, most time.Duration, loss float64) {
 	random := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
 	var shared counter // for its lock

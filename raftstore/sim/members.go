@@ -16,8 +16,8 @@ func limited(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return context.WithTimeout(ctx, d)
 }
 
-// exchange removes servers, wipes them, and lets them join again, while everything else goes on. It ends
-// with ctx.
+// exchange removes servers, wipes them, and lets them join again, while everything else goes on. It
+// ends with ctx.
 func (c *cluster) exchange(ctx context.Context) {
 	rnd := rand.New(rand.NewPCG(c.opts.Seed, 3))
 	for ctx.Err() == nil {
@@ -102,12 +102,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// steady is how long all servers must have had their vote until the cluster counts as complete: who is on
-// its way out leaves in that time.
+// steady is how long all servers must have had their vote until the cluster counts as complete: who
+// is on its way out leaves in that time.
 const steady = 3 * time.Second
 
-// complete lets in whoever was left outside, and waits until all vote and stay. It returns false when that
-// does not come about.
+// complete lets in whoever was left outside, and waits until all vote and stay. It returns false
+// when that does not come about.
 func (c *cluster) complete(ctx context.Context) bool {
 	since := time.Now()
 	for ctx.Err() == nil {

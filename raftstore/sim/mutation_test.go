@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// TestChecksFindFaults spoils a store in ways that its clients can see, and demands that the promise that is
-// broken is named. A check that cannot fail shows nothing.
+// TestChecksFindFaults spoils a store in ways that its clients can see, and demands that the
+// promise that is broken is named. A check that cannot fail shows nothing.
 func TestChecksFindFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -22,7 +22,8 @@ type Options struct {
 	Exchange bool          // servers are removed, wiped, and join again, all the time; default: as the seed decides
 	Calm     bool          // no faults, no drift, no exchange of servers
 
-	// For tests of the checks: what changes a server before it starts, and what clients are given in its place.
+	// For tests of the checks: what changes a server before it starts, and what clients are given
+	// in its place.
 	only  []string // names of faults
 	edit  func(s *server, m *mount, cfg *raftstore.Config)
 	spoil func(*raftstore.Server) api
@@ -67,7 +68,8 @@ type Result struct {
 	Problems  []check.Violation // with servers; what clients were told is in the Record
 }
 
-// recovery is how long, after all harm was taken back, the cluster may take until it is as it should be.
+// recovery is how long, after all harm was taken back, the cluster may take until it is as it
+// should be.
 const recovery = 60 * time.Second
 
 // Run runs a cluster. It must be called in a synctest bubble, and leaves no goroutine behind.
@@ -153,7 +155,8 @@ func (c *cluster) settle(watchers []*watcher) {
 			return
 		}
 	}
-	// Keys expire, and states are compared. A deadline that the fastest clock gave may be judged by the slowest.
+	// Keys expire, and states are compared. A deadline that the fastest clock gave may be judged by
+	// the slowest.
 	apart := 2*maxOffset + time.Duration(2*maxDrift*float64(c.record.Now()))
 	sleep(maxTTL + apart + 10*time.Second)
 	c.compare(ctx)

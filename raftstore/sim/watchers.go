@@ -12,8 +12,8 @@ import (
 // prefixes that watchers watch.
 var prefixes = []string{"", "/", "/s/", "/s/1", "/m/", "/m/0/", "/t/"}
 
-// watcher follows a prefix for ever: when a watch ends, or when it has had enough of one, it goes on by
-// another server where it was.
+// watcher follows a prefix for ever: when a watch ends, or when it has had enough of one, it goes
+// on by another server where it was.
 type watcher struct {
 	*client
 	prefix string
@@ -50,8 +50,8 @@ func (w *watcher) begin(ctx context.Context, p *process) bool {
 	return true
 }
 
-// watch follows one server until ctx ends, or until everything up to a revision has come, if there is one
-// to reach.
+// watch follows one server until ctx ends, or until everything up to a revision has come, if there
+// is one to reach.
 func (w *watcher) watch(ctx context.Context, s *server, p *process, reach uint64) {
 	opts := raftstore.WatchOptions{Prefix: w.prefix, After: w.at}
 	if w.rnd.IntN(2) == 0 {

@@ -63,7 +63,8 @@ func (k *sink) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// abandon empties the file of a snapshot that is not finished. It returns whether that has made room.
+// abandon empties the file of a snapshot that is not finished. It returns whether that has made
+// room.
 func (k *sink) abandon() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package snapdir keeps Raft's snapshots in a directory: each in one of its own, with the state and what Raft
-// knows about it.
+// Package snapdir keeps Raft's snapshots in a directory: each in one of its own, with the state and
+// what Raft knows about it.
 //
 //	<term>-<index>-<milliseconds>/state.bin   the state, in the format of package snapshot
 //	<term>-<index>-<milliseconds>/meta.json   index, term and members, with a checksum
@@ -51,8 +51,8 @@ type Options struct {
 	Dir string
 	// Keep is how many snapshots stay.
 	Keep int
-	// Done is told, before the log is cut, up to which entry a snapshot reaches that is on disk now. It may
-	// be nil.
+	// Done is told, before the log is cut, up to which entry a snapshot reaches that is on disk
+	// now. It may be nil.
 	Done func(index uint64) error
 	// Full is called when a snapshot fails because the disk has no room. It may be nil.
 	Full   func()
@@ -124,9 +124,9 @@ func (s *Store) names() ([]string, error) {
 // ErrVersion is returned for a snapshot that a newer program wrote.
 var ErrVersion = errors.New("the snapshot is of an unknown version: a newer program wrote it; run that version")
 
-// Damaged returns whether an error in reading a snapshot says that it is no good. Otherwise it says something
-// about this process, such as that it has too many files open, or that it is too old a program: the snapshot is
-// to be left where it is.
+// Damaged returns whether an error in reading a snapshot says that it is no good. Otherwise it says
+// something about this process, such as that it has too many files open, or that it is too old a
+// program: the snapshot is to be left where it is.
 func Damaged(err error) bool {
 	for _, other := range []error{ErrVersion, snapshot.ErrVersion, fs.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, other) {
@@ -136,7 +136,8 @@ func Damaged(err error) bool {
 	return true
 }
 
-// List implements raft.SnapshotStore: the newest one is first. One whose description is damaged is set aside.
+// List implements raft.SnapshotStore: the newest one is first. One whose description is damaged is
+// set aside.
 func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +222,8 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return m, file, nil
 }
 
-// SetAside takes a snapshot that cannot be read off the list. Its files stay until there are as many newer
-// ones as are kept.
+// SetAside takes a snapshot that cannot be read off the list. Its files stay until there are as
+// many newer ones as are kept.
 func (s *Store) SetAside(id string, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,8 +268,8 @@ func (s *Store) begin(k *sink) error {
 // ErrAbandoned is returned for a snapshot whose room was wanted for something else.
 var ErrAbandoned = errors.New("the snapshot was abandoned: the room that it took was needed")
 
-// Abandon gives back, at once, the room of the snapshots that are being written. These fail. It returns whether there
-// was one that had taken any.
+// Abandon gives back, at once, the room of the snapshots that are being written. These fail. It
+// returns whether there was one that had taken any.
 func (s *Store) Abandon() bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -291,8 +292,8 @@ func (s *Store) failed(dir string, err error) error {
 	return errors.Join(err, s.discard(dir, err))
 }
 
-// discard removes what is there of a snapshot that failed for a reason. It returns why that cannot be removed, and says so,
-// since Raft does not; the next snapshot tries again.
+// discard removes what is there of a snapshot that failed for a reason. It returns why that cannot
+// be removed, and says so, since Raft does not; the next snapshot tries again.
 func (s *Store) discard(dir string, why error) error {
 	err := os.RemoveAll(dir)
 	if err != nil {

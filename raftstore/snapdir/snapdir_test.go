@@ -123,8 +123,8 @@ func TestDamagedDescription(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfAnotherProgram: one of a newer format is left alone, and so is one that cannot be read for a
-// reason that is not its own.
+// TestSnapshotOfAnotherProgram: one of a newer format is left alone, and so is one that cannot be
+// read for a reason that is not its own.
 func TestSnapshotOfAnotherProgram(t *testing.T) {
 	s, err := Open(Options{Dir: t.TempDir(), Keep: 2})
 	if err != nil {
@@ -154,8 +154,8 @@ func TestSnapshotOfAnotherProgram(t *testing.T) {
 	}
 }
 
-// TestAbandon: a snapshot that is being written gives its room back when that is wanted, and leaves nothing; one that is on
-// disk does not.
+// TestAbandon: a snapshot that is being written gives its room back when that is wanted, and leaves
+// nothing; one that is on disk does not.
 func TestAbandon(t *testing.T) {
 	dir := t.TempDir()
 	var s *Store
@@ -233,8 +233,8 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeRemoved: that something of an abandoned snapshot stays is told, and the next one removes it. What is being
-// written stays.
+// TestWhatCannotBeRemoved: that something of an abandoned snapshot stays is told, and the next one
+// removes it. What is being written stays.
 func TestWhatCannotBeRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir, Keep: 2})

@@ -9,12 +9,12 @@
 // this order: one meta, any number with items in ascending order of keys, any number with history,
 // which is the steps back from the revision of the items, newest first, any number with sessions,
 // one that describes a restore and any number with its items if one was under way, one end. The end
-// repeats how many items there are and the hash of the state, and has a checksum of all checksums, so
-// that a file that was cut or put together wrongly is found out.
+// repeats how many items there are and the hash of the state, and has a checksum of all checksums,
+// so that a file that was cut or put together wrongly is found out.
 //
 // What holds: a reader hands out nothing that fails its checksum, takes no more memory than a few
-// blocks whatever the file says, and knows a complete file from one that was cut. A released version is
-// never changed.
+// blocks whatever the file says, and knows a complete file from one that was cut. A released
+// version is never changed.
 package snapshot
 
 import (

@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// FuzzReaderChecksummed gives the reader any file. It must come to an end without a panic; and a file whose checksums were
-// made to hold must not get further than one that does not hold together.
+// FuzzReaderChecksummed gives the reader any file. It must come to an end without a panic; and a
+// file whose checksums were made to hold must not get further than one that does not hold together.
 func FuzzReaderChecksummed(f *testing.F) {
 	var whole bytes.Buffer
 	err := Write(&whole, Source{

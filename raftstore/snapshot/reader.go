@@ -90,9 +90,9 @@ func (s *Reader) Items(yield func(*kv.Item)) error {
 	return nil
 }
 
-// History calls yield with each step back from the revision of the items, newest first, until yield fails.
-// What it hands out shares memory with the reader, and is good until yield returns. It is called after
-// Items, if at all: Rest skips it.
+// History calls yield with each step back from the revision of the items, newest first, until yield
+// fails. What it hands out shares memory with the reader, and is good until yield returns. It is
+// called after Items, if at all: Rest skips it.
 func (s *Reader) History(yield func(kv.Undo) error) error {
 	for s.kind == kindHistory {
 		for len(s.raw) > 0 {
@@ -112,9 +112,9 @@ func (s *Reader) History(yield func(kv.Undo) error) error {
 	return nil
 }
 
-// Rest returns what follows the items and history: the sessions, and the restore that was under way, nil when none
-// was. It calls staged with each item of that restore, in ascending order of keys. It verifies that the snapshot
-// is complete. It is called after Items.
+// Rest returns what follows the items and history: the sessions, and the restore that was under
+// way, nil when none was. It calls staged with each item of that restore, in ascending order of
+// keys. It verifies that the snapshot is complete. It is called after Items.
 func (s *Reader) Rest(staged func(*kv.Item)) ([]Session, *Staging, error) {
 	err := s.History(func(kv.Undo) error { return nil })
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package steward decides what the leader of a group does next about its members: who gets a vote, who
-// loses it, who is taken out, and when none of that may happen.
+// Package steward decides what the leader of a group does next about its members: who gets a vote,
+// who loses it, who is taken out, and when none of that may happen.
 //
-// It is pure: Decide takes what the leader has observed and returns one step at most. Whoever carries it
-// out observes anew before the next one, so a step that did not happen, because the leader died before or
-// after it, is decided again by the next leader from the same facts. What has to be remembered between two
-// steps stands in the group's own, replicated state: a Standing.
+// It is pure: Decide takes what the leader has observed and returns one step at most. Whoever
+// carries it out observes anew before the next one, so a step that did not happen, because the
+// leader died before or after it, is decided again by the next leader from the same facts. What has
+// to be remembered between two steps stands in the group's own, replicated state: a Standing.
 //
 // What holds:
 //   - no step takes a vote away when the voters that stay and are able would be no quorum;
-//   - a vote is given only to a server that has caught up, is well, reaches all voters and is reached by
-//     them, and has been all that for a time without a break;
-//   - a server is taken out for being dead only when as many voters as are wanted stay without it, and
-//     without those that are to go;
+//   - a vote is given only to a server that has caught up, is well, reaches all voters and is
+//     reached by them, and has been all that for a time without a break;
+//   - a server is taken out for being dead only when as many voters as are wanted stay without it,
+//     and without those that are to go;
 //   - nobody is taken out for being silent whom a voter reaches: that is the leader's network;
 //   - a departure that is blocked for lack of a quorum holds up no other step;
 //   - a server that dies before it has its vote is dropped after a time, and may join again;

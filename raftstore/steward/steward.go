@@ -32,18 +32,19 @@ type Server struct {
 	// Answers tells whether it answered the leader just now, and Silent for how long it has not.
 	Answers bool
 	Silent  time.Duration
-	// Reached is the name of a voter that reaches it although the leader does not. It is looked for before a
-	// server is taken out for its silence.
+	// Reached is the name of a voter that reaches it although the leader does not. It is looked for
+	// before a server is taken out for its silence.
 	Reached string
-	// Ill is why it may neither have a vote nor lead, as when it is in quarantine or its disk hangs. Empty
-	// when it may.
+	// Ill is why it may neither have a vote nor lead, as when it is in quarantine or its disk
+	// hangs. Empty when it may.
 	Ill string
 	// Applied is the newest log entry that it has applied, and Lag how many it is behind.
 	Applied, Lag uint64
-	// Apart names what does not reach it or what it does not reach, among the leader and the voters that
-	// answer. It is looked at for servers without a vote.
+	// Apart names what does not reach it or what it does not reach, among the leader and the voters
+	// that answer. It is looked at for servers without a vote.
 	Apart []string
-	// Stable is for how long, without a break, it has answered, was well, not far behind and not apart.
+	// Stable is for how long, without a break, it has answered, was well, not far behind and not
+	// apart.
 	Stable time.Duration
 }
 
@@ -99,16 +100,17 @@ type Health struct {
 	// Stable is for how long it has been well; Silent for how long it has not answered.
 	Stable time.Duration `json:"stable"`
 	Silent time.Duration `json:"silent,omitempty"`
-	// Blocked is for how long it could not lose its vote or leave, as was recorded; Reason says why.
+	// Blocked is for how long it could not lose its vote or leave, as was recorded; Reason says
+	// why.
 	Blocked time.Duration `json:"blocked,omitempty"`
-	// Lag is how many entries of the log it is behind, and LagFor how long ago the first of them was written; 0 when
-	// it does not answer.
+	// Lag is how many entries of the log it is behind, and LagFor how long ago the first of them
+	// was written; 0 when it does not answer.
 	Lag    uint64        `json:"lag,omitempty"`
 	LagFor time.Duration `json:"lagFor,omitempty"`
 }
 
-// Decide returns what to do next, and false when there is nothing to do. blocked has, by ID, why a server
-// that is to lose its vote or to leave cannot do so now.
+// Decide returns what to do next, and false when there is nothing to do. blocked has, by ID, why a
+// server that is to lose its vote or to leave cannot do so now.
 func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string]string) {
 	servers = slices.Clone(servers)
 	slices.SortFunc(servers, func(a, b Server) int { return cmp.Or(a.Decided.Compare(b.Decided), cmp.Compare(a.ID, b.ID)) })
@@ -167,8 +169,8 @@ func retire(servers []Server, s Server) (Step, string) {
 	return Step{Remove, s, why}, ""
 }
 
-// Heir returns the voter that should lead instead of the server with the ID: able, to stay, and the least
-// behind.
+// Heir returns the voter that should lead instead of the server with the ID: able, to stay, and the
+// least behind.
 func Heir(servers []Server, id string) (Server, bool) {
 	var heirs []Server
 	for _, s := range servers {
@@ -182,15 +184,15 @@ func Heir(servers []Server, id string) (Server, bool) {
 	return slices.MinFunc(heirs, func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
 }
 
-// droppable tells whether a server is dropped when it is silent for long. The quorum never needs one without a vote. One that
-// was told to stay so may be away for as long as it likes.
+// droppable tells whether a server is dropped when it is silent for long. The quorum never needs
+// one without a vote. One that was told to stay so may be away for as long as it likes.
 func droppable(s Server) bool {
 	return !s.Voter && !s.Answers && s.Standing == Regular
 }
 
-// dead tells whether a member may be taken out for its silence. The leader must be sure of itself: it sees
-// a quorum of all who vote now, and after the removal a quorum of the voters. As many of them as are wanted
-// stay after that: none that is to leave, or to lose its vote, counts.
+// dead tells whether a member may be taken out for its silence. The leader must be sure of itself:
+// it sees a quorum of all who vote now, and after the removal a quorum of the voters. As many of
+// them as are wanted stay after that: none that is to leave, or to lose its vote, counts.
 func dead(servers []Server, s Server, p Policy) bool {
 	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Reached != "" || s.Silent < p.CleanAfter || droppable(s) {
 		return false

@@ -105,8 +105,8 @@ func TestNeverCleansWhenTurnedOff(t *testing.T) {
 	}
 }
 
-// TestNoStepBreaksTheQuorum takes groups at random, carries out what is decided until nothing is, and looks
-// after each step whether the voters that are able are a quorum still.
+// TestNoStepBreaksTheQuorum takes groups at random, carries out what is decided until nothing is,
+// and looks after each step whether the voters that are able are a quorum still.
 func TestNoStepBreaksTheQuorum(t *testing.T) {
 	seed := rand.Uint64()
 	rnd := rand.New(rand.NewPCG(seed, 1))

@@ -74,8 +74,8 @@ func (a *Authority) IssueUntil(organization string, expires time.Time) *tls.Cert
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Mux returns a Mux on a port of the loopback interface, with what it shows and what it trusts. A handshake may take as long as
-// a busy machine likes.
+// Mux returns a Mux on a port of the loopback interface, with what it shows and what it trusts. A
+// handshake may take as long as a busy machine likes.
 func Mux(t testing.TB, cert func() *tls.Certificate, roots func() *x509.CertPool) *transport.Mux {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

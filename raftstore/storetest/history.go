@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Server is what a History's clients need of one; *raftstore.Server is one. A View needs to know the keys
-// of the History only.
+// Server is what a History's clients need of one; *raftstore.Server is one. A View needs to know
+// the keys of the History only.
 type Server interface {
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
 	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
@@ -36,7 +36,8 @@ func NewHistory() *History { return &History{Prefix: "/key", start: time.Now()} 
 
 func (h *History) now() int64 { return int64(time.Since(h.start)) }
 
-// record adds what a client did to a key, which has returned now. What is unknown may take effect at any later time.
+// record adds what a client did to a key, which has returned now. What is unknown may take effect
+// at any later time.
 func (h *History) record(o linear.Operation) {
 	if o.Return = h.now(); o.Read == nil && o.Outcome == linear.Unknown {
 		o.Return = linear.Never
@@ -142,8 +143,8 @@ func (h *History) Check(t testing.TB) {
 	}
 }
 
-// Verify returns an error when no order of the operations explains what the clients were told, or when
-// that is not known after the time.
+// Verify returns an error when no order of the operations explains what the clients were told, or
+// when that is not known after the time.
 func (h *History) Verify(timeout time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,8 +164,8 @@ func (h *History) Len() int {
 	return len(h.ops)
 }
 
-// Restore restores the items, which have all of the keys with a value that none had before, and records it as a
-// write of each of them. It reports whether it took effect.
+// Restore restores the items, which have all of the keys with a value that none had before, and
+// records it as a write of each of them. It reports whether it took effect.
 func (h *History) Restore(ctx context.Context, s *raftstore.Server, items func(yield func(*raftstore.Item) error) error, keys []string) bool {
 	values := make(map[string]string)
 	if err := items(func(item *raftstore.Item) error { values[item.Key] = string(item.Value); return nil }); err != nil {

@@ -59,8 +59,8 @@ func closed(conn net.Conn) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// TestFloods lets strangers open many connections that never say anything, or that say nonsense. A server of the
-// cluster gets in at once, each time, and what the flood costs does not grow with it.
+// TestFloods lets strangers open many connections that never say anything, or that say nonsense. A
+// server of the cluster gets in at once, each time, and what the flood costs does not grow with it.
 func TestFloods(t *testing.T) {
 	const places, each = 16, 8
 	for what, c := range map[string]struct {
@@ -110,8 +110,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestOnePeerHasItsShare lets an authenticated server open more connections than are its due. Another one is not
-// concerned, and what is closed counts no more.
+// TestOnePeerHasItsShare lets an authenticated server open more connections than are its due.
+// Another one is not concerned, and what is closed counts no more.
 func TestOnePeerHasItsShare(t *testing.T) {
 	const most = 4
 	server, greedy := abused(t, func(cfg *transport.Config) { cfg.MaxConns = most })

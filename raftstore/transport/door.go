@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// door knows the connections that are not authenticated yet. Everybody may open one, so it bounds how many
-// there are, of each source and in all, and it makes room by closing instead of waiting: of the source that
-// has the most, the one that has taken the longest. A server that needs some milliseconds gets through beside
-// any number of others that stay silent, and a flood from one source costs that source's own places.
+// door knows the connections that are not authenticated yet. Everybody may open one, so it bounds
+// how many there are, of each source and in all, and it makes room by closing instead of waiting:
+// of the source that has the most, the one that has taken the longest. A server that needs some
+// milliseconds gets through beside any number of others that stay silent, and a flood from one
+// source costs that source's own places.
 type door struct {
 	most, mostOfOne int
 
@@ -32,8 +33,8 @@ func newDoor(most, mostOfOne int) *door {
 	return &door{most: most, mostOfOne: mostOfOne, from: make(map[netip.Addr][]*visitor)}
 }
 
-// source is where a connection comes from, as far as one who floods cannot choose it: an address of IPv4, or
-// the 64 bits of one of IPv6 that are a network's.
+// source is where a connection comes from, as far as one who floods cannot choose it: an address of
+// IPv4, or the 64 bits of one of IPv6 that are a network's.
 func source(conn net.Conn) netip.Addr {
 	remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -48,8 +49,8 @@ func source(conn net.Conn) netip.Addr {
 	return addr
 }
 
-// enter takes a connection in, and closes another one if there are too many. It returns nil when the door is
-// closed.
+// enter takes a connection in, and closes another one if there are too many. It returns nil when
+// the door is closed.
 func (d *door) enter(conn net.Conn) *visitor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +71,8 @@ func (d *door) enter(conn net.Conn) *visitor {
 	return v
 }
 
-// heaviest returns the source that has the most connections; of several, the one that has the oldest.
+// heaviest returns the source that has the most connections; of several, the one that has the
+// oldest.
 func (d *door) heaviest() netip.Addr {
 	var (
 		found    netip.Addr
@@ -92,7 +94,8 @@ func (d *door) push(from netip.Addr) {
 	d.remove(oldest)
 }
 
-// leave is called when a connection is authenticated, or closed. It reports whether it was closed to make room.
+// leave is called when a connection is authenticated, or closed. It reports whether it was closed
+// to make room.
 func (d *door) leave(v *visitor) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -31,7 +31,8 @@ func (c *canned) SetDeadline(time.Time) error      { return nil }
 func (c *canned) SetReadDeadline(time.Time) error  { return nil }
 func (c *canned) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzStrangers lets whoever reaches the port send any bytes. Nobody gets in by that, and nothing is left of it.
+// FuzzStrangers lets whoever reaches the port send any bytes. Nobody gets in by that, and nothing
+// is left of it.
 func FuzzStrangers(f *testing.F) {
 	ca := storetest.NewAuthority(f)
 	server := ca.ServerMux()
@@ -66,8 +67,8 @@ func FuzzStrangers(f *testing.F) {
 	})
 }
 
-// FuzzProtocols lets a server of the cluster ask for any protocols, one in each line. It gets the first that this
-// one speaks, in the order of their names, or none.
+// FuzzProtocols lets a server of the cluster ask for any protocols, one in each line. It gets the
+// first that this one speaks, in the order of their names, or none.
 func FuzzProtocols(f *testing.F) {
 	ca := storetest.NewAuthority(f)
 	server := ca.ServerMux()

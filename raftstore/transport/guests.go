@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// guests counts the connections of each authenticated peer, by its certificate: one server that goes wrong, or
-// whose key was stolen, takes no more than its share of memory and file descriptors.
+// guests counts the connections of each authenticated peer, by its certificate: one server that
+// goes wrong, or whose key was stolen, takes no more than its share of memory and file descriptors.
 type guests struct {
 	most int
 

@@ -30,13 +30,14 @@ type Config struct {
 	Roots       func() *x509.CertPool
 	// HandshakeTimeout bounds how long a peer may take until it is authenticated. Default: 5 s.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds how many peers may be on the way there at once, and MaxHandshakesFrom how many of
-	// one address (of IPv6: one /64). When there are more, the oldest of the address that has the most is
-	// closed, so that others need not wait. Defaults: 128, and half of MaxHandshakes.
+	// MaxHandshakes bounds how many peers may be on the way there at once, and MaxHandshakesFrom
+	// how many of one address (of IPv6: one /64). When there are more, the oldest of the address
+	// that has the most is closed, so that others need not wait. Defaults: 128, and half of
+	// MaxHandshakes.
 	MaxHandshakes     int
 	MaxHandshakesFrom int
-	// MaxConns bounds how many connections one authenticated peer may have here, told by its certificate; more
-	// are closed at once. A server in order has about ten. Default: 128.
+	// MaxConns bounds how many connections one authenticated peer may have here, told by its
+	// certificate; more are closed at once. A server in order has about ten. Default: 128.
 	MaxConns int
 	Logger   *slog.Logger
 }
@@ -47,8 +48,8 @@ type Mux struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	// slots bound the goroutines that authenticate peers. There are more than places at the door: what was closed
-	// to make room ends at once, as soon as it gets a CPU.
+	// slots bound the goroutines that authenticate peers. There are more than places at the door:
+	// what was closed to make room ends at once, as soon as it gets a CPU.
 	slots      chan struct{}
 	door       *door
 	guests     *guests
@@ -159,7 +160,8 @@ func (m *Mux) accept() {
 	}
 }
 
-// keepAlive finds peers whose machine is gone, or was cut off, so that their connections do not stay.
+// keepAlive finds peers whose machine is gone, or was cut off, so that their connections do not
+// stay.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 // admit authenticates a connection and hands it to the listener of its protocol.

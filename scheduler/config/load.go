@@ -66,8 +66,8 @@ func Parse(text []byte) (*Policy, error) {
 	return p, nil
 }
 
-// Apply changes what the file says, and what it leaves open to kube-scheduler's defaults. Settings of
-// this machine, as on how many goroutines work is spread, stay where the file is silent.
+// Apply changes what the file says, and what it leaves open to kube-scheduler's defaults. Settings
+// of this machine, as on how many goroutines work is spread, stay where the file is silent.
 func (p *Policy) Apply(c *scheduler.Config) {
 	if p == nil || p.source == nil {
 		return

@@ -25,7 +25,8 @@ import (
 type Devices struct {
 	Claims  *Ledger
 	Classes Classes
-	// ByResource finds the class that stands for an extended resource. Its events come through Class.
+	// ByResource finds the class that stands for an extended resource. Its events come through
+	// Class.
 	ByResource *extendedresourcecache.ExtendedResourceCache
 
 	informers resourceinformers.Interface

@@ -32,7 +32,8 @@ type Ledger struct {
 	changed chan struct{}
 }
 
-// entry is one claim: as the informer shows it, and as our own write has left it when that is newer.
+// entry is one claim: as the informer shows it, and as our own write has left it when that is
+// newer.
 type entry struct {
 	shown, written *resourcev1.ResourceClaim
 }
@@ -114,8 +115,8 @@ func (l *Ledger) Get(namespace, name string) (*resourcev1.ResourceClaim, error) 
 	return nil, apierrors.NewNotFound(resourcev1.Resource("resourceclaims"), name)
 }
 
-// ForExtendedResources returns the claim that was made for the extended resources of a pod, nil when
-// there is none.
+// ForExtendedResources returns the claim that was made for the extended resources of a pod, nil
+// when there is none.
 func (l *Ledger) ForExtendedResources(namespace string, pod types.UID) *resourcev1.ResourceClaim {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -71,7 +71,8 @@ func (s *Set) asked(pod *v1.Pod, verb func(*configv1.Extender) string) []*extend
 	return out
 }
 
-// Chooses tells whether any extender filters or scores, so that it matters how many nodes are found.
+// Chooses tells whether any extender filters or scores, so that it matters how many nodes are
+// found.
 func (s *Set) Chooses() bool {
 	return s != nil && slices.ContainsFunc(s.list, func(e *extender) bool {
 		return e.config.FilterVerb != "" || e.config.PrioritizeVerb != ""

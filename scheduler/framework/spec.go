@@ -40,7 +40,8 @@ type Spec struct {
 	Plugins []Enabled
 	// Points are the exceptions, by extension point.
 	Points map[Point]PointSpec
-	// Args of plugins, by name, with defaults filled in. A plugin without an entry has its defaults.
+	// Args of plugins, by name, with defaults filled in. A plugin without an entry has its
+	// defaults.
 	Args map[string]runtime.Object
 }
 

@@ -92,7 +92,8 @@ func TestFilterArguments(t *testing.T) {
 	}
 }
 
-// TestInterPodArguments: the pod on a requires the company of web pods, the one on b only wishes it.
+// TestInterPodArguments: the pod on a requires the company of web pods, the one on b only wishes
+// it.
 func TestInterPodArguments(t *testing.T) {
 	wishes := []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: podTerm("web", v1.LabelHostname)}}
 	world := []any{

@@ -48,8 +48,8 @@ var allocatorFeatures = structured.Features{
 	FractionalCapacityRange: true,
 }
 
-// DynamicResources allocates devices for the ResourceClaims of pods, and for extended resources that
-// a DeviceClass stands for.
+// DynamicResources allocates devices for the ResourceClaims of pods, and for extended resources
+// that a DeviceClass stands for.
 //
 //	PreEnqueue, PreFilter   the pod's claims exist, and may be used by it
 //	Filter                  the allocator finds devices for all of them on the node
@@ -87,8 +87,8 @@ func (*DynamicResources) Name() string { return DevicesName }
 type deviceState struct {
 	claims    []wantedClaim
 	allocator structured.Allocator
-	// extended is the index of the claim for the pod's extended resources, -1 when there is none, and
-	// scalars what the pod asks for.
+	// extended is the index of the claim for the pod's extended resources, -1 when there is none,
+	// and scalars what the pod asks for.
 	extended int
 	scalars  map[v1.ResourceName]int64
 
@@ -113,8 +113,8 @@ type wantedClaim struct {
 type nodeDevices struct {
 	// results are by the index of the claim.
 	results map[int]*resourcev1.AllocationResult
-	// extended is the claim for extended resources as this node needs it, and mappings which container
-	// gets what of it.
+	// extended is the claim for extended resources as this node needs it, and mappings which
+	// container gets what of it.
 	extended *resourcev1.ResourceClaim
 	mappings []v1.ContainerExtendedResourceRequest
 }
@@ -314,8 +314,8 @@ func (p *DynamicResources) Filter(ctx context.Context, state fwk.CycleState, pod
 	return nil
 }
 
-// unavailableOn returns the allocated claims whose devices the node cannot have, or that have failed
-// to become ready.
+// unavailableOn returns the allocated claims whose devices the node cannot have, or that have
+// failed to become ready.
 func (p *DynamicResources) unavailableOn(s *deviceState, node *v1.Node) (indices []int) {
 	for i := range s.claims {
 		w := &s.claims[i]

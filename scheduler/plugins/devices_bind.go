@@ -48,7 +48,8 @@ func (p *DynamicResources) Reserve(_ context.Context, state fwk.CycleState, _ *v
 }
 
 // Unreserve gives devices back, and takes the pod from the users of its claims. A claim stays
-// allocated when that was written: another attempt may use it, and PostFilter deallocates it if not.
+// allocated when that was written: another attempt may use it, and PostFilter deallocates it if
+// not.
 func (p *DynamicResources) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
 	s := devicesOf(state)
 	if s == nil {
@@ -280,8 +281,8 @@ func hasConditions(claim *resourcev1.ResourceClaim) bool {
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
 }
 
-// readyToBind tells whether all devices of an allocated claim are attached; it fails when one cannot
-// be.
+// readyToBind tells whether all devices of an allocated claim are attached; it fails when one
+// cannot be.
 func readyToBind(claim *resourcev1.ResourceClaim) (bool, error) {
 	for _, r := range claim.Status.Allocation.Devices.Results {
 		if len(r.BindingConditions) == 0 {

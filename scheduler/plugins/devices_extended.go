@@ -19,9 +19,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// A pod may ask for devices as for any extended resource, when a DeviceClass says that it stands for
-// the resource. On a node without a device plugin for it, the pod gets a claim of its own, which
-// PreBind creates and pod.status.extendedResourceClaimStatus names.
+// A pod may ask for devices as for any extended resource, when a DeviceClass says that it stands
+// for the resource. On a node without a device plugin for it, the pod gets a claim of its own,
+// which PreBind creates and pod.status.extendedResourceClaimStatus names.
 
 const (
 	// extendedInMemory is the name of that claim before it exists. No object can have it.
@@ -30,8 +30,9 @@ const (
 	showTimeout = 2 * time.Minute
 )
 
-// extendedClaim returns the claim for the pod's extended resources, and what it asks for; nil when no
-// class stands for any of them. A claim that an earlier attempt has created is returned as it is.
+// extendedClaim returns the claim for the pod's extended resources, and what it asks for; nil when
+// no class stands for any of them. A claim that an earlier attempt has created is returned as it
+// is.
 func (p *DynamicResources) extendedClaim(state fwk.CycleState, pod *v1.Pod) (*resourcev1.ResourceClaim, map[v1.ResourceName]int64) {
 	scalars := requestOf(state, pod).stated.ScalarResources
 	asked := false
@@ -61,7 +62,8 @@ func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.Node
 	}
 	claim := s.claims[s.extended].claim
 	if claim.Name != extendedInMemory {
-		// Of an attempt that failed. PostFilter deletes it: whether it fits another node is not known.
+		// Of an attempt that failed. PostFilter deletes it: whether it fits another node is not
+		// known.
 		return nil, nil, unusable("cannot schedule extended resource claim")
 	}
 	var missing []v1.ResourceName
@@ -97,8 +99,8 @@ func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.Node
 // deviceRequests returns the requests for one extended resource, and which containers use which.
 //
 // Each container that runs with others gets a request of its own. Init containers run one after the
-// other before those behind them: they use the devices of these, and of one more request, as large as
-// the largest of them needs.
+// other before those behind them: they use the devices of these, and of one more request, as large
+// as the largest of them needs.
 func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) (requests []resourcev1.DeviceRequest, mappings []v1.ContainerExtendedResourceRequest) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	own := make([]*resourcev1.DeviceRequest, len(containers)) // of those that run with others
@@ -161,8 +163,8 @@ func amountOf(c *v1.Container, name v1.ResourceName) int64 {
 	return amount
 }
 
-// deviceRequest names a request after the container's place, and the resource's among those that the
-// container asks for.
+// deviceRequest names a request after the container's place, and the resource's among those that
+// the container asks for.
 func deviceRequest(i int, c *v1.Container, name v1.ResourceName, class string, count int64) *resourcev1.DeviceRequest {
 	place := slices.Index(slices.Sorted(maps.Keys(c.Resources.Requests)), name)
 	return &resourcev1.DeviceRequest{

@@ -85,8 +85,8 @@ func (e *evictions) returned(preemptor *v1.Pod, x *eviction, err error) {
 	}
 }
 
-// evictLast evicts the last victim. When that brings no event, the preemptor is woken here: a failed
-// call, or a victim that was gone before.
+// evictLast evicts the last victim. When that brings no event, the preemptor is woken here: a
+// failed call, or a victim that was gone before.
 func (e *evictions) evictLast(preemptor *v1.Pod, x *eviction) {
 	e.h.Evict(x.last, preemptor, func(err error) { e.over(preemptor, err != nil) })
 }

@@ -290,8 +290,8 @@ func (p *Preemption) remove(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return p.h.RemovePod(ctx, state, pod, o, node)
 }
 
-// compareVictims puts the lesser harm first: fewer violated budgets, the lower highest priority, the
-// lower sum of priorities, fewer pods, younger pods; then the name, to be the same every time.
+// compareVictims puts the lesser harm first: fewer violated budgets, the lower highest priority,
+// the lower sum of priorities, fewer pods, younger pods; then the name, to be the same every time.
 func compareVictims(a, b *victims) int {
 	return cmp.Or(
 		cmp.Compare(a.violations, b.violations),

@@ -156,7 +156,8 @@ func (n *nodeVolumes) comparable() bool {
 	return len(n.bind) > 0 || slices.ContainsFunc(n.provision, func(x provisioning) bool { return x.from != nil })
 }
 
-// score is the mean over the classes of storage. Volumes that there are count alone, when there are any.
+// score is the mean over the classes of storage. Volumes that there are count alone, when there are
+// any.
 func (n *nodeVolumes) score(of func(used, total int64) int64) int64 {
 	if n == nil {
 		return 0

@@ -131,7 +131,8 @@ func isDisk(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
-// diskTaken tells whether a pod uses the disk of a volume. To read together is allowed, of all but EBS.
+// diskTaken tells whether a pod uses the disk of a volume. To read together is allowed, of all but
+// EBS.
 func diskTaken(v *v1.Volume, other *v1.Pod) bool {
 	return slices.ContainsFunc(other.Spec.Volumes, func(o v1.Volume) bool {
 		switch {

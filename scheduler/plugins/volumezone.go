@@ -98,7 +98,8 @@ func (p *VolumeZone) termsOf(namespace, name string) (zoneTerms, *fwk.Status) {
 	return zonesOf(volume), nil
 }
 
-// zonesOf returns what the labels of a volume ask of nodes. Several zones stand with "__" between them.
+// zonesOf returns what the labels of a volume ask of nodes. Several zones stand with "__" between
+// them.
 func zonesOf(volume *v1.PersistentVolume) (terms zoneTerms) {
 	for _, l := range zoneLabels {
 		if value, ok := volume.Labels[l.key]; ok {

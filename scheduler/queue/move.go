@@ -45,8 +45,8 @@ func (q *Queue) Wake(uid types.UID) {
 	}
 }
 
-// Ungate has a pod that PreEnqueue held back wait for events again, as one that was rejected. The gate of
-// a pod that was never rejected stays: what set it knows what takes it away.
+// Ungate has a pod that PreEnqueue held back wait for events again, as one that was rejected. The
+// gate of a pod that was never rejected stays: what set it knows what takes it away.
 func (q *Queue) Ungate(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

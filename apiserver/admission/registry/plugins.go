@@ -170,7 +170,8 @@ func plugins() []plugin {
 		},
 		// Controllers of package protection take the finalizers off.
 		{name: "StorageObjectInUseProtection", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewProtection() })},
-		// Upstream's does nothing unless a beta feature that is off by default, GenericWorkload, is enabled.
+		// Upstream's does nothing unless a beta feature that is off by default, GenericWorkload, is
+		// enabled.
 		{name: "PodGroupProtection"},
 		{name: "OwnerReferencesPermissionEnforcement", create: step(func(p *Parts) admission.Interface {
 			return optional.NewOwners(p.Authorizer, p.Mapper)

@@ -170,7 +170,8 @@ func validateDaemonSetStrategy(s *appsv1.DaemonSetUpdateStrategy, at *field.Path
 	})}
 }
 
-// validateDaemonSetRolling: of pods that are missing and pods that are too many, a rollout uses one.
+// validateDaemonSetRolling: of pods that are missing and pods that are too many, a rollout uses
+// one.
 func validateDaemonSetRolling(r *appsv1.RollingUpdateDaemonSet, at *field.Path) field.ErrorList {
 	unavailable, surge := ptr.Deref(r.MaxUnavailable, intstr.IntOrString{}), ptr.Deref(r.MaxSurge, intstr.IntOrString{})
 	errs := validation.IntOrPercent(unavailable, at.Child("maxUnavailable"))

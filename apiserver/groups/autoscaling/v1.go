@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// annotationPrefix begins the names of the annotations of autoscaling/v1 that hold what has no field
-// there. They exist on the wire of v1 only.
+// annotationPrefix begins the names of the annotations of autoscaling/v1 that hold what has no
+// field there. They exist on the wire of v1 only.
 const annotationPrefix = "autoscaling.alpha.kubernetes.io/"
 
 const (

@@ -2,7 +2,8 @@
 // until they succeed, and cron jobs, which make jobs by a schedule.
 //
 // It owns their defaults, validation and printing, among them the rules by which a job's status may
-// change: whoever runs a job, Barque or the controller named in spec.managedBy, obeys the same ones.
+// change: whoever runs a job, Barque or the controller named in spec.managedBy, obeys the same
+// ones.
 package batch
 
 import (

@@ -19,7 +19,8 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 )
 
-// Labels that jobs put on their pods since before labels had prefixes. Clients still select by them.
+// Labels that jobs put on their pods since before labels had prefixes. Clients still select by
+// them.
 const (
 	legacyJobNameLabel       = "job-name"
 	legacyControllerUIDLabel = "controller-uid"

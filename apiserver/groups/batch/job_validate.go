@@ -82,7 +82,8 @@ func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateSelector checks that the job selects the pods that it makes. Without a selector it does not.
+// validateSelector checks that the job selects the pods that it makes. Without a selector it does
+// not.
 func validateSelector(spec *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	errs := validation.LabelSelector(spec.Selector, at.Child("selector"))
 	if spec.Selector == nil {

@@ -62,7 +62,8 @@ func defaultNode(n *corev1.Node) {
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
-	// podCIDR is the first of podCIDRs. Where they differ a client that knows only the former is right.
+	// podCIDR is the first of podCIDRs. Where they differ a client that knows only the former is
+	// right.
 	switch spec := &n.Spec; {
 	case spec.PodCIDR == "" && len(spec.PodCIDRs) > 0:
 		spec.PodCIDR = spec.PodCIDRs[0]

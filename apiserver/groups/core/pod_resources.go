@@ -8,8 +8,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// defaultPodResources completes the resources of a pod as a whole from those of its containers, once
-// admission has added the last of them (KEP-2837). A pod that has none as a whole gets none.
+// defaultPodResources completes the resources of a pod as a whole from those of its containers,
+// once admission has added the last of them (KEP-2837). A pod that has none as a whole gets none.
 func defaultPodResources(p *corev1.Pod) {
 	r := p.Spec.Resources
 	if r == nil || len(r.Requests)+len(r.Limits) == 0 {

@@ -1,5 +1,6 @@
-// Package storagemigration declares the resources of the storagemigration.k8s.io API group: requests
-// to write all objects of a resource once more, in the form in which they are stored today.
+// Package storagemigration declares the resources of the storagemigration.k8s.io API group:
+// requests to write all objects of a resource once more, in the form in which they are stored
+// today.
 //
 // Requests and their status are checked and stored here; migrating is the work of others.
 package storagemigration

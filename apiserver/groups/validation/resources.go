@@ -97,7 +97,8 @@ func ResourceRequirements(r *corev1.ResourceRequirements, claims map[string]bool
 	return append(errs, resourceClaims(r.Claims, claims, at.Child("claims"))...)
 }
 
-// PodResourceRequirements is ResourceRequirements for what a pod as a whole asks for, which is less.
+// PodResourceRequirements is ResourceRequirements for what a pod as a whole asks for, which is
+// less.
 func PodResourceRequirements(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
 	return requirements(r, at, func(name corev1.ResourceName, at *field.Path) field.ErrorList {
 		if errs := ResourceName(name, at); len(errs) > 0 {
@@ -176,7 +177,8 @@ func hugePagesNeedMore(r *corev1.ResourceRequirements, at *field.Path) field.Err
 	return nil
 }
 
-// resourceClaims checks which claims of its pod a container uses: each once, as a whole or by requests.
+// resourceClaims checks which claims of its pod a container uses: each once, as a whole or by
+// requests.
 func resourceClaims(refs []corev1.ResourceClaim, claims map[string]bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}

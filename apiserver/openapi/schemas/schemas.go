@@ -1,8 +1,8 @@
 // Package schemas carries the OpenAPI definitions of the built-in kinds inside the binary.
 //
 // Enumerations, defaults, required fields and list types stand in comments of k8s.io/api, where a
-// program cannot see them. `make schemas` has upstream's generator read them, and packs what it says
-// into files/, a compressed file for each Go package (pack.go writes, this package reads).
+// program cannot see them. `make schemas` has upstream's generator read them, and packs what it
+// says into files/, a compressed file for each Go package (pack.go writes, this package reads).
 // Definitions are decoded when they are asked for, and not kept.
 //
 // A binary that was built without `make` has no definitions: ErrNotBuilt.

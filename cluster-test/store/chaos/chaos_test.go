@@ -61,8 +61,9 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// rollBack puts all disks back to where they were a while ago, as disks do that say that they have written
-// what they have not: each member's files are whole, and what was acknowledged since is lost.
+// rollBack puts all disks back to where they were a while ago, as disks do that say that they have
+// written what they have not: each member's files are whole, and what was acknowledged since is
+// lost.
 var rollBack = fault{name: "roll back", run: func(ctx context.Context, t *trial) error {
 	old := func(m *store.Member) string { return m.Data() + ".old" }
 	saved := func(m *store.Member) error {
@@ -87,8 +88,8 @@ var rollBack = fault{name: "roll back", run: func(ctx context.Context, t *trial)
 	return nil
 }}
 
-// eachRegisterWritten waits until each register, of which there are four, was written, from now on: what is lost then, and told of
-// before and after, is for the search for an order to find.
+// eachRegisterWritten waits until each register, of which there are four, was written, from now on:
+// what is lost then, and told of before and after, is for the search for an order to find.
 func (t *trial) eachRegisterWritten(ctx context.Context) error {
 	const registers = 4
 	for since := uint64(0); ; {

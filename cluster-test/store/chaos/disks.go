@@ -74,20 +74,22 @@ const (
 	springs = 10 * time.Second
 	// traps is how many are set before the store, or the harness, is at fault.
 	traps = 4
-	// nudge is how long what makes a member come to a point may take to do so before it is done again.
+	// nudge is how long what makes a member come to a point may take to do so before it is done
+	// again.
 	nudge = time.Second
 )
 
-// inWork are the points that a member comes to while it works, given a reason. To the others it comes in a start: with
-// another kind of log, after a quarantine, with an empty directory.
+// inWork are the points that a member comes to while it works, given a reason. To the others it
+// comes in a start: with another kind of log, after a quarantine, with an empty directory.
 func inWork() []string {
 	return slices.DeleteFunc(faultpoint.All(), func(p string) bool {
 		return strings.HasPrefix(p, "identity.") || strings.HasPrefix(p, "seed.") || strings.HasSuffix(p, "-switch")
 	})
 }
 
-// killAtPoint has a member kill itself at a point, at a hit that is drawn, and cuts its power there if asked to. A member that
-// does not come there in time, as one that takes no part in an election, is told of, and another trap is set.
+// killAtPoint has a member kill itself at a point, at a hit that is drawn, and cuts its power there
+// if asked to. A member that does not come there in time, as one that takes no part in an election,
+// is told of, and another trap is set.
 func killAtPoint(ctx context.Context, t *trial, power bool) error {
 	for range traps {
 		m, sprung, err := t.trap(ctx)
@@ -144,8 +146,8 @@ func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err err
 	return m, err == nil, err
 }
 
-// provoke gives a member a reason to come to a point. It may be the wrong moment for it, and the member may be killed in the
-// middle, so that errors say nothing: whether it came there does.
+// provoke gives a member a reason to come to a point. It may be the wrong moment for it, and the
+// member may be killed in the middle, so that errors say nothing: whether it came there does.
 func (t *trial) provoke(ctx context.Context, m *store.Member, point string) {
 	ctx, cancel := context.WithTimeout(ctx, springs) // brief: as long as the trap is set
 	defer cancel()
@@ -204,9 +206,9 @@ func killInStart(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// flipped flips bytes of one kind of file of a member that was killed. It must refuse them at its start or
-// find them later; at the latest when it serves, the audit finds what it did not. It is replaced after that
-// in any case: what lies damaged and unread might be read at any time.
+// flipped flips bytes of one kind of file of a member that was killed. It must refuse them at its
+// start or find them later; at the latest when it serves, the audit finds what it did not. It is
+// replaced after that in any case: what lies damaged and unread might be read at any time.
 func flipped(kind damage.Kind) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		m := t.any()
@@ -257,7 +259,8 @@ func brief(err error) string {
 	return text[:min(len(text), 300)]
 }
 
-// garbage leaves, behind the end of the newest log file of a killed member, what a write that was torn apart leaves.
+// garbage leaves, behind the end of the newest log file of a killed member, what a write that was
+// torn apart leaves.
 func garbage(ctx context.Context, t *trial) error {
 	m := t.any()
 	if err := m.Kill(); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/barque/barque/cluster-test/store/member"
 )
 
-// fault is a way to break the group. run breaks it, holds it so for a while, and puts right what does not
-// put itself right. It tells in note whom it met and what came of it. An error is a failure of the store,
-// or of the harness.
+// fault is a way to break the group. run breaks it, holds it so for a while, and puts right what
+// does not put itself right. It tells in note whom it met and what came of it. An error is a
+// failure of the store, or of the harness.
 type fault struct {
 	name  string
 	needs func() error // what it needs is there; nil: it needs nothing
@@ -199,7 +199,8 @@ func clock(ctx context.Context, t *trial) error {
 	return m.SetClock(ctx, 0)
 }
 
-// transfer makes a follower the leader. That it is refused, or that there is an election, is no fault; it is told.
+// transfer makes a follower the leader. That it is refused, or that there is an election, is no
+// fault; it is told.
 func (t *trial) transfer(ctx context.Context) error {
 	ctx, cancel := operation(ctx)
 	defer cancel()

@@ -68,8 +68,8 @@ func (t *trial) renew(ctx context.Context, m *store.Member) error {
 	return t.join(ctx, m)
 }
 
-// ask has some other member make a change, for as long as it is refused: those that stay may not have
-// found each other yet.
+// ask has some other member make a change, for as long as it is refused: those that stay may not
+// have found each other yet.
 func (t *trial) ask(ctx context.Context, not *store.Member, c member.Change) error {
 	for {
 		var err error
@@ -103,8 +103,8 @@ func replaced(whom func(*trial) []*store.Member) func(context.Context, *trial) e
 	}
 }
 
-// exchange makes the group larger by the spare one, and removes another one, which becomes the spare. The one
-// that goes may lead, and may run on when it was removed.
+// exchange makes the group larger by the spare one, and removes another one, which becomes the
+// spare. The one that goes may lead, and may run on when it was removed.
 func exchange(ctx context.Context, t *trial) error {
 	var spare *store.Member
 	for _, m := range t.group.Members() {

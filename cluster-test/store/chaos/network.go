@@ -56,7 +56,8 @@ func oneWay(mute bool) func(context.Context, *trial) error {
 	}
 }
 
-// bridge leaves one follower that reaches all, while the leader and the others do not reach each other.
+// bridge leaves one follower that reaches all, while the leader and the others do not reach each
+// other.
 func bridge(ctx context.Context, t *trial) error {
 	t.say("only %s reaches %s", t.others[0].Name, t.leader.Name)
 	for _, m := range t.others[1:] {
@@ -123,8 +124,8 @@ func killFarAway(ctx context.Context, t *trial) error {
 	return err
 }
 
-// killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other one
-// agree: what the leader acknowledged is on one of the two only.
+// killApart cuts a follower off, kills the leader, and lets the follower, which lags, and the other
+// one agree: what the leader acknowledged is on one of the two only.
 func killApart(ctx context.Context, t *trial) error {
 	apart := t.others[0]
 	t.say("%s while %s is cut off", t.leader.Name, apart.Name)

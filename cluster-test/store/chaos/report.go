@@ -58,8 +58,8 @@ const (
 	lineParts  = 80
 )
 
-// timeline draws how many writes were acknowledged, against what the best of times had, and under it
-// where faults were on.
+// timeline draws how many writes were acknowledged, against what the best of times had, and under
+// it where faults were on.
 func (r *run) timeline(w io.Writer) {
 	counts := r.acks.counts(partOfLine)
 	if len(counts) == 0 {

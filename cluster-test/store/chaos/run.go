@@ -35,8 +35,8 @@ const (
 	spares = 1
 	// diskMegabytes is room for some times what a run has in its store.
 	diskMegabytes = 192
-	// patience is how long anything may take that takes a second on an idle machine. A machine that is
-	// busy with other things must not fail a run.
+	// patience is how long anything may take that takes a second on an idle machine. A machine that
+	// is busy with other things must not fail a run.
 	patience = 2 * time.Minute
 )
 
@@ -68,8 +68,8 @@ type record struct {
 	note       string
 }
 
-// execute makes a run. The error is about the run itself: that there was none. What is wrong with the
-// store is in the failures of the run.
+// execute makes a run. The error is about the run itself: that there was none. What is wrong with
+// the store is in the failures of the run.
 func execute(ctx context.Context, cfg config) (r *run, err error) {
 	r = &run{cfg: cfg, start: time.Now()}
 	r.acks = &acks{start: r.start}
@@ -158,7 +158,8 @@ func (r *run) work(ctx context.Context) {
 	}
 	streams := r.watch(watching, &watchers)
 	for i := 0; !r.failed() && ctx.Err() == nil; {
-		// A history of single keys is searched for an order; it must not grow with the length of the run.
+		// A history of single keys is searched for an order; it must not grow with the length of
+		// the run.
 		history := storetest.NewHistory()
 		history.Prefix = fmt.Sprintf("/reg/%d/", i)
 		registers, stop := context.WithCancel(clients)
@@ -209,7 +210,8 @@ func (r *run) epoch(ctx context.Context, i *int) bool {
 	return true
 }
 
-// watch opens watchers: of everything on each member, of everything and of a part wherever there is a member.
+// watch opens watchers: of everything on each member, of everything and of a part wherever there is
+// a member.
 func (r *run) watch(ctx context.Context, watchers *sync.WaitGroup) (streams []*audit.Stream) {
 	follow := func(name, prefix string, pick func() *store.Member) {
 		s := r.log.Watch(name, prefix, r.log.Head())
@@ -255,7 +257,8 @@ func (r *run) replace(out, in *store.Member) {
 	}
 }
 
-// pick returns a member that runs, nil when none does: any one by chance, the first one without rnd.
+// pick returns a member that runs, nil when none does: any one by chance, the first one without
+// rnd.
 func (r *run) pick(rnd *rand.Rand) *store.Member {
 	running := slices.DeleteFunc(r.members(), func(m *store.Member) bool { return !m.Running() })
 	switch {
@@ -267,8 +270,8 @@ func (r *run) pick(rnd *rand.Rand) *store.Member {
 	return running[rnd.IntN(len(running))]
 }
 
-// await is pick for the clients of a History, which need some server: a member that does not run fails
-// their operations at once.
+// await is pick for the clients of a History, which need some server: a member that does not run
+// fails their operations at once.
 func (r *run) await(rnd *rand.Rand, prefix string) storetest.Server {
 	m := r.pick(rnd)
 	if m == nil {

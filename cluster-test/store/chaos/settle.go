@@ -14,9 +14,9 @@ import (
 	"github.com/barque/barque/raftstore/storetest/audit"
 )
 
-// settle waits until the group is whole: every member runs, votes, serves a linearizable read and is
-// in no quarantine, and the audit knows the log up to what was read. What does not come about in time is
-// a failure.
+// settle waits until the group is whole: every member runs, votes, serves a linearizable read and
+// is in no quarantine, and the audit knows the log up to what was read. What does not come about in
+// time is a failure.
 func (r *run) settle() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -104,12 +104,12 @@ func (r *run) serves(ctx context.Context, m *store.Member) (uint64, error) {
 	return revision, err
 }
 
-// watchersLag is how long all watchers may need to see a revision before the audit takes the state for
-// what nobody has seen.
+// watchersLag is how long all watchers may need to see a revision before the audit takes the state
+// for what nobody has seen.
 const watchersLag = 20 * time.Second
 
-// known waits until the audit knows the log up to a revision. When the watchers of all members were told
-// that history does not reach back to where they were, there is a part that nobody has seen.
+// known waits until the audit knows the log up to a revision. When the watchers of all members were
+// told that history does not reach back to where they were, there is a part that nobody has seen.
 func (r *run) known(ctx context.Context, revision uint64) error {
 	waiting, cancel := context.WithTimeout(ctx, watchersLag) // brief: then the state itself is asked for
 	defer cancel()
@@ -165,8 +165,8 @@ func (r *run) finish(streams []*audit.Stream) {
 	}
 }
 
-// equal compares the state of all members, at one revision, with the log and with each other. Keys expire
-// all the while, so that it may take several tries until all are at the same revision.
+// equal compares the state of all members, at one revision, with the log and with each other. Keys
+// expire all the while, so that it may take several tries until all are at the same revision.
 func (r *run) equal(ctx context.Context, last *uint64) error {
 	*last = 0
 	hash := ""

@@ -18,8 +18,8 @@ const (
 	progressEvery = 100 * time.Millisecond
 )
 
-// watcher follows the store for as long as the run lasts. When its member is gone it goes on where it
-// was, on the member that pick returns then.
+// watcher follows the store for as long as the run lasts. When its member is gone it goes on where
+// it was, on the member that pick returns then.
 type watcher struct {
 	stream *audit.Stream
 	prefix string

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// opTimeout bounds one operation. The store hides an election from its callers, so most take less.
+	// opTimeout bounds one operation. The store hides an election from its callers, so most take
+	// less.
 	opTimeout = 2 * time.Second
 	// answerGrace is how long a client waits beyond that for a process that may be paused.
 	answerGrace = time.Second
@@ -33,8 +34,8 @@ func operation(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, opTimeout) // brief: what became of it may stay unknown, and another one follows
 }
 
-// writer writes through one member, as an API server does through its store; while that one is down it
-// does nothing.
+// writer writes through one member, as an API server does through its store; while that one is down
+// it does nothing.
 type writer struct {
 	name string
 	log  *audit.Log

@@ -55,7 +55,8 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.Max = max(h.Max, other.Max)
 }
 
-// Quantile returns a duration that the share q, from 0 to 1, does not exceed; 0 of an empty histogram.
+// Quantile returns a duration that the share q, from 0 to 1, does not exceed; 0 of an empty
+// histogram.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank, seen := uint64(q*float64(h.Total)), uint64(0)
 	for b, n := range h.Counts {

@@ -16,7 +16,8 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// TestQuantiles compares with the sorted durations: a quantile is not below, and at most 1/32 above.
+// TestQuantiles compares with the sorted durations: a quantile is not below, and at most 1/32
+// above.
 func TestQuantiles(t *testing.T) {
 	var h, one, two Histogram
 	if h.Quantile(0.5) != 0 {

@@ -29,8 +29,8 @@ const (
 	StaleReads LoadKind = "stale-read"
 	// Lists read all keys under Prefix, linearizable.
 	Lists LoadKind = "list"
-	// Watches follow Prefix: each client is a watcher, Ops counts events over all of them, and Latency
-	// is from the call of the put, by Puts on any member, to the event's delivery.
+	// Watches follow Prefix: each client is a watcher, Ops counts events over all of them, and
+	// Latency is from the call of the put, by Puts on any member, to the event's delivery.
 	Watches LoadKind = "watch"
 )
 
@@ -39,18 +39,18 @@ type Load struct {
 	Kind       LoadKind
 	Clients    int // at once; default 1
 	ValueBytes int // of Puts, at least 8
-	// Prefix of the keys, and their number: a Put or a Read takes one of Keys by chance. With Keys 0,
-	// each Put makes a new key.
+	// Prefix of the keys, and their number: a Put or a Read takes one of Keys by chance. With Keys
+	// 0, each Put makes a new key.
 	Prefix string
 	Keys   int
-	// Ops or For end it, whichever comes first; one of them is needed. For Watches, Ops is the number
-	// of events over all watchers.
+	// Ops or For end it, whichever comes first; one of them is needed. For Watches, Ops is the
+	// number of events over all watchers.
 	Ops int
 	For time.Duration
 	// Each makes Puts write the keys from 0 to Ops-1 once each, instead of any of Keys.
 	Each bool
-	// Every is the time between the operations of one client, when they are not slower by themselves.
-	// Default: none.
+	// Every is the time between the operations of one client, when they are not slower by
+	// themselves. Default: none.
 	Every time.Duration
 	// Timeout of one operation. Default: 10 s.
 	Timeout time.Duration

@@ -139,7 +139,8 @@ type WatchReply struct {
 	Failed Failure
 }
 
-// NextArgs are those of Member.Next, Progress and Unwatch. Timeout is how long Next waits for a batch.
+// NextArgs are those of Member.Next, Progress and Unwatch. Timeout is how long Next waits for a
+// batch.
 type NextArgs struct {
 	ID      uint64
 	Timeout time.Duration
@@ -186,8 +187,8 @@ type ChangeArgs struct {
 // ClockArgs are those of Member.Clock.
 type ClockArgs struct{ Offset time.Duration }
 
-// TrapArgs are those of Member.Trap: the process kills itself when it comes to the point for the Hit-th time,
-// from 1. An empty Point takes the trap away.
+// TrapArgs are those of Member.Trap: the process kills itself when it comes to the point for the
+// Hit-th time, from 1. An empty Point takes the trap away.
 type TrapArgs struct {
 	Point string
 	Hit   int

@@ -55,8 +55,8 @@ func ServeIfMember() {
 	os.Exit(0)
 }
 
-// Member is what the driver can ask for. Its exported methods are called by net/rpc, each in a goroutine
-// of its own.
+// Member is what the driver can ask for. Its exported methods are called by net/rpc, each in a
+// goroutine of its own.
 type Member struct {
 	log    *slog.Logger
 	server *raftstore.Server

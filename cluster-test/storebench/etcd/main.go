@@ -1,5 +1,6 @@
-// Command etcdload puts loads on etcd in the shape of those that storebench puts on Barque's store, and prints
-// what came of it as JSON. It is a module of its own so that Barque does not depend on etcd.
+// Command etcdload puts loads on etcd in the shape of those that storebench puts on Barque's store,
+// and prints what came of it as JSON. It is a module of its own so that Barque does not depend on
+// etcd.
 package main
 
 import (
@@ -201,7 +202,8 @@ func summary(took [][]time.Duration, failed []int, errs []error, elapsed, gap ti
 // settle is how long watchers get to subscribe, and to hear the last events.
 const settle = time.Second
 
-// watch has as many watchers as clients, and one client that puts through the first endpoint, at a steady rate.
+// watch has as many watchers as clients, and one client that puts through the first endpoint, at a
+// steady rate.
 func (c *config) watch(ctx context.Context, connections []*clientv3.Client) (report, error) {
 	ctx, cancel := context.WithTimeout(ctx, settle+c.length+settle)
 	defer cancel()

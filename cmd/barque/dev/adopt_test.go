@@ -14,11 +14,12 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// ownName is a name for a cluster that no other run of these tests has: namespaces are the machine's.
+// ownName is a name for a cluster that no other run of these tests has: namespaces are the
+// machine's.
 func ownName(prefix string) string { return fmt.Sprint(prefix, os.Getpid()) }
 
-// A server that somebody has started by `dev exec` runs: the status says so, it is not started a second time, and it can
-// be stopped.
+// A server that somebody has started by `dev exec` runs: the status says so, it is not started a
+// second time, and it can be stopped.
 func TestANodeThatWasStartedByHandRuns(t *testing.T) {
 	needs.Root(t, "that a server which was started by dev exec is seen to run")
 	p, err := newPlan(Options{Name: ownName("bh"), Dir: t.TempDir(), Servers: 2})
@@ -38,7 +39,8 @@ func TestANodeThatWasStartedByHandRuns(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// A shell that runs the script "server", which waits for its input, has the arguments of a server.
+	// A shell that runs the script "server", which waits for its input, has the arguments of a
+	// server.
 	if err := os.WriteFile(filepath.Join(p.Dir, "server"), []byte("read nothing\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,9 @@ import (
 // DefaultDir is where a cluster's files are when no --dir says otherwise.
 const DefaultDir = ".barque"
 
-// CommandLine is what to type for a dev command on the cluster in the directory: it works as it stands in the shell in which
-// this command was called. Who calls it may be root by sudo, and not by himself.
+// CommandLine is what to type for a dev command on the cluster in the directory: it works as it
+// stands in the shell in which this command was called. Who calls it may be root by sudo, and not
+// by himself.
 func CommandLine(dir string, args ...string) string {
 	line := append([]string{os.Args[0], "dev"}, args...)
 	if os.Getenv("SUDO_UID") != "" {

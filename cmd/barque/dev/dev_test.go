@@ -74,8 +74,9 @@ func TestInterfaceNamesStayShortAndDistinct(t *testing.T) {
 	}
 }
 
-// A new cluster's network is none in which this machine has an address, be that another cluster's or a wider one. Of the
-// machine's own it is known only that it has one on the loopback: other clusters come and go while tests run.
+// A new cluster's network is none in which this machine has an address, be that another cluster's
+// or a wider one. Of the machine's own it is known only that it has one on the loopback: other
+// clusters come and go while tests run.
 func TestFreeSubnetAvoidsThisMachinesAddresses(t *testing.T) {
 	all, err := addresses()
 	if err != nil {
@@ -236,8 +237,8 @@ func TestCommandsNeedACluster(t *testing.T) {
 	}
 }
 
-// A node that was killed before it had joined is started as it was the first time, or it would begin a
-// cluster of its own.
+// A node that was killed before it had joined is started as it was the first time, or it would
+// begin a cluster of its own.
 func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 2, Agents: 1, Args: []string{"--zone=a"}})
 	if err != nil {
@@ -386,8 +387,8 @@ func TestLastWordsAreItsOwn(t *testing.T) {
 	}
 }
 
-// A server that joins again is told to drop its store and whom to join: one that serves, also when it is the first itself,
-// whose ordinary start would begin a cluster once its record is gone.
+// A server that joins again is told to drop its store and whom to join: one that serves, also when
+// it is the first itself, whose ordinary start would begin a cluster once its record is gone.
 func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 	dir := t.TempDir()
 	p, err := newPlan(Options{Name: "barque", Dir: dir, Servers: 3, Agents: 1})

@@ -107,14 +107,15 @@ func find(name, dir string) (*Plan, error) {
 
 var nodeName = regexp.MustCompile(`^[sa][1-9][0-9]*$`)
 
-// nodeOf returns the node of the cluster that a network namespace belongs to. Another cluster's name may
-// begin with this one's.
+// nodeOf returns the node of the cluster that a network namespace belongs to. Another cluster's
+// name may begin with this one's.
 func nodeOf(cluster, namespace string) (node string, ok bool) {
 	node, ok = strings.CutPrefix(namespace, "barque-"+cluster+"-")
 	return node, ok && nodeName.MatchString(node)
 }
 
-// stopProxies stops the proxy, also one that was started by an Up which ended before it could note so.
+// stopProxies stops the proxy, also one that was started by an Up which ended before it could note
+// so.
 func (p *Plan) stopProxies() error {
 	all, err := processesWhere(func(pid int) (bool, error) {
 		args := argsOf(pid)

@@ -49,8 +49,8 @@ func existing(dir string) (*Plan, error) {
 	return p, p.adopt()
 }
 
-// adopt finds the processes of nodes that were started in another way than by a plan, as by `dev exec`: they are these
-// nodes all the same.
+// adopt finds the processes of nodes that were started in another way than by a plan, as by `dev
+// exec`: they are these nodes all the same.
 func (p *Plan) adopt() error {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -109,8 +109,8 @@ type Voter struct {
 // Voters asks a server who has a vote, as far as it knows.
 type Voters func(ctx context.Context, config *rest.Config) ([]Voter, error)
 
-// Start starts a node that was killed or stopped. A server is waited for until it is ready, unless too few of those that
-// vote run for that: then progress is told so.
+// Start starts a node that was killed or stopped. A server is waited for until it is ready, unless
+// too few of those that vote run for that: then progress is told so.
 func Start(ctx context.Context, dir, name string, voters Voters, progress func(format string, args ...any)) error {
 	var plan *Plan
 	var n *Node
@@ -151,8 +151,8 @@ var errTooFew = errors.New("not more than half of the servers with a vote run")
 // ErrLeftBehind is why a server cannot become ready, and should not.
 var ErrLeftBehind = errors.New("another cluster goes on in place of its own")
 
-// quorum is nil when more than half of the voters run, as far as can be seen from here: the plan does not say who has a
-// vote. What cannot be seen counts as running.
+// quorum is nil when more than half of the voters run, as far as can be seen from here: the plan
+// does not say who has a vote. What cannot be seen counts as running.
 func (p *Plan) quorum(voters []Voter) error {
 	now, err := existing(p.Dir) // others may be starting some
 	if err != nil || len(voters) == 0 {
@@ -173,7 +173,8 @@ func (p *Plan) quorum(voters []Voter) error {
 	return short
 }
 
-// Stop ends a node in order: leadership is handed over, pods go on. One that does not run is stopped already.
+// Stop ends a node in order: leadership is handed over, pods go on. One that does not run is
+// stopped already.
 func Stop(dir, name string) error {
 	return edit(dir, func(p *Plan) error {
 		n, err := p.Node(name)
@@ -252,10 +253,11 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 	return out, nil
 }
 
-// Barque's processes are known by their arguments: the binary may have any name, and another build may lie in its place
-// by now.
+// Barque's processes are known by their arguments: the binary may have any name, and another build
+// may lie in its place by now.
 
-// isNode tells whether these are the arguments, in the working directory, of a server or an agent with this data directory.
+// isNode tells whether these are the arguments, in the working directory, of a server or an agent
+// with this data directory.
 func isNode(args []string, workDir, dataDir string) bool {
 	return len(args) > 1 && (args[1] == Server || args[1] == Agent) && hasFlag(args, "--data-dir", func(v string) bool {
 		if !filepath.IsAbs(v) {
@@ -265,7 +267,8 @@ func isNode(args []string, workDir, dataDir string) bool {
 	})
 }
 
-// isContainerd tells whether these are those of the containerd of the node with this data directory.
+// isContainerd tells whether these are those of the containerd of the node with this data
+// directory.
 func isContainerd(args []string, dataDir string) bool {
 	return len(args) > 1 && args[1] == containerd.Command && hasFlag(args, "--config", func(v string) bool { return strings.HasPrefix(v, dataDir+"/") })
 }

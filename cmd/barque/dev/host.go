@@ -16,12 +16,13 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 )
 
-// What the dev clusters of one machine share: its address ranges, and whether it forwards packets. Each is
-// looked at and taken under one lock, so that clusters may be made and removed at the same time.
+// What the dev clusters of one machine share: its address ranges, and whether it forwards packets.
+// Each is looked at and taken under one lock, so that clusters may be made and removed at the same
+// time.
 
 const (
-	// hostLock is an abstract socket: it is one for each network, as all of what it guards, ends with the process, and
-	// leaves no file.
+	// hostLock is an abstract socket: it is one for each network, as all of what it guards, ends
+	// with the process, and leaves no file.
 	hostLock = "@barque-dev"
 	// hostPatience is for others, who hold the lock while they make or remove a bridge.
 	hostPatience = 30 * time.Second
@@ -108,7 +109,8 @@ func (s forwardSwitch) restore(before string) error {
 	return os.WriteFile(s.file, []byte(before), 0o644)
 }
 
-// forward lets the machine forward packets, when it is noted what it did before. The caller has the host's lock.
+// forward lets the machine forward packets, when it is noted what it did before. The caller has the
+// host's lock.
 func (p *Plan) forward(bridge netlink.Link) error {
 	alias, switches := forwardingAlias+forward4.note(p.Forwarding), []forwardSwitch{forward4}
 	if p.hasIPv6() {

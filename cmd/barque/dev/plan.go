@@ -39,8 +39,8 @@ type Plan struct {
 	// ServerArgs are appended to those of servers, too.
 	ServerArgs []string `json:"serverArgs,omitempty"`
 	Proxy      *Process `json:"proxy,omitempty"`
-	// Forwarding is what net.ipv4.ip_forward was before the first of the clusters that live now, so that Down of the
-	// last one can restore it.
+	// Forwarding is what net.ipv4.ip_forward was before the first of the clusters that live now, so
+	// that Down of the last one can restore it.
 	Forwarding string `json:"forwarding,omitempty"`
 	// Forwarding6 is that of net.ipv6.conf.all.forwarding, which clusters with IPv6 need.
 	Forwarding6 string `json:"forwarding6,omitempty"`
@@ -59,7 +59,8 @@ type Node struct {
 	Process *Process   `json:"process,omitempty"`
 }
 
-// WrongError is returned for what cannot be meant: a name, a number or a node that cannot be. Nothing was done.
+// WrongError is returned for what cannot be meant: a name, a number or a node that cannot be.
+// Nothing was done.
 type WrongError struct{ text string }
 
 func (e *WrongError) Error() string { return e.text }
@@ -176,7 +177,8 @@ func short(prefix, cluster, node string) string {
 	return prefix + "-" + hex.EncodeToString(sum[:6])
 }
 
-// IsCluster tells whether the files of a dev cluster are in the directory. Whoever asks may not be allowed to read them.
+// IsCluster tells whether the files of a dev cluster are in the directory. Whoever asks may not be
+// allowed to read them.
 func IsCluster(dir string) bool {
 	_, err := os.Stat(planPath(dir))
 	return err == nil

@@ -50,8 +50,8 @@ func (p *Process) Paused() bool {
 	return err == nil && stat.Started == p.Started && stat.Stopped()
 }
 
-// open returns a descriptor that stays this process's whatever becomes of its pid; false when it has
-// ended.
+// open returns a descriptor that stays this process's whatever becomes of its pid; false when it
+// has ended.
 func (p *Process) open() (fd int, running bool, err error) {
 	if !p.Alive() {
 		return 0, false, nil
@@ -158,7 +158,8 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 	return p, nil
 }
 
-// processesIn returns the processes that are in the named network namespace, at least that much of each; this one excluded.
+// processesIn returns the processes that are in the named network namespace, at least that much of
+// each; this one excluded.
 func processesIn(name string, least procstat.Presence) ([]*Process, error) {
 	target, err := os.Stat(filepath.Join("/run/netns", name))
 	if errors.Is(err, os.ErrNotExist) {

@@ -285,8 +285,9 @@ func (p *Plan) startWith(n *Node, joinToken string, args []string) error {
 
 func (p *Plan) tokenFile(n *Node) string { return filepath.Join(p.Dir, n.Name+".token") }
 
-// nodeArgs are the arguments of a node's process. All nodes but the first are told whom to join at every
-// start: one that has joined knows its cluster, but one that was killed before must not begin its own.
+// nodeArgs are the arguments of a node's process. All nodes but the first are told whom to join at
+// every start: one that has joined knows its cluster, but one that was killed before must not begin
+// its own.
 func (p *Plan) nodeArgs(n *Node) []string {
 	return p.joinArgs(n, p.servers()[0])
 }
@@ -313,9 +314,9 @@ func (p *Plan) joinArgs(n, by *Node) []string {
 	return args
 }
 
-// serveEndpoint starts the proxy, the one endpoint that the kubeconfig names, and waits until it leads to
-// the first server. A port that was free when the cluster was planned may be taken by now; unless the user
-// wanted that very one, another is as good.
+// serveEndpoint starts the proxy, the one endpoint that the kubeconfig names, and waits until it
+// leads to the first server. A port that was free when the cluster was planned may be taken by now;
+// unless the user wanted that very one, another is as good.
 func (p *Plan) serveEndpoint(ctx context.Context, first *Node, o Options) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
@@ -354,8 +355,8 @@ func (p *Plan) startProxy() error {
 
 func (p *Plan) proxyLog() string { return filepath.Join(p.Dir, "proxy.log") }
 
-// waitEndpoint waits until the kubeconfig leads to this cluster. Another cluster at the same port does not
-// pass: it has another CA.
+// waitEndpoint waits until the kubeconfig leads to this cluster. Another cluster at the same port
+// does not pass: it has another CA.
 func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig())
 	if err != nil {
@@ -371,8 +372,9 @@ func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// waitServing waits until the server answers that it is ready, and returns a way to it. With voters, which is for servers
-// that are members of the store, it gives up when too few of these run.
+// waitServing waits until the server answers that it is ready, and returns a way to it. With
+// voters, which is for servers that are members of the store, it gives up when too few of these
+// run.
 func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, voters Voters) (*rest.Config, error) {
 	var config *rest.Config
 	err := p.wait(ctx, n, timeout, "does not become ready", func(ctx context.Context) error {
@@ -479,7 +481,8 @@ func poll(ctx context.Context, process *Process, name, log string, timeout time.
 	}
 }
 
-// words returns the last lines that the process has written to the file, to which others before it have written, too.
+// words returns the last lines that the process has written to the file, to which others before it
+// have written, too.
 func (p *Process) words(file string, lines int) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

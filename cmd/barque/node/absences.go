@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// serverAwayAfter is for how long an agent must have missed a server to forget it. An agent is not told who was
-	// removed from the store; one that comes back gossip shows it again.
+	// serverAwayAfter is for how long an agent must have missed a server to forget it. An agent is
+	// not told who was removed from the store; one that comes back gossip shows it again.
 	serverAwayAfter = 7 * 24 * time.Hour
-	// lookCounts is how much of the time since the last look counts, at most: for how long the machine slept, or the process
-	// stood still, nobody watched.
+	// lookCounts is how much of the time since the last look counts, at most: for how long the
+	// machine slept, or the process stood still, nobody watched.
 	lookCounts = 3 * forgetEvery
 )
 
-// absences is for how long an agent has missed each server: time in which it saw another server alive, and that one not,
-// since it saw that one last. Time that nobody watched, as while the agent was off, counts for nothing, nor do steps of the
-// clock. The record keeps full hours, so that it is written rarely; the begun hour is lost at a restart.
+// absences is for how long an agent has missed each server: time in which it saw another server
+// alive, and that one not, since it saw that one last. Time that nobody watched, as while the agent
+// was off, counts for nothing, nor do steps of the clock. The record keeps full hours, so that it
+// is written rarely; the begun hour is lost at a restart.
 //
 // It is of one goroutine.
 type absences struct {
@@ -38,8 +39,9 @@ func newAbsences(r *record) *absences {
 	return a
 }
 
-// look takes which servers are seen alive now, of those that are known, and returns the names of those that were missed for
-// long. An error tells that the record could not be written; that is tried again at the next look.
+// look takes which servers are seen alive now, of those that are known, and returns the names of
+// those that were missed for long. An error tells that the record could not be written; that is
+// tried again at the next look.
 func (a *absences) look(seen map[string]bool, now time.Time) (gone []string, err error) {
 	var passed time.Duration
 	if !a.looked.IsZero() {
@@ -74,8 +76,9 @@ func (a *absences) look(seen map[string]bool, now time.Time) (gone []string, err
 	return gone, nil
 }
 
-// seenServers tells of each server that gossip shows, or that is known from before, whether it is alive: by gossip, or because
-// it is one of the API servers that live, which may be so where gossip does not get through.
+// seenServers tells of each server that gossip shows, or that is known from before, whether it is
+// alive: by gossip, or because it is one of the API servers that live, which may be so where gossip
+// does not get through.
 func seenServers(members []gossip.Member, known []join.Server, living []netip.AddrPort) map[string]bool {
 	seen := map[string]bool{}
 	addresses := map[netip.AddrPort][]string{}

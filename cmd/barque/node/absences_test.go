@@ -85,7 +85,8 @@ func TestAServerThatComesBackIsNotMissed(t *testing.T) {
 	}
 }
 
-// What nobody watched is no absence: a site that was off comes up server after server, a machine sleeps, a clock is set.
+// What nobody watched is no absence: a site that was off comes up server after server, a machine
+// sleeps, a clock is set.
 func TestTimeThatNobodyWatchedIsNoAbsence(t *testing.T) {
 	w := newWatched(t)
 	w.watch(time.Minute, without3)
@@ -154,8 +155,8 @@ func TestAbsencesAreRemembered(t *testing.T) {
 	}
 }
 
-// A server lives that gossip sees, and one whose API answers or is in use where gossip does not get through; not one whose
-// address another server has now.
+// A server lives that gossip sees, and one whose API answers or is in use where gossip does not get
+// through; not one whose address another server has now.
 func TestWhichServersAreSeen(t *testing.T) {
 	api := func(i int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("10.0.0.%d:6443", i)) }
 	member := func(name, role string, at int, state gossip.State) gossip.Member {

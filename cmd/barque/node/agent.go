@@ -135,11 +135,13 @@ func (a *agent) startBalancer(ctx context.Context) error {
 	return a.stack.Start(ctx, lifecycle.Component{Name: "balancer", Run: a.balancer.Run})
 }
 
-// returnAfter is how long a server must be back before agents that it comes first for begin to return to it.
+// returnAfter is how long a server must be back before agents that it comes first for begin to
+// return to it.
 const returnAfter = 2 * time.Minute
 
-// apiServers are all servers that gossip, the record and --server know of, in this agent's own order. Who of them lives the
-// balancer finds out: that gossip has lost one is no reason to leave it.
+// apiServers are all servers that gossip, the record and --server know of, in this agent's own
+// order. Who of them lives the balancer finds out: that gossip has lost one is no reason to leave
+// it.
 func (a *agent) apiServers() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, s := range append(knownServers(a.pool), a.servers()...) {

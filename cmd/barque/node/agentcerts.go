@@ -24,8 +24,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// agentIdentities are the certificates of an agent. A server issues them, all at once: in time, and when gossip shows
-// that the cluster's CAs have changed.
+// agentIdentities are the certificates of an agent. A server issues them, all at once: in time, and
+// when gossip shows that the cluster's CAs have changed.
 type agentIdentities struct {
 	options *Options
 	record  *record
@@ -148,8 +148,9 @@ func (ids *agentIdentities) run(pool *gossip.Pool) func(context.Context) error {
 	return ids.upkeep().Run
 }
 
-// ready renews what is due before the agent begins. What is good for some time yet may wait. When it has ended, nothing
-// goes without new certificates: then it waits for a server that gives some, unless one says no.
+// ready renews what is due before the agent begins. What is good for some time yet may wait. When
+// it has ended, nothing goes without new certificates: then it waits for a server that gives some,
+// unless one says no.
 func (ids *agentIdentities) ready(ctx context.Context) error {
 	for {
 		err := ids.upkeep().Check(ctx)
@@ -174,7 +175,8 @@ func (ids *agentIdentities) ready(ctx context.Context) error {
 // readyRetry is how soon an agent asks again that cannot begin without new certificates.
 const readyRetry = 3 * time.Second
 
-// renew asks the servers, one after the other, for new certificates. It shows them the old one, which may have ended.
+// renew asks the servers, one after the other, for new certificates. It shows them the old one,
+// which may have ended.
 func (ids *agentIdentities) renew(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
@@ -199,8 +201,8 @@ func (ids *agentIdentities) renew(ctx context.Context) error {
 	return err
 }
 
-// toAsk are the servers in the order in which they are asked: those that know of the newest CAs first, and otherwise
-// by chance, so that many agents spread.
+// toAsk are the servers in the order in which they are asked: those that know of the newest CAs
+// first, and otherwise by chance, so that many agents spread.
 func (ids *agentIdentities) toAsk() []join.Server {
 	servers := append(ids.record.servers(), ids.named...)
 	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
@@ -216,8 +218,8 @@ func (ids *agentIdentities) toAsk() []join.Server {
 	return servers
 }
 
-// use takes new certificates, and the CAs that came with them. They are on disk before anyone sees them; after a crash
-// in between they are renewed again.
+// use takes new certificates, and the CAs that came with them. They are on disk before anyone sees
+// them; after a crash in between they are renewed again.
 func (ids *agentIdentities) use(c join.Certificates) error {
 	if c.CA.Generation > ids.trust.Bundle().Generation {
 		if err := ids.record.believe(c.CA); err != nil {
@@ -247,8 +249,9 @@ func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort, i
 	var probe func(context.Context, netip.AddrPort, int) error
 	return func(ctx context.Context, server netip.AddrPort, lane int) error {
 		mu.Lock()
-		// The probe keeps its connections until CAs or certificate change. It shows the certificate because servers close
-		// the connections of strangers after each request: every probe would be a handshake.
+		// The probe keeps its connections until CAs or certificate change. It shows the certificate
+		// because servers close the connections of strangers after each request: every probe would
+		// be a handshake.
 		if pool, cert := ids.trust.Pool(), ids.client.Certificate(); pool != of || cert != own {
 			of, own = pool, cert
 			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.client.GetClientCertificate})

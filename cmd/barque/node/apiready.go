@@ -16,7 +16,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// readiness asks API servers whether they are ready, as load balancers do, for the endpoints of the kubernetes Service.
+// readiness asks API servers whether they are ready, as load balancers do, for the endpoints of the
+// kubernetes Service.
 type readiness struct {
 	client *http.Client
 	store  interface {
@@ -25,7 +26,8 @@ type readiness struct {
 	}
 }
 
-// newReadiness keeps one connection to each server. Which CAs are believed is looked up at each new connection.
+// newReadiness keeps one connection to each server. Which CAs are believed is looked up at each new
+// connection.
 func newReadiness(store *raftstore.Server, trust *pki.Trust) *readiness {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		dialer := &tls.Dialer{Config: &tls.Config{RootCAs: trust.Pool(), MinVersion: tls.VersionTLS12}}
@@ -68,7 +70,8 @@ func (r *readiness) ask(ctx context.Context, server netip.AddrPort) error {
 	return nil
 }
 
-// silent tells whether the member of the store at this address misses its heartbeats, as its leader knows.
+// silent tells whether the member of the store at this address misses its heartbeats, as its leader
+// knows.
 func (r *readiness) silent(addr netip.Addr) bool {
 	silent, _ := r.store.Silent()
 	if len(silent) == 0 {

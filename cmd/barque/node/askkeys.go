@@ -17,8 +17,8 @@ import (
 const (
 	// fetchTimeout bounds how long one server is asked.
 	fetchTimeout = 5 * time.Second
-	// askNext is after how long without an answer the next server is asked beside it. Machines that are gone swallow what is
-	// sent to them, and most that a node has ever known may be gone.
+	// askNext is after how long without an answer the next server is asked beside it. Machines that
+	// are gone swallow what is sent to them, and most that a node has ever known may be gone.
 	askNext = 250 * time.Millisecond
 )
 
@@ -30,9 +30,10 @@ type keysAnswer struct {
 	err   error
 }
 
-// fetchKeys asks the servers, each address once, for gossip keys of at least the generation. What one of the node's own cluster
-// says counts first, in whichever order they are asked and answer. The heir of the cluster is returned only when nobody who
-// answers may be of that: of a cluster that is well, a server may have been recovered by mistake.
+// fetchKeys asks the servers, each address once, for gossip keys of at least the generation. What
+// one of the node's own cluster says counts first, in whichever order they are asked and answer.
+// The heir of the cluster is returned only when nobody who answers may be of that: of a cluster
+// that is well, a server may have been recovered by mistake.
 func fetchKeys(ctx context.Context, servers []join.Server, generation uint64, ask func(context.Context, join.Server) (join.GossipKeys, error)) (join.GossipKeys, error) {
 	servers = distinct(servers)
 	ctx, cancel := context.WithCancel(ctx)
@@ -82,7 +83,8 @@ func distinct(servers []join.Server) []join.Server {
 	return out
 }
 
-// ownAnswersError is returned when no keys were got, though one who answered may be of the node's own cluster.
+// ownAnswersError is returned when no keys were got, though one who answered may be of the node's
+// own cluster.
 type ownAnswersError struct{ err error }
 
 func (e *ownAnswersError) Error() string { return e.err.Error() }

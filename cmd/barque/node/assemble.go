@@ -14,9 +14,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Assemble makes the status of the cluster out of what one or more servers know of it. Where they differ, a server's
-// own word counts more than what another one heard, and of two the one that knows the newer leader. There is at least
-// one observation, and all are of one cluster.
+// Assemble makes the status of the cluster out of what one or more servers know of it. Where they
+// differ, a server's own word counts more than what another one heard, and of two the one that
+// knows the newer leader. There is at least one observation, and all are of one cluster.
 func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 	return AssembleFor(Services(), now, observations...)
 }
@@ -42,7 +42,8 @@ func AssembleFor(procedures Procedures, now time.Time, observations ...*Observat
 	return s
 }
 
-// rank orders observations by how much they know: the term of the leader that they know, or nothing.
+// rank orders observations by how much they know: the term of the leader that they know, or
+// nothing.
 func (o *Observation) rank() uint64 {
 	var term uint64
 	for _, p := range o.Peers {
@@ -53,7 +54,8 @@ func (o *Observation) rank() uint64 {
 	return term
 }
 
-// mergePeers returns the members as the first observation knows them, each with the best that any observation has of it.
+// mergePeers returns the members as the first observation knows them, each with the best that any
+// observation has of it.
 func mergePeers(observations []*Observation) []raftstore.PeerStatus {
 	peers := slices.Clone(observations[0].Peers)
 	for i := range peers {
@@ -187,7 +189,8 @@ func (a *assembly) leader() {
 	}
 }
 
-// formerServers adds those that the leader knows of. Another server may not have heard yet that one has joined again.
+// formerServers adds those that the leader knows of. Another server may not have heard yet that one
+// has joined again.
 func (a *assembly) formerServers() {
 	for _, f := range a.former[a.status.Leader] {
 		if !slices.ContainsFunc(a.peers, func(p raftstore.PeerStatus) bool { return p.Member.Name == f.Name }) { // by what was heard later
@@ -196,8 +199,8 @@ func (a *assembly) formerServers() {
 	}
 }
 
-// apartAgents adds those that the leader knows of, and nobody sees. Any server may know of which cluster one takes itself
-// to be: the one that it has asked.
+// apartAgents adds those that the leader knows of, and nobody sees. Any server may know of which
+// cluster one takes itself to be: the one that it has asked.
 func (a *assembly) apartAgents() {
 	said := map[string]string{}
 	for _, server := range slices.Sorted(maps.Keys(a.apart)) {
@@ -213,11 +216,12 @@ func (a *assembly) apartAgents() {
 	}
 }
 
-// aroundChange is how far apart two servers' clocks may be, and still be taken to speak of the same change of leaders.
+// aroundChange is how far apart two servers' clocks may be, and still be taken to speak of the same
+// change of leaders.
 const aroundChange = 30 * time.Second
 
-// whyGone returns what the server says itself that led before, which knows best. Where the leader does not know of one, as
-// when it was started just before, what another one saw.
+// whyGone returns what the server says itself that led before, which knows best. Where the leader
+// does not know of one, as when it was started just before, what another one saw.
 func (a *assembly) whyGone(c raftstore.LeaderChange) string {
 	if c.Before == "" {
 		return a.seenByOthers(c)

@@ -113,7 +113,8 @@ func TestAssembleAHealthyCluster(t *testing.T) {
 	}
 }
 
-// TestWarnings breaks one thing at a time. Each must be told, be told of the right server, and come with a way out.
+// TestWarnings breaks one thing at a time. Each must be told, be told of the right server, and come
+// with a way out.
 func TestWarnings(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks   func(w *world)
@@ -242,7 +243,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestOneVoter: a cluster that was made with one server is well; one that had more, or has more, is not.
+// TestOneVoter: a cluster that was made with one server is well; one that had more, or has more, is
+// not.
 func TestOneVoter(t *testing.T) {
 	alone := func(w *world) { w.Peers, w.Nodes = w.Peers[:1], w.Nodes[:1] }
 	for name, c := range map[string]struct {
@@ -292,8 +294,8 @@ func (w *world) unvote(standing steward.Standing, names ...string) {
 	}
 }
 
-// TestFormerServersAreTheLeaders: who leads knows best who is a member, and a member that is known as a former one by an
-// older word is a member.
+// TestFormerServersAreTheLeaders: who leads knows best who is a member, and a member that is known
+// as a former one by an older word is a member.
 func TestFormerServersAreTheLeaders(t *testing.T) {
 	w := newWorld()
 	w.reports["s2"].Former = []FormerServer{{Name: "s4"}}
@@ -325,7 +327,8 @@ func TestNobodyIsTakenOutWithoutALeader(t *testing.T) {
 	}
 }
 
-// TestMerge: what one server cannot reach another one has seen, and a server's own word counts most.
+// TestMerge: what one server cannot reach another one has seen, and a server's own word counts
+// most.
 func TestMerge(t *testing.T) {
 	cut := newWorld() // s1 alone, which has not noticed yet that it leads no more
 	cut.silence("s2", "timeout")

@@ -44,7 +44,8 @@ func DefaultBackupOptions() BackupOptions { return BackupOptions{Every: 12 * tim
 // backupRetry is how soon a backup that failed is tried again, at most the schedule's time.
 const backupRetry = 10 * time.Minute
 
-// quorumRetry is that for one that failed because nobody led: what is wrong then has nothing to do with backups.
+// quorumRetry is that for one that failed because nobody led: what is wrong then has nothing to do
+// with backups.
 const quorumRetry = 20 * time.Second
 
 func retryAfter(err error) time.Duration {
@@ -54,8 +55,9 @@ func retryAfter(err error) time.Duration {
 	return backupRetry
 }
 
-// backups makes the server's backups. Each server makes its own: the picture is linearizable wherever it is
-// taken and costs the others nothing, and when only one machine is left its disk has the last backup, too.
+// backups makes the server's backups. Each server makes its own: the picture is linearizable
+// wherever it is taken and costs the others nothing, and when only one machine is left its disk has
+// the last backup, too.
 type backups struct {
 	options BackupOptions
 	server  string
@@ -153,8 +155,8 @@ func clusterSecrets(dataDir string, r *record) (map[string][]byte, error) {
 	return secrets, nil
 }
 
-// run makes backups in time until the context ends. A failure is told and tried again; it does not end the
-// server.
+// run makes backups in time until the context ends. A failure is told and tried again; it does not
+// end the server.
 func (b *backups) run(ctx context.Context) error {
 	if b.options.Every <= 0 {
 		<-ctx.Done()
@@ -182,9 +184,10 @@ func (b *backups) run(ctx context.Context) error {
 	}
 }
 
-// first returns when the first backup after a start is due: as long after the newest one of this cluster as the schedule
-// says; those of the cluster that it was before a recovery are no backups of it, and when one of the future was made nobody
-// knows. The servers take turns by their names, so that not all disks are busy at once.
+// first returns when the first backup after a start is due: as long after the newest one of this
+// cluster as the schedule says; those of the cluster that it was before a recovery are no backups
+// of it, and when one of the future was made nobody knows. The servers take turns by their names,
+// so that not all disks are busy at once.
 func (b *backups) first() time.Time {
 	soon := b.now().Add(min(b.options.Every, time.Minute))
 	files, err := backup.List(b.options.Dir)

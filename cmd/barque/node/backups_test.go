@@ -308,7 +308,8 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestBackupsOfBeforeARecoveryDoNotCount: they are of the cluster that there was, so one of the new cluster is due soon.
+// TestBackupsOfBeforeARecoveryDoNotCount: they are of the cluster that there was, so one of the new
+// cluster is due soon.
 func TestBackupsOfBeforeARecoveryDoNotCount(t *testing.T) {
 	b := newBackups(t, options(t, "s1"), &failing{Store: testStore(t, "/a")})
 	b.options.Every = 24 * time.Hour
@@ -327,8 +328,8 @@ func TestBackupsOfBeforeARecoveryDoNotCount(t *testing.T) {
 	}
 }
 
-// TestABackupOfTheFuture: the clock was a year ahead when it was made. The next one comes as soon as if it were not there, and is not
-// the one that has to go for it.
+// TestABackupOfTheFuture: the clock was a year ahead when it was made. The next one comes as soon
+// as if it were not there, and is not the one that has to go for it.
 func TestABackupOfTheFuture(t *testing.T) {
 	b := newBackups(t, options(t, "s1"), &failing{Store: testStore(t, "/a")})
 	b.options.Every, b.options.Keep = 24*time.Hour, 1
@@ -350,7 +351,8 @@ func TestABackupOfTheFuture(t *testing.T) {
 	}
 }
 
-// saved makes a backup of a store with one key by a server of its own, and returns the file and the server's record.
+// saved makes a backup of a store with one key by a server of its own, and returns the file and the
+// server's record.
 func saved(t *testing.T, keyFile string) (string, *record, *Options) {
 	t.Helper()
 	o := options(t, "s1")

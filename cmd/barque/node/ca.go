@@ -27,9 +27,10 @@ func keyFiles() map[pki.KeyUse]string {
 	return map[pki.KeyUse]string{pki.CAKey: caKey, pki.AccountKey: serviceAccountKey}
 }
 
-// caHome is where a server keeps its CAs: the bundle in the record, the keys in files beside the other keys. The bundle
-// tells which key is for what by its public key, so the files need not change at one moment: a key is written before
-// a bundle that needs it, and dropped after one that does not.
+// caHome is where a server keeps its CAs: the bundle in the record, the keys in files beside the
+// other keys. The bundle tells which key is for what by its public key, so the files need not
+// change at one moment: a key is written before a bundle that needs it, and dropped after one that
+// does not.
 type caHome struct {
 	dataDir string
 	record  *record
@@ -66,9 +67,9 @@ func loadCA(dataDir string, r *record) (*caHome, error) {
 			return nil, fmt.Errorf("%s does not hold %s: copy the file from another server", filepath.Join(pkiDir(dataDir), keyFiles()[need.Use]), need)
 		}
 	}
-	// What a crash has left is dropped by the first Tidy: a disk that is full keeps no server from starting. A key that the
-	// bundle does not know may be held for one to come, by this server alone: a crash before that was made known leaves it
-	// until the next exchange.
+	// What a crash has left is dropped by the first Tidy: a disk that is full keeps no server from
+	// starting. A key that the bundle does not know may be held for one to come, by this server
+	// alone: a crash before that was made known leaves it until the next exchange.
 	retired, err := r.ca().RetiredKeys()
 	if err != nil {
 		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
@@ -175,7 +176,8 @@ func (h *caHome) key(digest string) ([]byte, error) {
 	return nil, errors.New("this server does not have that key")
 }
 
-// caKeyInStore is where the state of the exchange of the CA lies in the store. It is none of the API's objects.
+// caKeyInStore is where the state of the exchange of the CA lies in the store. It is none of the
+// API's objects.
 const caKeyInStore = "/barque/ca"
 
 // caShelf is the place in the store.
@@ -268,8 +270,9 @@ func (s *server) startExchange(ctx context.Context) error {
 // keyTimeout bounds how long one server is asked for a key.
 const keyTimeout = 5 * time.Second
 
-// fetchKey asks the other servers for a key that all servers have: the CA's, or that of service accounts. Whoever has it
-// is a server of this cluster, as is this one: both prove it by their certificates.
+// fetchKey asks the other servers for a key that all servers have: the CA's, or that of service
+// accounts. Whoever has it is a server of this cluster, as is this one: both prove it by their
+// certificates.
 func (s *server) fetchKey(ctx context.Context, digest string) ([]byte, error) {
 	err := errors.New("no other server is known")
 	for _, other := range s.record.servers() {
@@ -322,10 +325,11 @@ func (s *server) exchangeMembers() ([]exchange.Member, error) {
 // registering is how long an agent may be alive before it has its Node.
 const registering = 2 * time.Minute
 
-// exchangeMembers are the members of the store, the nodes in the API, with the time when each was made, and agents that
-// have joined just now and are not among these yet. Whoever else gossips was removed: a server that is no member, though
-// its Node may be there yet, and an agent without a Node. They get no certificates any more, so waiting for them would be
-// for ever. What gossip remembers of one that went before the Node of its name was made is another machine's.
+// exchangeMembers are the members of the store, the nodes in the API, with the time when each was
+// made, and agents that have joined just now and are not among these yet. Whoever else gossips was
+// removed: a server that is no member, though its Node may be there yet, and an agent without a
+// Node. They get no certificates any more, so waiting for them would be for ever. What gossip
+// remembers of one that went before the Node of its name was made is another machine's.
 func exchangeMembers(now time.Time, servers []string, nodes map[string]time.Time, pool []gossip.Member) []exchange.Member {
 	all := map[string]*exchange.Member{}
 	for name := range nodes {

@@ -65,8 +65,8 @@ func nextCA(t *testing.T, h *caHome) (*pki.Authority, pki.Bundle) {
 	return next, b
 }
 
-// Whatever the moment of a crash, a server finds its CAs with the key of the one that issues, and no key is open to
-// others.
+// Whatever the moment of a crash, a server finds its CAs with the key of the one that issues, and
+// no key is open to others.
 func TestCAsOnDiskSurviveACrashAtEachStep(t *testing.T) {
 	ids, o, r := newServer(t)
 	again := func(step string, keys int) *caHome {
@@ -128,8 +128,9 @@ func TestCAsOnDiskSurviveACrashAtEachStep(t *testing.T) {
 	}
 }
 
-// A key whose CA is retired, and that cannot be dropped, as on a full disk, holds no exchange up, and no start; it is dropped
-// when that works. The key of the next exchange, which no bundle knows yet, stays.
+// A key whose CA is retired, and that cannot be dropped, as on a full disk, holds no exchange up,
+// and no start; it is dropped when that works. The key of the next exchange, which no bundle knows
+// yet, stays.
 func TestARetiredKeyThatCannotBeDropped(t *testing.T) {
 	ids, o, _ := newServer(t)
 	h := ids.home
@@ -190,7 +191,8 @@ func TestARetiredKeyThatCannotBeDropped(t *testing.T) {
 	}
 }
 
-// The keys of an exchange that was given up are dropped, also by a server that crashed before it had done so.
+// The keys of an exchange that was given up are dropped, also by a server that crashed before it
+// had done so.
 func TestTheKeysOfAnExchangeThatWasGivenUpAreDropped(t *testing.T) {
 	ids, o, r := newServer(t)
 	next, b := nextCA(t, ids.home)
@@ -247,8 +249,8 @@ func key(t *testing.T) crypto.Signer {
 	return k
 }
 
-// After each step of an exchange a server's certificates are of the CA that issues, gossip is told, and the
-// administrator's kubeconfig is whole.
+// After each step of an exchange a server's certificates are of the CA that issues, gossip is told,
+// and the administrator's kubeconfig is whole.
 func TestAServerRenewsEverythingInAnExchange(t *testing.T) {
 	ids, o, _ := newServer(t)
 	if err := ids.serving(); err != nil {
@@ -305,8 +307,8 @@ func TestAServerRenewsEverythingInAnExchange(t *testing.T) {
 	}
 }
 
-// A kubeconfig that cannot be written, as on a full disk, keeps neither gossip from being told nor an exchange from going on;
-// it is written as soon as that works.
+// A kubeconfig that cannot be written, as on a full disk, keeps neither gossip from being told nor
+// an exchange from going on; it is written as soon as that works.
 func TestAKubeconfigThatCannotBeWrittenHoldsNothingUp(t *testing.T) {
 	ids, o, _ := newServer(t)
 	if err := ids.serving(); err != nil {
@@ -349,7 +351,8 @@ func TestAKubeconfigThatCannotBeWrittenHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// A kubelet's server and its client go through all steps of an exchange, each with the other at the step before.
+// A kubelet's server and its client go through all steps of an exchange, each with the other at the
+// step before.
 func TestKubeletConnectionsInAnExchange(t *testing.T) {
 	ids, _, r := newServer(t)
 	agent, err := pki.NewTrust(r.ca())
@@ -404,7 +407,8 @@ func TestKubeletConnectionsInAnExchange(t *testing.T) {
 	}
 }
 
-// A restart with the flags of long ago goes on: a token of a CA that was retired was made for this cluster.
+// A restart with the flags of long ago goes on: a token of a CA that was retired was made for this
+// cluster.
 func TestAnOldTokenInTheUnitFileKeepsNobodyFromStarting(t *testing.T) {
 	ids, o, r := newServer(t)
 	token, err := pki.NewToken(ids.trust.Digest())
@@ -475,7 +479,8 @@ func TestANodeThatWasMadeAnewIsAnotherMachine(t *testing.T) {
 	}
 }
 
-// Whoever was removed and goes on to gossip holds no exchange up; whoever is away does, and one that has joined just now.
+// Whoever was removed and goes on to gossip holds no exchange up; whoever is away does, and one
+// that has joined just now.
 func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	now := time.Now()
 	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {

@@ -22,11 +22,12 @@ import (
 // callTimeout bounds a call to another server's API on behalf of a client.
 const callTimeout = 5 * time.Second
 
-// errOutcomeUnknown is returned for a call whose answer did not come, or says so itself: what it asked for may have been done.
+// errOutcomeUnknown is returned for a call whose answer did not come, or says so itself: what it
+// asked for may have been done.
 var errOutcomeUnknown = errors.New("whether that was done is not known")
 
-// callServer calls the API of another server, which answers with JSON. That one is known by its certificate, and knows
-// this one by the API servers' own, of system:masters.
+// callServer calls the API of another server, which answers with JSON. That one is known by its
+// certificate, and knows this one by the API servers' own, of system:masters.
 func (s *server) callServer(ctx context.Context, method, name, path string, out any) error {
 	m, err := s.memberOf(name)
 	if err != nil {
@@ -39,8 +40,8 @@ func (s *server) callServer(ctx context.Context, method, name, path string, out 
 	return callJSON(ctx, &http.Client{Transport: transport}, method, name, "https://"+at.String()+path, out)
 }
 
-// callJSON calls the server of that name. The error is errOutcomeUnknown when the request reached it, as far as can be told,
-// and its answer is lost, unless it was a GET, which changes nothing.
+// callJSON calls the server of that name. The error is errOutcomeUnknown when the request reached
+// it, as far as can be told, and its answer is lost, unless it was a GET, which changes nothing.
 func callJSON(ctx context.Context, client *http.Client, method, name, url string, out any) error {
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
@@ -71,7 +72,8 @@ func callJSON(ctx context.Context, client *http.Client, method, name, url string
 	return nil
 }
 
-// lost adds to why an answer is lost that what was asked for may have been done, unless it was only to tell something.
+// lost adds to why an answer is lost that what was asked for may have been done, unless it was only
+// to tell something.
 func lost(method string, err error) error {
 	if method == http.MethodGet {
 		return err

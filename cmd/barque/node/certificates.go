@@ -24,12 +24,13 @@ import (
 )
 
 const (
-	// CertificatesPath: GET answers with the ClusterCertificates, with the parameter "of", the name of a server, with
-	// that one's NodeCertificates only. POST with "of" makes that server renew all of its certificates now, and answers
-	// with them; with 504 where it is not known whether it did.
+	// CertificatesPath: GET answers with the ClusterCertificates, with the parameter "of", the name
+	// of a server, with that one's NodeCertificates only. POST with "of" makes that server renew
+	// all of its certificates now, and answers with them; with 504 where it is not known whether it
+	// did.
 	CertificatesPath = "/barque/v1/certificates"
-	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an exchange.Change, makes that,
-	// for members of system:masters only.
+	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
+	// exchange.Change, makes that, for members of system:masters only.
 	CAPath = "/barque/v1/ca"
 )
 
@@ -48,8 +49,9 @@ type CertificateInfo struct {
 	Warning     string    `json:"warning,omitempty"`
 }
 
-// NodeCertificates are those of one node. What an agent does not tell of itself is its credential for gossip, which it has
-// shown to all; it gets that together with its certificates, for the same time.
+// NodeCertificates are those of one node. What an agent does not tell of itself is its credential
+// for gossip, which it has shown to all; it gets that together with its certificates, for the same
+// time.
 type NodeCertificates struct {
 	Node         string            `json:"node"`
 	Role         string            `json:"role"`
@@ -101,7 +103,8 @@ func (s *server) ownCertificates() NodeCertificates {
 	return n
 }
 
-// overdue tells that a certificate should have been renewed a while ago, by a tenth of the time that is left then.
+// overdue tells that a certificate should have been renewed a while ago, by a tenth of the time
+// that is left then.
 func overdue(renewAt, notAfter, now time.Time) bool {
 	return now.After(renewAt.Add(notAfter.Sub(renewAt) / 10))
 }
@@ -270,8 +273,9 @@ func (s *server) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stillNode tells why a node with a certificate that ended then gets no new one. What counts is its Node: whoever
-// deletes that has removed the node; one that was made after the end is another machine's.
+// stillNode tells why a node with a certificate that ended then gets no new one. What counts is its
+// Node: whoever deletes that has removed the node; one that was made after the end is another
+// machine's.
 func (s *server) stillNode(ctx context.Context, name string, ended time.Time) error {
 	client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
 	if err != nil {

@@ -10,11 +10,13 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// joinPatience is for how long a machine that joins comes again to a server that is asked by too many.
+// joinPatience is for how long a machine that joins comes again to a server that is asked by too
+// many.
 const joinPatience = 5 * time.Minute
 
-// comingAgain asks until the server has time for an answer: one that has too many requests to join at once tells when to
-// come again. Any other answer is returned, and so is that one after joinPatience or when the context ends.
+// comingAgain asks until the server has time for an answer: one that has too many requests to join
+// at once tells when to come again. Any other answer is returned, and so is that one after
+// joinPatience or when the context ends.
 func comingAgain[A any](ctx context.Context, logger *slog.Logger, ask func() (A, error)) (A, error) {
 	until := time.Now().Add(joinPatience)
 	for {

@@ -50,9 +50,10 @@ func checkUnused(dir string) error {
 	return e
 }
 
-// lockData takes hold of a data directory for one process, until the file is closed or the process has ended. A
-// second one would drop the store below the first with --wipe, before it finds the ports taken. What a process that was killed
-// has not finished to write, which may be a private key, is removed.
+// lockData takes hold of a data directory for one process, until the file is closed or the process
+// has ended. A second one would drop the store below the first with --wipe, before it finds the
+// ports taken. What a process that was killed has not finished to write, which may be a private
+// key, is removed.
 func lockData(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, dataLockWait)
 	defer cancel()

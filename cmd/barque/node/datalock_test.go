@@ -43,7 +43,8 @@ func TestOneProcessADirectory(t *testing.T) {
 	again.Close()
 }
 
-// TestWhatAKilledProcessLeft: a start removes the files that the process before it was about to put in their places.
+// TestWhatAKilledProcessLeft: a start removes the files that the process before it was about to put
+// in their places.
 func TestWhatAKilledProcessLeft(t *testing.T) {
 	o := options(t, "s1")
 	left := []string{filepath.Join(pkiDir(o.DataDir), ".ca.key.123"), filepath.Join(pkiDir(o.DataDir), ".rejoin.json.4"), filepath.Join(o.DataDir, ".node.json.56")}

@@ -26,11 +26,13 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// DiagnosisPath answers with a Diagnosis of the server that gets the request, or of the one that RelayParameter names. It
-// is for system:masters only: logs and goroutines tell more of a cluster than RBAC can know of.
+// DiagnosisPath answers with a Diagnosis of the server that gets the request, or of the one that
+// RelayParameter names. It is for system:masters only: logs and goroutines tell more of a cluster
+// than RBAC can know of.
 const DiagnosisPath = "/barque/v1/diagnosis"
 
-// Diagnosis is what one server can tell of itself for a search for faults. There are no secrets in it.
+// Diagnosis is what one server can tell of itself for a search for faults. There are no secrets in
+// it.
 type Diagnosis struct {
 	Server string    `json:"server"`
 	Time   time.Time `json:"time"`
@@ -159,8 +161,8 @@ func indented(value any) string {
 	return string(data) + "\n"
 }
 
-// bootFile tells kernels that run apart: one that is started again has another ID. Servers that tell the same one are on one
-// machine.
+// bootFile tells kernels that run apart: one that is started again has another ID. Servers that
+// tell the same one are on one machine.
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
 // machineFiles are what the kernel tells of this machine.
@@ -183,7 +185,8 @@ func MachineFacts(dataDir, kubeletRootDir string) map[string]string {
 	return map[string]string{"machine.txt": facts.String(), "check.json": indented(Check(dataDir, kubeletRootDir)), "files.txt": FileSizes(dataDir)}
 }
 
-// measured are the directories in a data directory that are small, and whose files are told with their sizes.
+// measured are the directories in a data directory that are small, and whose files are told with
+// their sizes.
 var measured = []string{"store", "snapshots", "pki", "ipam"}
 
 // FileSizes lists the files of a data directory by name and size, without their content.

@@ -18,13 +18,14 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// A server that is told to stop, and that another one can stand in for, first sees to it that nobody needs it:
+// A server that is told to stop, and that another one can stand in for, first sees to it that
+// nobody needs it:
 //
 //	told to stop ─▶ not ready ─▶ hands leadership over ─▶ out of the endpoints ─▶ its parts stop, the newest first
 //
-// It serves on meanwhile. Load balancers and the kubernetes Service's endpoints leave it by its /readyz; when its
-// port closes, what is left are clients with a connection, which are told to go with the answer that they wait for,
-// or in the middle of a watch.
+// It serves on meanwhile. Load balancers and the kubernetes Service's endpoints leave it by its
+// /readyz; when its port closes, what is left are clients with a connection, which are told to go
+// with the answer that they wait for, or in the middle of a watch.
 
 const (
 	// drainAtLeast is for those that ask for readiness now and then: every half second, and twice.
@@ -35,7 +36,8 @@ const (
 	drainLook = 50 * time.Millisecond
 )
 
-// drainCheck is the name of the readiness check that fails from the moment at which this server was told to stop.
+// drainCheck is the name of the readiness check that fails from the moment at which this server was
+// told to stop.
 const drainCheck = "draining"
 
 var errDraining = errors.New("this server is about to stop")
@@ -85,7 +87,8 @@ func (d departure) run(out *drain) {
 	least := time.After(drainAtLeast)
 	out.begun.Store(true)
 	d.logger.Info("about to stop: not ready any more, so that clients go to the other servers")
-	// One that cannot serve has nobody to send away. An election may be under way; it gets its time, and not all of it.
+	// One that cannot serve has nobody to send away. An election may be under way; it gets its
+	// time, and not all of it.
 	if err := d.readyWithin(ctx, drainAtLeast); err != nil {
 		d.logger.Info("stopping at once: this server's store does not serve, so nobody waits for it", "err", err)
 		return
@@ -120,7 +123,8 @@ func (s *server) hasStandIn() bool {
 	})
 }
 
-// listed tells whether this server is among the endpoints of the kubernetes Service, as far as it knows.
+// listed tells whether this server is among the endpoints of the kubernetes Service, as far as it
+// knows.
 func (s *server) listed() bool {
 	lister := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
 	list, err := lister.EndpointSlices(metav1.NamespaceDefault).List(labels.Set{discoveryv1.LabelServiceName: kubernetesService}.AsSelector())

@@ -84,8 +84,8 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	return r, errors.Join(r.save(), endAttempt(o.DataDir))
 }
 
-// joiningBy tells whether the server was let in by that token and is no member yet: started again with the same
-// arguments it goes on with that. The token may be used up.
+// joiningBy tells whether the server was let in by that token and is no member yet: started again
+// with the same arguments it goes on with that. The token may be used up.
 func (r *record) joiningBy(token string) bool {
 	t, err := pki.ParseToken(token)
 	return err == nil && r.Phase == phaseJoining && r.Token == t.ID
@@ -104,9 +104,9 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 	return writeCA(o.DataDir, grant.Cluster.CA)
 }
 
-// rejoin makes a server with data join as a new one. The cluster decides whether it may: it does not admit a
-// server that is a member of it. So nothing is dropped that anybody needs. What is dropped is noted before, and
-// the next start goes on with it.
+// rejoin makes a server with data join as a new one. The cluster decides whether it may: it does
+// not admit a server that is a member of it. So nothing is dropped that anybody needs. What is
+// dropped is noted before, and the next start goes on with it.
 func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (*record, error) {
 	if o.Join == "" {
 		return nil, wrongOption("--wipe is for joining again: give --join and --token")
@@ -179,8 +179,8 @@ func askToServe(ctx context.Context, client *join.Client, request join.Request, 
 	})
 }
 
-// attemptOf is the random text by which the cluster knows all of this machine's tries to join for one attempt, which
-// costs one use of the token.
+// attemptOf is the random text by which the cluster knows all of this machine's tries to join for
+// one attempt, which costs one use of the token.
 func attemptOf(dataDir string) (string, error) {
 	path := attemptPath(dataDir)
 	text, err := os.ReadFile(path)

@@ -95,7 +95,8 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// countBusy counts answers that tell to come again. With each, time goes on for as long as one more request takes.
+// countBusy counts answers that tell to come again. With each, time goes on for as long as one more
+// request takes.
 type countBusy struct {
 	http.ResponseWriter
 	h *host
@@ -111,7 +112,8 @@ func (w *countBusy) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// An agent whose server has too many requests to join comes again when it was told to, with each of its requests.
+// An agent whose server has too many requests to join comes again when it was told to, with each of
+// its requests.
 func TestAnAgentJoinsABusyServer(t *testing.T) {
 	h := newHost(t)
 	o := options(t, "a1")
@@ -197,7 +199,8 @@ func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 	}
 }
 
-// joinedAgent is an agent of the host's cluster whose certificates were issued so long ago, for a year.
+// joinedAgent is an agent of the host's cluster whose certificates were issued so long ago, for a
+// year.
 func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 	t.Helper()
 	o := options(t, "a1")
@@ -232,7 +235,8 @@ func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 	return &agent{options: o, logger: quiet(), stack: lifecycle.New(quiet())}
 }
 
-// An agent that was off while its certificates came near their end, or ended, gets new ones when it starts.
+// An agent that was off while its certificates came near their end, or ended, gets new ones when it
+// starts.
 func TestAnAgentThatStartsLateRenews(t *testing.T) {
 	for _, days := range []time.Duration{300, 380} {
 		h := newHost(t)
@@ -290,8 +294,8 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 	}
 }
 
-// An agent that has believed new CAs and then cannot write its certificates down, as on a full disk, asks for them again: the
-// exchange of the CA waits for it.
+// An agent that has believed new CAs and then cannot write its certificates down, as on a full
+// disk, asks for them again: the exchange of the CA waits for it.
 func TestAnAgentThatCannotWriteItsCertificatesAsksAgain(t *testing.T) {
 	h := newHost(t)
 	a := joinedAgent(t, h, time.Hour)
@@ -352,8 +356,8 @@ func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 	}
 }
 
-// A server whose store nobody counts on joins as a new one; a crash between the two is finished by the next
-// start, with or without the flag.
+// A server whose store nobody counts on joins as a new one; a crash between the two is finished by
+// the next start, with or without the flag.
 func TestWipe(t *testing.T) {
 	h := newHost(t)
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
@@ -404,8 +408,8 @@ func TestWipe(t *testing.T) {
 	check(&plain)
 }
 
-// A node that was away while the cluster exchanged its CA has never heard of the new one. It is let in again, because the
-// cluster knows its CA as a former one; another cluster does not.
+// A node that was away while the cluster exchanged its CA has never heard of the new one. It is let
+// in again, because the cluster knows its CA as a former one; another cluster does not.
 func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 	for _, role := range []string{roleServer, roleAgent} {
 		t.Run(role, func(t *testing.T) {

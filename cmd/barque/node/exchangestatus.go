@@ -21,7 +21,8 @@ func (s *server) exchangeStatus() *exchange.Status {
 	return new(s.exchange.Status())
 }
 
-// exchange adds how far the exchange of the CA is: as the leader says, which drives it, unless another server is ahead.
+// exchange adds how far the exchange of the CA is: as the leader says, which drives it, unless
+// another server is ahead.
 func (a *assembly) exchange() {
 	s := a.status
 	for _, name := range slices.Sorted(maps.Keys(a.cas)) {
@@ -69,11 +70,12 @@ func ExchangeWays(s *exchange.Status) string {
 	return strings.Join(ways, "; ")
 }
 
-// exchangePatience is how long the exchange of the CA may take until somebody should look: it takes seconds when all nodes
-// are there, and an agent asks again every minute.
+// exchangePatience is how long the exchange of the CA may take until somebody should look: it takes
+// seconds when all nodes are there, and an agent asks again every minute.
 const exchangePatience = 2 * time.Minute
 
-// exchange warns of an exchange of the CA that does not go on, and of servers that cannot take it over.
+// exchange warns of an exchange of the CA that does not go on, and of servers that cannot take it
+// over.
 func (w *warner) exchange() {
 	if w.status.ExchangeUnderWay() && len(w.status.CA.Waiting) > 0 && w.status.Time.Sub(w.status.CA.Since) > exchangePatience {
 		w.add(Attention, "", "", ExchangeWays(w.status.CA), "the exchange of the CA, which began at %s, does not go on: %s", w.status.CA.Since.UTC().Format(time.RFC3339), ExchangeText(w.status.CA))

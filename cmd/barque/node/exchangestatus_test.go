@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// The status tells of the exchange of the CA what the leader says, unless another server knows more, and warns when it stands
-// still; what keeps one server from following is that server's.
+// The status tells of the exchange of the CA what the leader says, unless another server knows
+// more, and warns when it stands still; what keeps one server from following is that server's.
 func TestExchangeInTheStatus(t *testing.T) {
 	began := noon.Add(-time.Minute)
 	report := func(w *world, server string, generation uint64, step pki.Step, waiting ...string) *exchange.Status {

@@ -23,9 +23,10 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// bigCluster is a thousand nodes on a bad network, seen by the leader: the pulse, the evidence and the node
-// controller are the real ones, with the times of --fast-failure-detection; the nodes and the network are
-// not. Gossip is as bad as can be: it learns of no death, and calls nodes dead that live.
+// bigCluster is a thousand nodes on a bad network, seen by the leader: the pulse, the evidence and
+// the node controller are the real ones, with the times of --fast-failure-detection; the nodes and
+// the network are not. Gossip is as bad as can be: it learns of no death, and calls nodes dead that
+// live.
 type bigCluster struct {
 	*controllertest.Cluster
 	t    *testing.T
@@ -70,8 +71,8 @@ func (c *bigCluster) Changed() <-chan struct{} {
 // Silent: the nodes are agents, of which the store knows nothing.
 func (c *bigCluster) Silent() ([]raftstore.SilentMember, <-chan struct{}) { return nil, nil }
 
-// answer returns in how long a node's process answers, its share of lost round trips each costing as much as
-// given, and false if it never does.
+// answer returns in how long a node's process answers, its share of lost round trips each costing
+// as much as given, and false if it never does.
 func (c *bigCluster) answer(name string, costs ...time.Duration) (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,8 +110,8 @@ func (c *bigCluster) ask(name string) error {
 	return nil
 }
 
-// evidenceOf is the evidence with another way to ask a kubelet: a TCP connection, whose first packet is sent
-// again after a second and others after a fifth of that.
+// evidenceOf is the evidence with another way to ask a kubelet: a TCP connection, whose first
+// packet is sent again after a second and others after a fifth of that.
 type evidenceOf struct {
 	*liveness
 	cluster *bigCluster
@@ -187,8 +188,8 @@ func (c *bigCluster) start(times Times) {
 	c.Start(controller.Run)
 }
 
-// trouble goes on for a while: some nodes pause at any time, for half a second and more, gossip calls two
-// living ones dead each second, and kills are spread over the time.
+// trouble goes on for a while: some nodes pause at any time, for half a second and more, gossip
+// calls two living ones dead each second, and kills are spread over the time.
 func (c *bigCluster) trouble(length time.Duration, kills int, longest time.Duration) {
 	const step = 100 * time.Millisecond
 	steps := int(length / step)
@@ -283,7 +284,8 @@ func TestFastFailureDetectionOfAThousandNodes(t *testing.T) {
 	})
 }
 
-// The same with the default times: gossip learns of deaths in up to 72 s, nodes pause for up to twenty seconds.
+// The same with the default times: gossip learns of deaths in up to 72 s, nodes pause for up to
+// twenty seconds.
 func TestDefaultFailureDetectionOfAThousandNodes(t *testing.T) {
 	size, kills := 1000, 60
 	if testing.Short() {

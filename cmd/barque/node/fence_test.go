@@ -26,9 +26,10 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 )
 
-// The leader's process is stopped in the middle of a reconcile: the controller of ReplicaSets has decided to create a pod
-// and has not sent it. The others elect a leader, which creates the pods. When the old one goes on, its write
-// arrives, and is refused for its term: nothing of the deposed leadership gets in.
+// The leader's process is stopped in the middle of a reconcile: the controller of ReplicaSets has
+// decided to create a pod and has not sent it. The others elect a leader, which creates the pods.
+// When the old one goes on, its write arrives, and is refused for its term: nothing of the deposed
+// leadership gets in.
 func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	hold := t.TempDir()
 	servers := startThree(t, hold)
@@ -45,7 +46,8 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	}()
 	defer func() { enough(); <-ended }()
 
-	// The controller may be faster than the answer to the creation: the server stops with that answer unsent then.
+	// The controller may be faster than the answer to the creation: the server stops with that
+	// answer unsent then.
 	var old *process
 	until(t, patience, "a leader that is stopped in the middle of a reconcile", func(context.Context) error {
 		for _, p := range servers {
@@ -126,7 +128,8 @@ func create(ctx context.Context, client appsclient.ReplicaSetInterface, wanted *
 	}
 }
 
-// stopUnready ends all servers and starts one, which cannot become ready alone, and is told to stop.
+// stopUnready ends all servers and starts one, which cannot become ready alone, and is told to
+// stop.
 func stopUnready(t *testing.T, servers []*process) {
 	for _, p := range servers {
 		p.signal(syscall.SIGKILL)

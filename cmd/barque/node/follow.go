@@ -26,10 +26,11 @@ import (
 // which cluster it is; a server of the successor answers with what the agent needs to be of that
 // one, and the agent is started again in it. Its pods stay.
 //
-// A server of a cluster that is well may have been recovered by mistake, and says the same. So the agent follows only when nobody
-// of those that it has ever known answers for its own cluster, nor is seen by gossip, for as long as it takes until a node is
-// given up: the machines of a well cluster may be starting, or out of reach. It counts anew when it is started, when somebody
-// of its own cluster answers, and after a time in which the successor did not.
+// A server of a cluster that is well may have been recovered by mistake, and says the same. So the
+// agent follows only when nobody of those that it has ever known answers for its own cluster, nor
+// is seen by gossip, for as long as it takes until a node is given up: the machines of a well
+// cluster may be starting, or out of reach. It counts anew when it is started, when somebody of its
+// own cluster answers, and after a time in which the successor did not.
 //
 // It goes from a cluster to its successor and never back, whoever serves. In a cluster that is not
 // the successor of its own, though it has the same CA, an agent is a stray: it is refused, says so
@@ -42,12 +43,14 @@ var errFollows = errors.New("this agent follows another cluster")
 const (
 	// followAfter is for how long nobody but the heir must have answered until an agent follows it.
 	followAfter = 40 * time.Second
-	// offerHolds is how much later the next answer must come for that to be one time. The questions come every fifteen
-	// seconds at least, and take some seconds where machines that are gone are asked.
+	// offerHolds is how much later the next answer must come for that to be one time. The questions
+	// come every fifteen seconds at least, and take some seconds where machines that are gone are
+	// asked.
 	offerHolds = 30 * time.Second
 )
 
-// offer is since when a cluster alone has answered, which says that it is the heir of the agent's, and when it did last.
+// offer is since when a cluster alone has answered, which says that it is the heir of the agent's,
+// and when it did last.
 type offer struct {
 	heir        string
 	since, last time.Time
@@ -175,7 +178,8 @@ func (s *strays) cluster(name string) string {
 	return ""
 }
 
-// ApartAgent is an agent that has its Node, which is Ready, and that this server does not see by gossip.
+// ApartAgent is an agent that has its Node, which is Ready, and that this server does not see by
+// gossip.
 type ApartAgent struct {
 	Name string `json:"name"`
 	// Cluster is the one of which it said that it is, when it asked a server of this one.
@@ -201,8 +205,8 @@ func (s *server) apartAgents() []ApartAgent {
 	return out
 }
 
-// isApart reports whether a Node is an agent's that is Ready though gossip does not know it. Nodes of
-// others are never in the pool.
+// isApart reports whether a Node is an agent's that is Ready though gossip does not know it. Nodes
+// of others are never in the pool.
 func isApart(n *corev1.Node, inPool func(name string) (gossip.Member, bool)) bool {
 	_, known := inPool(n.Name)
 	return !known && !isServers(n) && isReady(n) && (nodeleases.IsMember(n) || runsBarque(n))

@@ -24,7 +24,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// An agent goes on in the cluster that its own was recovered as, with all that it needs for that, and starts again.
+// An agent goes on in the cluster that its own was recovered as, with all that it needs for that,
+// and starts again.
 func TestAgentFollowsItsClustersHeir(t *testing.T) {
 	ca, err := pki.NewAuthority("old", time.Now())
 	if err != nil {
@@ -78,8 +79,8 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 	}
 }
 
-// Keys of the agent's own cluster win over an heir, in every order; and an heir is not followed while one who answers may be of
-// the own cluster.
+// Keys of the agent's own cluster win over an heir, in every order; and an heir is not followed
+// while one who answers may be of the own cluster.
 func TestOwnClusterIsAskedBeforeAnHeir(t *testing.T) {
 	type answer struct {
 		keys join.GossipKeys
@@ -142,8 +143,9 @@ func backwards(names []string) []string {
 	return out
 }
 
-// Of servers that are gone most swallow what they are sent, and a node may know each by several of its addresses, and from
-// several places. It still hears at once who answers, and soon that nobody else does.
+// Of servers that are gone most swallow what they are sent, and a node may know each by several of
+// its addresses, and from several places. It still hears at once who answers, and soon that nobody
+// else does.
 func TestServersThatSwallowAreNotWaitedForOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var servers []join.Server
@@ -190,8 +192,8 @@ func TestServersThatSwallowAreNotWaitedForOneByOne(t *testing.T) {
 	})
 }
 
-// An agent asks for a while before it follows, and anew after its own cluster has answered, or was seen, or nobody has answered
-// for some time.
+// An agent asks for a while before it follows, and anew after its own cluster has answered, or was
+// seen, or nobody has answered for some time.
 func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
 	heir := join.GossipKeys{Heir: &join.Cluster{ID: "new"}}
 	type step struct {

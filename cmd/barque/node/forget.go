@@ -10,14 +10,16 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// Who was removed is forgotten once it is dead, or nobody could tell a machine that is lost for good from one that an
-// operator has to look after. Servers are removed from the store; an agent is removed by deleting its Node.
+// Who was removed is forgotten once it is dead, or nobody could tell a machine that is lost for
+// good from one that an operator has to look after. Servers are removed from the store; an agent is
+// removed by deleting its Node.
 
 const (
-	// removedAfter is how long an agent without a Node must have been gone: its Node may be news that is under way.
+	// removedAfter is how long an agent without a Node must have been gone: its Node may be news
+	// that is under way.
 	removedAfter = 10 * time.Second
-	// awayAfter is after how long an agent forgets another one that is gone. It does not know the Nodes, and needs the
-	// servers only.
+	// awayAfter is after how long an agent forgets another one that is gone. It does not know the
+	// Nodes, and needs the servers only.
 	awayAfter = time.Hour
 )
 
@@ -36,8 +38,8 @@ type memory interface {
 	Forget(name string)
 }
 
-// forgetRemoved forgets agents that have no Node and show no life, until the context ends. named returns the names of
-// all Nodes, once they are known.
+// forgetRemoved forgets agents that have no Node and show no life, until the context ends. named
+// returns the names of all Nodes, once they are known.
 func forgetRemoved(ctx context.Context, pool memory, named func() (names []string, known bool), logger *slog.Logger) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()

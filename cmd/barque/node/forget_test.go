@@ -47,8 +47,8 @@ func (p *pool) Forget(name string) {
 	delete(p.members, name)
 }
 
-// A lost agent is an operator's matter as long as it has its Node, and forgotten when that is deleted; not before the Nodes
-// are known, and not one whose Node may be under way.
+// A lost agent is an operator's matter as long as it has its Node, and forgotten when that is
+// deleted; not before the Nodes are known, and not one whose Node may be under way.
 func TestALostAgentIsForgottenOnceItsNodeIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pool{members: map[string]gossip.Member{}}

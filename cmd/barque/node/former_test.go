@@ -32,7 +32,8 @@ func TestFormer(t *testing.T) {
 	}
 }
 
-// TestApart: an agent that gossip does not know is told; a node of others, which gossip never knows, is not.
+// TestApart: an agent that gossip does not know is told; a node of others, which gossip never
+// knows, is not.
 func TestApart(t *testing.T) {
 	node := func(name string, change func(*corev1.Node)) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{nodeleases.MemberLabel: ""}}}
@@ -62,7 +63,8 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestFormerServersGetNoKeys: nobody waits for a server that was taken out, although it has its Node.
+// TestFormerServersGetNoKeys: nobody waits for a server that was taken out, although it has its
+// Node.
 func TestFormerServersGetNoKeys(t *testing.T) {
 	node := func(name string, labels map[string]string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// freshTransport carries an agent's requests to the API, with its certificate and the CAs of the moment. The API server
-// looks at the certificate with each request, and a connection keeps the one that it was made with: so after a renewal
-// new requests go over new connections. Those under way, watches among them, end in peace on the old ones.
+// freshTransport carries an agent's requests to the API, with its certificate and the CAs of the
+// moment. The API server looks at the certificate with each request, and a connection keeps the one
+// that it was made with: so after a renewal new requests go over new connections. Those under way,
+// watches among them, end in peace on the old ones.
 type freshTransport struct {
 	ids *agentIdentities
 
@@ -45,8 +46,8 @@ func (t *freshTransport) current() *http.Transport {
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 25,
 		IdleConnTimeout:     90 * time.Second,
-		// The balancer cuts connections to servers that fall silent. This is for a way that is cut for this
-		// connection alone.
+		// The balancer cuts connections to servers that fall silent. This is for a way that is cut
+		// for this connection alone.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
 	}
 	return t.now

@@ -22,8 +22,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// KeysPath answers with the keyring.Status of the gossip keys, in a KeysAnswer. POST takes the parameter "change", which is
-// rotate or undo, and "force" and "dryRun", which are true or missing. RBAC says who may.
+// KeysPath answers with the keyring.Status of the gossip keys, in a KeysAnswer. POST takes the
+// parameter "change", which is rotate or undo, and "force" and "dryRun", which are true or missing.
+// RBAC says who may.
 const KeysPath = "/barque/v1/keys"
 
 // KeysAnswer is the answer to GET and POST.
@@ -31,7 +32,8 @@ type KeysAnswer struct {
 	keyring.Status
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"` // nothing was changed
-	// Unfinished tells that what was asked for was begun and goes on, or that it is not known whether it was.
+	// Unfinished tells that what was asked for was begun and goes on, or that it is not known
+	// whether it was.
 	Unfinished bool `json:"unfinished,omitempty"`
 	NoLeader   bool `json:"noLeader,omitempty"` // there has been none for long; nothing was changed
 }
@@ -90,8 +92,8 @@ func (s *server) driveKeys() runtime.Routine {
 	}}
 }
 
-// keyMembers are all members of the cluster: those in the pool, and those that the store or the API know of and the pool
-// does not, because they have been away since before this server started.
+// keyMembers are all members of the cluster: those in the pool, and those that the store or the API
+// know of and the pool does not, because they have been away since before this server started.
 func (s *server) keyMembers() []keyring.Member {
 	var out []keyring.Member
 	for _, m := range s.pool.Members() {
@@ -108,8 +110,9 @@ func (s *server) keyMembers() []keyring.Member {
 	return addAway(out, s.store.Members(), nodes)
 }
 
-// addAway adds the members that the pool does not know. Whose Node is that of a server and who is no member of the store is
-// a former server: it gets no keys, and nobody waits for it. The Node of a foreign node is no member's.
+// addAway adds the members that the pool does not know. Whose Node is that of a server and who is
+// no member of the store is a former server: it gets no keys, and nobody waits for it. The Node of
+// a foreign node is no member's.
 func addAway(pool []keyring.Member, store []raftstore.Member, nodes []*corev1.Node) []keyring.Member {
 	add := func(name, role, barred string) {
 		if !slices.ContainsFunc(pool, func(m keyring.Member) bool { return m.Name == name }) {
@@ -132,8 +135,8 @@ func addAway(pool []keyring.Member, store []raftstore.Member, nodes []*corev1.No
 
 func noServer(name string) error { return fmt.Errorf("%q is no server of this cluster any more", name) }
 
-// keysBarred tells why a node gets no gossip keys: it was taken out of the cluster. A server belongs to it while it is a
-// member of the store, an agent while it has a Node object.
+// keysBarred tells why a node gets no gossip keys: it was taken out of the cluster. A server
+// belongs to it while it is a member of the store, an agent while it has a Node object.
 func (s *server) keysBarred(name, role string) error {
 	if role == roleServer {
 		if slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name }) {
@@ -273,8 +276,8 @@ func keysHandler(keys *keyring.Manager) http.Handler {
 	})
 }
 
-// judge writes down what the error means, and returns the HTTP status for it. What was begun goes on, though the keys could not be
-// looked at afterwards.
+// judge writes down what the error means, and returns the HTTP status for it. What was begun goes
+// on, though the keys could not be looked at afterwards.
 func (a *KeysAnswer) judge(err error, begun bool) int {
 	var refused *keyring.RefusedError
 	if err == nil {

@@ -104,7 +104,8 @@ func TestKeysHandler(t *testing.T) {
 	}
 }
 
-// TestKeysAnswerTellsItsEnd: what was begun goes on, also when nothing more can be read; what was not proposed did not.
+// TestKeysAnswerTellsItsEnd: what was begun goes on, also when nothing more can be read; what was
+// not proposed did not.
 func TestKeysAnswerTellsItsEnd(t *testing.T) {
 	leaderless := fmt.Errorf("read the state of the gossip keys: %w", &raftstore.LeaderlessError{})
 	for what, c := range map[string]struct {
@@ -126,8 +127,8 @@ func TestKeysAnswerTellsItsEnd(t *testing.T) {
 	}
 }
 
-// The store itself carries the rotation: what is committed reaches the manager of every server, and a leader of another
-// term moves nothing on.
+// The store itself carries the rotation: what is committed reaches the manager of every server, and
+// a leader of another term moves nothing on.
 func TestRotationThroughTheStore(t *testing.T) {
 	member := keyring.Member{Name: "s1", Alive: true, State: "alive"}
 	m, store, own := newKeys(t, member)

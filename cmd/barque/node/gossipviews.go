@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// GossipPath answers with GossipViews: what the members of the pool see of each other. The parameter agents=true asks the
-// agents, too. RBAC says who may.
+// GossipPath answers with GossipViews: what the members of the pool see of each other. The
+// parameter agents=true asks the agents, too. RBAC says who may.
 const GossipPath = "/barque/v1/gossip"
 
 // GossipViews are the views of the members that were asked.
@@ -20,8 +20,8 @@ type GossipViews struct {
 	Views []gossip.View `json:"views"`
 	// Silent are living members that did not answer From, with the reason.
 	Silent map[string]string `json:"silent,omitempty"`
-	// Disagreements are the members of which the views differ, such as one that A sees and B does not. A change that has
-	// not spread yet shows here for some seconds.
+	// Disagreements are the members of which the views differ, such as one that A sees and B does
+	// not. A change that has not spread yet shows here for some seconds.
 	Disagreements []gossip.Disagreement `json:"disagreements,omitempty"`
 }
 

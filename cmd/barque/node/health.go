@@ -9,7 +9,8 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// health passes on to gossip how this node is: what its kubelet finds, and that the kubelet finds nothing any more.
+// health passes on to gossip how this node is: what its kubelet finds, and that the kubelet finds
+// nothing any more.
 type health struct {
 	tell func(gossip.Health)
 	now  func() time.Time
@@ -19,8 +20,9 @@ type health struct {
 	ills  gossip.Health
 }
 
-// kubeletPatience is after how long a kubelet that has not looked at the machine counts as ill. It looks every 10 s,
-// unless a server without quorum lets it wait, for up to a minute, for the answer to what it reported.
+// kubeletPatience is after how long a kubelet that has not looked at the machine counts as ill. It
+// looks every 10 s, unless a server without quorum lets it wait, for up to a minute, for the answer
+// to what it reported.
 const kubeletPatience = 90 * time.Second
 
 func newHealth(tell func(gossip.Health)) *health {

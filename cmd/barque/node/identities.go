@@ -22,9 +22,10 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// serverIdentities are the certificates that a server shows. It holds the CA key, so it issues
-// them to itself and renews them by itself, all at once: in time, when the CAs change, and when an operator wants it. Their
-// keys are in memory only, and new with each: at a start nothing is needed but the CA's.
+// serverIdentities are the certificates that a server shows. It holds the CA key, so it issues them
+// to itself and renews them by itself, all at once: in time, when the CAs change, and when an
+// operator wants it. Their keys are in memory only, and new with each: at a start nothing is needed
+// but the CA's.
 type serverIdentities struct {
 	options       *Options
 	home          *caHome
@@ -116,7 +117,8 @@ func (ids *serverIdentities) upkeep() pki.Upkeep {
 // saveEvery is how soon a kubeconfig is written again that could not be.
 const saveEvery = time.Minute
 
-// saveAgain writes the kubeconfig when that has failed: with the old CA's certificate, after an exchange, it is void.
+// saveAgain writes the kubeconfig when that has failed: with the old CA's certificate, after an
+// exchange, it is void.
 func (ids *serverIdentities) saveAgain(ctx context.Context) error {
 	ticker := time.NewTicker(saveEvery)
 	defer ticker.Stop()
@@ -160,8 +162,9 @@ func (ids *serverIdentities) terms() []pki.Term {
 	return terms
 }
 
-// renew renews all certificates, and the credential for gossip at last: it tells the others that all is done which the
-// CAs of the moment ask for. A kubeconfig that cannot be written keeps nobody waiting: it is a copy, which is written again.
+// renew renews all certificates, and the credential for gossip at last: it tells the others that
+// all is done which the CAs of the moment ask for. A kubeconfig that cannot be written keeps nobody
+// waiting: it is a copy, which is written again.
 func (ids *serverIdentities) renew(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
@@ -185,9 +188,9 @@ func (ids *serverIdentities) renew(ctx context.Context) error {
 	return ids.prove(generation)
 }
 
-// serving is called when the API serves: from now on the administrator's kubeconfig is there and kept good. A disk
-// that is full must not keep a server from its work, of which deleting is a part: the kubeconfig of before is good for
-// long.
+// serving is called when the API serves: from now on the administrator's kubeconfig is there and
+// kept good. A disk that is full must not keep a server from its work, of which deleting is a part:
+// the kubeconfig of before is good for long.
 func (ids *serverIdentities) serving() error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
@@ -203,7 +206,8 @@ func (ids *serverIdentities) serving() error {
 }
 
 // proxyFiles are where the certificate for extension API servers lies: the aggregator reads files.
-// Without them, as on a disk that was full from the first start on, extensions are not told the user.
+// Without them, as on a disk that was full from the first start on, extensions are not told the
+// user.
 func (ids *serverIdentities) proxyFiles() apiserver.CertificateFiles {
 	files := ids.proxyPaths()
 	if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
@@ -253,14 +257,16 @@ func (ids *serverIdentities) prove(generation uint64) error {
 	return nil
 }
 
-// kubeletClientTLS is how the API server calls kubelets. The result is the same as long as the CAs are.
+// kubeletClientTLS is how the API server calls kubelets. The result is the same as long as the CAs
+// are.
 func (ids *serverIdentities) kubeletClientTLS() func() *tls.Config {
 	return ids.trust.ForEach(func(roots *x509.CertPool) *tls.Config {
 		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: ids.kubeletClient.GetClientCertificate}
 	})
 }
 
-// kubeletServerTLS is how this node's own server is called. Each connection is held against the CAs of the moment.
+// kubeletServerTLS is how this node's own server is called. Each connection is held against the CAs
+// of the moment.
 func kubeletServerTLS(serving *pki.Identity, trust *pki.Trust) *tls.Config {
 	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
 		return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
@@ -270,7 +276,8 @@ func kubeletServerTLS(serving *pki.Identity, trust *pki.Trust) *tls.Config {
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ofNow(), nil }}
 }
 
-// credential is this node's proof to the gossip pool. It is renewed together with the node's certificates.
+// credential is this node's proof to the gossip pool. It is renewed together with the node's
+// certificates.
 type credential struct {
 	key ed25519.PrivateKey
 

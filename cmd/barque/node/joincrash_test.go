@@ -22,8 +22,9 @@ var joinFiles = map[string][]string{
 	roleAgent:  {"pki/node.key", "pki/gossip.key", "pki/join.attempt", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
 }
 
-// A machine that is killed at any moment of its join goes on with it when it is started again: it never begins a
-// cluster of its own, and costs the token one use. A try that broke off and is not repeated leaves nothing in the way.
+// A machine that is killed at any moment of its join goes on with it when it is started again: it
+// never begins a cluster of its own, and costs the token one use. A try that broke off and is not
+// repeated leaves nothing in the way.
 func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 	for role, files := range joinFiles {
 		enlist := enlistServer
@@ -148,8 +149,8 @@ func put(t *testing.T, path string, data []byte) {
 	}
 }
 
-// A node with data that is killed at any moment of its joining again is of one cluster: the old one, or the one that has
-// let it in, also when it is started without the flags.
+// A node with data that is killed at any moment of its joining again is of one cluster: the old
+// one, or the one that has let it in, also when it is started without the flags.
 func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 	for role, files := range map[string][]string{
 		roleServer: {"pki/rejoin.json", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
@@ -241,7 +242,8 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 	}
 }
 
-// checkSpent checks that a plan that was carried out changes nothing when it comes back, as after a loss of power.
+// checkSpent checks that a plan that was carried out changes nothing when it comes back, as after a
+// loss of power.
 func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*record, error), o *Options, plan string) {
 	t.Helper()
 	data, err := os.ReadFile(plan)

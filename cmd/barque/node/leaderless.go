@@ -61,7 +61,8 @@ func (w *warner) superseded() []string {
 	return names
 }
 
-// elsewhere is the address of a server of another cluster that one of this was expected to be; empty when none was found.
+// elsewhere is the address of a server of another cluster that one of this was expected to be;
+// empty when none was found.
 func (w *warner) elsewhere() string {
 	for _, name := range slices.Sorted(maps.Keys(w.statuses)) {
 		for _, addr := range slices.Sorted(maps.Keys(w.statuses[name].Foreign)) {

@@ -26,5 +26,6 @@ func (m *startMetrics) started(routine string, after time.Duration) {
 	m.after.WithLabelValues(routine).Set(after.Seconds())
 }
 
-// ended implements runtime.Config.OnEnded. What an earlier term took would pass for this one's while it begins.
+// ended implements runtime.Config.OnEnded. What an earlier term took would pass for this one's
+// while it begins.
 func (m *startMetrics) ended() { m.after.Reset() }

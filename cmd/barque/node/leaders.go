@@ -32,9 +32,10 @@ import (
 // termHeader names the term of a leader's request; apiserver/storage fences the write by it.
 const termHeader = storage.LeaderTermHeader
 
-// fenced returns a client configuration for a term of leadership: every request carries the term and ends with lead, its
-// context, also one that a library makes with a context which never ends. A leader that has just lost the others could otherwise
-// neither stop nor begin another term until the store gave the request up, many seconds later.
+// fenced returns a client configuration for a term of leadership: every request carries the term
+// and ends with lead, its context, also one that a library makes with a context which never ends. A
+// leader that has just lost the others could otherwise neither stop nor begin another term until
+// the store gave the request up, many seconds later.
 func fenced(lead context.Context, term uint64, config *rest.Config) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -51,7 +52,8 @@ func fenced(lead context.Context, term uint64, config *rest.Config) *rest.Config
 				return nil, err
 			}
 			if endless {
-				// client-go would wait so long for another try of such a request, and longer than the term.
+				// client-go would wait so long for another try of such a request, and longer than
+				// the term.
 				answer.Header.Del("Retry-After")
 			}
 			answer.Body = &endingBody{answer.Body, end}
@@ -65,8 +67,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// endingBody is an answer's body; with it the request ends. A connection for something else than HTTP (101) cannot be had so: no
-// leader's work asks for one.
+// endingBody is an answer's body; with it the request ends. A connection for something else than
+// HTTP (101) cannot be had so: no leader's work asks for one.
 type endingBody struct {
 	io.ReadCloser
 	end func()
@@ -130,8 +132,8 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	}})
 }
 
-// dumps has the scheduler write its queue and its cache to the log at each SIGUSR2, as kube-scheduler
-// does. Servers that do not lead take the signal, too: it would end them.
+// dumps has the scheduler write its queue and its cache to the log at each SIGUSR2, as
+// kube-scheduler does. Servers that do not lead take the signal, too: it would end them.
 func (s *server) dumps(ctx context.Context) error {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR2)
@@ -201,8 +203,8 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		}
 		return pods.Run(ctx, client)
 	}}
-	// What the API server writes to the store directly is fenced by the term in its context. What it
-	// writes through the API it writes as itself, which no webhook and no policy can refuse.
+	// What the API server writes to the store directly is fenced by the term in its context. What
+	// it writes through the API it writes as itself, which no webhook and no policy can refuse.
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, _ kubernetes.Interface) error {
 		client, err := kubernetes.NewForConfig(s.fenced(ctx, s.api.LoopbackConfig()))
 		if err != nil {

@@ -55,8 +55,9 @@ func (c *term) AfterFunc(f func()) func() bool {
 	return func() bool { c.waiting.Add(-1); return stop() }
 }
 
-// TestRequestsEndWithTheTerm has an API that does not answer, or not to the end, as one has whose store has just lost its leader.
-// What libraries ask of it with a context that never ends ends with the term all the same.
+// TestRequestsEndWithTheTerm has an API that does not answer, or not to the end, as one has whose
+// store has just lost its leader. What libraries ask of it with a context that never ends ends with
+// the term all the same.
 func TestRequestsEndWithTheTerm(t *testing.T) {
 	for name, c := range map[string]struct {
 		begun string // what it answers before it stops to
@@ -133,7 +134,8 @@ func TestRequestsEndWithTheTerm(t *testing.T) {
 	}
 }
 
-// A request that is refused for now is not tried again by client-go when nothing else could end the wait before that.
+// A request that is refused for now is not tried again by client-go when nothing else could end the
+// wait before that.
 func TestEndlessRequestsDoNotWaitForAnotherTry(t *testing.T) {
 	var asked atomic.Int64
 	ctx, enough := context.WithTimeout(t.Context(), time.Minute)

@@ -27,12 +27,14 @@ import (
 //   - the store, on its leader, misses the answers of another server within a fraction of a second,
 //     and tells nothing of agents.
 //
-// So a server that gossip takes for alive, or has not heard of yet, is suspect while it does not answer
-// the store. What gossip says otherwise stands: a node may well have lost its store and run its pods.
+// So a server that gossip takes for alive, or has not heard of yet, is suspect while it does not
+// answer the store. What gossip says otherwise stands: a node may well have lost its store and run
+// its pods.
 //
-// With fast failure detection there is a third one: this server asks all nodes itself, once a second. One that does not
-// answer is suspect, too. What gossip says of the death of one that answers, or did until it was asked last, adds
-// nothing: gossip may be wrong, and the next questions tell within a second.
+// With fast failure detection there is a third one: this server asks all nodes itself, once a
+// second. One that does not answer is suspect, too. What gossip says of the death of one that
+// answers, or did until it was asked last, adds nothing: gossip may be wrong, and the next
+// questions tell within a second.
 type liveness struct {
 	pool interface {
 		Member(name string) (gossip.Member, bool)
@@ -122,8 +124,9 @@ func (l *liveness) Member(node *corev1.Node) bool {
 	return silent || isMember(node, l.pool.Member)
 }
 
-// isMember reports whether a Node is that of a member: it says so, or gossip knows the member, whose kubelet has yet to put
-// the label on. What gossip remembers of one that went before the Node was made is another machine's.
+// isMember reports whether a Node is that of a member: it says so, or gossip knows the member,
+// whose kubelet has yet to put the label on. What gossip remembers of one that went before the Node
+// was made is another machine's.
 func isMember(node *corev1.Node, inPool func(name string) (gossip.Member, bool)) bool {
 	if nodeleases.IsMember(node) {
 		return true
@@ -132,9 +135,10 @@ func isMember(node *corev1.Node, inPool func(name string) (gossip.Member, bool))
 	return known && (m.State == gossip.Alive || m.State == gossip.Dead && !node.CreationTimestamp.After(m.Since))
 }
 
-// runsBarque reports whether a Node's kubelet has said that it is Barque's. By that a Node counts as a
-// member's where it was made before there was the label and its machine has been away since: whoever
-// waits for all members must not forget one, and a foreign node that says so has itself waited for.
+// runsBarque reports whether a Node's kubelet has said that it is Barque's. By that a Node counts
+// as a member's where it was made before there was the label and its machine has been away since:
+// whoever waits for all members must not forget one, and a foreign node that says so has itself
+// waited for.
 func runsBarque(node *corev1.Node) bool {
 	return strings.Contains(node.Status.NodeInfo.KubeletVersion, "+barque.")
 }
@@ -154,7 +158,8 @@ func (l *liveness) silent(node string) (since time.Time, silent bool) {
 	return since, silent
 }
 
-// illness names what keeps a node from running pods. Where it is short of something, its kubelet says so.
+// illness names what keeps a node from running pods. Where it is short of something, its kubelet
+// says so.
 func illness(h gossip.Health) string {
 	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll)).Ills(), ", ")
 }
@@ -200,7 +205,8 @@ func (a apiServers) Servers() []netip.AddrPort {
 
 func (a apiServers) Changed() <-chan struct{} { return a.pool.Changed() }
 
-// roles tells who is a server, by the role that each member has proven. A node that is no member is none.
+// roles tells who is a server, by the role that each member has proven. A node that is no member is
+// none.
 type roles struct{ pool *gossip.Pool }
 
 func (r roles) IsServer(node *corev1.Node) (server, known bool) {

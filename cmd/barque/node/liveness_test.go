@@ -54,7 +54,8 @@ func (e *evidence) change(which *chan struct{}) {
 	*which = make(chan struct{})
 }
 
-// A Node says whether it is a member's. Gossip may know better; what it remembers of another machine of the name does not count.
+// A Node says whether it is a member's. Gossip may know better; what it remembers of another
+// machine of the name does not count.
 func TestWhoIsAMember(t *testing.T) {
 	died := time.Unix(1000, 0)
 	for name, c := range map[string]struct {

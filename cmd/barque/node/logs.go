@@ -15,7 +15,8 @@ import (
 )
 
 // bridgeLogs sends what the Kubernetes libraries log to our logger. Their informational lines are
-// details to an operator of Barque, so they come at debug level, as does what is no error of this server.
+// details to an operator of Barque, so they come at debug level, as does what is no error of this
+// server.
 func bridgeLogs(logger *slog.Logger) {
 	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(outage)}))
 }
@@ -56,8 +57,9 @@ func demote(level slog.Level) slog.Level {
 	return level
 }
 
-// givenUp tells whether the record is of a question for this server's readiness that the asker has given up. The balancers of
-// agents and clients do so after half a second, and whoever asks knows that: it is no error of this server.
+// givenUp tells whether the record is of a question for this server's readiness that the asker has
+// given up. The balancers of agents and clients do so after half a second, and whoever asks knows
+// that: it is no error of this server.
 func givenUp(r slog.Record) (is bool) {
 	if r.Message != "Post-timeout activity" && r.Message != "Timeout or abort while handling" {
 		return false
@@ -69,9 +71,9 @@ func givenUp(r slog.Record) (is bool) {
 	return is
 }
 
-// tooLate tells whether the record is of an answer for which nobody waited any more: the client had gone, or the request had
-// taken longer than it may. Upstream says that of the request itself, in two other lines; these, up to four, do not say which
-// it was. They come as text.
+// tooLate tells whether the record is of an answer for which nobody waited any more: the client had
+// gone, or the request had taken longer than it may. Upstream says that of the request itself, in
+// two other lines; these, up to four, do not say which it was. They come as text.
 func tooLate(r slog.Record) (is bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)
@@ -86,12 +88,14 @@ func tooLate(r slog.Record) (is bool) {
 	return is
 }
 
-// cutOff is said of a server that stops when connections are left after the time that they get: streams, which end with the process,
-// and now and then one that was about to begin, and which net/http does not tell of the end.
+// cutOff is said of a server that stops when connections are left after the time that they get:
+// streams, which end with the process, and now and then one that was about to begin, and which
+// net/http does not tell of the end.
 const cutOff = "Failed to shutdown server: context deadline exceeded"
 
-// outage is the state of the lines that the API's caches, some hundred, write each second while the store cannot be read.
-// One a minute is enough: the store itself logs since when there is no leader, and when there is one again.
+// outage is the state of the lines that the API's caches, some hundred, write each second while the
+// store cannot be read. One a minute is enough: the store itself logs since when there is no
+// leader, and when there is one again.
 type outage struct {
 	mu   sync.Mutex
 	next time.Time // when another line is told
@@ -99,8 +103,9 @@ type outage struct {
 
 const outageAgain = time.Minute
 
-// told reports whether the line is one of those and adds nothing to one of the last minute. Of a store that is closed
-// none is told: the server stops, and the caches go on asking until the process ends.
+// told reports whether the line is one of those and adds nothing to one of the last minute. Of a
+// store that is closed none is told: the server stops, and the caches go on asking until the
+// process ends.
 func (o *outage) told(line string) bool {
 	if !strings.HasPrefix(line, "cacher (") || !strings.Contains(line, storage.Unreadable) {
 		return false

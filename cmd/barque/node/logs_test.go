@@ -19,8 +19,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// TestAnOutageIsToldOnceAMinute: however many caches cannot read the store, one line a minute says so. What is no error of
-// this server is not told, everything else is.
+// TestAnOutageIsToldOnceAMinute: however many caches cannot read the store, one line a minute says
+// so. What is no error of this server is not told, everything else is.
 func TestAnOutageIsToldOnceAMinute(t *testing.T) {
 	defer klog.ClearLogger()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// MembersPath, a slash and a server's name is that member of the store. GET and POST take the parameter
-// "change"; GET tells what the change would do, POST makes it and waits until it is done. RBAC says who may.
+// MembersPath, a slash and a server's name is that member of the store. GET and POST take the
+// parameter "change"; GET tells what the change would do, POST makes it and waits until it is done.
+// RBAC says who may.
 const MembersPath = "/barque/v1/members"
 
 // MemberChange is a change of a server's place in the store.
@@ -37,7 +38,8 @@ type MemberAnswer struct {
 	Change MemberChange `json:"change"`
 	// Done tells that it was made; otherwise it was only asked about, or Error says why not.
 	Done bool `json:"done"`
-	// Gone tells that the server that was to be removed is none of the store any more: nothing is left to be done.
+	// Gone tells that the server that was to be removed is none of the store any more: nothing is
+	// left to be done.
 	Gone bool `json:"gone,omitempty"`
 	// Steps are what the servers do for it, in order.
 	Steps []string `json:"steps,omitempty"`
@@ -82,7 +84,8 @@ func notAMember(name string, agent bool, change MemberChange, members []raftstor
 	return fmt.Errorf("%q %w: the members are %s", name, errNoMember, namesOf(members))
 }
 
-// changeTimeout bounds the wait for a change. The store says after half a minute that one has to wait.
+// changeTimeout bounds the wait for a change. The store says after half a minute that one has to
+// wait.
 const changeTimeout = 45 * time.Second
 
 // outsiders tells of those that are no members of the store.
@@ -185,12 +188,14 @@ func changeMember(ctx context.Context, store memberStore, outsiders outsiders, n
 }
 
 const (
-	// leaderPatience is how long it may take until the new leader is known after it was told to stand for election.
+	// leaderPatience is how long it may take until the new leader is known after it was told to
+	// stand for election.
 	leaderPatience = 10 * time.Second
 	leaderLook     = 25 * time.Millisecond
 )
 
-// awaitLeader waits until the server of that name leads, or, without a name, another one than before. It returns who does.
+// awaitLeader waits until the server of that name leads, or, without a name, another one than
+// before. It returns who does.
 func awaitLeader(ctx context.Context, store memberStore, before, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()
@@ -272,7 +277,8 @@ func (a *MemberAnswer) judge(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// ExitRemoved is the exit code of a server that was taken out of its cluster: starting it again is no use.
+// ExitRemoved is the exit code of a server that was taken out of its cluster: starting it again is
+// no use.
 const ExitRemoved = 3
 
 // joinAgain tells, in the store's messages, how a server joins again as a new one.
@@ -303,7 +309,8 @@ func (s *server) untilRemoved(ctx context.Context) error {
 	}
 }
 
-// replaceMember takes the dead predecessor of a machine of the same name out of the store, in favour of it.
+// replaceMember takes the dead predecessor of a machine of the same name out of the store, in
+// favour of it.
 func (s *server) replaceMember(ctx context.Context, name string) error {
 	if err := s.awaitDeath(ctx, name); err != nil {
 		return err
@@ -348,7 +355,8 @@ func (s *server) isAgent(name string) bool {
 	return ok && m.Role == roleAgent
 }
 
-// isFormer tells whether a server of that name was a member of the store: it was taken out, or its Node is there yet.
+// isFormer tells whether a server of that name was a member of the store: it was taken out, or its
+// Node is there yet.
 func (s *server) isFormer(name string) bool {
 	return slices.Contains(s.goneNames(), name) ||
 		slices.ContainsFunc(s.formerServers(), func(f FormerServer) bool { return f.Name == name })

@@ -13,10 +13,10 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// namedServer finds the server that --server names, for an agent that has joined before: when the addresses of all
-// servers have changed, it is the only one whose address the agent knows. Its gossip is looked for at this
-// node's own port, which is the same on most clusters' nodes. Nothing when the flag was not given, or its name has
-// no address now.
+// namedServer finds the server that --server names, for an agent that has joined before: when the
+// addresses of all servers have changed, it is the only one whose address the agent knows. Its
+// gossip is looked for at this node's own port, which is the same on most clusters' nodes. Nothing
+// when the flag was not given, or its name has no address now.
 func namedServer(ctx context.Context, o *Options, logger *slog.Logger) []join.Server {
 	if o.Join == "" {
 		return nil

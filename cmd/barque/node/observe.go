@@ -13,14 +13,15 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// StatusPath answers with a ClusterStatus, to whoever RBAC allows it; with the parameter form=observation with the
-// Observation that it is made of, see Assemble.
+// StatusPath answers with a ClusterStatus, to whoever RBAC allows it; with the parameter
+// form=observation with the Observation that it is made of, see Assemble.
 const StatusPath = "/barque/v1/status"
 
 // FormObservation is the value of the parameter form.
 const FormObservation = "observation"
 
-// Observation is what one server knows of the cluster: its own word, and the others' as it heard it.
+// Observation is what one server knows of the cluster: its own word, and the others' as it heard
+// it.
 type Observation struct {
 	Cluster string                 `json:"cluster"`
 	From    string                 `json:"from"`
@@ -34,8 +35,8 @@ type observedStore interface {
 	PeerDetails(ctx context.Context) []raftstore.PeerStatus
 }
 
-// observe asks all members of the store. It takes as long as the slowest of them, at most the store's time-out for a
-// call, and needs neither a leader nor a quorum.
+// observe asks all members of the store. It takes as long as the slowest of them, at most the
+// store's time-out for a call, and needs neither a leader nor a quorum.
 func (s *server) observe(ctx context.Context) *Observation {
 	return observe(ctx, s.options.Name, s.record.Cluster.ID, s.store, s.gossipViews(ctx, false))
 }
@@ -56,7 +57,8 @@ func (s *server) report(ctx context.Context) []byte {
 	return data
 }
 
-// certificateEnds tells until when the certificates of this server, and the CAs that it believes, are good.
+// certificateEnds tells until when the certificates of this server, and the CAs that it believes,
+// are good.
 func (s *server) certificateEnds() []CertificateStatus {
 	own, now := s.ownCertificates().Certificates, time.Now()
 	for _, ca := range s.ids.trust.CAs() {
@@ -69,8 +71,8 @@ func (s *server) certificateEnds() []CertificateStatus {
 	return out
 }
 
-// gossipViews is how this server sees all nodes; none before it has begun to gossip. With asks the other servers are asked
-// for an answer first, which takes a second at most.
+// gossipViews is how this server sees all nodes; none before it has begun to gossip. With asks the
+// other servers are asked for an answer first, which takes a second at most.
 func (s *server) gossipViews(ctx context.Context, asks bool) []NodeView {
 	pool := s.met.Load()
 	if pool == nil {

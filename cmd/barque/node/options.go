@@ -46,15 +46,17 @@ type Options struct {
 	Join  string
 	Token string
 
-	// Replace lets this server take the place of a dead one of the same name. Wipe lets one with data join as
-	// a new one, if the cluster does not count it as a member any more.
+	// Replace lets this server take the place of a dead one of the same name. Wipe lets one with
+	// data join as a new one, if the cluster does not count it as a member any more.
 	Replace, Wipe bool
-	// Rejoin lets an agent forget its cluster's ID and join again, after that cluster was recovered.
+	// Rejoin lets an agent forget its cluster's ID and join again, after that cluster was
+	// recovered.
 	Rejoin bool
-	// Peers are where other servers are, HOST:PORT of their peer ports, for when their addresses have changed.
+	// Peers are where other servers are, HOST:PORT of their peer ports, for when their addresses
+	// have changed.
 	Peers []string
-	// DeadServerCleanup is after how long a server that shows no life is taken out of the store, if at least
-	// MinVoters voters stay; 0 is never.
+	// DeadServerCleanup is after how long a server that shows no life is taken out of the store, if
+	// at least MinVoters voters stay; 0 is never.
 	DeadServerCleanup time.Duration
 	MinVoters         int
 
@@ -81,8 +83,9 @@ type Options struct {
 	// KubeletIgnored are the fields of its files that do not count.
 	KubeletIgnored []string
 
-	// CertificateLifetime is how long certificates last that this server issues, to itself and to agents, and
-	// CertificateGrace for how long after its end an agent's certificate still gets it a new one.
+	// CertificateLifetime is how long certificates last that this server issues, to itself and to
+	// agents, and CertificateGrace for how long after its end an agent's certificate still gets it
+	// a new one.
 	CertificateLifetime, CertificateGrace time.Duration
 
 	Times     Times
@@ -98,12 +101,13 @@ type Options struct {
 	detected  bool               // nobody gave NodeIPs
 	addresses nodeaddr.Addresses // complete makes them out of NodeIPs and NodeExternalIPs
 
-	// wrapLeaderClient stands between the leader's work of a term and the API. Nil in production: tests stop a server
-	// there, between what a controller has decided and its write.
+	// wrapLeaderClient stands between the leader's work of a term and the API. Nil in production:
+	// tests stop a server there, between what a controller has decided and its write.
 	wrapLeaderClient func(term uint64, next http.RoundTripper) http.RoundTripper
 }
 
-// shortestLifetime is the shortest life of certificates in which they can be renewed, over some failures, in time.
+// shortestLifetime is the shortest life of certificates in which they can be renewed, over some
+// failures, in time.
 const shortestLifetime = 30 * time.Second
 
 // DefaultCertificateGrace is how long an agent may have been off for after its certificates ended.
@@ -151,7 +155,8 @@ func (s Settings) validate() error {
 	return nil
 }
 
-// DefaultStorageClass is the name of the class that claims get which name none; noStorageClass asks for none.
+// DefaultStorageClass is the name of the class that claims get which name none; noStorageClass asks
+// for none.
 const DefaultStorageClass, noStorageClass = "local-path", "none"
 
 // defaultStorageClass is the name of the class to be laid down, or "".

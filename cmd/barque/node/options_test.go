@@ -9,7 +9,8 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// TestWrongOptions: options that contradict themselves end with the exit code of wrong arguments, before anything is made.
+// TestWrongOptions: options that contradict themselves end with the exit code of wrong arguments,
+// before anything is made.
 func TestWrongOptions(t *testing.T) {
 	needs.Root(t, "wrong options of a server")
 	for says, change := range map[string]func(*Options){

@@ -20,8 +20,9 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Preflight tells whether this machine could join the cluster now, as a server or an agent. It changes nothing, there or
-// here, and does not use the token up: whether the token is still good is known when it is used. o is completed by it.
+// Preflight tells whether this machine could join the cluster now, as a server or an agent. It
+// changes nothing, there or here, and does not use the token up: whether the token is still good is
+// known when it is used. o is completed by it.
 func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) ([]check.Finding, error) {
 	_, statErr := os.Stat(o.DataDir)
 	if err := o.complete(); err != nil {
@@ -94,11 +95,12 @@ func tryPort(network, address string) error {
 // preflightTimeout bounds the questions to the server.
 const preflightTimeout = 15 * time.Second
 
-// clockApart is how far the clocks of two machines may be apart before certificates and tokens of the one are refused by
-// the other.
+// clockApart is how far the clocks of two machines may be apart before certificates and tokens of
+// the one are refused by the other.
 const clockApart = time.Minute
 
-// checkServer finds out whether the server to join can be reached, belongs to the token's cluster, and fits.
+// checkServer finds out whether the server to join can be reached, belongs to the token's cluster,
+// and fits.
 func (o *Options) checkServer(ctx context.Context, now func() time.Time) []check.Finding {
 	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
 	defer cancel()
@@ -145,8 +147,9 @@ func askVersion(ctx context.Context, address string, ca *pki.Authority) (served 
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// The address need not be one that the server knows itself by; see join.NewClient. That it belongs to the cluster is
-		// verified, but not that its certificate is good now: that the clock is wrong is to be found out here.
+		// The address need not be one that the server knows itself by; see join.NewClient. That it
+		// belongs to the cluster is verified, but not that its certificate is good now: that the
+		// clock is wrong is to be found out here.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			leaf := s.PeerCertificates[0]

@@ -1,11 +1,12 @@
 package node
 
-// Procedures are the commands by which an operator gets at a node where it runs, for the mends of warnings. They differ with
-// the way in which nodes are run.
+// Procedures are the commands by which an operator gets at a node where it runs, for the mends of
+// warnings. They differ with the way in which nodes are run.
 type Procedures struct {
 	// Here tells that they are run on this machine, not on the node's own.
 	Here bool
-	// Look shows how a node of the role does, and why it is down. Any is what does so for all of them.
+	// Look shows how a node of the role does, and why it is down. Any is what does so for all of
+	// them.
 	Look func(name, role string) string
 	Any  string
 	// Errors shows the errors that a server has logged.

@@ -35,8 +35,9 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Servers as processes of their own, each this test's binary again, in a network namespace of the test's, where all
-// addresses are the loopback's: for what cannot be seen inside one process. They run no pods.
+// Servers as processes of their own, each this test's binary again, in a network namespace of the
+// test's, where all addresses are the loopback's: for what cannot be seen inside one process. They
+// run no pods.
 
 // childEnv holds the order of a process that is to be a server.
 const childEnv = "BARQUE_TEST_SERVER"
@@ -44,8 +45,8 @@ const childEnv = "BARQUE_TEST_SERVER"
 // order is what such a process is told.
 type order struct {
 	Options
-	// Hold is a directory. When there is a file "arm" in it, the first leader to come by with the creation of a pod stops
-	// there: see holdPods.
+	// Hold is a directory. When there is a file "arm" in it, the first leader to come by with the
+	// creation of a pod stops there: see holdPods.
 	Hold string
 }
 
@@ -142,7 +143,8 @@ func (s *space) startProcess(t *testing.T, o order) *process {
 	started := make(chan error, 1)
 	go func() { // ends with the process
 		defer close(p.ended)
-		// The signal comes when the thread ends that has started the process: this one lives as long.
+		// The signal comes when the thread ends that has started the process: this one lives as
+		// long.
 		p.err = osthread.Do(func() error {
 			err := netns.Set(s.handle)
 			if err == nil {
@@ -244,8 +246,8 @@ func until(t *testing.T, limit time.Duration, what string, try func(ctx context.
 	}
 }
 
-// newOrder is what the i-th server of a test is told. Each has a port of its own for the API, which is served on all
-// addresses.
+// newOrder is what the i-th server of a test is told. Each has a port of its own for the API, which
+// is served on all addresses.
 func newOrder(t *testing.T, i int, hold string) order {
 	t.Helper()
 	return order{Hold: hold, Options: Options{
@@ -300,18 +302,19 @@ const (
 	answerFile = "answer" // what the API said to the write
 )
 
-// stopHere stops the process before it returns. A signal to the whole process may be taken by another thread of it, and until
-// that one gets a CPU this one would go on.
+// stopHere stops the process before it returns. A signal to the whole process may be taken by
+// another thread of it, and until that one gets a CPU this one would go on.
 func stopHere() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 }
 
-// holdPods stops this process, as SIGSTOP from outside would, at the first creation of a pod by a controller while the
-// file "arm" is there: after what was decided, before it is sent. When the process goes on, the write is sent, come what
-// may, and the answer written down. A server that does not know yet that it was deposed may take the write and lose it:
-// such an answer is "outcome unknown", and the write is sent again.
+// holdPods stops this process, as SIGSTOP from outside would, at the first creation of a pod by a
+// controller while the file "arm" is there: after what was decided, before it is sent. When the
+// process goes on, the write is sent, come what may, and the answer written down. A server that
+// does not know yet that it was deposed may take the write and lose it: such an answer is "outcome
+// unknown", and the write is sent again.
 func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
 	return func(term uint64, next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

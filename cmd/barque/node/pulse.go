@@ -11,12 +11,12 @@ import (
 	"github.com/barque/barque/membership/pulse"
 )
 
-// pulsePatience is how long one question of the pulse waits for its answer: a round trip, and what a busy
-// process takes.
+// pulsePatience is how long one question of the pulse waits for its answer: a round trip, and what
+// a busy process takes.
 const pulsePatience = 200 * time.Millisecond
 
-// startLiveness gathers the evidence of who lives. With fast failure detection this server asks all nodes
-// itself, whether it leads or not.
+// startLiveness gathers the evidence of who lives. With fast failure detection this server asks all
+// nodes itself, whether it leads or not.
 func (s *server) startLiveness(ctx context.Context) error {
 	s.life = &liveness{pool: s.pool, store: s.store, tls: s.ids.kubeletClientTLS()}
 	if !s.options.Times.Fast {
@@ -32,7 +32,8 @@ func (s *server) startLiveness(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "pulse", Run: p.Run})
 }
 
-// others are all nodes that have not left, dead ones included: gossip may be slow to learn that one is back.
+// others are all nodes that have not left, dead ones included: gossip may be slow to learn that one
+// is back.
 func others(pool *gossip.Pool, self string) []string {
 	var names []string
 	for _, m := range pool.Members() {
@@ -43,8 +44,8 @@ func others(pool *gossip.Pool, self string) []string {
 	return names
 }
 
-// tuneGossip gives gossip's questions the pulse's patience: memberlist has one time for both. What is left of
-// its own second goes to asking by way of others.
+// tuneGossip gives gossip's questions the pulse's patience: memberlist has one time for both. What
+// is left of its own second goes to asking by way of others.
 func tuneGossip(fast bool) func(*memberlist.Config) {
 	if !fast {
 		return nil

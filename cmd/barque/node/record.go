@@ -72,7 +72,8 @@ func (r *record) ca() pki.Bundle {
 	return r.Cluster.CA
 }
 
-// believe writes down what this node believes from now on; also as a file, for people and other programs.
+// believe writes down what this node believes from now on; also as a file, for people and other
+// programs.
 func (r *record) believe(b pki.Bundle) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +86,8 @@ func (r *record) believe(b pki.Bundle) error {
 	return writeCA(r.dir, b)
 }
 
-// caFile has the CAs that a node believes, for people and other programs; the record is what counts.
+// caFile has the CAs that a node believes, for people and other programs; the record is what
+// counts.
 func caFile(dataDir string) string { return filepath.Join(pkiDir(dataDir), "ca.crt") }
 
 func writeCA(dataDir string, b pki.Bundle) error {
@@ -167,7 +169,8 @@ func loadRecord(dir string) (*record, error) {
 	return r, nil
 }
 
-// ServerName returns the name of the server whose data directory it is; of any other one, an error with ExitUsage.
+// ServerName returns the name of the server whose data directory it is; of any other one, an error
+// with ExitUsage.
 func ServerName(dataDir string) (string, error) {
 	r, err := loadRecord(dataDir)
 	switch {
@@ -179,8 +182,8 @@ func ServerName(dataDir string) (string, error) {
 	return r.Name, nil
 }
 
-// KnownServers returns the addresses of the API of the servers that the node of a data directory knew of last; none when it
-// cannot be read.
+// KnownServers returns the addresses of the API of the servers that the node of a data directory
+// knew of last; none when it cannot be read.
 func KnownServers(dataDir string) []string {
 	r, err := loadRecord(dataDir)
 	if err != nil || r == nil {
@@ -249,9 +252,9 @@ func (r *record) otherCluster() error {
 		"if that cluster has exchanged its CA while this node was away, add %s", r.dir, r.Cluster.ID, again)
 }
 
-// sameCluster refuses a cluster that is not the one of the data directory, for a node that is let in again. It may have
-// got another ID, when it was recovered, and another CA, which this node has never heard of when it was away: then it
-// knows one of this node's from before.
+// sameCluster refuses a cluster that is not the one of the data directory, for a node that is let
+// in again. It may have got another ID, when it was recovered, and another CA, which this node has
+// never heard of when it was away: then it knows one of this node's from before.
 func (r *record) sameCluster(is join.Cluster) error {
 	known, err := r.Cluster.CA.Digests()
 	if err != nil {

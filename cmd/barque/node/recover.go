@@ -16,16 +16,17 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Recovery makes one server, whose cluster has lost its quorum for good, the first of a new cluster with the old
-// one's data. What carries the cluster's ID changes with it:
+// Recovery makes one server, whose cluster has lost its quorum for good, the first of a new cluster
+// with the old one's data. What carries the cluster's ID changes with it:
 //
 //	store/     the ID that servers greet each other with: the old members and this one refuse each other
 //	node.json  the ID, which is gossip's label, too; new gossip keys; nobody else is known
 //
-// Everything else stays: the CA, so certificates and kubeconfigs go on to work; the names; the API's data, in
-// which tokens and service accounts are.
+// Everything else stays: the CA, so certificates and kubeconfigs go on to work; the names; the
+// API's data, in which tokens and service accounts are.
 //
-// It is a plan on disk, whose steps can be repeated. A server that is started in the middle finishes it.
+// It is a plan on disk, whose steps can be repeated. A server that is started in the middle
+// finishes it.
 type recoverPlan struct {
 	Format    int    `json:"format"`
 	ClusterID string `json:"clusterID"` // the new one
@@ -46,7 +47,8 @@ type Survivor struct {
 	Recovering string `json:"recovering,omitempty"`
 }
 
-// Survey reads data directories of servers that do not run. It fails with a *UsedError, at once, for one that does.
+// Survey reads data directories of servers that do not run. It fails with a *UsedError, at once,
+// for one that does.
 func Survey(dataDirs []string, logger *slog.Logger) ([]Survivor, error) {
 	var all []Survivor
 	for _, dir := range dataDirs {
@@ -103,8 +105,9 @@ func Choose(all []Survivor) error {
 	return nil
 }
 
-// Best returns the one that Choose accepts when it is the first; if it accepts none, the error tells why, of each that nobody
-// should recover. Where GoesOn tells of another cluster, it is the best one only if that is given up.
+// Best returns the one that Choose accepts when it is the first; if it accepts none, the error
+// tells why, of each that nobody should recover. Where GoesOn tells of another cluster, it is the
+// best one only if that is given up.
 func Best(all []Survivor) (*Survivor, error) {
 	best := -1
 	for i, s := range all {
@@ -128,7 +131,8 @@ func Best(all []Survivor) (*Survivor, error) {
 	return &all[best], nil
 }
 
-// GoesOn tells as which other cluster that of the survivor goes on, as one of the directories has learned; nil when none has.
+// GoesOn tells as which other cluster that of the survivor goes on, as one of the directories has
+// learned; nil when none has.
 func GoesOn(of *Survivor, all []Survivor) *raftstore.Succession {
 	if of.Superseded != nil {
 		return of.Superseded
@@ -158,14 +162,15 @@ func (s *Survivor) fit() error {
 	return nil
 }
 
-// votesAlone tells whether nobody but the server itself has a vote. A recovery would only shut the others out.
+// votesAlone tells whether nobody but the server itself has a vote. A recovery would only shut the
+// others out.
 func votesAlone(members []raftstore.Member) bool {
 	others := slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Voter && !m.Self })
 	return !others && slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Voter && m.Self })
 }
 
-// Recover makes the server of the data directory the first of a new cluster, or finishes what was begun. It
-// returns the new cluster's ID.
+// Recover makes the server of the data directory the first of a new cluster, or finishes what was
+// begun. It returns the new cluster's ID.
 func Recover(dataDir string, logger *slog.Logger) (string, error) {
 	held, err := lockData(context.Background(), dataDir) // a server that is started meanwhile finishes it, too
 	if err != nil {

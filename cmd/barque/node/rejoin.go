@@ -14,9 +14,10 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// rejoinPlan is what a node with data was granted when it joined again. Keys, certificates and record are files of their
-// own, and half of them would be of no cluster; so the whole grant is on disk before any is replaced, and a node that is
-// started in the middle goes on with it. Each step may be repeated.
+// rejoinPlan is what a node with data was granted when it joined again. Keys, certificates and
+// record are files of their own, and half of them would be of no cluster; so the whole grant is on
+// disk before any is replaced, and a node that is started in the middle goes on with it. Each step
+// may be repeated.
 type rejoinPlan struct {
 	Format int               `json:"format"`
 	ID     string            `json:"id"`              // random; the record has it once the plan was carried out
@@ -78,8 +79,8 @@ func (p *rejoinPlan) replace(o *Options) (r *record, err error) {
 	return r, r.save()
 }
 
-// finishRejoin goes on with a joining again that was granted, before a node starts. It returns the record if there was one
-// to go on with, or nil.
+// finishRejoin goes on with a joining again that was granted, before a node starts. It returns the
+// record if there was one to go on with, or nil.
 func finishRejoin(o *Options, role string, logger *slog.Logger) (*record, error) {
 	data, err := os.ReadFile(rejoinPath(o.DataDir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,7 +105,8 @@ func finishRejoin(o *Options, role string, logger *slog.Logger) (*record, error)
 			return nil, err
 		}
 		if p.ID != "" && old.Rejoined == p.ID {
-			// The record came last, so all is done. What the node has stored since must not be dropped.
+			// The record came last, so all is done. What the node has stored since must not be
+			// dropped.
 			return old, p.end(o.DataDir)
 		}
 	}

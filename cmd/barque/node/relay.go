@@ -14,19 +14,19 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// RelayParameter names, in a request, the server that is to answer it. Whichever server gets the request passes it on:
-// the operator's machine may reach one of them only.
+// RelayParameter names, in a request, the server that is to answer it. Whichever server gets the
+// request passes it on: the operator's machine may reach one of them only.
 const RelayParameter = "on"
 
-// relayedHeader marks a request that a server has passed on. It is not passed on again: an address may be another server's
-// by now, or that of the server itself.
+// relayedHeader marks a request that a server has passed on. It is not passed on again: an address
+// may be another server's by now, or that of the server itself.
 const relayedHeader = "Barque-Relayed-By"
 
 // relayTimeout bounds how long another server is waited for.
 const relayTimeout = 15 * time.Second
 
-// relay passes requests on to other servers, with this server's rights. So it stands behind a check that the user
-// has these, too.
+// relay passes requests on to other servers, with this server's rights. So it stands behind a check
+// that the user has these, too.
 type relay struct {
 	self    string
 	servers func() []join.Server

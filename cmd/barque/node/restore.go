@@ -22,13 +22,13 @@ import (
 type RestoreOptions struct {
 	File    string `json:"file"`
 	KeyFile string `json:"keyFile,omitempty"`
-	// Gap is by how much the revision of the new cluster is above that of the backup, so that it is above
-	// all that the old cluster handed out after the backup was made.
+	// Gap is by how much the revision of the new cluster is above that of the backup, so that it is
+	// above all that the old cluster handed out after the backup was made.
 	Gap uint64 `json:"gap"`
 }
 
-// DefaultRevisionGap is what a cluster with 10,000 writes a second hands out in a day, and one with a hundred
-// in four months. Revisions have room for nine thousand million of such gaps.
+// DefaultRevisionGap is what a cluster with 10,000 writes a second hands out in a day, and one with
+// a hundred in four months. Revisions have room for nine thousand million of such gaps.
 const DefaultRevisionGap = 1_000_000_000
 
 // restoreRecord begins a new cluster from a backup: with a new ID, so that servers of the old one
@@ -84,7 +84,8 @@ func restoreRecord(o *Options, logger *slog.Logger) (*record, error) {
 	return r, r.save()
 }
 
-// restoredCA are the CAs in a backup. An exchange of the CA that was under way when it was made goes on.
+// restoredCA are the CAs in a backup. An exchange of the CA that was under way when it was made
+// goes on.
 func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err error) {
 	if err := json.Unmarshal(secrets[secretCA], &b); err != nil {
 		return b, nil, err
@@ -169,8 +170,8 @@ func restoreStore(ctx context.Context, r *record, store storeRestorer, logger *s
 	return nil
 }
 
-// sameRestore refuses to begin with a backup where there is a cluster. The flag may stay after it has done its
-// work.
+// sameRestore refuses to begin with a backup where there is a cluster. The flag may stay after it
+// has done its work.
 func (r *record) sameRestore(o *Options) error {
 	file := o.Restore.File
 	if file == "" || file == r.Restored || r.Restore != nil && file == r.Restore.File {

@@ -59,9 +59,9 @@ type server struct {
 	dumpScheduler func()
 }
 
-// ErrRestart is returned by RunServer when the server has stopped in order so as to be started again at once, by
-// the same process: its store takes a right state in place of one that was found to be wrong. RunAgent returns it when the
-// agent follows a cluster that was recovered.
+// ErrRestart is returned by RunServer when the server has stopped in order so as to be started
+// again at once, by the same process: its store takes a right state in place of one that was found
+// to be wrong. RunAgent returns it when the agent follows a cluster that was recovered.
 var ErrRestart = errors.New("this node is to be started again, with what it has got")
 
 // RunServer runs a server until the context ends.
@@ -230,9 +230,10 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	}})
 }
 
-// rememberServers keeps on disk who the servers are, for the next start. A disk that is full does not
-// end the node for that: most of the servers are known from before. gone returns the names of those that
-// are to be forgotten once they are dead: servers that were taken out of the store, and on an agent whoever is away for long.
+// rememberServers keeps on disk who the servers are, for the next start. A disk that is full does
+// not end the node for that: most of the servers are known from before. gone returns the names of
+// those that are to be forgotten once they are dead: servers that were taken out of the store, and
+// on an agent whoever is away for long.
 func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, gone func() []string, logger *slog.Logger) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()
@@ -257,8 +258,8 @@ func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, gone fun
 // forgetEvery is how often it is looked at who is to be forgotten.
 const forgetEvery = 5 * time.Second
 
-// peerHints are addresses of other servers that the store does not know of: given by the operator, known from
-// the last start, and heard of by gossip.
+// peerHints are addresses of other servers that the store does not know of: given by the operator,
+// known from the last start, and heard of by gossip.
 func (s *server) peerHints() []string {
 	hints := slices.Clone(s.options.Peers)
 	known := s.record.servers()
@@ -346,7 +347,8 @@ func (s *server) waitReady(ctx context.Context) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		// Without ctx: a request that ends early is an error to who serves it, and this one is answered soon.
+		// Without ctx: a request that ends early is an error to who serves it, and this one is
+		// answered soon.
 		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", apiserver.BirthCheck).Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
 			return s.ids.serving()
@@ -374,8 +376,8 @@ func (s *server) onTokens(f func(context.Context, kubernetes.Interface, []string
 	}
 }
 
-// nameTaken keeps a second machine from taking the name of one that lives or that has a vote, and any
-// from taking a name by which clients call the API.
+// nameTaken keeps a second machine from taking the name of one that lives or that has a vote, and
+// any from taking a name by which clients call the API.
 func (s *server) nameTaken(name string) error {
 	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
@@ -391,8 +393,8 @@ func (s *server) nameTaken(name string) error {
 	return nil
 }
 
-// addressTaken keeps a machine from getting certificates for the address of another one, or for one that
-// is no machine's.
+// addressTaken keeps a machine from getting certificates for the address of another one, or for one
+// that is no machine's.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
 	for what, addrs := range map[string]Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
 		if addrs.contains(addr) {

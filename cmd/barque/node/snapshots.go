@@ -23,12 +23,14 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// Paths of the backups. They are for system:masters only: a backup has all secrets of the cluster, and a
-// restore can give rights to anyone.
+// Paths of the backups. They are for system:masters only: a backup has all secrets of the cluster,
+// and a restore can give rights to anyone.
 const (
-	// SnapshotsPath: GET answers with a SnapshotList, or, with the parameter all=true, with those of all servers.
+	// SnapshotsPath: GET answers with a SnapshotList, or, with the parameter all=true, with those
+	// of all servers.
 	SnapshotsPath = "/barque/v1/snapshots"
-	// SnapshotSavePath: POST of a SnapshotRequest in JSON; the answer is a backup. One that was cut is not complete.
+	// SnapshotSavePath: POST of a SnapshotRequest in JSON; the answer is a backup. One that was cut
+	// is not complete.
 	SnapshotSavePath = "/barque/v1/snapshot-save"
 	// SnapshotRestorePath: POST of what RestoreBody makes; answers with a Restored.
 	SnapshotRestorePath = "/barque/v1/snapshot-restore"
@@ -42,8 +44,8 @@ type SnapshotRequest struct {
 	Unsealed bool `json:"unsealed,omitempty"`
 	// OtherCluster allows to restore a backup of another cluster.
 	OtherCluster bool `json:"otherCluster,omitempty"`
-	// Wait is how long a restore waits for a store that can take it, in seconds; without it, as long as an election
-	// takes.
+	// Wait is how long a restore waits for a store that can take it, in seconds; without it, as
+	// long as an election takes.
 	Wait float64 `json:"waitSeconds,omitempty"`
 }
 
@@ -150,8 +152,8 @@ func (b *backups) list() (SnapshotList, error) {
 // electionPatience is how long a restore waits for a leader if it is not told to wait longer.
 const electionPatience = 4 * time.Second
 
-// awaitStore waits until the store can take a restore. It fails with the reason when that takes too long, before
-// anything was sent.
+// awaitStore waits until the store can take a restore. It fails with the reason when that takes too
+// long, before anything was sent.
 func (b *backups) awaitStore(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, max(patience, electionPatience))
 	defer cancel()
@@ -216,8 +218,8 @@ func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unavailable answers that something could not be done. Where that is because there has been no leader for long, the answer
-// says so as those of the API do.
+// unavailable answers that something could not be done. Where that is because there has been no
+// leader for long, the answer says so as those of the API do.
 func unavailable(w http.ResponseWriter, err error) {
 	if !errors.Is(err, raftstore.ErrLeaderless) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

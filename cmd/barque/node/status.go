@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// The status of the cluster, as `barque cluster status -o json` prints it. The names of its fields stay; durations are
-// in seconds, sizes in bytes, times in RFC 3339.
+// The status of the cluster, as `barque cluster status -o json` prints it. The names of its fields
+// stay; durations are in seconds, sizes in bytes, times in RFC 3339.
 
 // ClusterHealth is the status in one word.
 type ClusterHealth string
@@ -31,7 +31,8 @@ type ClusterStatus struct {
 	Time   time.Time     `json:"time"`
 	Health ClusterHealth `json:"health"`
 	Leader string        `json:"leader"` // empty when there is none
-	// LeaderSince is when this leader was elected, and LeaderReason why the one before it was one no more.
+	// LeaderSince is when this leader was elected, and LeaderReason why the one before it was one
+	// no more.
 	LeaderSince  time.Time `json:"leaderSince,omitzero"`
 	LeaderReason string    `json:"leaderReason,omitempty"`
 	// LeaderChanges are the last ones, newest first, as the leader saw them since it was started.
@@ -101,7 +102,8 @@ type Warning struct {
 	// Node is the one that it is about; empty for the whole cluster.
 	Node string `json:"node,omitempty"`
 	Text string `json:"text"`
-	// Mend is a command, or a way, that puts it right; On is where it is to be run, empty for anywhere.
+	// Mend is a command, or a way, that puts it right; On is where it is to be run, empty for
+	// anywhere.
 	Mend string `json:"mend,omitempty"`
 	On   string `json:"on,omitempty"`
 }
@@ -130,7 +132,8 @@ type MemberStatus struct {
 	Problem string       `json:"problem,omitempty"` // why Store is missing
 	// Health is the leader's judgement of a server.
 	Health *HealthStatus `json:"health,omitempty"`
-	// Ways are the ways from this server to the other ones, and Views how it sees all nodes by gossip.
+	// Ways are the ways from this server to the other ones, and Views how it sees all nodes by
+	// gossip.
 	Ways         []WayStatus         `json:"ways,omitempty"`
 	Views        []NodeView          `json:"views,omitempty"`
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
@@ -138,7 +141,8 @@ type MemberStatus struct {
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
 	Started      time.Time           `json:"started,omitzero"`
-	// ClockOffset is how far its clock is ahead of that of the server that was asked, to a second or two.
+	// ClockOffset is how far its clock is ahead of that of the server that was asked, to a second
+	// or two.
 	ClockOffset float64 `json:"clockOffsetSeconds"`
 }
 
@@ -153,11 +157,12 @@ type StoreStatus struct {
 	Keys      int    `json:"keys"`
 	Bytes     int64  `json:"stateBytes"`
 	Hash      string `json:"stateHash"`
-	// LagEntries is how many log entries it is behind the leader, and LagSeconds how long ago the first of them was
-	// written; absent where that is not known.
+	// LagEntries is how many log entries it is behind the leader, and LagSeconds how long ago the
+	// first of them was written; absent where that is not known.
 	LagEntries uint64   `json:"lagEntries"`
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
-	// LastContactSeconds is how long ago the leader was heard; absent on the leader, and where it never was.
+	// LastContactSeconds is how long ago the leader was heard; absent on the leader, and where it
+	// never was.
 	LastContactSeconds *float64 `json:"lastContactSeconds,omitempty"`
 	// DiskP50Seconds and DiskP99Seconds are how long the last DiskWrites writes to the log took.
 	DiskWrites     int     `json:"diskWrites"`
@@ -176,7 +181,8 @@ type HealthStatus struct {
 	Standing      string  `json:"standing,omitempty"` // standby or leaving
 	StableSeconds float64 `json:"stableSeconds"`      // for how long it has been well
 	SilentSeconds float64 `json:"silentSeconds"`      // for how long it has not answered
-	// BlockedSeconds is for how long it could not leave, or lose its vote, as was recorded. The reason says why.
+	// BlockedSeconds is for how long it could not leave, or lose its vote, as was recorded. The
+	// reason says why.
 	BlockedSeconds float64 `json:"blockedSeconds,omitempty"`
 }
 
@@ -197,10 +203,12 @@ type NodeView struct {
 	Version string       `json:"version"`
 	State   gossip.State `json:"state"`
 	Since   time.Time    `json:"since,omitzero"`
-	// Ills are what the node finds wrong with itself: kubelet, runtime, network, disk, memory, pids.
+	// Ills are what the node finds wrong with itself: kubelet, runtime, network, disk, memory,
+	// pids.
 	Ills []string `json:"ills,omitempty"`
-	// Silent is set when a server did not answer this one directly, though others may have reached it. Heard is when it
-	// last did, and RTTSeconds how long that took; absent where gossip has had no cause to ask.
+	// Silent is set when a server did not answer this one directly, though others may have reached
+	// it. Heard is when it last did, and RTTSeconds how long that took; absent where gossip has had
+	// no cause to ask.
 	Silent     bool       `json:"silent,omitempty"`
 	Heard      *time.Time `json:"heard,omitempty"`
 	RTTSeconds *float64   `json:"rttSeconds,omitempty"`
@@ -241,7 +249,8 @@ type VolumeStatus struct {
 	Free  uint64 `json:"free"`
 }
 
-// ServerReport is what a server says of itself beside its store. It travels with the status of the store.
+// ServerReport is what a server says of itself beside its store. It travels with the status of the
+// store.
 type ServerReport struct {
 	Time         time.Time           `json:"time"`
 	Started      time.Time           `json:"started"`
@@ -257,8 +266,8 @@ type ServerReport struct {
 // FormerServer is a server that has its Node, and is no member of the store.
 type FormerServer struct {
 	Name string `json:"name"`
-	// At is when it was taken out of the store, and Why the reason; absent when nobody did that: the cluster was
-	// recovered, or began with a backup, without it.
+	// At is when it was taken out of the store, and Why the reason; absent when nobody did that:
+	// the cluster was recovered, or began with a backup, without it.
 	At  time.Time `json:"at,omitzero"`
 	Why string    `json:"why,omitempty"`
 	// Dropped tells that it had no vote yet, and joins again by itself when it is back.

@@ -17,8 +17,8 @@ const (
 	mostStoreMemory  = 8 << 30
 )
 
-// storeMemory returns how much memory all objects may take in the store: what was asked for, else a part of
-// this machine's memory. The rest is for the API's caches, the pods and everybody else.
+// storeMemory returns how much memory all objects may take in the store: what was asked for, else a
+// part of this machine's memory. The rest is for the API's caches, the pods and everybody else.
 func storeMemory(asked int64) int64 {
 	if asked > 0 {
 		return asked
@@ -30,7 +30,8 @@ func storeMemory(asked int64) int64 {
 	return partOfMemory(int64(info.Totalram) * int64(info.Unit))
 }
 
-// keepMemory lets the process take little more memory than what is alive in it, for as long as that costs little.
+// keepMemory lets the process take little more memory than what is alive in it, for as long as that
+// costs little.
 func (s *server) keepMemory(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "memory", Run: func(ctx context.Context) error {
 		headroom.Keep(ctx, headroom.Policy{})
@@ -40,8 +41,8 @@ func (s *server) keepMemory(ctx context.Context) error {
 
 func partOfMemory(total int64) int64 { return min(max(total/4, leastStoreMemory), mostStoreMemory) }
 
-// spaceWarning says that the store is getting full, or is; empty when it is not. All servers have the same
-// state, so one warning does.
+// spaceWarning says that the store is getting full, or is; empty when it is not. All servers have
+// the same state, so one warning does.
 func spaceWarning(s *raftstore.Status) string {
 	if s.Space == "" {
 		return ""

@@ -19,7 +19,8 @@ type Times struct {
 	StartupGrace  time.Duration // the same for a node that was never heard of
 	GoodbyeGrace  time.Duration // the same for a node that said good-bye
 
-	// Default tolerations of pods: how many seconds they stay on a node that is not ready, or unreachable.
+	// Default tolerations of pods: how many seconds they stay on a node that is not ready, or
+	// unreachable.
 	NotReadySeconds, UnreachableSeconds int64
 
 	EvictionRate          float32 // nodes a second, per zone, whose pods are evicted; 0 is none
@@ -37,10 +38,10 @@ func DefaultTimes() Times {
 	}
 }
 
-// What fast failure detection makes of the first two of them, where they are not given. A node is asked once
-// a second (package pulse). One that does not answer for the time of grace, and then does not answer its last
-// question, which waits for fastConfirm, goes Unknown: that makes four and a half seconds at most. A process
-// that pauses for less than the grace stays what it is.
+// What fast failure detection makes of the first two of them, where they are not given. A node is
+// asked once a second (package pulse). One that does not answer for the time of grace, and then
+// does not answer its last question, which waits for fastConfirm, goes Unknown: that makes four and
+// a half seconds at most. A process that pauses for less than the grace stays what it is.
 const (
 	FastMonitorPeriod = time.Second
 	FastMonitorGrace  = 3 * time.Second

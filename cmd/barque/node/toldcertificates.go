@@ -82,7 +82,8 @@ func (s *server) certificatesOfAgent(ctx context.Context, m gossip.Member, now t
 	return n
 }
 
-// toldCertificates reads what an agent tells. How much time is left is judged by this server's clock.
+// toldCertificates reads what an agent tells. How much time is left is judged by this server's
+// clock.
 func toldCertificates(told json.RawMessage, now time.Time) ([]CertificateInfo, error) {
 	var certificates []CertificateInfo
 	if err := json.Unmarshal(told, &certificates); err != nil {

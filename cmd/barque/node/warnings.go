@@ -12,7 +12,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// From when something is worth a warning. None of them is reached by a busy cluster whose machines are well.
+// From when something is worth a warning. None of them is reached by a busy cluster whose machines
+// are well.
 const (
 	lagEntriesTooMany = 4096
 	lagTooLong        = 10 * time.Second
@@ -106,7 +107,8 @@ func (w *warner) absent(m *MemberStatus) {
 	}
 }
 
-// lostForGood is the command for a node that does not come back. Without a leader no command can take one out.
+// lostForGood is the command for a node that does not come back. Without a leader no command can
+// take one out.
 func (w *warner) lostForGood(command string) string {
 	if w.status.Leader == "" {
 		return ""
@@ -122,8 +124,8 @@ func (m *MemberStatus) standing() string {
 	return m.Health.Standing
 }
 
-// former warns of servers that were members of the store, as long as they have their Nodes. Without a leader there is no
-// way to mend that.
+// former warns of servers that were members of the store, as long as they have their Nodes. Without
+// a leader there is no way to mend that.
 func (w *warner) former() {
 	if w.status.Leader == "" {
 		return
@@ -154,9 +156,10 @@ func (w *warner) apart() {
 	}
 }
 
-// votes warns of a cluster that has too few votes to bear the loss of one server. One that was made with one server is
-// meant to be so, and is left in peace; that more are meant is seen by servers without a vote, be they members of the
-// store or former ones. While one is on its way to a vote, nobody has to do anything.
+// votes warns of a cluster that has too few votes to bear the loss of one server. One that was made
+// with one server is meant to be so, and is left in peace; that more are meant is seen by servers
+// without a vote, be they members of the store or former ones. While one is on its way to a vote,
+// nobody has to do anything.
 func (w *warner) votes() {
 	q := w.status.Quorum
 	if q.Voters == 2 && q.Answering == 2 && len(w.statuses) == 2 {
@@ -242,8 +245,8 @@ func (w *warner) machine(m *MemberStatus) {
 	}
 }
 
-// unsealed warns of servers that make no scheduled backups, because nobody has chosen a key or unsealed
-// ones. It is one warning for all.
+// unsealed warns of servers that make no scheduled backups, because nobody has chosen a key or
+// unsealed ones. It is one warning for all.
 func (w *warner) unsealed() {
 	var names []string
 	why := ""
@@ -257,7 +260,8 @@ func (w *warner) unsealed() {
 	}
 }
 
-// backups warns when none was made for too long. That the last one failed is among the warnings of the store.
+// backups warns when none was made for too long. That the last one failed is among the warnings of
+// the store.
 func (w *warner) backups(m *MemberStatus) {
 	b := m.Backups
 	if b == nil || b.EverySeconds <= 0 || b.Problem != "" || b.Refused != "" {

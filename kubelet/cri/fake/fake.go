@@ -1,6 +1,6 @@
-// Package fake is a container runtime in memory, for tests. It keeps the promises of cri.Runtime that
-// pods depend on: ids, states, events after each change, and stopping by a signal that a container
-// may ignore until its grace is over.
+// Package fake is a container runtime in memory, for tests. It keeps the promises of cri.Runtime
+// that pods depend on: ids, states, events after each change, and stopping by a signal that a
+// container may ignore until its grace is over.
 package fake
 
 import (

@@ -41,8 +41,8 @@ func (l *Log) Begin(what string) *Call {
 	return &Call{log: l, what: what, floor: l.acked}
 }
 
-// BeginWrite is called before a client commits. All values that it puts have the token, which is in no
-// other transaction; what it deletes must exist, by its preconditions.
+// BeginWrite is called before a client commits. All values that it puts have the token, which is in
+// no other transaction; what it deletes must exist, by its preconditions.
 func (l *Log) BeginWrite(what, token string, ops []kv.Op) *Call {
 	c := l.Begin(what)
 	c.writes = &txn{ops: ops}
@@ -77,7 +77,8 @@ func (c *Call) Committed(revision uint64) {
 	l.claim(revision, claim{c.what, func(l *Log) string { return l.explain(t) }})
 }
 
-// explain says what is wrong with an acknowledged transaction, when the log has come to its revision.
+// explain says what is wrong with an acknowledged transaction, when the log has come to its
+// revision.
 func (l *Log) explain(t *txn) string {
 	if t.revision <= l.base {
 		return "" // at the beginning: lost checks the state
@@ -124,8 +125,8 @@ func (c *Call) Conflict(err *kv.ConflictError) {
 	}
 }
 
-// Read is called when a client has read the keys at a revision, and found the items. Not fresh is what
-// promises nothing about its age.
+// Read is called when a client has read the keys at a revision, and found the items. Not fresh is
+// what promises nothing about its age.
 func (c *Call) Read(revision uint64, keys []string, items []kv.Item, fresh bool) {
 	l := c.log
 	l.mu.Lock()
@@ -176,8 +177,8 @@ func (l *Log) applied(e *entry) {
 	}
 }
 
-// State is called with all that a server has at a revision. Where nobody saw the log up to there, it
-// begins anew with this state.
+// State is called with all that a server has at a revision. Where nobody saw the log up to there,
+// it begins anew with this state.
 func (l *Log) State(what string, revision uint64, items []kv.Item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -205,8 +206,8 @@ func (l *Log) State(what string, revision uint64, items []kv.Item) {
 	}
 }
 
-// skip begins the log anew. What was acknowledged in the part that nobody saw must show in the state,
-// unless a later transaction has changed it.
+// skip begins the log anew. What was acknowledged in the part that nobody saw must show in the
+// state, unless a later transaction has changed it.
 func (l *Log) skip(what string, revision uint64, items []kv.Item) {
 	for r, claims := range l.claims {
 		if r <= revision {

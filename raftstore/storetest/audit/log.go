@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Log is the order of events with all that was claimed about it. Its methods may be called from many
-// goroutines.
+// Log is the order of events with all that was claimed about it. Its methods may be called from
+// many goroutines.
 type Log struct {
 	mu     sync.Mutex
 	faults []string
@@ -109,8 +109,8 @@ func (l *Log) Head() uint64 {
 	return l.head
 }
 
-// Checked returns how many calls were checked, and how many could not be because nobody saw the part of
-// the log that they speak of.
+// Checked returns how many calls were checked, and how many could not be because nobody saw the
+// part of the log that they speak of.
 func (l *Log) Checked() (checked, skipped int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -34,8 +34,8 @@ func (s *Stream) Last() uint64 {
 	return s.last
 }
 
-// Restart is called when the watcher was told that history does not reach back to Last, and begins anew
-// after a revision.
+// Restart is called when the watcher was told that history does not reach back to Last, and begins
+// anew after a revision.
 func (s *Stream) Restart(after uint64) {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
@@ -100,8 +100,8 @@ func (l *Log) compare(s *Stream) {
 	}
 }
 
-// Finish is called when all calls have returned and all watchers have come to the revision. It checks
-// what can only be checked then.
+// Finish is called when all calls have returned and all watchers have come to the revision. It
+// checks what can only be checked then.
 func (l *Log) Finish(revision uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

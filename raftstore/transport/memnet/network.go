@@ -2,8 +2,9 @@
 // if need be, with the faults of a network between machines: cuts, packets that are dropped in one
 // direction or both, delays, and connections that break.
 //
-// What holds: a connection delivers what was written to it, in order and once, or breaks, as TCP does.
-// Between connections nothing is ordered. Whoever writes more than the window waits for the reader.
+// What holds: a connection delivers what was written to it, in order and once, or breaks, as TCP
+// does. Between connections nothing is ordered. Whoever writes more than the window waits for the
+// reader.
 package memnet
 
 import (
@@ -24,8 +25,8 @@ type Network struct {
 	gone    map[string]bool // hosts that vanished
 }
 
-// Host returns a place at the address. A host that was there and is closed is replaced, and the connections
-// of one that vanished break.
+// Host returns a place at the address. A host that was there and is closed is replaced, and the
+// connections of one that vanished break.
 func (n *Network) Host(addr string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,8 +107,8 @@ func (n *Network) others(addr string) []string {
 	return others
 }
 
-// Block drops the packets in one direction: connections stay, and what is sent over them arrives after
-// Unblock or Heal. New ones do not come about, in neither direction.
+// Block drops the packets in one direction: connections stay, and what is sent over them arrives
+// after Unblock or Heal. New ones do not come about, in neither direction.
 func (n *Network) Block(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +123,8 @@ func (n *Network) Unblock(from, to string) {
 	n.open()
 }
 
-// Mute separates a host from all others as a network does that drops packets: a Block in both directions.
+// Mute separates a host from all others as a network does that drops packets: a Block in both
+// directions.
 func (n *Network) Mute(addr string) {
 	for _, other := range n.others(addr) {
 		n.Block(addr, other)
@@ -130,7 +132,8 @@ func (n *Network) Mute(addr string) {
 	}
 }
 
-// Refuse makes a host refuse new connections, as one whose port is closed. Those that are open stay.
+// Refuse makes a host refuse new connections, as one whose port is closed. Those that are open
+// stay.
 func (n *Network) Refuse(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -161,8 +164,9 @@ func (n *Network) open() {
 	n.opened = make(chan struct{})
 }
 
-// Delay sets how long each write is on its way. A lost packet is a long delay: it is sent again, and all
-// that follows on its connection waits for it. f is called by many goroutines; nil ends all delays.
+// Delay sets how long each write is on its way. A lost packet is a long delay: it is sent again,
+// and all that follows on its connection waits for it. f is called by many goroutines; nil ends all
+// delays.
 func (n *Network) Delay(f func(from, to string, bytes int) time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
