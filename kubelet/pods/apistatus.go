@@ -152,23 +152,25 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 }
 
 // withoutContainer fills the status of a container that the runtime does not know: one that was not
-// made yet, or one that got lost with the runtime's memory.
+// made yet or never started, or one that got lost with the runtime's memory.
 func withoutContainer(in *StatusInput, c *v1.Container, before *v1.ContainerStatus, s *v1.ContainerStatus) {
 	if before != nil && before.ContainerID != "" {
 		s.RestartCount, s.ImageID, s.ContainerID = before.RestartCount, before.ImageID, before.ContainerID
 		s.LastTerminationState = before.LastTerminationState
-		ended := v1.ContainerState{Terminated: before.State.Terminated}
-		if ended.Terminated == nil {
-			ended.Terminated = &v1.ContainerStateTerminated{
-				ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: before.ContainerID,
-				Message: "The container could not be located when the pod was looked at; the pod's node or runtime may have lost it.",
+		ending := in.Ending || finished(in.Pod.Status.Phase)
+		if ended := (v1.ContainerState{Terminated: before.State.Terminated}); ending || wasStarted(before) {
+			if ended.Terminated == nil {
+				ended.Terminated = &v1.ContainerStateTerminated{
+					ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: before.ContainerID,
+					Message: "The container could not be located when the pod was looked at; the pod's node or runtime may have lost it.",
+				}
 			}
+			if ending || policyOf(in.Pod, c) == v1.RestartPolicyNever {
+				s.State = ended
+				return
+			}
+			s.LastTerminationState = ended
 		}
-		if in.Ending || finished(in.Pod.Status.Phase) || policyOf(in.Pod, c) == v1.RestartPolicyNever {
-			s.State = ended
-			return
-		}
-		s.LastTerminationState = ended
 	}
 	w, ok := in.Plan.Waiting[c.Name]
 	if !ok {

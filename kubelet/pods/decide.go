@@ -138,10 +138,16 @@ func initFailed(f *Facts) bool {
 func lost(pod *v1.Pod, name string) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
-			return s.ContainerID != "" && (s.State.Running != nil || s.State.Terminated != nil)
+			return wasStarted(s)
 		}
 	}
 	return false
+}
+
+// wasStarted tells whether the API server has seen a container run or end. One that was made and
+// not started, when the kubelet ended, is made anew, whatever its restart policy.
+func wasStarted(s *v1.ContainerStatus) bool {
+	return s != nil && s.ContainerID != "" && (s.State.Running != nil || s.State.Terminated != nil)
 }
 
 func isSidecar(c *v1.Container) bool {

@@ -128,3 +128,28 @@ func TestResourcesInStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestContainerThatNeverStarted: the kubelet ended between making a container and starting it, and
+// has removed it since. It is made anew, also if it runs once: nothing was lost.
+func TestContainerThatNeverStarted(t *testing.T) {
+	for name, c := range map[string]struct {
+		before v1.ContainerState
+		ending bool
+		lost   bool
+	}{
+		"made":               {v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}, false, false},
+		"made, the pod ends": {v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reasonCreating}}, true, true},
+		"ran":                {v1.ContainerState{Running: &v1.ContainerStateRunning{}}, false, true},
+	} {
+		pod := podWith(v1.RestartPolicyNever, "a")
+		pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "a", ContainerID: "containerd://x", State: c.before}}
+		pod.Status = Status(StatusInput{Facts: Facts{Pod: pod}, Ending: c.ending})
+		ended := pod.Status.ContainerStatuses[0].State.Terminated
+		if (ended != nil) != c.lost || ended != nil && ended.Reason != "ContainerStatusUnknown" {
+			t.Errorf("%s: %+v", name, pod.Status.ContainerStatuses[0].State)
+		}
+		if lost(pod, "a") != c.lost {
+			t.Errorf("%s: the next look takes it for lost, or not: %+v", name, pod.Status.ContainerStatuses[0].State)
+		}
+	}
+}
