@@ -68,19 +68,20 @@ func TestBesideOthers(t *testing.T) {
 		}
 	}
 	must(unix.Mount("none", "/run", "tmpfs", 0, ""))
+	hidden := mounts(t) // of the machine, below the new /run
 	must(os.Mkdir(dir, 0o755))
 	theirs := filepath.Join(dir, "theirs")
 	must(os.WriteFile(theirs, nil, 0o600))
 	must(unix.Mount("/proc/self/ns/net", theirs, "", unix.MS_BIND, ""))
 	must(Make("ours"))
-	if n := mounts(t); n != 0 {
+	if n := mounts(t) - hidden; n != 0 {
 		t.Errorf("%s is mounted", dir)
 	}
 	must(unix.Unmount(theirs, 0))
 	must(os.Remove(theirs))
 	must(Remove("ours"))
 	must(Make("ours"))
-	if n := mounts(t); n != 1 {
+	if n := mounts(t) - hidden; n != 1 {
 		t.Errorf("%s is mounted %d times when nobody has names there any more", dir, n)
 	}
 	must(Remove("ours"))
