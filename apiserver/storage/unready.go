@@ -23,6 +23,10 @@ const askStore = 3 * time.Second
 // Whoever can live with an older one, as informers can, has better ways to wait than to begin anew,
 // so it is left to the cache.
 //
+// With a leader the store itself lists what is newest while the cache is filled: the objects are in
+// memory here. The library's finalizer of definitions counts on it: it gives up until the next
+// resync when its first list is refused just after a definition was served.
+//
 // What need not be decoded does not come from the cache at all, see listRaw.
 func (r *resuming) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	if done, err := r.listRaw(ctx, key, opts, listObj); done {
@@ -32,10 +36,13 @@ func (r *resuming) GetList(ctx context.Context, key string, opts storage.ListOpt
 	if opts.ResourceVersion != "" || !apierrors.IsTooManyRequests(err) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askStore)
+	short, cancel := context.WithTimeout(ctx, askStore)
 	defer cancel()
-	if _, why := r.store.view(ctx, "list", raftstore.ViewOptions{}); errors.Is(why, raftstore.ErrLeaderless) {
+	switch _, why := r.store.view(short, "list", raftstore.ViewOptions{}); {
+	case errors.Is(why, raftstore.ErrLeaderless):
 		return why
+	case why != nil:
+		return err
 	}
-	return err
+	return r.store.GetList(ctx, key, opts, listObj)
 }

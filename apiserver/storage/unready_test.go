@@ -79,6 +79,10 @@ func TestListsWithoutALeaderFromTheStart(t *testing.T) {
 		t.Errorf("in an election: answered %d, Retry-After %q: %v", response.StatusCode, response.Header.Get("Retry-After"), err)
 	}
 	backend.why.Store(nil)
+	// The cache waits a moment before it tries again.
+	if err := store.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: labelled, Recursive: true}, &example.PodList{}); err != nil {
+		t.Errorf("with a leader, before the cache is filled: %v", err)
+	}
 	awaitReady(t, store)
 	if err := store.GetList(t.Context(), "/pods/", storage.ListOptions{Predicate: labelled, Recursive: true}, &example.PodList{}); err != nil {
 		t.Errorf("with a leader again: %v", err)
