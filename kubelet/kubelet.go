@@ -286,6 +286,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	files := volumes.New(volumes.Config{
 		RootDir: c.RootDir, Objects: k.objects, Tokens: tokens, Claims: claims, Node: k.own.Load, Images: volumeImages{puller, k.runtime}, Local: local,
 		Drivers: k.drivers, Changed: k.drivers.Changed, Bundles: k.bundles, Certificates: k.certificates, Allocatable: k.node.Allocatable,
+		FileLabel: volumes.HostFileLabel(),
 	})
 	k.drivers.Use(files.Records)
 	if local != nil {

@@ -218,7 +218,7 @@ func (p *Plugin) askToExpand(ctx context.Context, v *volumes.Volume, to resource
 	}
 	r := &csipb.NodeExpandVolumeRequest{
 		VolumeId: handleOf(v), VolumePath: p.target(v), CapacityRange: &csipb.CapacityRange{RequiredBytes: to.Value()},
-		VolumeCapability: s.capabilityOf(useOf(v, nil)), Secrets: secrets,
+		VolumeCapability: s.capabilityOf(useOf(v, nil, "")), Secrets: secrets,
 	}
 	if s.can(stages) {
 		r.StagingTargetPath = v.Staged

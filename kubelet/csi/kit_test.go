@@ -112,6 +112,7 @@ type machine struct {
 	driver     *csidriver.Driver
 	stopDriver func()
 	timeout    time.Duration // of the kubelet's calls, unless zero
+	fileLabel  volumes.FileLabel
 
 	plugin *Plugin
 	files  *volumes.Manager
@@ -188,6 +189,7 @@ func (m *machine) startKubelet() {
 	files := volumes.New(volumes.Config{
 		RootDir: m.root, Objects: nothing{}, Tokens: tokenOf{}, Claims: claims, Bundles: nothing{}, Certificates: nothing{}, Mounts: m.mounts,
 		Node: func() *v1.Node { return &v1.Node{} }, Drivers: plugin, Changed: plugin.Changed, Allocatable: func() v1.ResourceList { return nil },
+		FileLabel: m.fileLabel,
 	})
 	plugin.Use(files.Records)
 	if m.timeout > 0 {

@@ -86,8 +86,8 @@ type Plugin struct {
 	mu        sync.Mutex
 	news      chan struct{} // closed when something has changed that is waited for
 	busy      map[string]chan struct{}
-	leaving   map[string]bool // drivers that are gone, and still in the objects
-	staged    map[string]bool // by place: staged by this process
+	leaving   map[string]bool   // drivers that are gone, and still in the objects
+	staged    map[string]string // by place: staged by this process, with this SELinux label
 	published map[string]*published
 	growing   map[string]*growth // by unique name
 	orphans   map[v1.UniqueVolumeName]*orphan
@@ -119,7 +119,7 @@ func New(config Config) *Plugin {
 		Config: config, places: places{config.RootDir}, drivers: drivers{byName: map[string]driver{}},
 		objects: &objects{client: config.Client, node: config.NodeName}, metrics: newMetrics(),
 		informers: factory, specs: specs.Lister(), synced: specs.Informer().HasSynced, timeout: callTimeout, patience: attachPatience, ctx: ctx, stop: stop,
-		news: make(chan struct{}), busy: map[string]chan struct{}{}, leaving: map[string]bool{}, staged: map[string]bool{},
+		news: make(chan struct{}), busy: map[string]chan struct{}{}, leaving: map[string]bool{}, staged: map[string]string{},
 		published: map[string]*published{}, growing: map[string]*growth{}, orphans: map[v1.UniqueVolumeName]*orphan{},
 	}
 	return p

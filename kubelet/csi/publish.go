@@ -161,7 +161,11 @@ func (p *Plugin) request(
 	ctx context.Context, s *session, spec *storagev1.CSIDriver, pod *v1.Pod, v *volumes.Volume,
 ) (*csipb.NodePublishVolumeRequest, time.Time, error) {
 	r := &csipb.NodePublishVolumeRequest{VolumeId: handleOf(v), TargetPath: p.target(v), VolumeContext: map[string]string{}}
-	how := useOf(v, groupOf(pod))
+	label, err := p.labelOf(ctx, v)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	how := useOf(v, groupOf(pod), label)
 	var secretRef *v1.SecretReference
 	if v.PV != nil {
 		source := v.PV.Spec.CSI
@@ -169,9 +173,6 @@ func (p *Plugin) request(
 		maps.Copy(r.VolumeContext, source.VolumeAttributes)
 		if s.can(stages) {
 			r.StagingTargetPath = v.Staged
-		}
-		if how.block {
-			how.options = nil
 		}
 		context, err := p.publishContext(ctx, v)
 		if err != nil {
@@ -304,7 +305,7 @@ func groupPolicy(spec *storagev1.CSIDriver, v *volumes.Volume) (bool, error) {
 	case storagev1.FileFSGroupPolicy:
 		return true, nil
 	}
-	if how := useOf(v, nil); how.fsType == "" {
+	if how := useOf(v, nil, ""); how.fsType == "" {
 		return false, nil
 	}
 	return v.PV == nil || slices.ContainsFunc(v.PV.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {

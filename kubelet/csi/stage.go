@@ -20,22 +20,34 @@ const stages = csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
 
 // Stage implements volumes.Stager.
 func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
+	label, labelErr := p.labelOf(ctx, v)
 	p.mu.Lock()
-	done := p.staged[v.Staged]
+	have, done := p.staged[v.Staged]
 	p.mu.Unlock()
-	if done {
+	if done && labelErr == nil && have == label {
 		return nil
 	}
 	adopted, err := p.shown(v)
 	if err != nil {
 		return err
 	}
-	if !adopted {
+	if adopted {
+		// The pod keeps what it has.
+		if done {
+			return nil
+		}
+		if label, err = p.notedLabel(v); err != nil {
+			return err
+		}
+	} else {
+		if labelErr != nil {
+			return labelErr
+		}
 		if err := p.attached(ctx, v); err != nil {
 			return err
 		}
 	}
-	err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount_device", func(ctx context.Context) error { return p.stage(ctx, v) })
+	err = p.one(ctx, driverOf(v), handleOf(v), "volume_mount_device", func(ctx context.Context) error { return p.stage(ctx, v, label) })
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -48,24 +60,83 @@ func (p *Plugin) Stage(ctx context.Context, v *volumes.Volume) error {
 	return err
 }
 
-func (p *Plugin) stage(ctx context.Context, v *volumes.Volume) error {
+func (p *Plugin) stage(ctx context.Context, v *volumes.Volume, label string) error {
+	if err := p.relabel(ctx, v, label); err != nil {
+		return err
+	}
 	s, err := p.open(ctx, driverOf(v))
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	if s.can(stages) {
-		if err := p.askToStage(ctx, s, v); err != nil {
+		if err := p.askToStage(ctx, s, v, label); err != nil {
 			return err
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.staged[v.Staged] = true
+	p.staged[v.Staged] = label
 	return nil
 }
 
-func (p *Plugin) askToStage(ctx context.Context, s *session, v *volumes.Volume) error {
+// labelOf returns the SELinux label with which a driver is to mount a volume, or "" where the
+// runtime labels the files. A volume that the pod describes itself is no other pod's, and small.
+func (p *Plugin) labelOf(ctx context.Context, v *volumes.Volume) (string, error) {
+	if v.Label == nil || v.PV == nil || v.Block() {
+		return "", nil
+	}
+	label, labelErr := v.Label()
+	if label == "" && labelErr == nil {
+		return "", nil
+	}
+	spec, err := p.spec(ctx, driverOf(v))
+	if err != nil || spec == nil || !isTrue(spec.Spec.SELinuxMount) {
+		return "", err
+	}
+	return label, labelErr
+}
+
+// notedLabel returns the SELinux label with which a volume was staged.
+func (p *Plugin) notedLabel(v *volumes.Volume) (string, error) {
+	data, err := loadData(p.stagingData(v))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return data[dataLabel], err
+}
+
+// relabel unstages a volume that is staged with another SELinux label. The kernel does not mount
+// one file system with two labels, so that pods with different ones have it after each other.
+func (p *Plugin) relabel(ctx context.Context, v *volumes.Volume, label string) error {
+	staged, err := known(p.stagingData(v))
+	if err != nil || !staged {
+		return err
+	}
+	have, err := p.notedLabel(v)
+	if err != nil || have == label {
+		return err
+	}
+	all, err := p.records()
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.Staged != v.Staged || other.Pod == v.Pod {
+			continue
+		}
+		has, err := p.begun(other)
+		if err != nil {
+			return err
+		}
+		if has {
+			return fmt.Errorf("conflicting SELinux labels of volume %s: pod %s on this node has it with %q, and this pod needs %q", specName(v), other.Pod, have, label)
+		}
+	}
+	return p.unstage(ctx, v)
+}
+
+func (p *Plugin) askToStage(ctx context.Context, s *session, v *volumes.Volume, label string) error {
 	published, err := p.publishContext(ctx, v)
 	if err != nil {
 		return err
@@ -86,13 +157,13 @@ func (p *Plugin) askToStage(ctx context.Context, s *session, v *volumes.Volume) 
 	if v.Block() {
 		data = p.dataOf(v)
 	}
+	if label != "" {
+		data[dataLabel] = label
+	}
 	if err := saveData(notes, data); err != nil {
 		return err
 	}
-	how := useOf(v, nil)
-	if how.block {
-		how.options = nil
-	}
+	how := useOf(v, nil, label)
 	_, err = s.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
 		VolumeId: handleOf(v), PublishContext: published, StagingTargetPath: v.Staged, VolumeCapability: s.capabilityOf(how),
 		Secrets: secrets, VolumeContext: v.PV.Spec.CSI.VolumeAttributes,

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -32,6 +33,7 @@ const (
 	dataNode       = "nodeName"
 	dataAttachment = "attachmentID"
 	dataLifecycle  = "volumeLifecycleMode"
+	dataLabel      = "seLinuxMountContext"
 )
 
 // use is how a volume is used.
@@ -43,7 +45,8 @@ type use struct {
 	group   *int64
 }
 
-func useOf(v *volumes.Volume, group *int64) use {
+// useOf is how a pod uses a volume. The label is empty, or the SELinux label to mount it with.
+func useOf(v *volumes.Volume, group *int64, label string) use {
 	u := use{mode: v1.ReadWriteOnce, block: v.Block(), group: group}
 	if v.PV == nil {
 		if t := v.Source.CSI.FSType; t != nil {
@@ -54,7 +57,14 @@ func useOf(v *volumes.Volume, group *int64) use {
 	if modes := v.PV.Spec.AccessModes; len(modes) > 0 {
 		u.mode = modes[0]
 	}
-	u.fsType, u.options = v.PV.Spec.CSI.FSType, v.PV.Spec.MountOptions
+	u.fsType = v.PV.Spec.CSI.FSType
+	if u.block {
+		return u
+	}
+	u.options = v.PV.Spec.MountOptions
+	if label != "" {
+		u.options = append(slices.Clone(u.options), fmt.Sprintf("context=%q", label))
+	}
 	return u
 }
 

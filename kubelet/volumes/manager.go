@@ -53,6 +53,8 @@ type Config struct {
 	// Changed is told when the disk remembers a volume, and when it does no more. It may be nil.
 	Changed func(*Volume)
 	Mounts  Mounts // HostMounts unless given
+	// FileLabel is nil where SELinux is off.
+	FileLabel FileLabel
 	// Allocatable is what the node can give, for limits that are not set.
 	Allocatable func() v1.ResourceList
 }
@@ -68,6 +70,7 @@ type Manager struct {
 	forget        []func(types.UID)
 	changed       func(*Volume)
 	options       func(path string) (string, error) // see mountOptions
+	fileLabel     FileLabel
 
 	mu       sync.Mutex
 	resolved map[types.UID]map[string]*resolved
@@ -92,7 +95,7 @@ func New(config Config) *Manager {
 	}
 	m := &Manager{
 		root: filepath.Join(config.RootDir, "pods"), plugins: filepath.Join(config.RootDir, "plugins"),
-		claims: config.Claims, node: config.Node, mounts: config.Mounts, changed: config.Changed, options: mountOptions,
+		claims: config.Claims, node: config.Node, mounts: config.Mounts, changed: config.Changed, options: mountOptions, fileLabel: config.FileLabel,
 		resolved: map[types.UID]map[string]*resolved{}, usage: map[types.UID]*measured{}, shared: map[string]*sync.Mutex{},
 		forget: []func(types.UID){config.Objects.Forget, config.Tokens.Forget, config.Bundles.Forget, config.Certificates.Forget},
 	}
@@ -188,6 +191,8 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod, volume *v1.Volume) (
 	if err != nil {
 		return nil, err
 	}
+	label, labelErr := mountLabel(m.fileLabel, pod, volume.Name)
+	r.Label = func() (string, error) { return label, labelErr }
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.resolved[pod.UID] == nil {

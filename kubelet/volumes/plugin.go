@@ -31,6 +31,9 @@ type Volume struct {
 	// whether it is set up for another pod of this node.
 	Lock   func() (unlock func())
 	Shared func() (bool, error)
+	// Label returns the SELinux label with which the volume may be mounted for its pod: see
+	// mountLabel. It is nil for a volume that the disk remembers.
+	Label func() (string, error)
 	// Staged is where a Stager has made the volume ready for the whole node.
 	Staged string
 }
