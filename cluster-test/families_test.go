@@ -43,6 +43,7 @@ func TestIPFamilies(t *testing.T) {
 			client := s.WaitPod("client", 2*deadline, "is ready", Ready)
 			want := strings.Split(families, ",")
 			checkFamilies(t, "the client", want, addressesOf(client))
+			// Not wget -T, which ends with SIGSEGV in Debian's busybox 1.35.0-4+deb12u1.
 			exec := func(what, command, answer string) {
 				t.Helper()
 				Eventually(t, deadline, what, func(context.Context) error {
@@ -58,7 +59,7 @@ func TestIPFamilies(t *testing.T) {
 				nodes[pod.Spec.NodeName] = true
 				checkFamilies(t, pod.Name, want, addressesOf(&pod))
 				for _, address := range addressesOf(&pod) {
-					exec("an answer of "+pod.Name+" at "+address, "wget -T 3 -qO- http://"+net.JoinHostPort(address, "8080")+"/", "Hello from "+pod.Name)
+					exec("an answer of "+pod.Name+" at "+address, "timeout 3 wget -qO- http://"+net.JoinHostPort(address, "8080")+"/", "Hello from "+pod.Name)
 				}
 			}
 			if len(nodes) < 2 {
@@ -67,9 +68,9 @@ func TestIPFamilies(t *testing.T) {
 			service := strings.Fields(s.K("get", "service", "spread", "-o", "jsonpath={.spec.clusterIPs[*]}"))
 			checkFamilies(t, "the Service", want, service)
 			for _, address := range service {
-				exec("the Service at "+address, "wget -T 3 -qO- http://"+net.JoinHostPort(address, "80")+"/", "Hello from spread-")
+				exec("the Service at "+address, "timeout 3 wget -qO- http://"+net.JoinHostPort(address, "80")+"/", "Hello from spread-")
 			}
-			exec("the Service by its name", "wget -T 3 -qO- http://spread/", "Hello from spread-")
+			exec("the Service by its name", "timeout 3 wget -qO- http://spread/", "Hello from spread-")
 			exec("the API by its name", "nslookup kubernetes.default.svc.cluster.local", "Address")
 			port := s.K("get", "service", "spread", "-o", "jsonpath={.spec.ports[0].nodePort}")
 			for _, node := range []string{"s1", "a1"} {

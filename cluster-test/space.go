@@ -28,7 +28,7 @@ var dumps atomic.Int32
 // NewSpace makes a namespace that goes when the test ends.
 func NewSpace(t testing.TB, c *Cluster) *Space {
 	t.Helper()
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-", ",", "-").Replace(t.Name()))
 	name = strings.Trim(name[:min(len(name), 55)], "-")
 	s := &Space{TB: t, Cluster: c, Namespace: name}
 	c.Kubectl(t, "create", "namespace", name)

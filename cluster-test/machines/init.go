@@ -105,7 +105,7 @@ func (s *setup) make() error {
 		opened = append(opened, f)
 	}
 	binary, home, disk := opened[0], opened[1], opened[2]
-	for _, dir := range []string{"/run", "/var/lib", "/mnt", "/home", filepath.Dir(command)} {
+	for _, dir := range []string{"/run", "/var/lib", "/var/log", "/mnt", "/home", filepath.Dir(command)} {
 		if err := mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
 			return err
 		}
