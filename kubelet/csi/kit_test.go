@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,7 +170,14 @@ func (m *machine) startDriver() {
 		}
 	}()
 	m.driver, m.stopDriver = d, sync.OnceFunc(func() { cancel(); <-done })
-	await.True(m.t, "the driver listens", func() bool { _, err := os.Stat(m.config.Socket); return err == nil })
+	// The file is there before it is listened to.
+	await.NoError(m.t, "the driver listens", func(ctx context.Context) error {
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", m.config.Socket)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
 }
 
 func (m *machine) startKubelet() {
