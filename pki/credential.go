@@ -12,12 +12,18 @@ import (
 	"time"
 )
 
+// Roles of nodes.
+const (
+	RoleServer = "server"
+	RoleAgent  = "agent"
+)
+
 // Credential is the CA's word that a gossip member may call itself by this name and role. It does
 // for gossip what an X.509 certificate does for TLS, in some 150 bytes: a member's metadata must
 // fit, with everything else in it, into the 512 bytes that memberlist allows.
 type Credential struct {
 	Name     string
-	Role     string // "server" or "agent"
+	Role     string // RoleServer or RoleAgent
 	Public   ed25519.PublicKey
 	NotAfter time.Time // seconds
 	// Signer is the digest of the CA that has signed it. It is known after VerifyCredential only.

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 )
 
@@ -319,7 +320,7 @@ func TestLeaveOfTheServerAtAnAddress(t *testing.T) {
 	refuses, changes := false, 0
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path == node.StatusPath:
+		case r.URL.Path == clusterstatus.StatusPath:
 			io.WriteString(w, `{"cluster": "c", "from": "s3"}`)
 			return
 		case r.URL.Path != node.MembersPath+"/s3" || r.URL.Query().Get("change") != "remove":

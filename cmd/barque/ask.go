@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
 )
@@ -80,11 +81,11 @@ func (a *asker) config() (*rest.Config, error) {
 // heard is what came of asking.
 type heard struct {
 	config       *rest.Config
-	observations []*node.Observation
+	observations []*clusterstatus.Observation
 	at           map[string]string // the address at which each server, by name, has answered
-	unreached    []node.Unreached
-	begun        *node.Warning // what the server on this machine was in the middle of
-	procedures   node.Procedures
+	unreached    []clusterstatus.Unreached
+	begun        *clusterstatus.Warning // what the server on this machine was in the middle of
+	procedures   clusterstatus.Procedures
 }
 
 // to is the client's configuration for an address.
@@ -121,11 +122,11 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 }
 
 // status is the status of the cluster by all that was heard.
-func (h *heard) status() *node.ClusterStatus {
+func (h *heard) status() *clusterstatus.ClusterStatus {
 	if len(h.observations) == 0 {
-		return &node.ClusterStatus{From: []string{}, Time: time.Now().UTC(), Health: node.NoAnswer, Unreached: h.unreached, Members: []node.MemberStatus{}}
+		return &clusterstatus.ClusterStatus{From: []string{}, Time: time.Now().UTC(), Health: clusterstatus.NoAnswer, Unreached: h.unreached, Members: []clusterstatus.MemberStatus{}}
 	}
-	s := node.AssembleFor(h.procedures, time.Now().UTC(), h.observations...)
+	s := clusterstatus.AssembleFor(h.procedures, time.Now().UTC(), h.observations...)
 	s.Unreached = h.unreached
 	if h.begun != nil {
 		s.Warn(*h.begun)
@@ -154,7 +155,7 @@ func (h *heard) askAll(ctx context.Context, addresses []string, timeout time.Dur
 			defer mu.Unlock()
 			if err != nil {
 				errs = append(errs, err)
-				h.unreached = append(h.unreached, node.Unreached{Address: address, Error: inner(err).Error()})
+				h.unreached = append(h.unreached, clusterstatus.Unreached{Address: address, Error: inner(err).Error()})
 				return
 			}
 			if len(h.observations) == 0 || o.Cluster == h.observations[0].Cluster {
@@ -162,11 +163,11 @@ func (h *heard) askAll(ctx context.Context, addresses []string, timeout time.Dur
 				h.at[o.From] = cmp.Or(h.at[o.From], address)
 				return
 			}
-			h.unreached = append(h.unreached, node.Unreached{Address: address, Error: fmt.Sprintf("it belongs to another cluster, %s", o.Cluster)})
+			h.unreached = append(h.unreached, clusterstatus.Unreached{Address: address, Error: fmt.Sprintf("it belongs to another cluster, %s", o.Cluster)})
 		})
 	}
 	asking.Wait()
-	slices.SortFunc(h.unreached, func(a, b node.Unreached) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortFunc(h.unreached, func(a, b clusterstatus.Unreached) int { return cmp.Compare(a.Address, b.Address) })
 	return errs
 }
 
@@ -181,7 +182,7 @@ func inner(err error) error {
 
 // missing are the addresses of the servers of which nothing is known so far.
 func (h *heard) missing() []string {
-	s := node.Assemble(time.Now(), h.observations...)
+	s := clusterstatus.Assemble(time.Now(), h.observations...)
 	var out []string
 	for _, m := range s.Members {
 		if m.Role == "server" && m.Store == nil && m.API != "" && !slices.Contains(s.From, m.Name) {
@@ -235,9 +236,9 @@ func serverURL(address string) (string, error) {
 }
 
 // observation asks one server.
-func observation(ctx context.Context, config *rest.Config, address string) (*node.Observation, error) {
-	o := new(node.Observation)
-	if err := getJSON(ctx, config, address, node.StatusPath+"?form="+node.FormObservation, o); err != nil {
+func observation(ctx context.Context, config *rest.Config, address string) (*clusterstatus.Observation, error) {
+	o := new(clusterstatus.Observation)
+	if err := getJSON(ctx, config, address, clusterstatus.StatusPath+"?form="+clusterstatus.FormObservation, o); err != nil {
 		return nil, fmt.Errorf("ask %s for the cluster's status: %w", address, err)
 	}
 	return o, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/exchange"
@@ -312,7 +313,7 @@ func unfinishedExchange(kubeconfig *devKubeconfig) error {
 }
 
 func stepText(is exchange.Status) string {
-	text := node.ExchangeText(&is)
+	text := clusterstatus.ExchangeText(&is)
 	if is.Problem != "" {
 		text += "; " + is.Problem
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/kubelet/rootdir"
 )
 
@@ -39,7 +40,7 @@ A server is named by its URL, as for joining it, and any machine by its address.
 			return err
 		}
 		if len(machines) > 0 {
-			fmt.Fprintf(c.ErrOrStderr(), "asking %s, for half a minute at most\n", plural(len(machines), "machine", "machines"))
+			fmt.Fprintf(c.ErrOrStderr(), "asking %s, for half a minute at most\n", terminal.Plural(len(machines), "machine", "machines"))
 		}
 		findings := append(node.Check(*dataDir, *rootDir), w.explore(c.Context(), machines)...)
 		missing := 0
@@ -50,7 +51,7 @@ A server is named by its URL, as for joining it, and any machine by its address.
 		}
 		err = print(c, *format, findings, func(w io.Writer) error { return writeFindings(w, findings) })
 		if err == nil && missing > 0 {
-			err = errors.New(plural(missing, "thing is", "things are") + " missing")
+			err = errors.New(terminal.Plural(missing, "thing is", "things are") + " missing")
 		}
 		return err
 	}
@@ -69,11 +70,4 @@ func writeFindings(w io.Writer, findings []check.Finding) error {
 		}
 	}
 	return nil
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n, " ", many)
 }

@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/terminal"
 )
 
 func clusterCommand() *cobra.Command {
@@ -69,7 +70,7 @@ Others are 1 (it could not be asked, as without the right to), 2 (wrong argument
 			return err
 		}
 		s := h.status()
-		err = printOn(c, *format, s, func(w io.Writer, on screen) error { return writeStatus(w, on, s) })
+		err = printOn(c, *format, s, func(w io.Writer, on terminal.Screen) error { return clusterstatus.WriteStatus(w, on, s) })
 		if err != nil {
 			return err
 		}
@@ -79,11 +80,11 @@ Others are 1 (it could not be asked, as without the right to), 2 (wrong argument
 }
 
 // healthError gives the health of a cluster an exit code. All is said already.
-func healthError(h node.ClusterHealth) error {
+func healthError(h clusterstatus.ClusterHealth) error {
 	switch h {
-	case node.NoQuorum:
+	case clusterstatus.NoQuorum:
 		return &exitError{code: exitNoQuorum}
-	case node.Degraded:
+	case clusterstatus.Degraded:
 		return &exitError{code: exitDegraded}
 	}
 	return nil
@@ -106,11 +107,11 @@ func clusterMembersCommand() *cobra.Command {
 			return err
 		}
 		s := h.status()
-		return printOn(c, *format, s.Members, func(w io.Writer, on screen) error {
-			if err := writeMembers(w, on, s); err != nil || len(s.Warnings) == 0 {
+		return printOn(c, *format, s.Members, func(w io.Writer, on terminal.Screen) error {
+			if err := clusterstatus.WriteMembers(w, on, s); err != nil || len(s.Warnings) == 0 {
 				return err
 			}
-			_, err := fmt.Fprintf(w, "\n%s you; `barque cluster status` says what mends it\n", plural(len(s.Warnings), "thing needs", "things need"))
+			_, err := fmt.Fprintf(w, "\n%s you; `barque cluster status` says what mends it\n", terminal.Plural(len(s.Warnings), "thing needs", "things need"))
 			return err
 		})
 	}
@@ -123,8 +124,8 @@ func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration)
 	if _, err := a.config(); err != nil {
 		return err
 	}
-	out, on := c.OutOrStdout(), screenOf(c.OutOrStdout())
-	redraw := on.isTerminal() && format == ""
+	out, on := c.OutOrStdout(), terminal.Of(c.OutOrStdout())
+	redraw := on.IsTerminal() && format == ""
 	if redraw {
 		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")       // another screen, without a cursor
 		defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l") // what was there before comes back
@@ -155,17 +156,17 @@ func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration)
 
 // drawStatus shows the status in place of what is on the screen, as much of it as fits.
 func drawStatus(out io.Writer, h *heard, failed error, at time.Time, every time.Duration) error {
-	on := screenOf(out) // its size may have changed
+	on := terminal.Of(out) // its size may have changed
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s, every %s; Ctrl-C ends it\n\n", at.Format(time.TimeOnly), every)
 	if failed != nil {
-		fmt.Fprintln(&text, on.paint(on.wrap(failed.Error(), 0), bad))
-	} else if err := writeStatus(&text, on, h.status()); err != nil {
+		fmt.Fprintln(&text, on.Paint(on.Wrap(failed.Error(), 0), terminal.Bad))
+	} else if err := clusterstatus.WriteStatus(&text, on, h.status()); err != nil {
 		return err
 	}
 	lines := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
-	if on.height > 1 && len(lines) > on.height-1 {
-		lines = append(lines[:on.height-2], on.paint("(the rest does not fit)", faint))
+	if on.Height > 1 && len(lines) > on.Height-1 {
+		lines = append(lines[:on.Height-2], on.Paint("(the rest does not fit)", terminal.Faint))
 	}
 	_, err := fmt.Fprint(out, "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[K\n\x1b[J")
 	return err
@@ -200,7 +201,7 @@ func appendStatus(out io.Writer, format string, h *heard, failed error, at time.
 }
 
 // summary is the status in one line.
-func summary(s *node.ClusterStatus) string {
+func summary(s *clusterstatus.ClusterStatus) string {
 	leader := s.Leader
 	if leader == "" {
 		leader = "none"
@@ -213,7 +214,7 @@ func summary(s *node.ClusterStatus) string {
 }
 
 // fetchStatus asks the servers that a kubeconfig leads to.
-func fetchStatus(ctx context.Context, kubeconfig string) (*node.ClusterStatus, error) {
+func fetchStatus(ctx context.Context, kubeconfig string) (*clusterstatus.ClusterStatus, error) {
 	h, err := (&asker{kubeconfig: kubeconfig, dataDir: os.DevNull, timeout: 10 * time.Second}).ask(ctx)
 	if err != nil {
 		return nil, err

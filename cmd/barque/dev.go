@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -103,7 +105,7 @@ func votersOf(ctx context.Context, config *rest.Config) ([]dev.Voter, error) {
 	return voters(o), nil
 }
 
-func voters(o *node.Observation) []dev.Voter {
+func voters(o *clusterstatus.Observation) []dev.Voter {
 	own := new(raftstore.Status)
 	for _, p := range o.Peers {
 		if p.Member.Self && p.Status != nil {
@@ -188,7 +190,7 @@ func printWelcome(c *cobra.Command, p *dev.Plan) error {
 	if err != nil {
 		return fmt.Errorf("the cluster does not answer: %w; `%s` shows its processes", err, dev.CommandLine(p.Dir, "status"))
 	}
-	if err := writeStatus(c.OutOrStdout(), screenOf(c.OutOrStdout()), status); err != nil {
+	if err := clusterstatus.WriteStatus(c.OutOrStdout(), terminal.Of(c.OutOrStdout()), status); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), `

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -97,7 +97,7 @@ func TestDevName(t *testing.T) {
 // cluster by now.
 func TestVoters(t *testing.T) {
 	own := new(raftstore.Status)
-	o := &node.Observation{Cluster: "old"}
+	o := &clusterstatus.Observation{Cluster: "old"}
 	for _, server := range []string{"s1", "s2", "s3", "s4"} {
 		p := raftstore.PeerStatus{Member: raftstore.Member{ID: server + ".x", Name: server, Address: server + ":6444", Voter: server != "s4", Self: server == "s1"}}
 		if p.Member.Self {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
-	"github.com/barque/barque/cmd/barque/node"
 )
 
 // devDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or
@@ -25,10 +25,10 @@ func (a *asker) devDir() string {
 }
 
 // procedures are the ways to get at nodes: those of services, or of a dev cluster.
-func (a *asker) procedures() node.Procedures {
+func (a *asker) procedures() clusterstatus.Procedures {
 	dir := a.devDir()
 	if dir == "" {
-		return node.Services()
+		return clusterstatus.Services()
 	}
 	s, err := dev.Inspect(dir)
 	if err != nil {
@@ -39,10 +39,10 @@ func (a *asker) procedures() node.Procedures {
 
 // devProcedures are those for the nodes of a dev cluster, whose processes are in the state; nil
 // when that is not known.
-func devProcedures(dir string, s *dev.Status) node.Procedures {
+func devProcedures(dir string, s *dev.Status) clusterstatus.Procedures {
 	command := func(args ...string) string { return dev.CommandLine(dir, args...) }
 	log := func(name string) string { return dev.FromHere(filepath.Join(dir, name+".log")) }
-	p := node.Procedures{
+	p := clusterstatus.Procedures{
 		Here:   true,
 		Any:    command("status"),
 		Start:  command("start", "NODE"),

@@ -15,7 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/terminal"
 )
 
 func clusterDoctorCommand() *cobra.Command {
@@ -65,7 +67,7 @@ func freePath(path string) error {
 
 // examine does the work of the command. What could not be asked is a finding, too.
 func examine(c *cobra.Command, a *asker, path, format string) error {
-	e := &examination{Time: time.Now().UTC(), procedures: a.procedures()}
+	e := newExamination(a.procedures())
 	h, err := a.ask(c.Context())
 	switch {
 	case c.Context().Err() != nil:
@@ -73,10 +75,10 @@ func examine(c *cobra.Command, a *asker, path, format string) error {
 	case err != nil && !isNoAnswer(err):
 		return err
 	case err != nil:
-		e.add(node.Warning{Severity: node.Critical, Text: err.Error(), On: "each server", Mend: e.procedures.Any})
+		e.Add(clusterstatus.Warning{Severity: clusterstatus.Critical, Text: err.Error(), On: "each server", Mend: e.Procedures.Any})
 	default:
 		e.Status = h.status()
-		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", plural(len(serverNames(e.Status)), "server", "servers"))
+		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", terminal.Plural(len(serverNames(e.Status)), "server", "servers"))
 		e.collect(c.Context(), h, a.timeout)
 	}
 	e.local(c.Context(), a.dataDir)
@@ -86,7 +88,7 @@ func examine(c *cobra.Command, a *asker, path, format string) error {
 	if err := c.Context().Err(); err != nil {
 		return c.Context().Err()
 	}
-	e.diagnose()
+	e.Diagnose()
 	if path != "" {
 		if err := e.save(path); err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
@@ -104,35 +106,17 @@ func isNoAnswer(err error) bool {
 	return errors.As(err, &coded) && coded.code == exitNoAnswer
 }
 
-// examination is what a doctor has found.
+// examination is what a doctor has collected, and what it has found.
 type examination struct {
-	Time     time.Time      `json:"time"`
-	Findings []node.Warning `json:"findings"`
-	// Notes are what may help and is no fault: they do not count for the exit code.
-	Notes  []string            `json:"notes,omitempty"`
-	Status *node.ClusterStatus `json:"status,omitempty"` // absent when no server answers
-	// Silent are the servers that gave no diagnosis, with the reason.
-	Silent map[string]string `json:"silent,omitempty"`
-	File   string            `json:"file,omitempty"`
-
-	procedures node.Procedures
-	servers    []node.Diagnosis
-	webhooks   []node.Warning    // of configurations that refuse requests
-	files      map[string]string // by name, of the cluster and of this machine
+	clusterstatus.Examination
+	files map[string]string // by name, of the cluster and of this machine
 }
 
-func (e *examination) add(w node.Warning) {
-	if e.procedures.Here {
-		w.On = ""
-	}
-	e.Findings = append(e.Findings, w)
+func newExamination(by clusterstatus.Procedures) *examination {
+	return &examination{Examination: clusterstatus.Examination{Time: time.Now().UTC(), Procedures: by}}
 }
 
-func (e *examination) note(format string, args ...any) {
-	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
-}
-
-func serverNames(s *node.ClusterStatus) []string {
+func serverNames(s *clusterstatus.ClusterStatus) []string {
 	var names []string
 	for _, m := range s.Members {
 		if m.Role == "server" {
@@ -160,7 +144,7 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 	var asking sync.WaitGroup
 	asking.Go(func() { e.files = apiFiles(ctx, h.to(best), each) })
 	var unknown error
-	asking.Go(func() { e.webhooks, unknown = blockedBy(ctx, h.to(best), each) })
+	asking.Go(func() { e.Webhooks, unknown = blockedBy(ctx, h.to(best), each) })
 	for _, m := range e.Status.Members {
 		if m.Role != "server" {
 			continue
@@ -173,21 +157,21 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 				e.Silent[m.Name] = err.Error()
 				return
 			}
-			e.servers = append(e.servers, *d)
+			e.Servers = append(e.Servers, *d)
 		})
 	}
 	asking.Wait()
 	if unknown != nil {
-		e.note("whether webhooks refuse requests is not known: %v", unknown)
+		e.Note("whether webhooks refuse requests is not known: %v", unknown)
 	}
-	slices.SortFunc(e.servers, func(a, b node.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
+	slices.SortFunc(e.Servers, func(a, b clusterstatus.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
 }
 
 // diagnosisOf asks for a server's diagnosis where it has answered already, else a server that has
 // answered, which passes the question on, and then the server itself at the address that the others
 // know.
-func diagnosisOf(ctx context.Context, h *heard, best string, m node.MemberStatus) (*node.Diagnosis, error) {
-	path := node.DiagnosisPath + "?" + node.RelayParameter + "=" + url.QueryEscape(m.Name)
+func diagnosisOf(ctx context.Context, h *heard, best string, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
+	path := clusterstatus.DiagnosisPath + "?" + node.RelayParameter + "=" + url.QueryEscape(m.Name)
 	var asked []string
 	var all error
 	for _, host := range []string{h.at[m.Name], best, "https://" + m.API} {
@@ -195,7 +179,7 @@ func diagnosisOf(ctx context.Context, h *heard, best string, m node.MemberStatus
 			continue
 		}
 		asked = append(asked, host)
-		d := new(node.Diagnosis)
+		d := new(clusterstatus.Diagnosis)
 		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &noAnswerError{diagnosisPatience})
 		err := getJSON(limited, h.config, host, path, d)
 		cancel()
@@ -208,29 +192,29 @@ func diagnosisOf(ctx context.Context, h *heard, best string, m node.MemberStatus
 }
 
 // write shows the findings to people, and where the rest is.
-func (e *examination) write(to io.Writer, on screen) error {
+func (e *examination) write(to io.Writer, on terminal.Screen) error {
 	w := new(strings.Builder) // so that all of it is written, or it is known that it was not
 	if len(e.Findings) == 0 {
-		fmt.Fprintln(w, on.paint("nothing is found to be wrong", good))
-	} else if err := writeWarnings(w, on, e.Findings); err != nil {
+		fmt.Fprintln(w, on.Paint("nothing is found to be wrong", terminal.Good))
+	} else if err := clusterstatus.WriteWarnings(w, on, e.Findings); err != nil {
 		return err
 	}
 	for _, name := range sortedKeys(e.Silent) {
 		way := "Run this on its machine, too."
-		if e.procedures.Here {
+		if e.Procedures.Here {
 			way = "What its directory tells is in the file."
 		}
-		fmt.Fprintln(w, on.wrap(fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way), 0))
+		fmt.Fprintln(w, on.Wrap(fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way), 0))
 	}
 	for _, note := range e.Notes {
-		fmt.Fprintln(w, on.wrap("note: "+note, 0))
+		fmt.Fprintln(w, on.Wrap("note: "+note, 0))
 	}
 	if e.File != "" {
 		info, err := os.Stat(e.File)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, bytesText(info.Size()))
+		fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, terminal.Bytes(info.Size()))
 	}
 	_, err := io.WriteString(to, w.String())
 	return err
@@ -240,7 +224,7 @@ func (e *examination) exit() error {
 	switch {
 	case e.Status == nil:
 		return &exitError{code: exitNoAnswer}
-	case e.Status.Health == node.Healthy && len(e.Findings) > 0:
+	case e.Status.Health == clusterstatus.Healthy && len(e.Findings) > 0:
 		return &exitError{code: exitDegraded}
 	}
 	return healthError(e.Status.Health)

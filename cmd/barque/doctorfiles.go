@@ -22,9 +22,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/redact"
+	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet/rootdir"
 )
@@ -152,7 +154,7 @@ func (e *examination) devNodes(dir string) error {
 		return err
 	}
 	for _, n := range s.Nodes {
-		if slices.ContainsFunc(e.servers, func(d node.Diagnosis) bool { return d.Server == n.Name }) {
+		if slices.ContainsFunc(e.Servers, func(d clusterstatus.Diagnosis) bool { return d.Server == n.Name }) {
 			continue
 		}
 		text, err := endOf(filepath.Join(dir, n.Name+".log"), maxLog)
@@ -230,7 +232,7 @@ func (e *examination) pack(to *os.File) error {
 	for _, name := range sortedKeys(e.files) {
 		err = errors.Join(err, put(name, e.files[name]))
 	}
-	for _, d := range e.servers {
+	for _, d := range e.Servers {
 		for _, name := range sortedKeys(d.Files) {
 			err = errors.Join(err, put("servers/"+d.Server+"/"+name, d.Files[name]))
 		}
@@ -251,7 +253,7 @@ func (e *examination) findingsText() string {
 	}
 	if e.Status != nil {
 		fmt.Fprintln(&out)
-		if err := writeStatus(&out, screen{}, e.Status); err != nil {
+		if err := clusterstatus.WriteStatus(&out, terminal.Screen{}, e.Status); err != nil {
 			fmt.Fprintln(&out, err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/clusterstatus"
 )
 
 // webhook is one that requests wait for, and that refuses them when it cannot be asked.
@@ -27,7 +27,7 @@ type webhook struct {
 
 // blockedBy finds the webhook configurations that refuse requests because nobody answers for their
 // Service. A webhook that is a URL may be reached by servers only, so it is not looked at.
-func blockedBy(ctx context.Context, config *rest.Config, each time.Duration) ([]node.Warning, error) {
+func blockedBy(ctx context.Context, config *rest.Config, each time.Duration) ([]clusterstatus.Warning, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func blockedBy(ctx context.Context, config *rest.Config, each time.Duration) ([]
 	if err != nil {
 		return nil, because(ctx, err)
 	}
-	var found []node.Warning
+	var found []clusterstatus.Warning
 	for _, h := range hooks {
 		ready, err := hasEndpoint(ctx, client, h.service)
 		if err != nil {
@@ -47,8 +47,8 @@ func blockedBy(ctx context.Context, config *rest.Config, each time.Duration) ([]
 		if ready {
 			continue
 		}
-		found = append(found, node.Warning{
-			Severity: node.Attention,
+		found = append(found, clusterstatus.Warning{
+			Severity: clusterstatus.Attention,
 			Text: fmt.Sprintf("the %s %q refuses the requests that its webhook %s selects: the Service %s/%s has no endpoint that is ready",
 				h.kind, h.configuration, h.name, h.service.Namespace, h.service.Name),
 			Mend: fmt.Sprintf("make its pods ready, or: barque kubectl delete %s %s", strings.ToLower(h.kind), h.configuration),

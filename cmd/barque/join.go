@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/terminal"
 )
 
 func clusterJoinCommand() *cobra.Command {
@@ -107,7 +108,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		return err
 	}
 	if !p.Ready {
-		return errors.New(plural(missing, "thing keeps", "things keep") + " this machine from joining; nothing was changed")
+		return errors.New(terminal.Plural(missing, "thing keeps", "things keep") + " this machine from joining; nothing was changed")
 	}
 	return nil
 }

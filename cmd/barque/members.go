@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/terminal"
 )
 
 // The commands that change members. Each asks a server what the change would do, tells it, asks the
@@ -271,20 +272,13 @@ func (m *memberFlags) writePlan(w io.Writer, p *node.MemberAnswer) error {
 		fmt.Fprintf(w, "%d. %s\n", i+1, step)
 	}
 	if p.Voters.After != p.Voters.Before {
-		mayFail := fmt.Sprintf("as before, %s may fail at once without harm", count(p.MayFail.After))
+		mayFail := fmt.Sprintf("as before, %s may fail at once without harm", terminal.Count(p.MayFail.After))
 		if p.MayFail.After != p.MayFail.Before {
-			mayFail = fmt.Sprintf("%s may fail at once without harm instead of %s", count(p.MayFail.After), count(p.MayFail.Before))
+			mayFail = fmt.Sprintf("%s may fail at once without harm instead of %s", terminal.Count(p.MayFail.After), terminal.Count(p.MayFail.Before))
 		}
-		fmt.Fprintf(w, "Then %s instead of %d, and %s.\n", plural(p.Voters.After, "server votes", "servers vote"), p.Voters.Before, mayFail)
+		fmt.Fprintf(w, "Then %s instead of %d, and %s.\n", terminal.Plural(p.Voters.After, "server votes", "servers vote"), p.Voters.Before, mayFail)
 	}
 	return nil
-}
-
-func count(n int) string {
-	if n == 0 {
-		return "none"
-	}
-	return fmt.Sprint(n)
 }
 
 func writeDone(w io.Writer, a *node.MemberAnswer) error {

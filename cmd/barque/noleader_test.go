@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/raftstore"
@@ -105,7 +106,7 @@ func TestVerifyThatFindsNoLeaderAsItBegins(t *testing.T) {
 		switch path := r.URL.Path; {
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusBadRequest)
-		case path == node.StatusPath:
+		case path == clusterstatus.StatusPath:
 			fmt.Fprint(w, `{"id": "c", "members": [{"name": "s1", "role": "server", "address": "127.0.0.1"}]}`)
 		case strings.HasSuffix(path, "/endpointslices"):
 			w.Header().Set("Content-Type", "application/json")

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/barque/barque/internal/terminal"
 )
 
 // outputFlag adds -o and returns where its value will be.
@@ -56,9 +58,9 @@ func writeYAML(out io.Writer, value any) error {
 }
 
 // printOn is print for text that looks at the terminal's width and colours.
-func printOn(c *cobra.Command, format string, value any, text func(w io.Writer, on screen) error) error {
+func printOn(c *cobra.Command, format string, value any, text func(w io.Writer, on terminal.Screen) error) error {
 	if format != "" {
 		return print(c, format, value, nil)
 	}
-	return text(c.OutOrStdout(), screenOf(c.OutOrStdout()))
+	return text(c.OutOrStdout(), terminal.Of(c.OutOrStdout()))
 }

@@ -6,20 +6,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-)
 
-func bytesText(n int64) string {
-	const unit = 1024
-	switch {
-	case n < unit:
-		return fmt.Sprintf("%d B", n)
-	case n < unit*unit:
-		return fmt.Sprintf("%.1f KiB", float64(n)/unit)
-	case n < unit*unit*unit:
-		return fmt.Sprintf("%.1f MiB", float64(n)/unit/unit)
-	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/unit/unit/unit)
-}
+	"github.com/barque/barque/internal/terminal"
+)
 
 // progress tells, on standard error, how far a copy has come: nothing in the first two seconds.
 type progress struct {
@@ -45,9 +34,9 @@ func (p *progress) Write(b []byte) (int, error) {
 		p.told = now
 		of := ""
 		if p.total > 0 {
-			of = fmt.Sprintf(" of %s", bytesText(p.total))
+			of = fmt.Sprintf(" of %s", terminal.Bytes(p.total))
 		}
-		fmt.Fprintf(p.out, "%s %s%s after %s\n", p.what, bytesText(p.n), of, now.Sub(p.began).Round(time.Second))
+		fmt.Fprintf(p.out, "%s %s%s after %s\n", p.what, terminal.Bytes(p.n), of, now.Sub(p.began).Round(time.Second))
 	}
 	return len(b), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/filelock"
 )
@@ -115,7 +116,7 @@ func askWhoLeads(ctx context.Context, config *rest.Config, survivor *node.Surviv
 
 // leaderOf is the name of the leader that the server knows which made the observation; empty when
 // it knows none.
-func leaderOf(o *node.Observation) string {
+func leaderOf(o *clusterstatus.Observation) string {
 	leader := ""
 	for _, p := range o.Peers {
 		if p.Member.Self && p.Status != nil {

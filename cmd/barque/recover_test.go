@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/raftstore"
 )
@@ -90,7 +91,7 @@ func TestClusterWithALeaderIsNotRecovered(t *testing.T) {
 		peer := func(name string, status *raftstore.Status) raftstore.PeerStatus {
 			return raftstore.PeerStatus{Member: raftstore.Member{ID: name + ".x", Name: name, Self: status != nil}, Status: status}
 		}
-		o := node.Observation{Cluster: cluster, From: "s2", Peers: []raftstore.PeerStatus{peer("s1", nil), peer("s2", &raftstore.Status{LeaderID: leader}), peer("s3", nil)}}
+		o := clusterstatus.Observation{Cluster: cluster, From: "s2", Peers: []raftstore.PeerStatus{peer("s1", nil), peer("s2", &raftstore.Status{LeaderID: leader}), peer("s3", nil)}}
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := json.NewEncoder(w).Encode(o); err != nil {
 				t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/raftstore/backup"
 )
 
@@ -114,7 +115,7 @@ the file then reads the Secrets in it.`,
 		return print(c, *format, saved, func(w io.Writer) error {
 			fmt.Fprintf(w, "saved and verified\t%s\n", saved.Path)
 			writeAbout(w, &saved.About)
-			fmt.Fprintf(w, "size\t%s\n", bytesText(saved.Size))
+			fmt.Fprintf(w, "size\t%s\n", terminal.Bytes(saved.Size))
 			return nil
 		})
 	}
@@ -252,7 +253,7 @@ func writeList(w io.Writer, list *node.SnapshotList) error {
 		if f.About.Secrets {
 			keys = "yes, sealed"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", f.Name, f.About.Created.Format(time.RFC3339), f.About.Revision, f.About.Items, bytesText(f.Size), keys, state)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", f.Name, f.About.Created.Format(time.RFC3339), f.About.Revision, f.About.Items, terminal.Bytes(f.Size), keys, state)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -23,15 +23,15 @@ func TestStatusExitCodes(t *testing.T) {
 		lost.Peers = append(lost.Peers, raftstore.PeerStatus{Member: raftstore.Member{ID: name, Name: name, Voter: true}, Error: "no answer"})
 	}
 	for name, c := range map[string]struct {
-		observation *node.Observation // nil: nobody listens
-		health      node.ClusterHealth
+		observation *clusterstatus.Observation // nil: nobody listens
+		health      clusterstatus.ClusterHealth
 		code        int
 		says        string // the text
 	}{
-		"healthy":          {observed(true, 3, 50), node.Healthy, 0, "healthy"},
-		"serves, and ill":  {degraded, node.Degraded, exitDegraded, "serves, but 1 thing needs you"},
-		"without a quorum": {lost, node.NoQuorum, exitNoQuorum, "WITHOUT A QUORUM"},
-		"no answer":        {nil, node.NoAnswer, exitNoAnswer, ""},
+		"healthy":          {observed(true, 3, 50), clusterstatus.Healthy, 0, "healthy"},
+		"serves, and ill":  {degraded, clusterstatus.Degraded, exitDegraded, "serves, but 1 thing needs you"},
+		"without a quorum": {lost, clusterstatus.NoQuorum, exitNoQuorum, "WITHOUT A QUORUM"},
+		"no answer":        {nil, clusterstatus.NoAnswer, exitNoAnswer, ""},
 	} {
 		kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(c.observation) })
 		args := []string{"cluster", "status", "--kubeconfig", kubeconfig, "--data-dir", t.TempDir(), "--timeout", "2m"}
@@ -49,7 +49,7 @@ func TestStatusExitCodes(t *testing.T) {
 				}
 				continue
 			}
-			var s node.ClusterStatus
+			var s clusterstatus.ClusterStatus
 			if err := yaml.Unmarshal([]byte(out), &s); err != nil || s.Health != c.health || s.Time.IsZero() { // JSON is YAML
 				t.Errorf("%s, format %q: %v, health %q, want %q:\n%s", name, format, err, s.Health, c.health, out)
 			}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/barque/barque/internal/terminal"
 )
 
 // What no command takes is refused in one way: with exit code 2 and before anything is done.
@@ -101,7 +103,7 @@ func noArgs(c *cobra.Command, args []string) error {
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != len(names) {
-			return &usageError{c.CommandPath(), fmt.Errorf("want %s (%s), got %d", plural(len(names), "argument", "arguments"), strings.Join(names, ", "), len(args))}
+			return &usageError{c.CommandPath(), fmt.Errorf("want %s (%s), got %d", terminal.Plural(len(names), "argument", "arguments"), strings.Join(names, ", "), len(args))}
 		}
 		return nil
 	}

@@ -15,18 +15,18 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/raftstore"
 )
 
 // observed is what the only server of a cluster sees.
-func observed(leader bool, term, revision uint64) *node.Observation {
+func observed(leader bool, term, revision uint64) *clusterstatus.Observation {
 	s := &raftstore.Status{ID: "s1.x", Name: "s1", Role: "candidate", Term: term, Revision: revision, Version: "v1"}
 	if leader {
 		s.Role, s.LeaderID = "leader", s.ID
 	}
 	member := raftstore.Member{ID: s.ID, Name: s.Name, Address: "127.0.0.1:1", Voter: true, Leader: leader, Self: true}
-	return &node.Observation{Cluster: "c", From: "s1", Time: time.Now(), Peers: []raftstore.PeerStatus{{Member: member, Status: s}}}
+	return &clusterstatus.Observation{Cluster: "c", From: "s1", Time: time.Now(), Peers: []raftstore.PeerStatus{{Member: member, Status: s}}}
 }
 
 // watchOf runs `cluster status --watch` on a server that answers each look in its own way, and
@@ -58,7 +58,7 @@ func watchOf(t *testing.T, looks []http.HandlerFunc, args ...string) string {
 // TestWatchStatus: each look is one line or one document; one that fails is told as such, and is
 // not the end.
 func TestWatchStatus(t *testing.T) {
-	answer := func(o *node.Observation) http.HandlerFunc {
+	answer := func(o *clusterstatus.Observation) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(o) }
 	}
 	looks := []http.HandlerFunc{
@@ -71,7 +71,7 @@ func TestWatchStatus(t *testing.T) {
 		if len(lines) != len(looks) {
 			t.Fatalf("%d looks make %q", len(looks), lines)
 		}
-		for i, want := range []string{" leader=s1 term=3 revision=50 voters=1/1", "no answer: ", string(node.NoQuorum) + " leader=none term=4 revision=51 voters=1/1"} {
+		for i, want := range []string{" leader=s1 term=3 revision=50 voters=1/1", "no answer: ", string(clusterstatus.NoQuorum) + " leader=none term=4 revision=51 voters=1/1"} {
 			when, what, _ := strings.Cut(lines[i], " ")
 			if _, err := time.Parse(time.RFC3339, when); err != nil || !strings.Contains(" "+what, want) {
 				t.Errorf("look %d: %q; want a time and %q", i, lines[i], want)
@@ -115,7 +115,7 @@ func TestWatchStatus(t *testing.T) {
 	} {
 		t.Run(format, func(t *testing.T) {
 			type look struct {
-				node.ClusterStatus
+				clusterstatus.ClusterStatus
 				Error string `json:"error"`
 			}
 			var got []look
@@ -133,7 +133,7 @@ func TestWatchStatus(t *testing.T) {
 			if l := got[1]; l.Error == "" || l.Time.IsZero() || len(l.Members) > 0 {
 				t.Errorf("the one that failed: %+v", l)
 			}
-			if l := got[2]; l.Leader != "" || l.Health != node.NoQuorum || l.Term != 4 || l.Error != "" {
+			if l := got[2]; l.Leader != "" || l.Health != clusterstatus.NoQuorum || l.Term != 4 || l.Error != "" {
 				t.Errorf("the last look: %+v", l)
 			}
 		})
@@ -143,7 +143,7 @@ func TestWatchStatus(t *testing.T) {
 // TestDrawStatus: on a terminal a look takes the place of the one before it, also one that fails.
 func TestDrawStatus(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	h := &heard{observations: []*node.Observation{observed(true, 3, 50)}}
+	h := &heard{observations: []*clusterstatus.Observation{observed(true, 3, 50)}}
 	for want, draw := range map[string]func(io.Writer) error{
 		"s1":              func(w io.Writer) error { return drawStatus(w, h, nil, at, time.Second) },
 		"nobody is there": func(w io.Writer) error { return drawStatus(w, nil, errors.New("nobody is there"), at, time.Second) },

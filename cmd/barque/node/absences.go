@@ -8,6 +8,7 @@ import (
 
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 const (
@@ -88,7 +89,7 @@ func seenServers(members []gossip.Member, known []join.Server, living []netip.Ad
 	}
 	taken := map[netip.AddrPort]bool{} // by a server that gossip sees there: what answers is that one
 	for _, m := range members {
-		if m.Role != roleServer {
+		if m.Role != pki.RoleServer {
 			continue
 		}
 		api := netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 // watched is an agent's absences, and the time that passes for it.
@@ -23,7 +24,7 @@ type watched struct {
 }
 
 func newWatched(t *testing.T) *watched {
-	r := &record{dir: t.TempDir(), Phase: phaseMember, Name: "a1", Role: roleAgent}
+	r := &record{dir: t.TempDir(), Phase: phaseMember, Name: "a1", Role: pki.RoleAgent}
 	if err := r.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +164,12 @@ func TestWhichServersAreSeen(t *testing.T) {
 		return gossip.Member{Name: name, Role: role, State: state, Addr: netip.AddrPortFrom(api(at).Addr(), 7946), Facts: gossip.Facts{APIPort: 6443}}
 	}
 	members := []gossip.Member{
-		member("s1", roleServer, 1, gossip.Alive),
-		member("s2", roleServer, 2, gossip.Dead),
-		member("s3", roleServer, 3, gossip.Left),
-		member("new5", roleServer, 5, gossip.Alive),
-		member("a1", roleAgent, 7, gossip.Alive),
-		member("a2", roleAgent, 8, gossip.Dead),
+		member("s1", pki.RoleServer, 1, gossip.Alive),
+		member("s2", pki.RoleServer, 2, gossip.Dead),
+		member("s3", pki.RoleServer, 3, gossip.Left),
+		member("new5", pki.RoleServer, 5, gossip.Alive),
+		member("a1", pki.RoleAgent, 7, gossip.Alive),
+		member("a2", pki.RoleAgent, 8, gossip.Dead),
 	}
 	known := []join.Server{{Name: "s1", API: api(1)}, {Name: "s2", API: api(2)}, {Name: "s4", API: api(4)}, {Name: "old5", API: api(5)}, {Name: "s6", API: api(6)}}
 	for what, c := range map[string]struct {

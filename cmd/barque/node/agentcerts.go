@@ -133,7 +133,7 @@ func (ids *agentIdentities) newestCA() uint64 {
 	}
 	var newest uint64
 	for _, m := range pool.Members() {
-		if m.Role == roleServer && m.State == gossip.Alive {
+		if m.Role == pki.RoleServer && m.State == gossip.Alive {
 			newest = max(newest, m.Facts.Trust)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
@@ -69,7 +70,7 @@ type backups struct {
 	metrics backupMetrics
 
 	mu      sync.Mutex // guards newest and problem
-	newest  *BackupFile
+	newest  *clusterstatus.BackupFile
 	problem string     // why the last scheduled one failed; empty when it did not
 	running sync.Mutex // held while one is made: one is enough for the disk
 }
@@ -164,7 +165,7 @@ func (b *backups) run(ctx context.Context) error {
 	}
 	next := b.first()
 	if why := b.options.refused(); why != "" {
-		b.logger.Error("this server makes no scheduled backups: "+why, "mend", mendRefused)
+		b.logger.Error("this server makes no scheduled backups: "+why, "mend", clusterstatus.MendRefused)
 		<-ctx.Done()
 		return nil
 	}
@@ -267,15 +268,15 @@ func (b *backups) note(f *backup.File) {
 	b.newest = b.describe(f)
 }
 
-func (b *backups) describe(f *backup.File) *BackupFile {
-	return &BackupFile{Server: b.server, Name: f.Name, Created: f.About.Created, Revision: f.About.Revision, Bytes: f.Size, Sealed: f.About.Sealed}
+func (b *backups) describe(f *backup.File) *clusterstatus.BackupFile {
+	return &clusterstatus.BackupFile{Server: b.server, Name: f.Name, Created: f.About.Created, Revision: f.About.Revision, Bytes: f.Size, Sealed: f.About.Sealed}
 }
 
 // status is what is shown of the backups in the cluster's status.
-func (b *backups) status() *BackupStatus {
+func (b *backups) status() *clusterstatus.BackupStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return &BackupStatus{EverySeconds: b.options.Every.Seconds(), Keep: b.options.Keep, Dir: b.options.Dir,
+	return &clusterstatus.BackupStatus{EverySeconds: b.options.Every.Seconds(), Keep: b.options.Keep, Dir: b.options.Dir,
 		Newest: b.newest, Problem: b.problem, Refused: b.options.refused()}
 }
 
@@ -288,9 +289,6 @@ func (b *backups) warnings() []string {
 	}
 	return []string{b.problem}
 }
-
-// mendRefused tells how to choose what becomes of scheduled backups.
-const mendRefused = "start with --snapshot-key-file FILE, with a key of `barque snapshot key`; or with --snapshot-unsealed to have them as they are; or with --snapshot-schedule 0 for none"
 
 var errOtherCluster = errors.New("the backup is of another cluster")
 

@@ -6,14 +6,16 @@ import (
 	"os"
 	"time"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/filelock"
+	"github.com/barque/barque/pki"
 )
 
 // Begun tells what the node of a data directory was in the middle of, as the plans there say, and
 // what goes on with it: a recovery, or a joining; or that its server is superseded. Other servers
 // do not know of either. It is nil when there is nothing, or nothing can be read, and while a
 // process runs with the directory: that is about it.
-func Begun(dataDir string) *Warning {
+func Begun(dataDir string) *clusterstatus.Warning {
 	w := planned(dataDir)
 	if w == nil {
 		return nil
@@ -25,8 +27,8 @@ func Begun(dataDir string) *Warning {
 }
 
 // planned is what the plans of a data directory say, whether anybody is about it or not.
-func planned(dataDir string) *Warning {
-	w := &Warning{Severity: Attention, Mend: "barque server --data-dir " + dataDir}
+func planned(dataDir string) *clusterstatus.Warning {
+	w := &clusterstatus.Warning{Severity: clusterstatus.Attention, Mend: "barque server --data-dir " + dataDir}
 	if plan, err := loadRecoverPlan(dataDir); err == nil && plan != nil {
 		w.Node, _ = ServerName(dataDir) // it may be gone, and the plan is what counts
 		w.Text = fmt.Sprintf("on this machine, in %s, the recovery of cluster %s as cluster %s was begun and is not finished", dataDir, plan.Was, plan.ClusterID)
@@ -37,7 +39,7 @@ func planned(dataDir string) *Warning {
 		return nil
 	}
 	if o := SupersededBy(dataDir); o != nil && r != nil && r.Phase == phaseMember {
-		w.Node, w.Severity, w.Mend = r.Name, Critical, joinAnew
+		w.Node, w.Severity, w.Mend = r.Name, clusterstatus.Critical, clusterstatus.JoinAnew
 		w.Text = fmt.Sprintf("on this machine, in %s, the server %s is superseded: it is of cluster %s, and since %s cluster %s goes on in its place", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Successor)
 		return w
 	}
@@ -47,7 +49,7 @@ func planned(dataDir string) *Warning {
 	if r != nil {
 		what = map[string]string{phaseBootstrap: "begin a cluster", phaseAsking: "join a cluster", phaseJoining: "join cluster " + r.Cluster.ID, phaseWiping: "join cluster " + r.Cluster.ID + " again"}[r.Phase]
 		w.Node = r.Name
-		if r.Role == roleAgent {
+		if r.Role == pki.RoleAgent {
 			w.Mend = "barque agent --data-dir " + dataDir
 		}
 	}
@@ -60,10 +62,4 @@ func planned(dataDir string) *Warning {
 	w.Text = fmt.Sprintf("on this machine, in %s, %s was about to %s, and is not done with it", dataDir, cmp.Or(w.Node, "a node"), what)
 	w.Mend += ", with the arguments that it was started with"
 	return w
-}
-
-// Warn adds a warning to those that the servers' words give cause for.
-func (s *ClusterStatus) Warn(w Warning) {
-	s.Warnings = append(s.Warnings, w)
-	s.Health = healthOf(s)
 }

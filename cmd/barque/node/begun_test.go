@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 func TestBegun(t *testing.T) {
@@ -23,13 +24,13 @@ func TestBegun(t *testing.T) {
 		plan        func(t *testing.T, dir string)
 		text, mend  string // empty for nothing
 	}{
-		"a member":                {roleServer, phaseMember, nil, "", ""},
-		"a member, recovered":     {roleServer, phaseMember, recovery, "the recovery of cluster old as cluster new was begun and is not finished", "barque server --data-dir "},
-		"asking":                  {roleServer, phaseAsking, nil, "n1 was about to join a cluster", "with the arguments"},
-		"joining":                 {roleServer, phaseJoining, nil, "n1 was about to join cluster c,", "with the arguments"},
-		"wiping":                  {roleServer, phaseWiping, nil, "n1 was about to join cluster c again", "with the arguments"},
-		"granted to join again":   {roleServer, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "with the arguments"},
-		"an agent, granted again": {roleAgent, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "barque agent --data-dir "},
+		"a member":                {pki.RoleServer, phaseMember, nil, "", ""},
+		"a member, recovered":     {pki.RoleServer, phaseMember, recovery, "the recovery of cluster old as cluster new was begun and is not finished", "barque server --data-dir "},
+		"asking":                  {pki.RoleServer, phaseAsking, nil, "n1 was about to join a cluster", "with the arguments"},
+		"joining":                 {pki.RoleServer, phaseJoining, nil, "n1 was about to join cluster c,", "with the arguments"},
+		"wiping":                  {pki.RoleServer, phaseWiping, nil, "n1 was about to join cluster c again", "with the arguments"},
+		"granted to join again":   {pki.RoleServer, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "with the arguments"},
+		"an agent, granted again": {pki.RoleAgent, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "barque agent --data-dir "},
 		"the record is lost":      {"", "", write("pki/rejoin.json", "{}"), "a node was about to join again", "with the arguments"},
 		"nothing at all":          {"", "", nil, "", ""},
 		"a damaged record":        {"", "", write("node.json", "{"), "", ""},

@@ -344,7 +344,7 @@ func exchangeMembers(now time.Time, servers []string, nodes map[string]time.Time
 		switch {
 		case !alive && registered && made.After(m.Since):
 			continue
-		case m.Role == roleServer && (is == nil || !is.Server):
+		case m.Role == pki.RoleServer && (is == nil || !is.Server):
 			delete(all, m.Name)
 			continue
 		case is == nil && (!alive || now.Sub(m.Since) > registering):

@@ -491,17 +491,17 @@ func TestWhomAnExchangeWaitsFor(t *testing.T) {
 		nodes[name] = now.Add(-2 * time.Hour)
 	}
 	got := exchangeMembers(now, []string{"s1", "s2", "s4"}, nodes, []gossip.Member{
-		member("s1", roleServer, gossip.Alive, time.Hour),
-		member("s2", roleServer, gossip.Dead, time.Hour),
-		member("s3", roleServer, gossip.Alive, time.Hour),   // removed; its Node is there yet
-		member("s5", roleServer, gossip.Dead, time.Hour),    // removed and stopped; its Node is there yet
-		member("s6", roleServer, gossip.Alive, time.Minute), // removed, without a Node
-		member("a1", roleAgent, gossip.Alive, time.Hour),
-		member("a2", roleAgent, gossip.Dead, time.Hour),
-		member("a3", roleAgent, gossip.Alive, time.Hour),   // removed
-		member("a4", roleAgent, gossip.Dead, time.Second),  // removed and stopped
-		member("a5", roleAgent, gossip.Alive, time.Second), // has no Node yet
-		member("a7", roleServer, gossip.Dead, time.Hour),   // was a server of the name, which is an agent's now
+		member("s1", pki.RoleServer, gossip.Alive, time.Hour),
+		member("s2", pki.RoleServer, gossip.Dead, time.Hour),
+		member("s3", pki.RoleServer, gossip.Alive, time.Hour),   // removed; its Node is there yet
+		member("s5", pki.RoleServer, gossip.Dead, time.Hour),    // removed and stopped; its Node is there yet
+		member("s6", pki.RoleServer, gossip.Alive, time.Minute), // removed, without a Node
+		member("a1", pki.RoleAgent, gossip.Alive, time.Hour),
+		member("a2", pki.RoleAgent, gossip.Dead, time.Hour),
+		member("a3", pki.RoleAgent, gossip.Alive, time.Hour),   // removed
+		member("a4", pki.RoleAgent, gossip.Dead, time.Second),  // removed and stopped
+		member("a5", pki.RoleAgent, gossip.Alive, time.Second), // has no Node yet
+		member("a7", pki.RoleServer, gossip.Dead, time.Hour),   // was a server of the name, which is an agent's now
 	})
 	slices.SortFunc(got, func(a, b exchange.Member) int { return strings.Compare(a.Name, b.Name) })
 	want := []exchange.Member{

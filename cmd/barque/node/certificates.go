@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -86,7 +87,7 @@ func infoOf(name string, cert *x509.Certificate, keptUp bool, now time.Time) Cer
 func (s *server) ownCertificates() NodeCertificates {
 	now := time.Now()
 	proof := s.ids.proof.proof()
-	n := NodeCertificates{Node: s.options.Name, Role: roleServer, Generation: proof.Trust}
+	n := NodeCertificates{Node: s.options.Name, Role: pki.RoleServer, Generation: proof.Trust}
 	for _, i := range s.ids.all() {
 		info := infoOf(i.Name(), i.Certificate().Leaf, true, now)
 		if i == s.ids.admin {
@@ -184,7 +185,7 @@ func (c *ClusterCertificates) warnings() []string {
 		}
 	}
 	if c.CA.Step != pki.Settled {
-		out = append(out, exchangeWarning(&c.CA))
+		out = append(out, clusterstatus.ExchangeWarning(&c.CA))
 	}
 	if c.CA.Problem != "" {
 		out = append(out, fmt.Sprintf("server %s: %s", c.From, c.CA.Problem))
@@ -196,7 +197,7 @@ func (c *ClusterCertificates) warnings() []string {
 func (s *server) certificatesOf(ctx context.Context, name string) NodeCertificates {
 	var n NodeCertificates
 	if err := s.callServer(ctx, http.MethodGet, name, CertificatesPath+"?of="+name, &n); err != nil {
-		return NodeCertificates{Node: name, Role: roleServer, Problem: err.Error()}
+		return NodeCertificates{Node: name, Role: pki.RoleServer, Problem: err.Error()}
 	}
 	return n
 }
@@ -230,7 +231,7 @@ func (s *server) addCertificateHandlers(handlers map[string]http.Handler) {
 
 func (s *server) serveRenewal(w http.ResponseWriter, r *http.Request) {
 	of := r.URL.Query().Get("of")
-	n := NodeCertificates{Node: of, Role: roleServer}
+	n := NodeCertificates{Node: of, Role: pki.RoleServer}
 	var err error
 	switch {
 	case of == s.options.Name:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
 )
 
 // A server that is told to stop, and that another one can stand in for, first sees to it that
@@ -119,7 +120,7 @@ func (d departure) readyWithin(ctx context.Context, limit time.Duration) error {
 // hasStandIn tells whether another server is alive.
 func (s *server) hasStandIn() bool {
 	return slices.ContainsFunc(s.pool.Members(), func(m gossip.Member) bool {
-		return m.Role == roleServer && m.State == gossip.Alive && m.Name != s.options.Name
+		return m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != s.options.Name
 	})
 }
 

@@ -24,7 +24,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	if err := finishRecovery(o.DataDir, logger); err != nil {
 		return nil, err
 	}
-	if _, err := finishRejoin(o, roleServer, logger); err != nil {
+	if _, err := finishRejoin(o, pki.RoleServer, logger); err != nil {
 		return nil, err
 	}
 	r, err := loadRecord(o.DataDir)
@@ -37,7 +37,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 	case r != nil && r.Phase != phaseAsking && o.Wipe && !r.joiningBy(o.Token):
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != phaseAsking:
-		return r, errors.Join(r.sameNode(o, roleServer), r.sameRestore(o), endAttempt(o.DataDir))
+		return r, errors.Join(r.sameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
 	}
 	if r != nil && o.Join == "" {
 		return nil, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
@@ -60,7 +60,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 		return nil, err
 	}
 	defer client.Close()
-	r = &record{dir: o.DataDir, Phase: phaseAsking, Name: o.Name, Role: roleServer, Asked: o.Join}
+	r = &record{dir: o.DataDir, Phase: phaseAsking, Name: o.Name, Role: pki.RoleServer, Asked: o.Join}
 	if err := r.save(); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 		return nil, err
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
-	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: roleServer, Cluster: grant.Cluster, Token: token.ID}
+	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: pki.RoleServer, Cluster: grant.Cluster, Token: token.ID}
 	return r, errors.Join(r.save(), endAttempt(o.DataDir))
 }
 
@@ -111,7 +111,7 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 	if o.Join == "" {
 		return nil, wrongOption("--wipe is for joining again: give --join and --token")
 	}
-	if err := old.sameName(o, roleServer); err != nil {
+	if err := old.sameName(o, pki.RoleServer); err != nil {
 		return nil, err
 	}
 	client, err := greet(ctx, o, logger)
@@ -222,7 +222,7 @@ func becomeMember(ctx context.Context, r *record, store storeJoiner) error {
 
 // enlistAgent is enlistServer for an agent: it also gets its certificates.
 func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
-	if r, err := finishRejoin(o, roleAgent, logger); err != nil || r != nil {
+	if r, err := finishRejoin(o, pki.RoleAgent, logger); err != nil || r != nil {
 		return r, err
 	}
 	r, err := loadRecord(o.DataDir)
@@ -231,9 +231,9 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	}
 	switch {
 	case r != nil && !o.Rejoin:
-		return r, errors.Join(r.sameNode(o, roleAgent), endAttempt(o.DataDir))
+		return r, errors.Join(r.sameNode(o, pki.RoleAgent), endAttempt(o.DataDir))
 	case r != nil:
-		if err := r.sameName(o, roleAgent); err != nil {
+		if err := r.sameName(o, pki.RoleAgent); err != nil {
 			return r, err
 		}
 	}
@@ -281,7 +281,7 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if err := writeCA(o.DataDir, grant.Cluster.CA); err != nil {
 		return nil, err
 	}
-	r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: roleAgent, Cluster: grant.Cluster}
+	r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster}
 	return r, errors.Join(r.save(), endAttempt(o.DataDir))
 }
 

@@ -220,14 +220,14 @@ func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 		}
 		return cert
 	}
-	credential, err := h.ca.SignCredential(pki.Credential{Name: "a1", Role: roleAgent, Public: gossip.Public().(ed25519.PublicKey), NotAfter: longAgo.Add(pki.LeafLifetime)})
+	credential, err := h.ca.SignCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: gossip.Public().(ed25519.PublicKey), NotAfter: longAgo.Add(pki.LeafLifetime)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := saveCertificates(o.DataDir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())), Credential: credential}); err != nil {
 		t.Fatal(err)
 	}
-	r := &record{dir: o.DataDir, Phase: phaseMember, Name: "a1", Role: roleAgent,
+	r := &record{dir: o.DataDir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent,
 		Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca), Settings: []byte("{}"), Servers: []join.Server{{Name: "s1", API: h.addr}}}}
 	if err := r.save(); err != nil {
 		t.Fatal(err)
@@ -363,7 +363,7 @@ func TestWipe(t *testing.T) {
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
 	o := options(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-	old := &record{dir: o.DataDir, Phase: phaseMember, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
+	old := &record{dir: o.DataDir, Phase: phaseMember, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
 	lived := filepath.Join(storeDir(o.DataDir), "server.json")
 	begin := func() {
 		t.Helper()
@@ -399,7 +399,7 @@ func TestWipe(t *testing.T) {
 	}
 	check(o)
 	begin()
-	crashed := &record{dir: o.DataDir, Phase: phaseWiping, Name: "s2", Role: roleServer, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
+	crashed := &record{dir: o.DataDir, Phase: phaseWiping, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
 	if err := crashed.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -411,7 +411,7 @@ func TestWipe(t *testing.T) {
 // A node that was away while the cluster exchanged its CA has never heard of the new one. It is let
 // in again, because the cluster knows its CA as a former one; another cluster does not.
 func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
-	for _, role := range []string{roleServer, roleAgent} {
+	for _, role := range []string{pki.RoleServer, pki.RoleAgent} {
 		t.Run(role, func(t *testing.T) {
 			h := newHost(t)
 			h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
@@ -426,7 +426,7 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			enlist, flag := enlistServer, "--wipe"
-			if role == roleAgent {
+			if role == pki.RoleAgent {
 				enlist, flag = enlistAgent, "--rejoin"
 			}
 			if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "add "+flag) {

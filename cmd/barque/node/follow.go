@@ -12,10 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -64,7 +66,7 @@ func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring,
 
 // seesServer tells whether a server of the pool, and so of the agent's own cluster, lives.
 func seesServer(pool *gossip.Pool) bool {
-	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool { return m.Role == roleServer && m.State == gossip.Alive })
+	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool { return m.Role == pki.RoleServer && m.State == gossip.Alive })
 }
 
 // take is what the agent makes of an answer, and of whether it sees a server of its own cluster.
@@ -178,30 +180,22 @@ func (s *strays) cluster(name string) string {
 	return ""
 }
 
-// ApartAgent is an agent that has its Node, which is Ready, and that this server does not see by
-// gossip.
-type ApartAgent struct {
-	Name string `json:"name"`
-	// Cluster is the one of which it said that it is, when it asked a server of this one.
-	Cluster string `json:"cluster,omitempty"`
-}
-
 // apartAfter is how long a server must run before it knows all by gossip.
 const apartAfter = time.Minute
 
 // apartAgents are those that this server knows; none before it has run for a while.
-func (s *server) apartAgents() []ApartAgent {
+func (s *server) apartAgents() []clusterstatus.ApartAgent {
 	nodes, pool := s.nodes.Load(), s.met.Load()
 	if nodes == nil || pool == nil || !(*nodes).HasSynced() || time.Since(s.started) < apartAfter {
 		return nil
 	}
-	var out []ApartAgent
+	var out []clusterstatus.ApartAgent
 	for _, object := range (*nodes).GetStore().List() {
 		if n, ok := object.(*corev1.Node); ok && isApart(n, pool.Member) {
-			out = append(out, ApartAgent{n.Name, s.strays.cluster(n.Name)})
+			out = append(out, clusterstatus.ApartAgent{Name: n.Name, Cluster: s.strays.cluster(n.Name)})
 		}
 	}
-	slices.SortFunc(out, func(a, b ApartAgent) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b clusterstatus.ApartAgent) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
@@ -52,7 +53,7 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 			var log syncbuf.Buffer
 			dir := t.TempDir()
 			a := &agent{cluster: "old", follows: make(chan struct{}, 1), logger: slog.New(slog.NewTextHandler(&log, nil)),
-				record: &record{dir: dir, Phase: phaseMember, Name: "a1", Role: roleAgent, Cluster: old}}
+				record: &record{dir: dir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: old}}
 			if err := a.record.save(); err != nil {
 				t.Fatal(err)
 			}
@@ -285,7 +286,7 @@ func TestSupersededIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := Begun(dir)
-	if w == nil || w.Severity != Critical || w.Mend != joinAnew || w.Node != "s1" {
+	if w == nil || w.Severity != clusterstatus.Critical || w.Mend != clusterstatus.JoinAnew || w.Node != "s1" {
 		t.Errorf("it is told as %v", w)
 	}
 	all, err := Survey([]string{dir}, quiet())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
 )
 
 // Who was removed is forgotten once it is dead, or nobody could tell a machine that is lost for
@@ -66,7 +67,7 @@ func forgetRemoved(ctx context.Context, pool memory, named func() (names []strin
 func goneAgents(members []gossip.Member, now time.Time, least time.Duration) []string {
 	var names []string
 	for _, m := range members {
-		if m.Role == roleAgent && m.State != gossip.Alive && now.Sub(m.Since) >= least {
+		if m.Role == pki.RoleAgent && m.State != gossip.Alive && now.Sub(m.Since) >= least {
 			names = append(names, m.Name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
 )
 
 func TestGoneAgents(t *testing.T) {
@@ -18,11 +19,11 @@ func TestGoneAgents(t *testing.T) {
 		return gossip.Member{Name: name, Role: role, State: state, Since: now.Add(-since)}
 	}
 	got := goneAgents([]gossip.Member{
-		member("alive", roleAgent, gossip.Alive, time.Hour),
-		member("dead", roleAgent, gossip.Dead, time.Minute),
-		member("left", roleAgent, gossip.Left, time.Minute),
-		member("just dead", roleAgent, gossip.Dead, time.Second),
-		member("server", roleServer, gossip.Dead, time.Hour), // the store says when it was removed
+		member("alive", pki.RoleAgent, gossip.Alive, time.Hour),
+		member("dead", pki.RoleAgent, gossip.Dead, time.Minute),
+		member("left", pki.RoleAgent, gossip.Left, time.Minute),
+		member("just dead", pki.RoleAgent, gossip.Dead, time.Second),
+		member("server", pki.RoleServer, gossip.Dead, time.Hour), // the store says when it was removed
 	}, now, 10*time.Second)
 	if want := []string{"dead", "left"}; !slices.Equal(got, want) {
 		t.Errorf("gone are %v, want %v", got, want)
@@ -85,10 +86,10 @@ func TestALostAgentIsForgottenOnceItsNodeIsDeleted(t *testing.T) {
 				t.Errorf("%s: it knows %v, want %v", what, got, want)
 			}
 		}
-		add("s1", roleServer, gossip.Dead)
-		add("a1", roleAgent, gossip.Dead)
-		add("a2", roleAgent, gossip.Left)
-		add("a3", roleAgent, gossip.Alive)
+		add("s1", pki.RoleServer, gossip.Dead)
+		add("a1", pki.RoleAgent, gossip.Dead)
+		add("a2", pki.RoleAgent, gossip.Left)
+		add("a3", pki.RoleAgent, gossip.Alive)
 		<-time.After(time.Hour)
 		left("the Nodes are not known", "a1", "a2", "a3", "s1")
 		know("a1", "a2")
@@ -100,7 +101,7 @@ func TestALostAgentIsForgottenOnceItsNodeIsDeleted(t *testing.T) {
 		know("none")
 		<-time.After(forgetEvery)
 		left("the other one is", "a3", "s1")
-		add("a4", roleAgent, gossip.Dead)
+		add("a4", pki.RoleAgent, gossip.Dead)
 		<-time.After(removedAfter - time.Second)
 		left("one has died just now, and has no Node yet", "a3", "a4", "s1")
 		<-time.After(forgetEvery + time.Second)

@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -120,14 +121,14 @@ func addAway(pool []keyring.Member, store []raftstore.Member, nodes []*corev1.No
 		}
 	}
 	for _, m := range store {
-		add(m.Name, roleServer, "")
+		add(m.Name, pki.RoleServer, "")
 	}
 	for _, n := range nodes {
 		switch {
 		case isServers(n):
-			add(n.Name, roleServer, noServer(n.Name).Error())
+			add(n.Name, pki.RoleServer, noServer(n.Name).Error())
 		case nodeleases.IsMember(n) || runsBarque(n):
-			add(n.Name, roleAgent, "")
+			add(n.Name, pki.RoleAgent, "")
 		}
 	}
 	return pool
@@ -138,7 +139,7 @@ func noServer(name string) error { return fmt.Errorf("%q is no server of this cl
 // keysBarred tells why a node gets no gossip keys: it was taken out of the cluster. A server
 // belongs to it while it is a member of the store, an agent while it has a Node object.
 func (s *server) keysBarred(name, role string) error {
-	if role == roleServer {
+	if role == pki.RoleServer {
 		if slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name }) {
 			return nil
 		}
@@ -234,7 +235,7 @@ func newRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(c
 	config.Own, config.Changed, config.Fetch = own, pool.Changed, fetch
 	config.Seen = func() (generation uint64, anyServer bool) {
 		for _, m := range pool.Members() {
-			if m.Role == roleServer && m.State == gossip.Alive && m.Name != self {
+			if m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != self {
 				generation, anyServer = max(generation, m.Facts.KeyGeneration), true
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
@@ -24,7 +25,7 @@ import (
 
 func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
-	r := &record{dir: dir, Phase: phaseMember, Name: "a1", Role: roleAgent, Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
+	r := &record{dir: dir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
 	want := keyring.Ring{Generation: 3, Keys: [][]byte{{2}, {1}}}
 	if err := r.setGossipRing(want); err != nil {
 		t.Fatal(err)
@@ -168,7 +169,7 @@ type fakeViews struct{ views []gossip.View }
 
 func (f fakeViews) Views(_ context.Context, which func(gossip.Member) bool) ([]gossip.View, map[string]error) {
 	silent := map[string]error{}
-	for _, m := range []gossip.Member{{Name: "s2", Role: roleServer}, {Name: "a1", Role: roleAgent}} {
+	for _, m := range []gossip.Member{{Name: "s2", Role: pki.RoleServer}, {Name: "a1", Role: pki.RoleAgent}} {
 		if which(m) {
 			silent[m.Name] = errors.New("it does not answer")
 		}
@@ -183,15 +184,15 @@ func TestGossipHandler(t *testing.T) {
 	}}
 	for query, silent := range map[string]int{"": 1, "?agents=true": 2} {
 		w := httptest.NewRecorder()
-		gossipHandler("s1", views).ServeHTTP(w, httptest.NewRequest("GET", GossipPath+query, nil))
-		var g GossipViews
+		gossipHandler("s1", views).ServeHTTP(w, httptest.NewRequest("GET", clusterstatus.GossipPath+query, nil))
+		var g clusterstatus.GossipViews
 		if err := json.Unmarshal(w.Body.Bytes(), &g); err != nil || w.Code != 200 || g.From != "s1" || len(g.Views) != 2 || len(g.Silent) != silent ||
 			len(g.Disagreements) != 1 || g.Disagreements[0].About != "s3" {
 			t.Errorf("%q: %d, %s, %v", query, w.Code, w.Body, err)
 		}
 	}
 	w := httptest.NewRecorder()
-	gossipHandler("s1", views).ServeHTTP(w, httptest.NewRequest("POST", GossipPath, nil))
+	gossipHandler("s1", views).ServeHTTP(w, httptest.NewRequest("POST", clusterstatus.GossipPath, nil))
 	if w.Code != 405 {
 		t.Errorf("POST: %d", w.Code)
 	}

@@ -249,7 +249,7 @@ func (ids *serverIdentities) renewed() <-chan struct{} {
 
 func (ids *serverIdentities) prove(generation uint64) error {
 	o := ids.options
-	data, err := ids.trust.SignCredential(pki.Credential{Name: o.Name, Role: roleServer, Public: ids.proof.public(), NotAfter: time.Now().Add(o.CertificateLifetime)})
+	data, err := ids.trust.SignCredential(pki.Credential{Name: o.Name, Role: pki.RoleServer, Public: ids.proof.public(), NotAfter: time.Now().Add(o.CertificateLifetime)})
 	if err != nil {
 		return fmt.Errorf("gossip credential: %w", err)
 	}

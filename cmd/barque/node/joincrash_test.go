@@ -18,8 +18,8 @@ import (
 
 // joinFiles are what a join writes, in this order. A machine that is killed has the first ones.
 var joinFiles = map[string][]string{
-	roleServer: {"node.json", "pki/join.attempt", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
-	roleAgent:  {"pki/node.key", "pki/gossip.key", "pki/join.attempt", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
+	pki.RoleServer: {"node.json", "pki/join.attempt", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
+	pki.RoleAgent:  {"pki/node.key", "pki/gossip.key", "pki/join.attempt", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
 }
 
 // A machine that is killed at any moment of its join goes on with it when it is started again: it
@@ -28,7 +28,7 @@ var joinFiles = map[string][]string{
 func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 	for role, files := range joinFiles {
 		enlist := enlistServer
-		if role == roleAgent {
+		if role == pki.RoleAgent {
 			enlist = enlistAgent
 		}
 		h := newHost(t)
@@ -62,7 +62,7 @@ func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 			alone.Join, alone.Token = "", ""
 			before := listFiles(t, o.DataDir)
 			r, err := enlist(t.Context(), &alone, quiet())
-			switch begun := killed > 0 || role == roleAgent; {
+			switch begun := killed > 0 || role == pki.RoleAgent; {
 			case err == nil && r.Cluster.ID != "c1" && begun:
 				t.Errorf("%s: a second cluster was begun", where)
 			case err == nil && r.Cluster.ID == "c1" && killed < len(files):
@@ -98,7 +98,7 @@ func askingFiles(t *testing.T, h *host, like *Options, role string) map[string][
 	h.fail = errors.New("the connection breaks")
 	defer func() { h.keys, h.fail = keys, cluster }()
 	var err error
-	if role == roleServer {
+	if role == pki.RoleServer {
 		_, err = enlistServer(t.Context(), &o, quiet())
 	} else {
 		_, err = enlistAgent(t.Context(), &o, quiet())
@@ -153,8 +153,8 @@ func put(t *testing.T, path string, data []byte) {
 // one, or the one that has let it in, also when it is started without the flags.
 func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 	for role, files := range map[string][]string{
-		roleServer: {"pki/rejoin.json", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
-		roleAgent:  {"pki/rejoin.json", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
+		pki.RoleServer: {"pki/rejoin.json", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
+		pki.RoleAgent:  {"pki/rejoin.json", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
 	} {
 		h := newHost(t)
 		keys := map[string][]byte{"ca.key": []byte("the new CA's"), "service-account.key": []byte("the new accounts'")}
@@ -176,7 +176,7 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 			return o
 		}
 		enlist := enlistServer
-		if role == roleAgent {
+		if role == pki.RoleAgent {
 			enlist = enlistAgent
 		}
 		whole := begin()
@@ -252,7 +252,7 @@ func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logge
 	}
 	if r, err := loadRecord(o.DataDir); err != nil {
 		t.Fatal(err)
-	} else if o.Wipe && r.Role == roleServer {
+	} else if o.Wipe && r.Role == pki.RoleServer {
 		if r, err := enlist(t.Context(), o, quiet()); err != nil || r.Phase != phaseJoining {
 			t.Errorf("started again with the flags: %+v, %v", r, err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -196,7 +197,7 @@ type apiServers struct{ pool *gossip.Pool }
 func (a apiServers) Servers() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, m := range a.pool.Members() {
-		if m.Role == roleServer && m.State == gossip.Alive {
+		if m.Role == pki.RoleServer && m.State == gossip.Alive {
 			out = append(out, netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort))
 		}
 	}
@@ -211,14 +212,14 @@ type roles struct{ pool *gossip.Pool }
 
 func (r roles) IsServer(node *corev1.Node) (server, known bool) {
 	m, known := r.pool.Member(node.Name)
-	return m.Role == roleServer, known || !nodeleases.IsMember(node)
+	return m.Role == pki.RoleServer, known || !nodeleases.IsMember(node)
 }
 
 // knownServers returns all servers that gossip has heard of and that have not left.
 func knownServers(pool *gossip.Pool) []join.Server {
 	var out []join.Server
 	for _, m := range pool.Members() {
-		if m.Role == roleServer && m.State != gossip.Left {
+		if m.Role == pki.RoleServer && m.State != gossip.Left {
 			out = append(out, join.Server{
 				Name:   m.Name,
 				API:    netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort),

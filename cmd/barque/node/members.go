@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -352,14 +354,14 @@ func (s *server) awaitDeath(ctx context.Context, name string) error {
 // isAgent tells whether gossip knows an agent of that name.
 func (s *server) isAgent(name string) bool {
 	m, ok := s.pool.Member(name)
-	return ok && m.Role == roleAgent
+	return ok && m.Role == pki.RoleAgent
 }
 
 // isFormer tells whether a server of that name was a member of the store: it was taken out, or its
 // Node is there yet.
 func (s *server) isFormer(name string) bool {
 	return slices.Contains(s.goneNames(), name) ||
-		slices.ContainsFunc(s.formerServers(), func(f FormerServer) bool { return f.Name == name })
+		slices.ContainsFunc(s.formerServers(), func(f clusterstatus.FormerServer) bool { return f.Name == name })
 }
 
 // goneNames returns the names of servers that were taken out and have not come back as new ones.

@@ -20,6 +20,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func options(t *testing.T, name string) *Options {
@@ -79,10 +81,10 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("another cluster than the one it runs in", func(t *testing.T) {
-		running := &record{Phase: phaseMember, Name: "s1", Role: roleServer, Cluster: r.Cluster, dir: o.DataDir}
+		running := &record{Phase: phaseMember, Name: "s1", Role: pki.RoleServer, Cluster: r.Cluster, dir: o.DataDir}
 		changed := *o
 		changed.Join, changed.Token = "https://10.0.0.9:6443", foreign.String()
-		if err := running.sameNode(&changed, roleServer); err == nil || !strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
+		if err := running.sameNode(&changed, pki.RoleServer); err == nil || !strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
 			t.Fatalf("got %v", err)
 		}
 	})
@@ -159,7 +161,7 @@ func (j *joiner) Join(_ context.Context, peers []string) error { j.peers = peers
 
 func TestAJoinIsRecordedOnlyWhenItIsDone(t *testing.T) {
 	dir := t.TempDir()
-	r := &record{dir: dir, Phase: phaseJoining, Name: "s2", Role: roleServer,
+	r := &record{dir: dir, Phase: phaseJoining, Name: "s2", Role: pki.RoleServer,
 		Cluster: join.Cluster{Servers: []join.Server{{Name: "s1", Peer: netip.MustParseAddrPort("10.0.0.1:6444")}}}}
 	if err := r.save(); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func (o *Options) checkPorts(role string) []check.Finding {
 	}
 	own := o.addr().String()
 	ports := []port{{"gossip", "tcp", own, o.GossipPort, "--gossip-port"}, {"gossip", "udp", own, o.GossipPort, "--gossip-port"}, {"kubelet", "tcp", own, o.KubeletPort, "--kubelet-port"}}
-	if role == roleServer {
+	if role == pki.RoleServer {
 		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"}, port{"peer", "tcp", own, o.PeerPort, "--peer-port"})
 	} else {
 		ports = append(ports, port{"local API", "tcp", "127.0.0.1", o.APIPort, "--api-port"})

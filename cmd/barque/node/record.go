@@ -176,7 +176,7 @@ func ServerName(dataDir string) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case r == nil || r.Role != roleServer:
+	case r == nil || r.Role != pki.RoleServer:
 		return "", wrongOption("%s is no server's data directory: give its own with --data-dir", dataDir)
 	}
 	return r.Name, nil
@@ -245,7 +245,7 @@ func (r *record) otherCluster() error {
 		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was begun by mistake, remove the directory", r.dir, r.Cluster.ID)
 	}
 	again := "--wipe"
-	if r.Role == roleAgent {
+	if r.Role == pki.RoleAgent {
 		again = "--rejoin"
 	}
 	return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s: give a token of that one, or another --data-dir; "+
@@ -309,15 +309,12 @@ func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte) (*r
 	if err != nil {
 		return nil, err
 	}
-	r := &record{dir: o.DataDir, Phase: phaseBootstrap, Name: o.Name, Role: roleServer,
+	r := &record{dir: o.DataDir, Phase: phaseBootstrap, Name: o.Name, Role: pki.RoleServer,
 		Cluster: join.Cluster{ID: clusterID, CA: cas, GossipKeys: [][]byte{gossipKey}, Settings: settings}}
 	return r, nil
 }
 
 const (
-	roleServer = "server"
-	roleAgent  = "agent"
-
 	caKey             = "ca.key"
 	serviceAccountKey = "service-account.key"
 )

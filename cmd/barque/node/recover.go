@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -186,7 +187,7 @@ func Recover(dataDir string, logger *slog.Logger) (string, error) {
 		switch {
 		case err != nil:
 			return "", err
-		case r == nil || r.Role != roleServer || r.Phase != phaseMember:
+		case r == nil || r.Role != pki.RoleServer || r.Phase != phaseMember:
 			return "", fmt.Errorf("%s is not the data directory of a server that is a member of its cluster", dataDir)
 		}
 		plan = &recoverPlan{Format: recoverFormat, ClusterID: rand.Text()[:10], Was: r.Cluster.ID, GossipKey: make([]byte, 32)}

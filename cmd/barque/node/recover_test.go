@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
@@ -30,7 +31,7 @@ func oldServer(t *testing.T, name string) string {
 	if err := errors.Join(err, s.Close(), host.Close()); err != nil {
 		t.Fatal(err)
 	}
-	r := &record{dir: dir, Phase: phaseMember, Name: name, Role: roleServer,
+	r := &record{dir: dir, Phase: phaseMember, Name: name, Role: pki.RoleServer,
 		Cluster: join.Cluster{ID: "old", GossipKeys: [][]byte{make([]byte, 32)}, Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}}}
 	if err := r.save(); err != nil {
 		t.Fatal(err)

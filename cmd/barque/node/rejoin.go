@@ -64,10 +64,10 @@ func (p *rejoinPlan) end(dataDir string) error {
 func (p *rejoinPlan) replace(o *Options) (r *record, err error) {
 	switch {
 	case p.Server != nil:
-		r = &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: roleServer, Cluster: p.Server.Cluster}
+		r = &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: pki.RoleServer, Cluster: p.Server.Cluster}
 		err = saveGrant(o, *p.Server)
 	case p.Agent != nil:
-		r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: roleAgent, Cluster: p.Agent.Cluster}
+		r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster}
 		err = errors.Join(saveCertificates(o.DataDir, p.Agent.Certificates), writeCA(o.DataDir, p.Agent.Cluster.CA))
 	default:
 		return nil, fmt.Errorf("%s is damaged: join again", rejoinPath(o.DataDir))

@@ -19,6 +19,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/exchange"
@@ -303,11 +304,11 @@ func (s *server) startAPI(ctx context.Context) error {
 	})
 	relay := s.relay()
 	extra := s.backups.handlers(relay)
-	extra[DiagnosisPath] = mastersOnly(http.MethodGet, relay.pass(s.serveDiagnosis))
-	extra[StatusPath] = statusHandler(s.observe)
+	extra[clusterstatus.DiagnosisPath] = mastersOnly(http.MethodGet, relay.pass(s.serveDiagnosis))
+	extra[clusterstatus.StatusPath] = statusHandler(s.observe)
 	extra[MembersPath] = membersHandler(s.store, s)
 	extra[KeysPath] = keysHandler(s.keys)
-	extra[GossipPath] = gossipHandler(o.Name, s.pool)
+	extra[clusterstatus.GossipPath] = gossipHandler(o.Name, s.pool)
 	s.addCertificateHandlers(extra)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
@@ -402,7 +403,7 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 		}
 	}
 	for _, m := range s.pool.Members() {
-		if m.Name != name && m.Addr.Addr() == addr && (m.Role == roleServer || m.State == gossip.Alive) {
+		if m.Name != name && m.Addr.Addr() == addr && (m.Role == pki.RoleServer || m.State == gossip.Alive) {
 			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip", addr, m.Role, m.Name)
 		}
 	}

@@ -2,13 +2,10 @@ package node
 
 import (
 	"context"
-	"fmt"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/barque/barque/internal/lifecycle"
-	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/headroom"
 )
 
@@ -40,17 +37,3 @@ func (s *server) keepMemory(ctx context.Context) error {
 }
 
 func partOfMemory(total int64) int64 { return min(max(total/4, leastStoreMemory), mostStoreMemory) }
-
-// spaceWarning says that the store is getting full, or is; empty when it is not. All servers have
-// the same state, so one warning does.
-func spaceWarning(s *raftstore.Status) string {
-	if s.Space == "" {
-		return ""
-	}
-	limit := resource.NewQuantity(s.StateLimit, resource.BinarySI)
-	used := fmt.Sprintf("%.0f %% of %s are taken", float64(s.StateBytes)/float64(s.StateLimit)*100, limit)
-	if s.Space == "full" {
-		return "the store is full, so new objects are refused: " + used
-	}
-	return "the store fills up: " + used + ", and at the limit new objects are refused"
-}

@@ -1,11 +1,6 @@
 package node
 
-import (
-	"strings"
-	"testing"
-
-	"github.com/barque/barque/raftstore"
-)
+import "testing"
 
 func TestStoreMemory(t *testing.T) {
 	for total, want := range map[int64]int64{
@@ -20,14 +15,5 @@ func TestStoreMemory(t *testing.T) {
 	}
 	if got := storeMemory(0); got < leastStoreMemory || got > mostStoreMemory {
 		t.Errorf("of this machine: %d", got)
-	}
-}
-
-func TestSpaceWarning(t *testing.T) {
-	for space, want := range map[string]string{"": "", "low": "fills up: 88 % of 1Gi", "full": "is full"} {
-		got := spaceWarning(&raftstore.Status{Space: space, StateBytes: 900 << 20, StateLimit: 1 << 30})
-		if !strings.Contains(got, want) || (got == "") != (want == "") {
-			t.Errorf("%q: %q", space, got)
-		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -18,7 +19,7 @@ func (e *supersededError) Error() string {
 	return fmt.Sprintf("this server, %s, is of cluster %s, and since %s cluster %s goes on in its place, without this server. It serves nothing and stops, so that there are not two. "+
 		"To let the machine join that one, as a new server: %s; its pods are left as they are. "+
 		"Only if cluster %s is given up for good: stop all of its servers, and recover this one: barque cluster recover --data-dir %s",
-		e.name, e.Cluster, e.At.Format(time.RFC3339), e.Successor, joinAnew, e.Successor, e.dataDir)
+		e.name, e.Cluster, e.At.Format(time.RFC3339), e.Successor, clusterstatus.JoinAnew, e.Successor, e.dataDir)
 }
 
 // ExitCode is the code with which the process should end: starting it again is no use.

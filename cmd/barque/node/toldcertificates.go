@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
 )
 
 // What agents tell of their certificates, by gossip: the servers issue them and keep none.
@@ -39,7 +40,7 @@ func (s *server) agentCertificates(ctx context.Context, now time.Time) []NodeCer
 	defer cancel()
 	var agents []gossip.Member
 	for _, m := range s.pool.Members() {
-		if m.Role != roleServer {
+		if m.Role != pki.RoleServer {
 			agents = append(agents, m)
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package clusterstatus
 
 import (
 	"encoding/json"
@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/steward"
 )
 
-var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+var Noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // world is a cluster of three servers, s1 of which leads, as s1 saw it at noon. Tests break it.
 type world struct {
@@ -21,16 +22,16 @@ type world struct {
 }
 
 func newWorld() *world {
-	w := &world{Observation: Observation{Cluster: "c", From: "s1", Time: noon}, reports: map[string]*ServerReport{}}
+	w := &world{Observation: Observation{Cluster: "c", From: "s1", Time: Noon}, reports: map[string]*ServerReport{}}
 	for _, name := range []string{"s1", "s2", "s3"} {
-		w.Nodes = append(w.Nodes, NodeView{Node: name, Role: roleServer, Address: "10.0.0." + name[1:], API: "10.0.0." + name[1:] + ":6443", State: gossip.Alive, Version: "v1"})
+		w.Nodes = append(w.Nodes, NodeView{Node: name, Role: pki.RoleServer, Address: "10.0.0." + name[1:], API: "10.0.0." + name[1:] + ":6443", State: gossip.Alive, Version: "v1"})
 		s := &raftstore.Status{ID: name + ".x", Name: name, Role: "follower", Term: 7, LeaderID: "s1.x", Revision: 100, AppliedIndex: 120, Keys: 5, StateBytes: 500, StateLimit: 1 << 20, Version: "v1",
 			LastContact: 20 * time.Millisecond, DiskP50: time.Millisecond, DiskP99: 9 * time.Millisecond, Detail: &raftstore.Detail{}}
 		w.Peers = append(w.Peers, raftstore.PeerStatus{Status: s, Member: raftstore.Member{ID: s.ID, Name: name, Address: "10.0.0." + name[1:] + ":6444", Voter: true, Leader: name == "s1", Self: name == "s1"}})
-		w.reports[name] = &ServerReport{Time: noon, Started: noon.Add(-48 * time.Hour),
-			Certificates: []CertificateStatus{{Name: "api", NotBefore: noon.AddDate(0, -6, 0), NotAfter: noon.AddDate(0, 6, 0)}},
+		w.reports[name] = &ServerReport{Time: Noon, Started: Noon.Add(-48 * time.Hour),
+			Certificates: []CertificateStatus{{Name: "api", NotBefore: Noon.AddDate(0, -6, 0), NotAfter: Noon.AddDate(0, 6, 0)}},
 			Disk:         &VolumeStatus{Path: "/var/lib/barque", Bytes: 100 << 30, Free: 50 << 30},
-			Backups:      &BackupStatus{EverySeconds: 12 * 3600, Keep: 5, Newest: &BackupFile{Server: name, Created: noon.Add(-time.Duration(name[1]-'0') * time.Hour)}}}
+			Backups:      &BackupStatus{EverySeconds: 12 * 3600, Keep: 5, Newest: &BackupFile{Server: name, Created: Noon.Add(-time.Duration(name[1]-'0') * time.Hour)}}}
 	}
 	for i, p := range w.Peers {
 		for j, other := range w.Peers {
@@ -42,9 +43,9 @@ func newWorld() *world {
 	lead := w.server("s1")
 	lead.Role, lead.LastContact = "leader", -1
 	lead.Changes = []raftstore.LeaderChange{
-		{At: noon.Add(-time.Hour), Term: 7, Leader: "s1.x", Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
-		{At: noon.Add(-time.Hour), Term: 6, Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
-		{At: noon.Add(-9 * time.Hour), Term: 6, Leader: "s3.x"},
+		{At: Noon.Add(-time.Hour), Term: 7, Leader: "s1.x", Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
+		{At: Noon.Add(-time.Hour), Term: 6, Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
+		{At: Noon.Add(-9 * time.Hour), Term: 6, Leader: "s3.x"},
 	}
 	for _, p := range w.Peers {
 		lead.Health = append(lead.Health, steward.Health{ID: p.Member.ID, Name: p.Member.Name, Healthy: true, Stable: time.Minute})
@@ -87,12 +88,12 @@ func (w *world) observe(t *testing.T) *Observation {
 
 func TestAssembleAHealthyCluster(t *testing.T) {
 	w := newWorld()
-	w.server("s3").Changes = []raftstore.LeaderChange{{At: noon.Add(-time.Hour - time.Millisecond), Term: 6, Before: "s3.x", Why: "s3 gave it up: it has handed over to s1, because it stops"}}
-	s := Assemble(noon, w.observe(t))
+	w.server("s3").Changes = []raftstore.LeaderChange{{At: Noon.Add(-time.Hour - time.Millisecond), Term: 6, Before: "s3.x", Why: "s3 gave it up: it has handed over to s1, because it stops"}}
+	s := Assemble(Noon, w.observe(t))
 	if s.Health != Healthy || len(s.Warnings) > 0 || s.ID != "c" || s.Leader != "s1" || s.Term != 7 || s.Revision != 100 {
 		t.Errorf("%+v", s)
 	}
-	if !s.LeaderSince.Equal(noon.Add(-time.Hour)) || s.LeaderReason != "s3 gave it up: it has handed over to s1, because it stops" {
+	if !s.LeaderSince.Equal(Noon.Add(-time.Hour)) || s.LeaderReason != "s3 gave it up: it has handed over to s1, because it stops" {
 		t.Errorf("it leads since %v: %s", s.LeaderSince, s.LeaderReason)
 	}
 	if c := s.LeaderChanges; len(c) != 3 || c[0].Leader != "s1" || c[0].Before != "s3" || c[2].Leader != "s3" {
@@ -127,14 +128,14 @@ func TestWarnings(t *testing.T) {
 		"one is dead": {func(w *world) {
 			w.silence("s3", "connection refused")
 			w.Nodes[2].State = gossip.Dead
-			w.Nodes[2].Since = noon
+			w.Nodes[2].Since = Noon
 		},
 			Degraded, Critical, "s3", "s3 does not answer, and shows no life since 2026-11-20T12:00:00Z: connection refused", "barque cluster remove s3"},
 		"no quorum": {func(w *world) {
 			w.silence("s2", "refused")
 			w.silence("s3", "refused")
 			w.server("s1").Role = "follower"
-			w.server("s1").Changes = []raftstore.LeaderChange{{At: noon, Before: "s2.x", Why: "nothing was heard of s2 for 2s"}}
+			w.server("s1").Changes = []raftstore.LeaderChange{{At: Noon, Before: "s2.x", Why: "nothing was heard of s2 for 2s"}}
 		}, NoQuorum, Critical, "", "no leader since 2026-11-20T12:00:00Z (nothing was heard of s2 for 2s), so nothing can be written: 1 of the 3 servers with a vote answers, and 2 are needed", "barque cluster recover --inspect"},
 		"another cluster in its place": {func(w *world) {
 			w.silence("s1", "it belongs to another cluster")
@@ -144,7 +145,7 @@ func TestWarnings(t *testing.T) {
 		"left behind by a recovery": {func(w *world) {
 			w.silence("s1", "it belongs to another cluster")
 			w.silence("s3", "refused")
-			w.server("s2").Superseded = &raftstore.Succession{Successor: "new", By: "s1.x", At: noon}
+			w.server("s2").Superseded = &raftstore.Succession{Successor: "new", By: "s1.x", At: Noon}
 		}, NoQuorum, Critical, "", "cluster new, which server s1 began, goes on in its place, without s2", "with that of s1; do not recover this one"},
 		"an election": {func(w *world) { w.server("s1").Role = "candidate" }, NoQuorum, Critical, "", "they should elect one within seconds", "--watch"},
 		"quarantine":  {func(w *world) { w.server("s2").Quarantined = "it differs" }, Degraded, Critical, "s2", "in quarantine and serves nothing: it differs", "--wipe"},
@@ -161,10 +162,10 @@ func TestWarnings(t *testing.T) {
 		"lag": {func(w *world) {
 			w.server("s1").Health[1].Lag, w.server("s1").Health[1].LagFor = 12, 20*time.Second
 		}, Degraded, Attention, "s2", "s2 is 12 entries behind the leader, which is 20s", "top"},
-		"clock":          {func(w *world) { w.reports["s2"].Time = noon.Add(-time.Minute) }, Degraded, Attention, "s2", "the clock of server s2 is 1m0s off", "timedatectl"},
+		"clock":          {func(w *world) { w.reports["s2"].Time = Noon.Add(-time.Minute) }, Degraded, Attention, "s2", "the clock of server s2 is 1m0s off", "timedatectl"},
 		"volume":         {func(w *world) { w.reports["s2"].Disk.Free = 1 << 30 }, Degraded, Attention, "s2", "nearly full: 1024 MiB", "df -h /var/lib/barque"},
-		"backup to come": {func(w *world) { w.reports["s2"].Backups.Newest.Created = noon.AddDate(1, 0, 0) }, Degraded, Attention, "s2", "newest backup of server s2 is dated 2027-", "timedatectl status"},
-		"old backup":     {func(w *world) { w.reports["s2"].Backups.Newest.Created = noon.AddDate(0, 0, -2) }, Degraded, Attention, "s2", "newest backup of server s2 is of 2026-11-18", "barque snapshot save"},
+		"backup to come": {func(w *world) { w.reports["s2"].Backups.Newest.Created = Noon.AddDate(1, 0, 0) }, Degraded, Attention, "s2", "newest backup of server s2 is dated 2027-", "timedatectl status"},
+		"old backup":     {func(w *world) { w.reports["s2"].Backups.Newest.Created = Noon.AddDate(0, 0, -2) }, Degraded, Attention, "s2", "newest backup of server s2 is of 2026-11-18", "barque snapshot save"},
 		"no backup":      {func(w *world) { w.reports["s2"].Backups.Newest = nil }, Degraded, Attention, "s2", "made no backup", "barque snapshot save"},
 		"failed backup":  {func(w *world) { w.server("s2").Warnings = []string{"the scheduled backup failed"} }, Degraded, Attention, "s2", "the scheduled backup failed", "barque snapshot save"},
 		"unsealed backups, unasked": {func(w *world) {
@@ -172,7 +173,7 @@ func TestWarnings(t *testing.T) {
 				w.reports[name].Backups.Refused = "no key seals them"
 			}
 		}, Degraded, Attention, "", "no scheduled backups are made by s1, s3: no key seals them", "--snapshot-unsealed"},
-		"ended":             {func(w *world) { w.reports["s2"].Certificates[0].NotAfter = noon.Add(-time.Second) }, Degraded, Critical, "s2", `certificate "api" of server s2 ended`, "barque cert rotate --server s2"},
+		"ended":             {func(w *world) { w.reports["s2"].Certificates[0].NotAfter = Noon.Add(-time.Second) }, Degraded, Critical, "s2", `certificate "api" of server s2 ended`, "barque cert rotate --server s2"},
 		"ends soon":         {func(w *world) { w.reports["s2"].Certificates[0].Warning = "it should have been renewed" }, Degraded, Attention, "s2", "it should have been renewed", "barque cert rotate --server s2"},
 		"store low":         {func(w *world) { w.server("s1").Space = "low" }, Degraded, Attention, "", "the store fills up", "--store-memory-limit"},
 		"store full":        {func(w *world) { w.server("s1").Space = "full" }, Degraded, Critical, "", "the store is full", "--store-memory-limit"},
@@ -189,14 +190,14 @@ func TestWarnings(t *testing.T) {
 		"versions":   {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
 		"two voters": {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
 		"was taken out": {func(w *world) {
-			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: noon, Why: "an operator removed it"}}
+			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "an operator removed it"}}
 		}, Degraded, Attention, "s4", "s4 is no member of the store any more, and has its Node yet: it was taken out at 2026-11-20T12:00:00Z (an operator removed it)", "barque server --wipe --join https://SERVER:6443 --token TOKEN; when it is lost for good, from anywhere: barque kubectl delete node s4"},
 		"was dropped": {func(w *world) {
-			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: noon, Why: "it had no vote yet", Dropped: true}}
+			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "it had no vote yet", Dropped: true}}
 		}, Degraded, Attention, "s4", "s4 was dropped from the store at 2026-11-20T12:00:00Z (it had no vote yet); it joins again by itself", lookAtServer + "; when it is lost for good, from anywhere: barque kubectl delete node s4"},
 		"taken out, and seen by gossip": {func(w *world) {
 			w.reports["s1"].Former = []FormerServer{{Name: "s4"}}
-			w.Nodes = append(w.Nodes, NodeView{Node: "s4", Role: roleServer, State: gossip.Dead, Since: noon})
+			w.Nodes = append(w.Nodes, NodeView{Node: "s4", Role: pki.RoleServer, State: gossip.Dead, Since: Noon})
 		}, Degraded, Attention, "s4", "recovered, or began with a backup, without it", "barque server --wipe"},
 		"on its way out": {func(w *world) {
 			w.silence("s3", "refused")
@@ -212,7 +213,7 @@ func TestWarnings(t *testing.T) {
 			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Standby, Blocked: time.Second, Reason: "too few would stay"}
 		}, Degraded, Attention, "s3", "server s3 is to lose its vote and cannot yet: too few would stay", "barque token create --role server"},
 		"agent is gone": {func(w *world) {
-			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Dead, Since: noon})
+			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
 		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "wrong with its runtime, disk", "describe node s2"},
 		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "7946"},
@@ -226,7 +227,7 @@ func TestWarnings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			c.breaks(w)
-			s := Assemble(noon, w.observe(t))
+			s := Assemble(Noon, w.observe(t))
 			if s.Health != c.health {
 				t.Errorf("the cluster is %s, want %s", s.Health, c.health)
 			}
@@ -255,7 +256,7 @@ func TestOneVoter(t *testing.T) {
 		"made so": {alone, "", ""},
 		"with an agent": {func(w *world) {
 			alone(w)
-			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Alive})
+			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Alive})
 		}, "", ""},
 		"recovered without the others":    {func(w *world) { alone(w); w.reports["s1"].Former = []FormerServer{{Name: "s2"}, {Name: "s3"}} }, "only server s1 votes, so it may not fail", "barque token create --role server"},
 		"the others were demoted":         {func(w *world) { w.unvote(steward.Standby, "s2", "s3") }, "without a vote: s2, s3", "barque cluster promote s3"},
@@ -270,7 +271,7 @@ func TestOneVoter(t *testing.T) {
 			w := newWorld()
 			c.breaks(w)
 			var told []Warning
-			for _, got := range Assemble(noon, w.observe(t)).Warnings {
+			for _, got := range Assemble(Noon, w.observe(t)).Warnings {
 				if got.Node == "" {
 					told = append(told, got)
 				}
@@ -300,7 +301,7 @@ func TestFormerServersAreTheLeaders(t *testing.T) {
 	w := newWorld()
 	w.reports["s2"].Former = []FormerServer{{Name: "s4"}}
 	w.reports["s1"].Former = []FormerServer{{Name: "s3"}}
-	if s := Assemble(noon, w.observe(t)); s.Health != Healthy || len(s.Members) != 3 || len(s.Former) > 0 {
+	if s := Assemble(Noon, w.observe(t)); s.Health != Healthy || len(s.Members) != 3 || len(s.Former) > 0 {
 		t.Errorf("%s, %+v, former %+v", s.Health, s.Members, s.Former)
 	}
 }
@@ -311,9 +312,9 @@ func TestNobodyIsTakenOutWithoutALeader(t *testing.T) {
 	w.silence("s2", "refused")
 	w.silence("s3", "refused")
 	w.server("s1").Role = "follower"
-	w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: roleAgent, State: gossip.Dead, Since: noon})
+	w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
 	told := map[string]bool{}
-	for _, got := range Assemble(noon, w.observe(t)).Warnings {
+	for _, got := range Assemble(Noon, w.observe(t)).Warnings {
 		if got.Node == "" {
 			continue
 		}
@@ -344,7 +345,7 @@ func TestMerge(t *testing.T) {
 	}
 	most.server("s2").Role = "leader"
 	for name, order := range map[string][]*Observation{"one way": {cut.observe(t), most.observe(t)}, "the other": {most.observe(t), cut.observe(t)}} {
-		s := Assemble(noon, order...)
+		s := Assemble(Noon, order...)
 		if s.Leader != "s2" || s.Term != 8 || s.Revision != 200 || s.Quorum.Answering != 3 || s.From[0] != "s2" {
 			t.Errorf("%s: leader %q, term %d, revision %d, %+v, from %v", name, s.Leader, s.Term, s.Revision, s.Quorum, s.From)
 		}
@@ -361,7 +362,7 @@ func TestReportOfAnotherVersion(t *testing.T) {
 	w := newWorld()
 	o := w.observe(t)
 	o.Peers[1].Status.Detail.Report = []byte(`"something else"`)
-	if s := Assemble(noon, o); s.Health != Healthy || s.Members[1].Store == nil || s.Members[1].Disk != nil {
+	if s := Assemble(Noon, o); s.Health != Healthy || s.Members[1].Store == nil || s.Members[1].Disk != nil {
 		t.Errorf("%+v", s)
 	}
 }
@@ -372,7 +373,7 @@ func TestTheAddressOfAServerThatGossipDoesNotKnow(t *testing.T) {
 		w := newWorld()
 		w.Nodes = slices.DeleteFunc(w.Nodes, func(v NodeView) bool { return v.Node == "s2" })
 		w.Peers[1].Member.Address = address
-		members := Assemble(noon, &w.Observation).Members
+		members := Assemble(Noon, &w.Observation).Members
 		i := slices.IndexFunc(members, func(m MemberStatus) bool { return m.Name == "s2" })
 		if i < 0 || members[i].Address != want {
 			t.Errorf("of the server at %s the status says %+v, want the address %q", address, members, want)

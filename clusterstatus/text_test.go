@@ -1,14 +1,14 @@
-package main
+package clusterstatus
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/terminal"
 )
 
 func TestQuorumText(t *testing.T) {
-	for want, q := range map[string]node.QuorumStatus{
+	for want, q := range map[string]QuorumStatus{
 		"3 of 3 voters answer, 2 are needed, 1 may fail":    {Voters: 3, Needed: 2, Answering: 3, MayFail: 1},
 		"1 of 3 voters answer, 2 are needed, none may fail": {Voters: 3, Needed: 2, Answering: 1},
 		"1 of 1 voter answers, 1 is needed, none may fail":  {Voters: 1, Needed: 1, Answering: 1},
@@ -21,10 +21,10 @@ func TestQuorumText(t *testing.T) {
 
 // TestFormerServersInTheTable: each stands there once, whether gossip knows it yet or not.
 func TestFormerServersInTheTable(t *testing.T) {
-	s := &node.ClusterStatus{Former: []node.FormerServer{{Name: "s2"}, {Name: "s3"}}, Members: []node.MemberStatus{
-		{Name: "s1", Role: "server", Store: &node.StoreStatus{State: "leader"}}, {Name: "s2", Role: "server", Gossip: "dead"}}}
+	s := &ClusterStatus{Former: []FormerServer{{Name: "s2"}, {Name: "s3"}}, Members: []MemberStatus{
+		{Name: "s1", Role: "server", Store: &StoreStatus{State: "leader"}}, {Name: "s2", Role: "server", Gossip: "dead"}}}
 	var out strings.Builder
-	if err := writeMembers(&out, screen{}, s); err != nil {
+	if err := WriteMembers(&out, terminal.Screen{}, s); err != nil {
 		t.Fatal(err)
 	}
 	var rows []string

@@ -1,4 +1,4 @@
-package node
+package clusterstatus
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -94,7 +95,7 @@ func (a *assembly) servers() {
 		p := &a.peers[i]
 		m := a.members[p.Member.Name]
 		if m == nil {
-			m = &MemberStatus{Name: p.Member.Name, Role: roleServer, Gossip: "unknown"}
+			m = &MemberStatus{Name: p.Member.Name, Role: pki.RoleServer, Gossip: "unknown"}
 			if host, _, err := net.SplitHostPort(p.Member.Address); err == nil {
 				m.Address = host
 			}
@@ -321,3 +322,9 @@ func storeStatusOf(s *raftstore.Status) *StoreStatus {
 
 // seenDead tells whether the answering server's gossip has lost the node.
 func (m *MemberStatus) seenDead() bool { return m.Gossip == gossip.Dead }
+
+// Warn adds a warning to those that the servers' words give cause for.
+func (s *ClusterStatus) Warn(w Warning) {
+	s.Warnings = append(s.Warnings, w)
+	s.Health = healthOf(s)
+}

@@ -1,16 +1,17 @@
-package main
+package clusterstatus
 
 import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
 )
@@ -28,34 +29,63 @@ const (
 	enoughWrites = 200                    // of fewer, as those of a start, that would be a single one
 )
 
-// diagnose draws the conclusions: the warnings of the status first, then what the servers' files
+// Examination is what is known of a cluster in which faults are looked for, and what was found.
+type Examination struct {
+	Time     time.Time `json:"time"`
+	Findings []Warning `json:"findings"`
+	// Notes are what may help and is no fault: they do not count for the exit code.
+	Notes  []string       `json:"notes,omitempty"`
+	Status *ClusterStatus `json:"status,omitempty"` // absent when no server answers
+	// Silent are the servers that gave no diagnosis, with the reason.
+	Silent map[string]string `json:"silent,omitempty"`
+	File   string            `json:"file,omitempty"` // with all that was collected
+
+	Procedures Procedures  `json:"-"`
+	Servers    []Diagnosis `json:"-"`
+	Webhooks   []Warning   `json:"-"` // of configurations that refuse requests
+}
+
+// Add adds a finding.
+func (e *Examination) Add(w Warning) {
+	if e.Procedures.Here {
+		w.On = ""
+	}
+	e.Findings = append(e.Findings, w)
+}
+
+// Note adds a note.
+func (e *Examination) Note(format string, args ...any) {
+	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
+}
+
+// Diagnose draws the conclusions: the warnings of the status first, then what the servers' files
 // show.
-func (e *examination) diagnose() {
+func (e *Examination) Diagnose() {
 	if e.Status != nil {
 		e.Findings = append(e.Findings, e.Status.Warnings...)
 		e.restless()
 		for _, m := range e.Status.Members {
 			if m.Store != nil && m.Store.DiskP99Seconds > slowTail.Seconds() && m.Store.DiskWrites >= enoughWrites {
-				e.add(node.Warning{Severity: node.Attention, Node: m.Name, On: m.Name, Mend: "iostat -x 1",
+				e.Add(Warning{Severity: Attention, Node: m.Name, On: m.Name, Mend: "iostat -x 1",
 					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name, secondsText(m.Store.DiskP99Seconds))})
 			}
 		}
 	}
-	for _, w := range e.webhooks {
-		e.add(w)
+	for _, w := range e.Webhooks {
+		e.Add(w)
 	}
-	for _, m := range machinesOf(e.servers) {
+	for _, m := range machinesOf(e.Servers) {
 		e.machine(m)
 		e.checks(m)
 		for _, d := range m {
 			e.program(d)
 		}
 	}
-	slices.SortStableFunc(e.Findings, func(a, b node.Warning) int { return cmp.Compare(a.Severity, b.Severity) })
+	slices.SortStableFunc(e.Findings, func(a, b Warning) int { return cmp.Compare(a.Severity, b.Severity) })
 }
 
 // restless finds a cluster whose leader changes often.
-func (e *examination) restless() {
+func (e *Examination) restless() {
 	changes, reasons := 0, map[string]int{}
 	for _, c := range e.Status.LeaderChanges {
 		if c.Leader != "" && c.Before != "" && e.Status.Time.Sub(c.At) < changesIn {
@@ -67,20 +97,20 @@ func (e *examination) restless() {
 		return
 	}
 	var why []string
-	for _, r := range sortedKeys(reasons) {
+	for _, r := range slices.Sorted(maps.Keys(reasons)) {
 		why = append(why, fmt.Sprintf("%d× %s", reasons[r], r))
 	}
-	e.add(node.Warning{Severity: node.Attention, Mend: "barque cluster status --watch",
+	e.Add(Warning{Severity: Attention, Mend: "barque cluster status --watch",
 		Text: fmt.Sprintf("the leader changed %d times in the last hour: %s", changes, strings.Join(why, "; "))})
 }
 
 // machine is what the servers tell that run under one kernel, which are those of a dev cluster, or
 // else one.
-type machine []node.Diagnosis
+type machine []Diagnosis
 
 // machinesOf brings together the servers that run under one kernel: what is wrong with that is told
 // once.
-func machinesOf(servers []node.Diagnosis) []machine {
+func machinesOf(servers []Diagnosis) []machine {
 	var out []machine
 	at := map[string]int{}
 	for _, d := range servers {
@@ -112,19 +142,19 @@ func (m machine) names() []string {
 }
 
 // warn adds a finding about servers on one machine.
-func (e *examination) warn(servers []string, mend, format string, args ...any) {
-	e.add(node.Warning{Severity: node.Attention, Node: servers[0], On: servers[0], Mend: mend, Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
+func (e *Examination) warn(servers []string, mend, format string, args ...any) {
+	e.Add(Warning{Severity: Attention, Node: servers[0], On: servers[0], Mend: mend, Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
 }
 
 // machine reads what the kernel told: all servers on it tell the same, but for the network, of
 // which each may have its own.
-func (e *examination) machine(m machine) {
+func (e *Examination) machine(m machine) {
 	facts, names := sections(m[0].Files["machine.txt"]), m.names()
 	cpus := float64(strings.Count(facts["/proc/stat"], "\ncpu"))
 	if load := number(facts["/proc/loadavg"], loadOf5Min); cpus > 0 && load > loadPerCPU*cpus {
 		// A fault is what comes of it: servers that lag, slow disks, leaders that change. That is
 		// told where it is so.
-		e.note("%s: the load of the last five minutes is %.0f on %.0f CPUs", serversText(names), load, cpus)
+		e.Note("%s: the load of the last five minutes is %.0f on %.0f CPUs", serversText(names), load, cpus)
 	}
 	total, available := memory(facts["/proc/meminfo"], "MemTotal"), memory(facts["/proc/meminfo"], "MemAvailable")
 	if total > 0 && available < total/lowMemory {
@@ -135,7 +165,7 @@ func (e *examination) machine(m machine) {
 	}
 	for _, d := range m {
 		if sections(d.Files["machine.txt"])["/proc/sys/net/ipv4/ip_forward"] == "0" {
-			e.warn([]string{d.Server}, e.procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
+			e.warn([]string{d.Server}, e.Procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
 		}
 		e.paths(d)
 		e.tunnels(d)
@@ -143,7 +173,7 @@ func (e *examination) machine(m machine) {
 }
 
 // paths reads which nodes large packets reach.
-func (e *examination) paths(d node.Diagnosis) {
+func (e *Examination) paths(d Diagnosis) {
 	var findings []path.Finding
 	if json.Unmarshal([]byte(d.Files["paths.json"]), &findings) != nil {
 		return // a server of before that does not tell
@@ -160,16 +190,16 @@ func (e *examination) paths(d node.Diagnosis) {
 	slices.Sort(lost)
 	slices.Sort(silent)
 	if len(lost) > 0 {
-		e.warn([]string{d.Server}, e.procedures.From(d.Server, "ip link"),
+		e.warn([]string{d.Server}, e.Procedures.From(d.Server, "ip link"),
 			"packets as large as its link allows do not reach %s, and small ones do: give the links of all nodes the MTU that the network between them has", strings.Join(lost, ", "))
 	}
 	if len(silent) > 0 {
-		e.note("%s: %s answered no ICMP echo, so that the way of large packets is not known", serversText([]string{d.Server}), strings.Join(silent, ", "))
+		e.Note("%s: %s answered no ICMP echo, so that the way of large packets is not known", serversText([]string{d.Server}), strings.Join(silent, ", "))
 	}
 }
 
 // tunnels reads with which nodes a server has agreed on no key of WireGuard for long.
-func (e *examination) tunnels(d node.Diagnosis) {
+func (e *Examination) tunnels(d Diagnosis) {
 	var seen []wireguard.Seen
 	if json.Unmarshal([]byte(d.Files["wireguard.json"]), &seen) != nil {
 		return // a server of before that does not tell
@@ -230,25 +260,25 @@ func memory(text, name string) int64 {
 }
 
 // program reads a server's log and goroutines.
-func (e *examination) program(d node.Diagnosis) {
+func (e *Examination) program(d Diagnosis) {
 	if n := strings.Count(d.Files["goroutines.txt"], "\ngoroutine "); n > manyRoutines {
 		e.warn([]string{d.Server}, "", "it has %d goroutines: something waits that should not", n)
 	}
 	l := readLog(d.Files["log.txt"], e.Time.Add(-errorsIn))
 	if l.errors > 0 {
-		e.warn([]string{d.Server}, e.procedures.Errors(d.Server), "it has logged %s in the last hour, the last one: %s", plural(l.errors, "error", "errors"), l.last)
+		e.warn([]string{d.Server}, e.Procedures.Errors(d.Server), "it has logged %s in the last hour, the last one: %s", terminal.Plural(l.errors, "error", "errors"), l.last)
 	}
 	if l.older > 0 {
-		e.note("server %s has logged %s before the last hour", d.Server, plural(l.older, "error", "errors"))
+		e.Note("server %s has logged %s before the last hour", d.Server, terminal.Plural(l.older, "error", "errors"))
 	}
-	for _, why := range sortedKeys(l.harmless) {
-		e.note("server %s has logged %s: %s", d.Server, plural(l.harmless[why], "error that is none", "errors that are none"), why)
+	for _, why := range slices.Sorted(maps.Keys(l.harmless)) {
+		e.Note("server %s has logged %s: %s", d.Server, terminal.Plural(l.harmless[why], "error that is none", "errors that are none"), why)
 	}
 }
 
 // checks reads what `barque check` found on the servers of a machine. What it found alike on
 // several is told once.
-func (e *examination) checks(m machine) {
+func (e *Examination) checks(m machine) {
 	found := map[check.Finding][]string{}
 	var order []check.Finding
 	for _, d := range m {

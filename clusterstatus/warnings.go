@@ -1,4 +1,4 @@
-package node
+package clusterstatus
 
 import (
 	"cmp"
@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -30,11 +33,14 @@ const (
 	lookAtAgent  = "systemctl status barque-agent; journalctl -u barque-agent -n 100"
 )
 
+// MendRefused tells how to choose what becomes of scheduled backups.
+const MendRefused = "start with --snapshot-key-file FILE, with a key of `barque snapshot key`; or with --snapshot-unsealed to have them as they are; or with --snapshot-schedule 0 for none"
+
 // saveBackup saves a backup to the machine on which it is run.
 const saveBackup = "barque snapshot save --key-file FILE"
 
-// joinAnew lets a machine join as a new server.
-const joinAnew = "barque server --wipe --join https://SERVER:6443 --token TOKEN"
+// JoinAnew lets a machine join as a new server.
+const JoinAnew = "barque server --wipe --join https://SERVER:6443 --token TOKEN"
 
 // warner collects warnings.
 type warner struct {
@@ -86,7 +92,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 // absent warns of nodes that do not answer, or that gossip has lost.
 func (w *warner) absent(m *MemberStatus) {
 	switch {
-	case m.Role != roleServer && m.seenDead():
+	case m.Role != pki.RoleServer && m.seenDead():
 		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role)+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
@@ -97,7 +103,7 @@ func (w *warner) absent(m *MemberStatus) {
 		if m.seenDead() {
 			seen = ", and shows no life since " + m.Since.UTC().Format(time.RFC3339)
 		}
-		mend := w.by.Look(m.Name, roleServer) + w.lostForGood("barque cluster remove "+m.Name)
+		mend := w.by.Look(m.Name, pki.RoleServer) + w.lostForGood("barque cluster remove "+m.Name)
 		if m.standing() == "leaving" { // nobody need tell it to again
 			mend, seen = "barque cluster status --watch", seen+", and is on its way out of the store ("+m.Health.Reason+")"
 		}
@@ -132,7 +138,7 @@ func (w *warner) former() {
 	}
 	for _, f := range w.status.Former {
 		if f.Dropped {
-			w.add(Attention, f.Name, f.Name, w.by.Look(f.Name, roleServer)+w.lostForGood("barque kubectl delete node "+f.Name),
+			w.add(Attention, f.Name, f.Name, w.by.Look(f.Name, pki.RoleServer)+w.lostForGood("barque kubectl delete node "+f.Name),
 				"server %s was dropped from the store at %s (%s); it joins again by itself when it is back", f.Name, f.At.UTC().Format(time.RFC3339), f.Why)
 			continue
 		}
@@ -152,7 +158,7 @@ func (w *warner) apart() {
 				"agent %s takes itself to be of another cluster, %s, with the same CA, and takes no part in gossip: this cluster is not the successor of that one", a.Name, a.Cluster)
 			continue
 		}
-		w.add(Attention, a.Name, a.Name, w.by.Look(a.Name, roleAgent)+w.lostForGood("barque kubectl delete node "+a.Name), "agent %s is Ready, and no server sees it by gossip", a.Name)
+		w.add(Attention, a.Name, a.Name, w.by.Look(a.Name, pki.RoleAgent)+w.lostForGood("barque kubectl delete node "+a.Name), "agent %s is Ready, and no server sees it by gossip", a.Name)
 	}
 }
 
@@ -219,7 +225,7 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Critical, m.Name, m.Name, "df -h", "the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory", m.Name)
 	}
 	if lag := m.Store.LagSeconds; m.Store.LagEntries > lagEntriesTooMany || lag != nil && *lag > lagTooLong.Seconds() {
-		w.add(Attention, m.Name, m.Name, "iostat -x 1; top", "server %s is %d entries behind the leader%s", m.Name, m.Store.LagEntries, secondsText(", which is ", lag))
+		w.add(Attention, m.Name, m.Name, "iostat -x 1; top", "server %s is %d entries behind the leader%s", m.Name, m.Store.LagEntries, withSeconds(", which is ", lag))
 	}
 	if m.Store.DiskP50Seconds > slowDisk.Seconds() {
 		w.add(Attention, m.Name, m.Name, "iostat -x 1", "the disk of server %s is slow: half of its writes to the log take %s or more", m.Name, seconds(m.Store.DiskP50Seconds))
@@ -256,7 +262,7 @@ func (w *warner) unsealed() {
 		}
 	}
 	if len(names) > 0 {
-		w.add(Attention, "", "each of them", mendRefused, "no scheduled backups are made by %s: %s", strings.Join(names, ", "), why)
+		w.add(Attention, "", "each of them", MendRefused, "no scheduled backups are made by %s: %s", strings.Join(names, ", "), why)
 	}
 }
 
@@ -409,9 +415,24 @@ func seconds(s float64) string {
 	return d.Round(time.Second).String()
 }
 
-func secondsText(before string, s *float64) string {
+// withSeconds writes a number of seconds behind a text; nothing when there is none.
+func withSeconds(before string, s *float64) string {
 	if s == nil {
 		return ""
 	}
 	return before + seconds(*s)
+}
+
+// spaceWarning says that the store is getting full, or is; empty when it is not. All servers have
+// the same state, so one warning does.
+func spaceWarning(s *raftstore.Status) string {
+	if s.Space == "" {
+		return ""
+	}
+	limit := resource.NewQuantity(s.StateLimit, resource.BinarySI)
+	used := fmt.Sprintf("%.0f %% of %s are taken", float64(s.StateBytes)/float64(s.StateLimit)*100, limit)
+	if s.Space == "full" {
+		return "the store is full, so new objects are refused: " + used
+	}
+	return "the store fills up: " + used + ", and at the limit new objects are refused"
 }

@@ -1,4 +1,4 @@
-package node
+package clusterstatus
 
 import (
 	"time"
@@ -272,4 +272,12 @@ type FormerServer struct {
 	Why string    `json:"why,omitempty"`
 	// Dropped tells that it had no vote yet, and joins again by itself when it is back.
 	Dropped bool `json:"dropped,omitempty"`
+}
+
+// ApartAgent is an agent that has its Node, which is Ready, and that a server does not see by
+// gossip.
+type ApartAgent struct {
+	Name string `json:"name"`
+	// Cluster is the one of which it said that it is, when it asked a server of this one.
+	Cluster string `json:"cluster,omitempty"`
 }

@@ -1,4 +1,4 @@
-package node
+package clusterstatus
 
 import (
 	"slices"
@@ -13,31 +13,31 @@ import (
 // The status tells of the exchange of the CA what the leader says, unless another server knows
 // more, and warns when it stands still; what keeps one server from following is that server's.
 func TestExchangeInTheStatus(t *testing.T) {
-	began := noon.Add(-time.Minute)
+	began := Noon.Add(-time.Minute)
 	report := func(w *world, server string, generation uint64, step pki.Step, waiting ...string) *exchange.Status {
 		w.reports[server].CA = &exchange.Status{Generation: generation, Step: step, Since: began, Waiting: waiting}
 		return w.reports[server].CA
 	}
 	w := newWorld()
-	if s := Assemble(noon, w.observe(t)); s.CA != nil || s.ExchangeUnderWay() {
+	if s := Assemble(Noon, w.observe(t)); s.CA != nil || s.ExchangeUnderWay() {
 		t.Errorf("nobody has told: %+v", s.CA)
 	}
 	for _, server := range []string{"s1", "s2", "s3"} {
 		report(w, server, 1, pki.Settled)
 	}
-	if s := Assemble(noon, w.observe(t)); s.ExchangeUnderWay() || s.Health != Healthy {
+	if s := Assemble(Noon, w.observe(t)); s.ExchangeUnderWay() || s.Health != Healthy {
 		t.Errorf("none is under way: %+v, %v", s.CA, s.Warnings)
 	}
 	report(w, "s1", 2, pki.Spreading, "agent a1 shows no life")
 	report(w, "s2", 2, pki.Spreading, "this server does not know all nodes yet")
-	s := Assemble(noon, w.observe(t)) // s3 has not heard of it
+	s := Assemble(Noon, w.observe(t)) // s3 has not heard of it
 	if !s.ExchangeUnderWay() || !slices.Equal(s.CA.Waiting, []string{"agent a1 shows no life"}) || s.Health != Healthy {
 		t.Errorf("it has just begun: %+v, %v", s.CA, s.Warnings)
 	}
-	began = noon.Add(-time.Hour)
+	began = Noon.Add(-time.Hour)
 	report(w, "s1", 2, pki.Spreading, "agent a1 shows no life")
 	report(w, "s3", 2, pki.Spreading).Problem = "the disk is full"
-	s = Assemble(noon, w.observe(t))
+	s = Assemble(Noon, w.observe(t))
 	if len(s.Warnings) != 2 || s.Health != Degraded || s.CA.Problem != "" {
 		t.Fatalf("it stands still: %+v, %v", s.CA, s.Warnings)
 	}
@@ -50,21 +50,8 @@ func TestExchangeInTheStatus(t *testing.T) {
 		t.Errorf("%+v", problem)
 	}
 	w.reports["s2"].CA = &exchange.Status{Generation: 3, Step: pki.Issuing, Since: began, Forced: true, Waiting: []string{"server s3 has not taken the CAs over yet"}}
-	s = Assemble(noon, w.observe(t)) // which the leader has not heard of
+	s = Assemble(Noon, w.observe(t)) // which the leader has not heard of
 	if ways := ExchangeWays(s.CA); s.CA.Generation != 3 || strings.Contains(ways, "--undo") || strings.Contains(ways, "--force") || !strings.Contains(ExchangeText(s.CA), "step 2 of 3") {
 		t.Errorf("the second step, forced: %+v, %s", s.CA, ways)
-	}
-}
-
-// What an agent tells of its certificates is read with this server's clock.
-func TestToldCertificates(t *testing.T) {
-	told, err := toldCertificates([]byte(`[{"name": "kubelet", "notAfter": "2026-11-20T13:00:00Z", "renewAt": "2026-11-20T11:00:00Z", "secondsLeft": 7, "warning": "mine"}]`), noon)
-	if err != nil || len(told) != 1 || told[0].SecondsLeft != 3600 || told[0].Warning != "" || !overdue(told[0].RenewAt, told[0].NotAfter, noon) {
-		t.Errorf("%+v, %v", told, err)
-	}
-	for _, nonsense := range []string{"", "null!", `{"a": 1}`} {
-		if told, err := toldCertificates([]byte(nonsense), noon); err == nil {
-			t.Errorf("%q is %+v", nonsense, told)
-		}
 	}
 }

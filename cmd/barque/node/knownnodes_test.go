@@ -3,7 +3,6 @@ package node
 import (
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,24 +12,9 @@ import (
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
-
-func TestFormer(t *testing.T) {
-	first, second := noon, noon.Add(time.Hour)
-	members := []raftstore.Member{{ID: "s1.a", Name: "s1"}, {ID: "s2.b", Name: "s2"}}
-	gone := map[string]raftstore.Removal{
-		"s2.a": {Name: "s2", At: first, Why: "it has joined again since"},
-		"s3.a": {Name: "s3", At: first, Why: "the first time"},
-		"s3.b": {Name: "s3", At: second, Why: "the second time"},
-		"s9.a": {Name: "s9", At: first, Why: "its Node was deleted"},
-	}
-	got := former([]string{"s4", "s3", "s2", "s1"}, members, gone)
-	want := []FormerServer{{Name: "s3", At: second, Why: "the second time"}, {Name: "s4"}}
-	if !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
 
 // TestApart: an agent that gossip does not know is told; a node of others, which gossip never
 // knows, is not.
@@ -72,15 +56,15 @@ func TestFormerServersGetNoKeys(t *testing.T) {
 	server, agent := map[string]string{noderole.Label: ""}, map[string]string{nodeleases.MemberLabel: ""}
 	older := node("older", nil) // its machine has been away since before the label
 	older.Status.NodeInfo.KubeletVersion = version.Kubernetes + "+barque.v1"
-	got := addAway([]keyring.Member{{Name: "s1", Role: roleServer, Alive: true, State: "alive"}, {Name: "a1", Role: roleAgent, Alive: true, State: "alive"}},
+	got := addAway([]keyring.Member{{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"}, {Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"}},
 		[]raftstore.Member{{Name: "s1"}, {Name: "s2"}}, []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent), node("a2", agent), node("foreign", nil), older})
 	want := []keyring.Member{
-		{Name: "s1", Role: roleServer, Alive: true, State: "alive"},
-		{Name: "a1", Role: roleAgent, Alive: true, State: "alive"},
-		{Name: "s2", Role: roleServer, State: "not in the pool"},
-		{Name: "s3", Role: roleServer, State: "not in the pool", Barred: `"s3" is no server of this cluster any more`},
-		{Name: "a2", Role: roleAgent, State: "not in the pool"},
-		{Name: "older", Role: roleAgent, State: "not in the pool"},
+		{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"},
+		{Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"},
+		{Name: "s2", Role: pki.RoleServer, State: "not in the pool"},
+		{Name: "s3", Role: pki.RoleServer, State: "not in the pool", Barred: `"s3" is no server of this cluster any more`},
+		{Name: "a2", Role: pki.RoleAgent, State: "not in the pool"},
+		{Name: "older", Role: pki.RoleAgent, State: "not in the pool"},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

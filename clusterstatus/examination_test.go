@@ -1,11 +1,9 @@
-package main
+package clusterstatus
 
 import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/barque/barque/cmd/barque/node"
 )
 
 // TestDoctorReadsPaths: large packets that do not arrive are a fault, and machines that answer no
@@ -17,8 +15,8 @@ func TestDoctorReadsPaths(t *testing.T) {
 		`[{"node": "s2", "address": "192.0.2.2", "size": 1500, "answer": "small only"}]`: {findings: "do not reach s2 (192.0.2.2, 1500 bytes)"},
 		`[{"node": "s2", "address": "2001:db8::2", "size": 1500, "answer": "silent"}]`:   {notes: "s2 (2001:db8::2)"},
 	} {
-		e := &examination{procedures: node.Services()}
-		e.paths(node.Diagnosis{Server: "s1", Files: map[string]string{"paths.json": text}})
+		e := &Examination{Procedures: Services()}
+		e.paths(Diagnosis{Server: "s1", Files: map[string]string{"paths.json": text}})
 		var findings string
 		for _, f := range e.Findings {
 			findings += f.Text
@@ -41,8 +39,8 @@ func TestDoctorReadsTunnels(t *testing.T) {
 		`[{"node": "a1", "endpoint": "192.0.2.2:51820", "handshake": "2026-01-02T02:58:00Z"}]`:                                  "a1 (192.0.2.2:51820, last at 2026-01-02T02:58:00Z)",
 		`[{"node": "a1", "endpoint": "192.0.2.2:51820"}, {"node": "a2", "endpoint": "x", "handshake": "2026-01-02T03:04:05Z"}]`: "a1 (192.0.2.2:51820, never)",
 	} {
-		e := &examination{procedures: node.Services()}
-		e.tunnels(node.Diagnosis{Server: "s1", Time: at, Files: map[string]string{"wireguard.json": text}})
+		e := &Examination{Procedures: Services()}
+		e.tunnels(Diagnosis{Server: "s1", Time: at, Files: map[string]string{"wireguard.json": text}})
 		var findings string
 		for _, f := range e.Findings {
 			findings += f.Text

@@ -1,4 +1,6 @@
-package node
+package clusterstatus
+
+import "github.com/barque/barque/pki"
 
 // Procedures are the commands by which an operator gets at a node where it runs, for the mends of
 // warnings. They differ with the way in which nodes are run.
@@ -21,12 +23,12 @@ type Procedures struct {
 
 // Services are the procedures for nodes that are services of systemd, each on a machine of its own.
 func Services() Procedures {
-	look := map[string]string{roleServer: lookAtServer, roleAgent: lookAtAgent}
+	look := map[string]string{pki.RoleServer: lookAtServer, pki.RoleAgent: lookAtAgent}
 	return Procedures{
 		Look: func(_, role string) string { return look[role] }, Any: lookAtServer,
 		Errors: func(string) string { return "journalctl -u barque-server -p err" },
 		Start:  "start the others", Recover: "barque cluster recover --inspect",
-		JoinAnew: func(string) string { return joinAnew },
+		JoinAnew: func(string) string { return JoinAnew },
 		From:     func(_, command string) string { return command },
 	}
 }

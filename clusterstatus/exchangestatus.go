@@ -1,4 +1,4 @@
-package node
+package clusterstatus
 
 import (
 	"fmt"
@@ -12,14 +12,6 @@ import (
 )
 
 // How far the exchange of the CA is, in the status of the cluster and for people.
-
-// exchangeStatus is how far this server sees the exchange of the CA; nil before it knows the nodes.
-func (s *server) exchangeStatus() *exchange.Status {
-	if s.nodes.Load() == nil { // stored after all that this looks at is there
-		return nil
-	}
-	return new(s.exchange.Status())
-}
 
 // exchange adds how far the exchange of the CA is: as the leader says, which drives it, unless
 // another server is ahead.
@@ -87,7 +79,7 @@ func (w *warner) exchange() {
 	}
 }
 
-// exchangeWarning is what `cert show` tells of an exchange of the CA that is under way.
-func exchangeWarning(s *exchange.Status) string {
+// ExchangeWarning is what `cert show` tells of an exchange of the CA that is under way.
+func ExchangeWarning(s *exchange.Status) string {
 	return fmt.Sprintf("the CA is being exchanged since %s: %s. Ways on: %s", s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
 }

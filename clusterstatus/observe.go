@@ -1,0 +1,36 @@
+package clusterstatus
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// StatusPath answers with a ClusterStatus, to whoever RBAC allows it; with the parameter
+// form=observation with the Observation that it is made of, see Assemble.
+const StatusPath = "/barque/v1/status"
+
+// FormObservation is the value of the parameter form.
+const FormObservation = "observation"
+
+// Observation is what one server knows of the cluster: its own word, and the others' as it heard
+// it.
+type Observation struct {
+	Cluster string                 `json:"cluster"`
+	From    string                 `json:"from"`
+	Time    time.Time              `json:"time"`
+	Nodes   []NodeView             `json:"nodes,omitempty"` // by gossip
+	Peers   []raftstore.PeerStatus `json:"peers,omitempty"`
+}
+
+// ViewOf is how gossip sees a member.
+func ViewOf(m gossip.Member) NodeView {
+	v := NodeView{Node: m.Name, Role: m.Role, Address: m.Addr.Addr().String(), Zone: m.Facts.Zone, Version: m.Facts.Version, State: m.State, Since: m.Since, Ills: m.Facts.Health.Ills()}
+	if m.Role == pki.RoleServer {
+		v.API = netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort).String()
+	}
+	return v
+}

@@ -1,0 +1,64 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
+)
+
+// statusHandler serves StatusPath.
+func statusHandler(observe func(context.Context) *clusterstatus.Observation) http.Handler {
+	return get(func(r *http.Request) any {
+		o := observe(r.Context())
+		if r.URL.Query().Get("form") == clusterstatus.FormObservation {
+			return o
+		}
+		return clusterstatus.Assemble(time.Now(), o)
+	})
+}
+
+// get serves a value in JSON.
+func get(value func(r *http.Request) any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			http.Error(w, fmt.Sprintf("only GET is served here, not %s", r.Method), http.StatusMethodNotAllowed)
+			return
+		}
+		answer(w, http.StatusOK, value(r))
+	})
+}
+
+// viewsTimeout bounds how long members are asked. One that is well takes a second at most.
+const viewsTimeout = 3 * time.Second
+
+// viewer is what the views need of the pool.
+type viewer interface {
+	Views(ctx context.Context, which func(gossip.Member) bool) ([]gossip.View, map[string]error)
+}
+
+func gossipViews(ctx context.Context, self string, pool viewer, agents bool) clusterstatus.GossipViews {
+	ctx, cancel := context.WithTimeout(ctx, viewsTimeout)
+	defer cancel()
+	views, silent := pool.Views(ctx, func(m gossip.Member) bool { return agents || m.Role == pki.RoleServer })
+	return clusterstatus.NewGossipViews(self, views, silent)
+}
+
+// gossipHandler serves GossipPath.
+func gossipHandler(self string, pool viewer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			http.Error(w, "only GET is served here", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(gossipViews(r.Context(), self, pool, r.URL.Query().Get("agents") == "true")); err != nil {
+			return // the client has gone
+		}
+	})
+}
