@@ -21,7 +21,7 @@ type ban struct {
 	reason string
 }
 
-var rooms = []string{"apiserver", "clusterstatus", "cmd", "cluster-test", "controllers", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
+var rooms = []string{"adminapi", "apiserver", "clusterstatus", "cmd", "cluster-test", "controllers", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
@@ -33,11 +33,13 @@ var bans = []ban{
 	{from: []string{"raftstore"}, to: []string{"k8s.io"},
 		reason: "the store knows bytes, not objects"},
 	{from: []string{"apiserver", "controllers", "scheduler", "kubelet", "network"}, to: operator,
-		reason: "who serves the cluster or acts on it does not read its status"},
+		reason: "who serves the cluster or acts on it needs nothing that is there for operators"},
 	{from: []string{"clusterstatus"}, to: without("clusterstatus", "raftstore", "membership", "network", "pki", "internal"),
 		reason: "it judges what it is handed; who asks the API or a machine could not be judged by it when they fail"},
 	{from: []string{"clusterstatus"}, to: []string{"k8s.io/client-go", "k8s.io/apiserver", "os", "net/http"},
 		reason: "it is pure: whoever calls it has asked already"},
+	{from: []string{"adminapi"}, to: without("adminapi", "apiserver", "clusterstatus", "raftstore", "membership", "pki", "internal"),
+		reason: "it serves what the store and gossip know; what acts on the cluster is no matter of a request of an operator"},
 	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "membership", "pki"},
 		reason: "the API server serves objects; who acts on them are its clients"},
 	{from: []string{"controllers", "scheduler", "kubelet", "network"}, to: []string{"apiserver", "raftstore"},
@@ -64,7 +66,7 @@ var bans = []ban{
 }
 
 // operator are the rooms that operators' commands use.
-var operator = []string{"clusterstatus"}
+var operator = []string{"adminapi", "clusterstatus"}
 
 // testHelpers are packages that are for the tests of others: conformance suites and fakes.
 var testHelpers = []string{"apiserver/groups/grouptest", "controllers/controllertest", "internal/apart", "internal/await", "internal/child", "internal/mountspace", "internal/needs", "internal/syncbuf", "internal/unpack",
@@ -175,6 +177,9 @@ func TestBansFindWhatTheyForbid(t *testing.T) {
 		{"membership/join", "apiserver", true},
 		{"cmd/barque", "kubelet", false},
 		{"scheduler", "schedulers", false},
+		{"adminapi", "clusterstatus", false},
+		{"adminapi", "controllers/noderole", true},
+		{"clusterstatus", "adminapi", true},
 		{"clusterstatus", "raftstore", false},
 		{"clusterstatus", "apiserver/groups/core", true},
 		{"clusterstatus", "k8s.io/client-go/rest", true},

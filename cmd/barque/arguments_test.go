@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 )
@@ -323,7 +324,7 @@ func TestLeaveOfTheServerAtAnAddress(t *testing.T) {
 		case r.URL.Path == clusterstatus.StatusPath:
 			io.WriteString(w, `{"cluster": "c", "from": "s3"}`)
 			return
-		case r.URL.Path != node.MembersPath+"/s3" || r.URL.Query().Get("change") != "remove":
+		case r.URL.Path != adminapi.MembersPath+"/s3" || r.URL.Query().Get("change") != "remove":
 			t.Errorf("%s %s", r.Method, r.URL)
 		case refuses:
 			w.WriteHeader(http.StatusConflict)

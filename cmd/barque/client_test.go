@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/verify"
 )
@@ -157,7 +158,7 @@ func TestUnsent(t *testing.T) {
 		config := &rest.Config{Host: "https://s1", Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: gone}
 		}}
-		_, changed := memberChange(t.Context(), config, http.MethodPost, "promote s1", "s1", node.PromoteServer)
+		_, changed := memberChange(t.Context(), config, http.MethodPost, "promote s1", "s1", adminapi.PromoteServer)
 		_, rotated := askKeys(t.Context(), config, http.MethodPost, nil)
 		for what, err := range map[string]error{"memberChange": changed, "askKeys": rotated} {
 			if exitCode(err) != 1 || !errors.Is(err, gone) || !strings.Contains(err.Error(), "asks another server") {
@@ -298,7 +299,7 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 	}
 	for range 10 {
 		_, keys := askKeys(t.Context(), config, http.MethodGet, nil)
-		_, member := memberChange(t.Context(), config, http.MethodGet, "promote s1", "s1", node.PromoteServer)
+		_, member := memberChange(t.Context(), config, http.MethodGet, "promote s1", "s1", adminapi.PromoteServer)
 		certs := certCall(t.Context(), path, http.MethodGet, node.CAPath, nil, new(map[string]any))
 		if err := errors.Join(keys, member, certs); err != nil {
 			t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/terminal"
 )
 
@@ -171,7 +171,7 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 // answered, which passes the question on, and then the server itself at the address that the others
 // know.
 func diagnosisOf(ctx context.Context, h *heard, best string, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
-	path := clusterstatus.DiagnosisPath + "?" + node.RelayParameter + "=" + url.QueryEscape(m.Name)
+	path := clusterstatus.DiagnosisPath + "?" + adminapi.RelayParameter + "=" + url.QueryEscape(m.Name)
 	var asked []string
 	var all error
 	for _, host := range []string{h.at[m.Name], best, "https://" + m.API} {

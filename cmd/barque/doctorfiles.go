@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
@@ -127,7 +128,7 @@ func (e *examination) local(ctx context.Context, dataDir string) {
 	if e.files == nil {
 		e.files = map[string]string{}
 	}
-	for name, text := range node.MachineFacts(dataDir, rootdir.Default) {
+	for name, text := range adminapi.MachineFacts(dataDir, node.Check(dataDir, rootdir.Default)) {
 		e.files["this-machine/"+name] = text
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalPatience)
@@ -162,7 +163,7 @@ func (e *examination) devNodes(dir string) error {
 			text = "not known: " + err.Error() + "\n"
 		}
 		e.files["this-machine/"+n.Name+"/log.txt"] = text
-		e.files["this-machine/"+n.Name+"/files.txt"] = node.FileSizes(filepath.Join(dir, n.Name))
+		e.files["this-machine/"+n.Name+"/files.txt"] = adminapi.FileSizes(filepath.Join(dir, n.Name))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/terminal"
 )
@@ -37,7 +38,7 @@ server, with --wipe or an empty data directory.`,
 		Args:    exactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, true)
-	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.RemoveServer) }
+	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], adminapi.RemoveServer) }
 	return cmd
 }
 
@@ -72,7 +73,7 @@ A server that does not answer is taken out by its name: barque cluster remove SE
 			m.kubeconfig = filepath.Join(*dataDir, "admin.kubeconfig")
 		}
 		m.subject = fmt.Sprintf("Server %s, of %s, leaves the cluster:", name, *dataDir)
-		return m.run(c, name, node.RemoveServer)
+		return m.run(c, name, adminapi.RemoveServer)
 	}
 	return cmd
 }
@@ -101,7 +102,7 @@ func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
 		return fmt.Errorf("leave: nothing was changed: %w; a server that does not answer is taken out by its name: barque cluster remove SERVER", withAdvice(config, err))
 	}
 	m.subject = fmt.Sprintf("Server %s, which answers at %s, leaves the cluster:", o.From, address)
-	return m.runWith(c, config, o.From, node.RemoveServer)
+	return m.runWith(c, config, o.From, adminapi.RemoveServer)
 }
 
 func clusterPromoteCommand() *cobra.Command {
@@ -116,7 +117,7 @@ yet. It is refused for a server that is ill, behind, or cut off from one that vo
 		Args:    exactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, false)
-	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.PromoteServer) }
+	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], adminapi.PromoteServer) }
 	return cmd
 }
 
@@ -132,7 +133,7 @@ theirs and answer would be no quorum.`,
 		Args:    exactArgs("SERVER"),
 	}
 	m := addMemberFlags(cmd, true)
-	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], node.DemoteServer) }
+	cmd.RunE = func(c *cobra.Command, args []string) error { return m.run(c, args[0], adminapi.DemoteServer) }
 	return cmd
 }
 
@@ -155,7 +156,7 @@ is ill or behind. It returns when the other one leads.`,
 	m := addMemberFlags(cmd, false)
 	m.called = "transfer-leader"
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		return m.run(c, strings.Join(append(args, node.AnyServer)[:1], ""), node.LeadServer)
+		return m.run(c, strings.Join(append(args, adminapi.AnyServer)[:1], ""), adminapi.LeadServer)
 	}
 	return cmd
 }
@@ -181,7 +182,7 @@ func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
 	return m
 }
 
-func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChange) error {
+func (m *memberFlags) run(c *cobra.Command, name string, change adminapi.MemberChange) error {
 	if err := checkFormat(c, m.format); err != nil {
 		return err
 	}
@@ -193,8 +194,8 @@ func (m *memberFlags) run(c *cobra.Command, name string, change node.MemberChang
 }
 
 // runWith is run with a client's configuration.
-func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string, change node.MemberChange) error {
-	what := strings.TrimSuffix(fmt.Sprintf("%s %s", cmp.Or(m.called, string(change)), name), " "+node.AnyServer)
+func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string, change adminapi.MemberChange) error {
+	what := strings.TrimSuffix(fmt.Sprintf("%s %s", cmp.Or(m.called, string(change)), name), " "+adminapi.AnyServer)
 	if m.dryRun || m.asks {
 		plan, err := memberChange(c.Context(), config, http.MethodGet, what, name, change)
 		if err != nil {
@@ -218,7 +219,7 @@ func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string
 }
 
 // confirm tells what will be done, also to who need not be asked, and asks.
-func (m *memberFlags) confirm(c *cobra.Command, plan *node.MemberAnswer) error {
+func (m *memberFlags) confirm(c *cobra.Command, plan *adminapi.MemberAnswer) error {
 	out := c.ErrOrStderr() // standard output is the answer's, which may be JSON
 	if err := m.writePlan(out, plan); err != nil {
 		return err
@@ -260,7 +261,7 @@ func confirmed(c *cobra.Command) error {
 	return nil
 }
 
-func (m *memberFlags) writePlan(w io.Writer, p *node.MemberAnswer) error {
+func (m *memberFlags) writePlan(w io.Writer, p *adminapi.MemberAnswer) error {
 	if m.subject != "" {
 		fmt.Fprintln(w, m.subject)
 	}
@@ -281,16 +282,16 @@ func (m *memberFlags) writePlan(w io.Writer, p *node.MemberAnswer) error {
 	return nil
 }
 
-func writeDone(w io.Writer, a *node.MemberAnswer) error {
+func writeDone(w io.Writer, a *adminapi.MemberAnswer) error {
 	if a.Gone {
 		_, err := fmt.Fprintf(w, "%s is no member of the store any more; nothing is to be done\n", a.Server)
 		return err
 	}
-	text := map[node.MemberChange]string{
-		node.RemoveServer:  a.Server + " was taken out of the store; if it runs, it stops now",
-		node.DemoteServer:  a.Server + " has no vote any more, until it is promoted",
-		node.PromoteServer: a.Server + " has a vote",
-		node.LeadServer:    a.Leader + " leads",
+	text := map[adminapi.MemberChange]string{
+		adminapi.RemoveServer:  a.Server + " was taken out of the store; if it runs, it stops now",
+		adminapi.DemoteServer:  a.Server + " has no vote any more, until it is promoted",
+		adminapi.PromoteServer: a.Server + " has a vote",
+		adminapi.LeadServer:    a.Leader + " leads",
 	}[a.Change]
 	_, err := fmt.Fprintln(w, text)
 	return err
@@ -301,14 +302,14 @@ const memberCallTimeout = time.Minute
 
 // memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with
 // what the user calls it.
-func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change node.MemberChange) (*node.MemberAnswer, error) {
+func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change adminapi.MemberChange) (*adminapi.MemberAnswer, error) {
 	client, end, err := once(config, memberCallTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	data, err := client.Verb(method).AbsPath(node.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
-	answer := new(node.MemberAnswer)
+	data, err := client.Verb(method).AbsPath(adminapi.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
+	answer := new(adminapi.MemberAnswer)
 	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
 		switch {
 		case answer.NoSuch:
@@ -340,8 +341,8 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 }
 
 // whereToLook tells what shows whether a change was made.
-func whereToLook(change node.MemberChange) string {
-	if change == node.LeadServer {
+func whereToLook(change adminapi.MemberChange) string {
+	if change == adminapi.LeadServer {
 		return "`barque cluster status` shows who leads"
 	}
 	return "`barque cluster members` shows whether it was done"

@@ -17,6 +17,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
@@ -44,8 +45,8 @@ func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == node.CAPath && r.Method == http.MethodGet:
 		say(http.StatusOK, exchange.Status{Generation: 1, Issuer: "c"})
-	case strings.HasPrefix(path, node.MembersPath):
-		say(http.StatusServiceUnavailable, node.MemberAnswer{Server: "s1", Change: node.RemoveServer, Error: err.Error(), NoLeader: true})
+	case strings.HasPrefix(path, adminapi.MembersPath):
+		say(http.StatusServiceUnavailable, adminapi.MemberAnswer{Server: "s1", Change: adminapi.RemoveServer, Error: err.Error(), NoLeader: true})
 	case path == node.KeysPath:
 		say(http.StatusServiceUnavailable, node.KeysAnswer{Error: err.Error(), NoLeader: true})
 	case path == node.SnapshotRestorePath:

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
@@ -217,7 +218,7 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	store := &failing{Store: testStore(t, "/a", "/b")}
 	b := newBackups(t, options(t, "s1"), store)
 	serve := func(path, group string) *httptest.Server {
-		s := httptest.NewServer(asUser(b.handlers(newRelay(b.server, func() []join.Server { return nil }, nil))[path], group))
+		s := httptest.NewServer(asUser(b.handlers(adminapi.NewRelay(b.server, func() []join.Server { return nil }, nil))[path], group))
 		t.Cleanup(s.Close)
 		return s
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
@@ -204,25 +205,25 @@ func (s *server) certificatesOf(ctx context.Context, name string) NodeCertificat
 
 // addCertificateHandlers serves CertificatesPath and CAPath.
 func (s *server) addCertificateHandlers(handlers map[string]http.Handler) {
-	renew := mastersOnly(http.MethodPost, s.serveRenewal)
+	renew := adminapi.MastersOnly(http.MethodPost, s.serveRenewal)
 	handlers[CertificatesPath] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch of := r.URL.Query().Get("of"); {
 		case r.Method != http.MethodGet:
 			renew.ServeHTTP(w, r)
 		case of == "":
-			answer(w, http.StatusOK, s.certificates(r.Context()))
+			adminapi.Answer(w, http.StatusOK, s.certificates(r.Context()))
 		case of == s.options.Name:
-			answer(w, http.StatusOK, s.ownCertificates())
+			adminapi.Answer(w, http.StatusOK, s.ownCertificates())
 		case s.isServer(of):
-			answer(w, http.StatusOK, s.certificatesOf(r.Context(), of))
+			adminapi.Answer(w, http.StatusOK, s.certificatesOf(r.Context(), of))
 		default:
-			http.Error(w, fmt.Sprintf("%q %v", of, errNoMember), http.StatusNotFound)
+			http.Error(w, fmt.Sprintf("%q %v", of, adminapi.ErrNoMember), http.StatusNotFound)
 		}
 	})
-	change := mastersOnly(http.MethodPost, s.serveCAChange)
+	change := adminapi.MastersOnly(http.MethodPost, s.serveCAChange)
 	handlers[CAPath] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			answer(w, http.StatusOK, s.exchange.Status())
+			adminapi.Answer(w, http.StatusOK, s.exchange.Status())
 			return
 		}
 		change.ServeHTTP(w, r)
@@ -242,16 +243,16 @@ func (s *server) serveRenewal(w http.ResponseWriter, r *http.Request) {
 	case s.isServer(of):
 		err = s.callServer(r.Context(), http.MethodPost, of, CertificatesPath+"?of="+of, &n)
 	default:
-		http.Error(w, fmt.Sprintf("%q %v", of, errNoMember), http.StatusNotFound)
+		http.Error(w, fmt.Sprintf("%q %v", of, adminapi.ErrNoMember), http.StatusNotFound)
 		return
 	}
 	switch {
-	case errors.Is(err, errOutcomeUnknown):
+	case errors.Is(err, adminapi.ErrOutcomeUnknown):
 		http.Error(w, err.Error(), http.StatusGatewayTimeout)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	default:
-		answer(w, http.StatusOK, n)
+		adminapi.Answer(w, http.StatusOK, n)
 	}
 }
 
@@ -260,7 +261,7 @@ func (s *server) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	var conflict *raftstore.ConflictError
 	switch {
 	case err == nil:
-		answer(w, http.StatusOK, status)
+		adminapi.Answer(w, http.StatusOK, status)
 	case errors.Is(err, exchange.ErrChange):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case errors.Is(err, pki.ErrStep):
@@ -270,7 +271,7 @@ func (s *server) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		http.Error(w, err.Error(), http.StatusGatewayTimeout)
 	default:
-		unavailable(w, err)
+		adminapi.Unavailable(w, err)
 	}
 }
 

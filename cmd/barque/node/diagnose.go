@@ -1,45 +1,36 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/netip"
-	"runtime"
-	"runtime/debug"
-	"runtime/pprof"
 	"time"
 
-	"k8s.io/component-base/metrics/legacyregistry"
-
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/redact"
-	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
 )
 
-// Logs keep the end of what a node has logged.
-type Logs interface{ Bytes() []byte }
-
 func (s *server) serveDiagnosis(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusOK, s.diagnose(r.Context()))
+	adminapi.Answer(w, http.StatusOK, s.diagnose(r.Context()))
 }
 
 func (s *server) diagnose(ctx context.Context) *clusterstatus.Diagnosis {
-	d := &clusterstatus.Diagnosis{Server: s.options.Name, Time: time.Now().UTC(), Files: MachineFacts(s.options.DataDir, s.options.KubeletRootDir)}
-	d.Files["goroutines.txt"] = goroutines()
-	d.Files["metrics.txt"] = metricsText()
-	d.Files["store.json"] = indented(s.store.Status())
-	d.Files["members.json"] = indented(s.store.Members())
-	d.Files["gossip.json"] = indented(s.gossipViews(ctx, true))
-	d.Files["options.json"] = indented(s.options.public())
-	d.Files["paths.json"] = indented(s.paths(ctx))
-	d.Files["wireguard.json"] = indented(s.tunnels())
-	d.Files["build.txt"] = buildText()
+	d := &clusterstatus.Diagnosis{Server: s.options.Name, Time: time.Now().UTC(), Files: adminapi.MachineFacts(s.options.DataDir, Check(s.options.DataDir, s.options.KubeletRootDir))}
+	d.Files["goroutines.txt"] = adminapi.Goroutines()
+	d.Files["metrics.txt"] = adminapi.MetricsText()
+	d.Files["store.json"] = adminapi.Indented(s.store.Status())
+	d.Files["members.json"] = adminapi.Indented(s.store.Members())
+	d.Files["gossip.json"] = adminapi.Indented(s.gossipViews(ctx, true))
+	d.Files["options.json"] = adminapi.Indented(s.options.public())
+	d.Files["paths.json"] = adminapi.Indented(s.paths(ctx))
+	d.Files["wireguard.json"] = adminapi.Indented(s.tunnels())
+	d.Files["build.txt"] = adminapi.BuildText()
 	if s.options.Logs != nil {
 		d.Files["log.txt"] = string(s.options.Logs.Bytes())
 	}
@@ -97,40 +88,4 @@ func (o Options) public() Options {
 	}
 	o.Logs = nil
 	return o
-}
-
-func goroutines() string {
-	var out bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&out, 2); err != nil {
-		return err.Error()
-	}
-	return out.String()
-}
-
-// metricsText is what /metrics shows.
-func metricsText() string {
-	request, err := http.NewRequest(http.MethodGet, "/metrics", nil)
-	if err != nil {
-		return err.Error()
-	}
-	out := &page{header: http.Header{}}
-	legacyregistry.Handler().ServeHTTP(out, request)
-	return out.String()
-}
-
-// page keeps what a handler answers.
-type page struct {
-	bytes.Buffer
-	header http.Header
-}
-
-func (p *page) Header() http.Header { return p.header }
-func (p *page) WriteHeader(int)     {}
-
-func buildText() string {
-	text := fmt.Sprintf("barque %s, Kubernetes %s, %s on %s/%s\n", version.String(), version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	if info, ok := debug.ReadBuildInfo(); ok {
-		text += info.String()
-	}
-	return text
 }

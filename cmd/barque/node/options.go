@@ -302,3 +302,6 @@ func (o *Options) gossipHints() []netip.AddrPort {
 func (o *Options) addr() netip.Addr { return o.addresses.Primary() }
 
 func (o *Options) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(o.addr(), port) }
+
+// Logs keep the end of what a node has logged.
+type Logs interface{ Bytes() []byte }

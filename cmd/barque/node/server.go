@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
@@ -304,11 +305,11 @@ func (s *server) startAPI(ctx context.Context) error {
 	})
 	relay := s.relay()
 	extra := s.backups.handlers(relay)
-	extra[clusterstatus.DiagnosisPath] = mastersOnly(http.MethodGet, relay.pass(s.serveDiagnosis))
-	extra[clusterstatus.StatusPath] = statusHandler(s.observe)
-	extra[MembersPath] = membersHandler(s.store, s)
+	extra[clusterstatus.DiagnosisPath] = adminapi.MastersOnly(http.MethodGet, relay.Pass(s.serveDiagnosis))
+	extra[clusterstatus.StatusPath] = adminapi.StatusHandler(s.observe)
+	extra[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s)
 	extra[KeysPath] = keysHandler(s.keys)
-	extra[clusterstatus.GossipPath] = gossipHandler(o.Name, s.pool)
+	extra[clusterstatus.GossipPath] = adminapi.GossipHandler(o.Name, s.pool)
 	s.addCertificateHandlers(extra)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),

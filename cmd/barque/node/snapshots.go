@@ -14,11 +14,7 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
-
-	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -98,30 +94,15 @@ func RestoreBody(r SnapshotRequest, file io.Reader) (io.Reader, error) {
 }
 
 // handlers serve the paths.
-func (b *backups) handlers(relay *relay) map[string]http.Handler {
+func (b *backups) handlers(relay *adminapi.Relay) map[string]http.Handler {
 	return map[string]http.Handler{
-		SnapshotsPath:       mastersOnly(http.MethodGet, b.serveLists(relay)),
-		SnapshotSavePath:    mastersOnly(http.MethodPost, b.serveSave),
-		SnapshotRestorePath: mastersOnly(http.MethodPost, b.serveRestore),
+		SnapshotsPath:       adminapi.MastersOnly(http.MethodGet, b.serveLists(relay)),
+		SnapshotSavePath:    adminapi.MastersOnly(http.MethodPost, b.serveSave),
+		SnapshotRestorePath: adminapi.MastersOnly(http.MethodPost, b.serveRestore),
 	}
 }
 
-// mastersOnly refuses other methods, and whoever is not of system:masters, whatever RBAC says.
-func mastersOnly(method string, next http.HandlerFunc) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok := request.UserFrom(r.Context())
-		switch {
-		case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-			http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
-		case r.Method != method:
-			http.Error(w, "only "+method+" is served here", http.StatusMethodNotAllowed)
-		default:
-			next(w, r)
-		}
-	})
-}
-
-func (b *backups) serveLists(relay *relay) http.HandlerFunc {
+func (b *backups) serveLists(relay *adminapi.Relay) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own, err := b.list()
 		if r.URL.Query().Get("all") != "true" {
@@ -129,18 +110,18 @@ func (b *backups) serveLists(relay *relay) http.HandlerFunc {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			answer(w, http.StatusOK, own)
+			adminapi.Answer(w, http.StatusOK, own)
 			return
 		}
 		if err != nil {
 			own.Problem = err.Error()
 		}
 		lists := []SnapshotList{own}
-		relay.each(r.Context(), http.MethodGet, SnapshotsPath, func(name string, response *http.Response, err error) {
+		relay.Each(r.Context(), http.MethodGet, SnapshotsPath, func(name string, response *http.Response, err error) {
 			lists = append(lists, readList(name, response, err))
 		})
 		slices.SortFunc(lists, func(a, b SnapshotList) int { return strings.Compare(a.Server, b.Server) })
-		answer(w, http.StatusOK, lists)
+		adminapi.Answer(w, http.StatusOK, lists)
 	}
 }
 
@@ -214,22 +195,8 @@ func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
 		b.logger.Warn("a backup could not be sent to its end", "to", r.RemoteAddr, "err", err)
 		panic(http.ErrAbortHandler)
 	default:
-		unavailable(w, err)
+		adminapi.Unavailable(w, err)
 	}
-}
-
-// unavailable answers that something could not be done. Where that is because there has been no
-// leader for long, the answer says so as those of the API do.
-func unavailable(w http.ResponseWriter, err error) {
-	if !errors.Is(err, raftstore.ErrLeaderless) {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	answer(w, http.StatusServiceUnavailable, metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: err.Error(),
-		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: storage.CauseNoLeader, Message: err.Error()}}},
-	})
 }
 
 // begun notes that a part of the answer is out.
@@ -249,7 +216,7 @@ func (b *begun) Write(p []byte) (int, error) {
 func (b *backups) serveRestore(w http.ResponseWriter, r *http.Request) {
 	restored, err := b.restoreBody(r)
 	if err == nil {
-		answer(w, http.StatusOK, restored)
+		adminapi.Answer(w, http.StatusOK, restored)
 		return
 	}
 	restored.Error, restored.Unknown = err.Error(), errors.Is(err, raftstore.ErrUnknownOutcome)
@@ -262,7 +229,7 @@ func (b *backups) serveRestore(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errOtherCluster), errors.Is(err, raftstore.ErrInvalid):
 		status = http.StatusConflict
 	}
-	answer(w, status, restored)
+	adminapi.Answer(w, status, restored)
 }
 
 func (b *backups) restoreBody(r *http.Request) (Restored, error) {
@@ -290,12 +257,4 @@ func (b *backups) restoreBody(r *http.Request) (Restored, error) {
 		return Restored{}, err
 	}
 	return b.restore(r.Context(), bufio.NewReaderSize(r.Body, 256<<10), key, wish.OtherCluster)
-}
-
-func answer(w http.ResponseWriter, status int, value any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(value); err != nil {
-		return // the client has gone
-	}
 }

@@ -1,9 +1,8 @@
-package node
+package adminapi
 
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -12,25 +11,14 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// statusHandler serves StatusPath.
-func statusHandler(observe func(context.Context) *clusterstatus.Observation) http.Handler {
+// StatusHandler serves StatusPath.
+func StatusHandler(observe func(context.Context) *clusterstatus.Observation) http.Handler {
 	return get(func(r *http.Request) any {
 		o := observe(r.Context())
 		if r.URL.Query().Get("form") == clusterstatus.FormObservation {
 			return o
 		}
 		return clusterstatus.Assemble(time.Now(), o)
-	})
-}
-
-// get serves a value in JSON.
-func get(value func(r *http.Request) any) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			http.Error(w, fmt.Sprintf("only GET is served here, not %s", r.Method), http.StatusMethodNotAllowed)
-			return
-		}
-		answer(w, http.StatusOK, value(r))
 	})
 }
 
@@ -49,8 +37,8 @@ func gossipViews(ctx context.Context, self string, pool viewer, agents bool) clu
 	return clusterstatus.NewGossipViews(self, views, silent)
 }
 
-// gossipHandler serves GossipPath.
-func gossipHandler(self string, pool viewer) http.Handler {
+// GossipHandler serves GossipPath.
+func GossipHandler(self string, pool viewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			http.Error(w, "only GET is served here", http.StatusMethodNotAllowed)

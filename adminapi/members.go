@@ -1,4 +1,4 @@
-package node
+package adminapi
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -62,8 +60,8 @@ type Span struct {
 	After  int `json:"after"`
 }
 
-// memberStore is what changing members needs of the store.
-type memberStore interface {
+// MemberStore is what changing members needs of the store.
+type MemberStore interface {
 	Members() []raftstore.Member
 	Remove(ctx context.Context, id, why string) error
 	Demote(ctx context.Context, id string) error
@@ -73,32 +71,32 @@ type memberStore interface {
 	Leaving(id string) bool
 }
 
-var errNoMember = errors.New("is no member of the store")
+var ErrNoMember = errors.New("is no member of the store")
 
 // notAMember says what is called for instead, of who is no member of the store.
 func notAMember(name string, agent bool, change MemberChange, members []raftstore.Member) error {
 	switch {
 	case agent && change == RemoveServer:
-		return fmt.Errorf("%q %w but an agent: stop it, and delete its Node: barque kubectl delete node %s", name, errNoMember, name)
+		return fmt.Errorf("%q %w but an agent: stop it, and delete its Node: barque kubectl delete node %s", name, ErrNoMember, name)
 	case agent:
-		return fmt.Errorf("%q %w but an agent, which neither votes nor leads: the members are %s", name, errNoMember, namesOf(members))
+		return fmt.Errorf("%q %w but an agent, which neither votes nor leads: the members are %s", name, ErrNoMember, namesOf(members))
 	}
-	return fmt.Errorf("%q %w: the members are %s", name, errNoMember, namesOf(members))
+	return fmt.Errorf("%q %w: the members are %s", name, ErrNoMember, namesOf(members))
 }
 
 // changeTimeout bounds the wait for a change. The store says after half a minute that one has to
 // wait.
 const changeTimeout = 45 * time.Second
 
-// outsiders tells of those that are no members of the store.
-type outsiders interface {
-	isAgent(name string) bool
-	// isFormer tells of a server that was a member once.
-	isFormer(name string) bool
+// Outsiders tells of those that are no members of the store.
+type Outsiders interface {
+	IsAgent(name string) bool
+	// IsFormer tells of a server that was a member once.
+	IsFormer(name string) bool
 }
 
 // planMember describes a change of a member, without making it.
-func planMember(store memberStore, outsiders outsiders, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
+func planMember(store MemberStore, outsiders Outsiders, name string, change MemberChange) (MemberAnswer, raftstore.Member, error) {
 	a := MemberAnswer{Server: name, Change: change}
 	members := store.Members()
 	for _, m := range members {
@@ -116,11 +114,11 @@ func planMember(store memberStore, outsiders outsiders, name string, change Memb
 	}
 	i := slices.IndexFunc(members, func(m raftstore.Member) bool { return m.Name == name })
 	switch {
-	case i < 0 && change == RemoveServer && !outsiders.isAgent(name) && outsiders.isFormer(name):
+	case i < 0 && change == RemoveServer && !outsiders.IsAgent(name) && outsiders.IsFormer(name):
 		a.Gone = true // somebody repeats what was done
 		return a.tolerance(), raftstore.Member{}, nil
 	case i < 0:
-		return a, raftstore.Member{}, notAMember(name, outsiders.isAgent(name), change, members)
+		return a, raftstore.Member{}, notAMember(name, outsiders.IsAgent(name), change, members)
 	}
 	m := members[i]
 	switch {
@@ -164,7 +162,7 @@ func (a MemberAnswer) tolerance() MemberAnswer {
 }
 
 // changeMember makes the change, or only checks it.
-func changeMember(ctx context.Context, store memberStore, outsiders outsiders, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
+func changeMember(ctx context.Context, store MemberStore, outsiders Outsiders, name string, change MemberChange, dryRun bool) (MemberAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	a, m, err := planMember(store, outsiders, name, change)
@@ -198,7 +196,7 @@ const (
 
 // awaitLeader waits until the server of that name leads, or, without a name, another one than
 // before. It returns who does.
-func awaitLeader(ctx context.Context, store memberStore, before, name string) (string, error) {
+func awaitLeader(ctx context.Context, store MemberStore, before, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()
 	ticker := time.NewTicker(leaderLook)
@@ -222,7 +220,7 @@ func awaitLeader(ctx context.Context, store memberStore, before, name string) (s
 	}
 }
 
-func membersHandler(store memberStore, outsiders outsiders) http.Handler {
+func MembersHandler(store MemberStore, outsiders Outsiders) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		change := MemberChange(r.URL.Query().Get("change"))
 		switch {
@@ -265,7 +263,7 @@ func (a *MemberAnswer) judge(err error) int {
 	case errors.As(err, &pending):
 		a.Unfinished = true
 		return http.StatusAccepted
-	case errors.Is(err, errNoMember):
+	case errors.Is(err, ErrNoMember):
 		a.NoSuch = true
 		return http.StatusNotFound
 	case errors.As(err, &refused):
@@ -277,101 +275,4 @@ func (a *MemberAnswer) judge(err error) int {
 		a.NoLeader = true
 	}
 	return http.StatusServiceUnavailable
-}
-
-// ExitRemoved is the exit code of a server that was taken out of its cluster: starting it again is
-// no use.
-const ExitRemoved = 3
-
-// joinAgain tells, in the store's messages, how a server joins again as a new one.
-const joinAgain = "let it join again as a new one: start it with --wipe --join https://SERVER:6443 --token TOKEN"
-
-// removedError ends a server that is a member no more.
-type removedError struct {
-	name    string
-	removal raftstore.Removal
-}
-
-func (e *removedError) Error() string {
-	return fmt.Sprintf("this server, %s, was taken out of its cluster at %s (%s). It serves nothing and stops. To let the machine join again, as a new server: "+
-		"start it with --wipe --join https://SERVER:6443 --token TOKEN, or with an empty data directory; its pods are left as they are",
-		e.name, e.removal.At.Format(time.RFC3339), e.removal.Why)
-}
-
-// ExitCode is the code with which the process should end.
-func (e *removedError) ExitCode() int { return ExitRemoved }
-
-// untilRemoved waits until this server has learned that it is out.
-func (s *server) untilRemoved(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case r := <-s.removed:
-		return &removedError{s.options.Name, r}
-	}
-}
-
-// replaceMember takes the dead predecessor of a machine of the same name out of the store, in
-// favour of it.
-func (s *server) replaceMember(ctx context.Context, name string) error {
-	if err := s.awaitDeath(ctx, name); err != nil {
-		return err
-	}
-	for _, p := range s.store.PeerStatus(ctx) {
-		if p.Member.Name != name {
-			continue
-		}
-		if p.Status != nil && p.Status.Quarantined == "" {
-			return fmt.Errorf("the server %q that is to be replaced lives and answers at %s: stop it first, or give this machine another name", name, p.Member.Address)
-		}
-		if err := s.store.Remove(ctx, p.Member.ID, "a rebuilt machine of the same name replaces it"); err != nil {
-			return fmt.Errorf("the server %q cannot be replaced: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// deathPatience is how long a replacement waits until gossip calls its predecessor dead.
-const deathPatience = 20 * time.Second
-
-func (s *server) awaitDeath(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, deathPatience)
-	defer cancel()
-	for {
-		changed := s.pool.Changed()
-		m, ok := s.pool.Member(name)
-		if !ok || m.State != "alive" {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("the node %q that is to be replaced is alive at %s: stop it first, or give this machine another name", name, m.Addr.Addr())
-		}
-	}
-}
-
-// isAgent tells whether gossip knows an agent of that name.
-func (s *server) isAgent(name string) bool {
-	m, ok := s.pool.Member(name)
-	return ok && m.Role == pki.RoleAgent
-}
-
-// isFormer tells whether a server of that name was a member of the store: it was taken out, or its
-// Node is there yet.
-func (s *server) isFormer(name string) bool {
-	return slices.Contains(s.goneNames(), name) ||
-		slices.ContainsFunc(s.formerServers(), func(f clusterstatus.FormerServer) bool { return f.Name == name })
-}
-
-// goneNames returns the names of servers that were taken out and have not come back as new ones.
-func (s *server) goneNames() []string {
-	members := s.store.Members()
-	var names []string
-	for _, r := range s.store.Gone() {
-		if !slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Name == r.Name }) {
-			names = append(names, r.Name)
-		}
-	}
-	return names
 }

@@ -1,4 +1,4 @@
-package node
+package adminapi
 
 import (
 	"crypto/tls"
@@ -30,9 +30,9 @@ func TestARelayDoesNotAskItselfForEver(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(server.Certificate())
 	at := netip.MustParseAddrPort(server.Listener.Addr().String())
-	r := newRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+	r := NewRelay("s1", func() []join.Server { return []join.Server{{Name: "s2", API: at}} }, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
 	defer r.client.CloseIdleConnections()
-	pass := r.pass(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
+	pass := r.Pass(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") })
 	handler.Store(&pass)
 
 	response, err := server.Client().Get(server.URL + "/barque/v1/doctor?" + RelayParameter + "=s2")

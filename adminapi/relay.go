@@ -1,4 +1,4 @@
-package node
+package adminapi
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,38 +24,23 @@ const relayedHeader = "Barque-Relayed-By"
 // relayTimeout bounds how long another server is waited for.
 const relayTimeout = 15 * time.Second
 
-// relay passes requests on to other servers, with this server's rights. So it stands behind a check
+// Relay passes requests on to other servers, with this server's rights. So it stands behind a check
 // that the user has these, too.
-type relay struct {
+type Relay struct {
 	self    string
 	servers func() []join.Server
 	client  *http.Client
 }
 
-func (s *server) relay() *relay {
-	return newRelay(s.options.Name, s.allServers, s.callTLS())
-}
-
-func newRelay(self string, servers func() []join.Server, config *tls.Config) *relay {
-	return &relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: &http.Transport{
+// NewRelay calls the servers with the configuration of TLS given.
+func NewRelay(self string, servers func() []join.Server, config *tls.Config) *Relay {
+	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: &http.Transport{
 		TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 5 * time.Second,
 	}}}
 }
 
-// allServers are those that gossip shows, and those that were known before.
-func (s *server) allServers() []join.Server {
-	all := knownServers(s.pool)
-	for _, k := range s.record.servers() {
-		if !slices.ContainsFunc(all, func(a join.Server) bool { return a.Name == k.Name }) {
-			all = append(all, k)
-		}
-	}
-	slices.SortFunc(all, func(a, b join.Server) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// pass lets another server answer what names it, and next everything else.
-func (r *relay) pass(next http.HandlerFunc) http.HandlerFunc {
+// Pass lets another server answer what names it, and next everything else.
+func (r *Relay) Pass(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
 		name := request.URL.Query().Get(RelayParameter)
 		if name == "" || name == r.self {
@@ -82,7 +66,7 @@ func (r *relay) pass(next http.HandlerFunc) http.HandlerFunc {
 }
 
 // ask sends a request to the server of that name. It does not go further than that.
-func (r *relay) ask(ctx context.Context, name, method, path, query string) (*http.Response, error) {
+func (r *Relay) ask(ctx context.Context, name, method, path, query string) (*http.Response, error) {
 	servers := r.servers()
 	i := slices.IndexFunc(servers, func(s join.Server) bool { return s.Name == name })
 	if i < 0 {
@@ -104,8 +88,8 @@ func (r *relay) ask(ctx context.Context, name, method, path, query string) (*htt
 	return response, nil
 }
 
-// each asks all other servers at once, and calls take with what each answered, one after the other.
-func (r *relay) each(ctx context.Context, method, path string, take func(name string, response *http.Response, err error)) {
+// Each asks all other servers at once, and calls take with what each answered, one after the other.
+func (r *Relay) Each(ctx context.Context, method, path string, take func(name string, response *http.Response, err error)) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for _, s := range r.servers() {

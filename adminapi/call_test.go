@@ -1,4 +1,4 @@
-package node
+package adminapi
 
 import (
 	"context"
@@ -9,6 +9,11 @@ import (
 )
 
 // What a server was asked to do, and did not say that it has not done, may have been done.
+// node is what the other server tells of.
+type node struct {
+	Node string `json:"node"`
+}
+
 func TestACallWhoseAnswerIsLostHasNoKnownOutcome(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "because", code) }
@@ -36,12 +41,12 @@ func TestACallWhoseAnswerIsLostHasNoKnownOutcome(t *testing.T) {
 			if c.does == nil {
 				s.Close()
 			}
-			var n NodeCertificates
-			err := callJSON(t.Context(), client, http.MethodPost, "s2", s.URL, &n)
-			if (err == nil) != c.ok || c.ok && n.Node != "s2" || errors.Is(err, errOutcomeUnknown) != c.unknown {
+			var n node
+			err := CallJSON(t.Context(), client, http.MethodPost, "s2", s.URL, &n)
+			if (err == nil) != c.ok || c.ok && n.Node != "s2" || errors.Is(err, ErrOutcomeUnknown) != c.unknown {
 				t.Errorf("%+v, %v", n, err)
 			}
-			if err := callJSON(t.Context(), client, http.MethodGet, "s2", s.URL, new(NodeCertificates)); (err == nil) != c.ok || errors.Is(err, errOutcomeUnknown) {
+			if err := CallJSON(t.Context(), client, http.MethodGet, "s2", s.URL, new(node)); (err == nil) != c.ok || errors.Is(err, ErrOutcomeUnknown) {
 				t.Errorf("a question, which changes nothing: %v", err)
 			}
 		})
@@ -53,7 +58,7 @@ func TestACallWhoseAnswerIsLostHasNoKnownOutcome(t *testing.T) {
 			<-r.Context().Done()
 		}))
 		defer s.Close()
-		if err := callJSON(ctx, s.Client(), http.MethodPost, "s2", s.URL, nil); !errors.Is(err, errOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		if err := CallJSON(ctx, s.Client(), http.MethodPost, "s2", s.URL, nil); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	})

@@ -1,16 +1,25 @@
-package node
+package adminapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
 
+	"k8s.io/component-base/metrics/legacyregistry"
+
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/version"
 )
 
 // bootFile tells kernels that run apart: one that is started again has another ID. Servers that
@@ -24,8 +33,9 @@ var machineFiles = []string{
 	"/proc/sys/net/ipv4/ip_forward", "/proc/sys/fs/file-nr", "/proc/sys/fs/inotify/max_user_instances", "/proc/sys/fs/inotify/max_user_watches", "/etc/os-release",
 }
 
-// MachineFacts are files about this machine, for a Diagnosis. Both directories may be missing.
-func MachineFacts(dataDir, kubeletRootDir string) map[string]string {
+// MachineFacts are files about this machine, for a Diagnosis: checks are what `barque check` finds
+// on it. The data directory may be missing.
+func MachineFacts(dataDir string, checks []check.Finding) map[string]string {
 	var facts strings.Builder
 	for _, path := range machineFiles {
 		data, err := os.ReadFile(path)
@@ -34,7 +44,7 @@ func MachineFacts(dataDir, kubeletRootDir string) map[string]string {
 		}
 		fmt.Fprintf(&facts, "== %s\n%s\n", path, data)
 	}
-	return map[string]string{"machine.txt": facts.String(), "check.json": indented(Check(dataDir, kubeletRootDir)), "files.txt": FileSizes(dataDir)}
+	return map[string]string{"machine.txt": facts.String(), "check.json": Indented(checks), "files.txt": FileSizes(dataDir)}
 }
 
 // measured are the directories in a data directory that are small, and whose files are told with
@@ -44,7 +54,7 @@ var measured = []string{"store", "snapshots", "pki", "ipam"}
 // FileSizes lists the files of a data directory by name and size, without their content.
 func FileSizes(dataDir string) string {
 	var out strings.Builder
-	if v := volumeOf(dataDir); v != nil {
+	if v := VolumeOf(dataDir); v != nil {
 		fmt.Fprintf(&out, "volume of %s: %d bytes, %d free\n", dataDir, v.Bytes, v.Free)
 	}
 	entries, err := os.ReadDir(dataDir)
@@ -75,8 +85,8 @@ func FileSizes(dataDir string) string {
 	return out.String()
 }
 
-// volumeOf returns the file system of a directory; nil when the kernel does not tell.
-func volumeOf(dir string) *clusterstatus.VolumeStatus {
+// VolumeOf returns the file system of a directory; nil when the kernel does not tell.
+func VolumeOf(dir string) *clusterstatus.VolumeStatus {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		return nil
@@ -84,10 +94,49 @@ func volumeOf(dir string) *clusterstatus.VolumeStatus {
 	return &clusterstatus.VolumeStatus{Path: dir, Bytes: fs.Blocks * uint64(fs.Bsize), Free: fs.Bavail * uint64(fs.Bsize)}
 }
 
-func indented(value any) string {
+// Indented writes a value in JSON for people.
+func Indented(value any) string {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err.Error()
 	}
 	return string(data) + "\n"
+}
+
+// Goroutines are those of this process, with their stacks.
+func Goroutines() string {
+	var out bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&out, 2); err != nil {
+		return err.Error()
+	}
+	return out.String()
+}
+
+// MetricsText is what /metrics shows.
+func MetricsText() string {
+	request, err := http.NewRequest(http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return err.Error()
+	}
+	out := &page{header: http.Header{}}
+	legacyregistry.Handler().ServeHTTP(out, request)
+	return out.String()
+}
+
+// page keeps what a handler answers.
+type page struct {
+	bytes.Buffer
+	header http.Header
+}
+
+func (p *page) Header() http.Header { return p.header }
+func (p *page) WriteHeader(int)     {}
+
+// BuildText tells which program this is.
+func BuildText() string {
+	text := fmt.Sprintf("barque %s, Kubernetes %s, %s on %s/%s\n", version.String(), version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		text += info.String()
+	}
+	return text
 }

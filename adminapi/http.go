@@ -1,0 +1,65 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/raftstore"
+)
+
+// MastersOnly refuses other methods, and whoever is not of system:masters, whatever RBAC says.
+func MastersOnly(method string, next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok := request.UserFrom(r.Context())
+		switch {
+		case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
+			http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
+		case r.Method != method:
+			http.Error(w, "only "+method+" is served here", http.StatusMethodNotAllowed)
+		default:
+			next(w, r)
+		}
+	})
+}
+
+// get serves a value in JSON.
+func get(value func(r *http.Request) any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			http.Error(w, fmt.Sprintf("only GET is served here, not %s", r.Method), http.StatusMethodNotAllowed)
+			return
+		}
+		Answer(w, http.StatusOK, value(r))
+	})
+}
+
+// Answer answers with a value in JSON.
+func Answer(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		return // the client has gone
+	}
+}
+
+// Unavailable answers that something could not be done. Where that is because there has been no
+// leader for long, the answer says so as those of the API do.
+func Unavailable(w http.ResponseWriter, err error) {
+	if !errors.Is(err, raftstore.ErrLeaderless) {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	Answer(w, http.StatusServiceUnavailable, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: err.Error(),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: storage.CauseNoLeader, Message: err.Error()}}},
+	})
+}
