@@ -23,7 +23,6 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/node"
 )
 
 // TestWrongArguments: every command refuses what cannot be meant with exit code 2, a message that
