@@ -21,6 +21,9 @@ metadata: {name: spread}
 spec: {type: NodePort, ipFamilyPolicy: PreferDualStack, selector: {app: spread}, ports: [{port: 80, targetPort: 8080}]}
 `
 
+// wgetOnce asks from a pod. wget -T ends with SIGSEGV in Debian's busybox 1.35.0-4+deb12u1.
+const wgetOnce = "timeout 3 wget -qO- " // brief: one try of several
+
 // Clusters with IPv6, alone and beside IPv4, do what clusters with IPv4 do. Servers and agents
 // join, and images come. Pods have an address of each family. They are reached at it, by their
 // Service, by its name and by node ports.
@@ -43,7 +46,6 @@ func TestIPFamilies(t *testing.T) {
 			client := s.WaitPod("client", 2*deadline, "is ready", Ready)
 			want := strings.Split(families, ",")
 			checkFamilies(t, "the client", want, addressesOf(client))
-			// Not wget -T, which ends with SIGSEGV in Debian's busybox 1.35.0-4+deb12u1.
 			exec := func(what, command, answer string) {
 				t.Helper()
 				Eventually(t, deadline, what, func(context.Context) error {
@@ -59,7 +61,7 @@ func TestIPFamilies(t *testing.T) {
 				nodes[pod.Spec.NodeName] = true
 				checkFamilies(t, pod.Name, want, addressesOf(&pod))
 				for _, address := range addressesOf(&pod) {
-					exec("an answer of "+pod.Name+" at "+address, "timeout 3 wget -qO- http://"+net.JoinHostPort(address, "8080")+"/", "Hello from "+pod.Name)
+					exec("an answer of "+pod.Name+" at "+address, wgetOnce+"http://"+net.JoinHostPort(address, "8080")+"/", "Hello from "+pod.Name)
 				}
 			}
 			if len(nodes) < 2 {
@@ -68,9 +70,9 @@ func TestIPFamilies(t *testing.T) {
 			service := strings.Fields(s.K("get", "service", "spread", "-o", "jsonpath={.spec.clusterIPs[*]}"))
 			checkFamilies(t, "the Service", want, service)
 			for _, address := range service {
-				exec("the Service at "+address, "timeout 3 wget -qO- http://"+net.JoinHostPort(address, "80")+"/", "Hello from spread-")
+				exec("the Service at "+address, wgetOnce+"http://"+net.JoinHostPort(address, "80")+"/", "Hello from spread-")
 			}
-			exec("the Service by its name", "timeout 3 wget -qO- http://spread/", "Hello from spread-")
+			exec("the Service by its name", wgetOnce+"http://spread/", "Hello from spread-")
 			exec("the API by its name", "nslookup kubernetes.default.svc.cluster.local", "Address")
 			port := s.K("get", "service", "spread", "-o", "jsonpath={.spec.ports[0].nodePort}")
 			for _, node := range []string{"s1", "a1"} {

@@ -221,11 +221,11 @@ func (d *sites) works(between []*machines.Machine) {
 		}
 		for _, server := range servers {
 			Eventually(d, 2*deadline, fmt.Sprintf("an answer of %s on %s to %s", server.Name, server.Spec.NodeName, client.Spec.NodeName), func(context.Context) error {
-				return says(exec("timeout 3 wget -qO- http://"+server.Status.PodIP+":8080/"), "Hello from "+server.Name)
+				return says(exec(wgetOnce+"http://"+server.Status.PodIP+":8080/"), "Hello from "+server.Name)
 			})
 		}
 		Eventually(d, 2*deadline, "the Service by its name, on "+client.Spec.NodeName, func(context.Context) error {
-			return says(exec("timeout 3 wget -qO- http://web/"), "Hello from web-")
+			return says(exec(wgetOnce+"http://web/"), "Hello from web-")
 		})
 		Eventually(d, 2*deadline, "the log of "+client.Name, func(context.Context) error {
 			return says(d.try(at, "barque kubectl logs "+client.Name), "begun")
@@ -238,7 +238,7 @@ func (d *sites) works(between []*machines.Machine) {
 func (d *sites) policy(at *machines.Machine, clients []corev1.Pod) {
 	d.Helper()
 	ask := func(client corev1.Pod) machines.Result {
-		return d.try(at, "barque kubectl exec "+client.Name+" -- timeout 3 wget -qO- http://closed/")
+		return d.try(at, "barque kubectl exec "+client.Name+" -- "+wgetOnce+"http://closed/")
 	}
 	guest := clients[len(clients)-1]
 	label := func(text string) {

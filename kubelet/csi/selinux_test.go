@@ -47,8 +47,8 @@ func (m *machine) flags() (stage, publish []string) {
 		last[*csipb.NodePublishVolumeRequest](m.t, m.driver, "NodePublishVolume").VolumeCapability.GetMount().MountFlags
 }
 
-// TestSELinuxMount: a driver with seLinuxMount mounts a volume with the label of the pod. A pod with
-// another label waits for the first one to go, also across a restart of the kubelet.
+// TestSELinuxMount: a driver with seLinuxMount mounts a volume with the label of the pod. A pod
+// with another label waits for the first one to go, also across a restart of the kubelet.
 func TestSELinuxMount(t *testing.T) {
 	m := onSELinux(t, true)
 	a, same, other := labelled("a", "s0:c1,c2", "pv"), labelled("same", "s0:c1,c2", "pv"), labelled("other", "s0:c3,c4", "pv")
