@@ -21,7 +21,7 @@ type ban struct {
 	reason string
 }
 
-var rooms = []string{"adminapi", "apiserver", "clusterstatus", "cmd", "cluster-test", "controllers", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
+var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
@@ -38,6 +38,8 @@ var bans = []ban{
 		reason: "it judges what it is handed; who asks the API or a machine could not be judged by it when they fail"},
 	{from: []string{"clusterstatus"}, to: []string{"k8s.io/client-go", "k8s.io/apiserver", "os", "net/http"},
 		reason: "it is pure: whoever calls it has asked already"},
+	{from: []string{"backups"}, to: without("backups", "adminapi", "clusterstatus", "raftstore", "pki", "internal"),
+		reason: "a backup is made where nothing but the store may work; what the cluster's secrets are it is told"},
 	{from: []string{"adminapi"}, to: without("adminapi", "apiserver", "clusterstatus", "raftstore", "membership", "pki", "internal"),
 		reason: "it serves what the store and gossip know; what acts on the cluster is no matter of a request of an operator"},
 	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "membership", "pki"},
@@ -66,7 +68,7 @@ var bans = []ban{
 }
 
 // operator are the rooms that operators' commands use.
-var operator = []string{"adminapi", "clusterstatus"}
+var operator = []string{"adminapi", "backups", "clusterstatus"}
 
 // testHelpers are packages that are for the tests of others: conformance suites and fakes.
 var testHelpers = []string{"apiserver/groups/grouptest", "controllers/controllertest", "internal/apart", "internal/await", "internal/child", "internal/mountspace", "internal/needs", "internal/syncbuf", "internal/unpack",
@@ -179,6 +181,8 @@ func TestBansFindWhatTheyForbid(t *testing.T) {
 		{"scheduler", "schedulers", false},
 		{"adminapi", "clusterstatus", false},
 		{"adminapi", "controllers/noderole", true},
+		{"backups", "adminapi", false},
+		{"backups", "membership/join", true},
 		{"clusterstatus", "adminapi", true},
 		{"clusterstatus", "raftstore", false},
 		{"clusterstatus", "apiserver/groups/core", true},

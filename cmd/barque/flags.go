@@ -17,6 +17,7 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/kubelet/rootdir"
@@ -44,7 +45,7 @@ type nodeFlags struct {
 }
 
 func addNodeFlags(c *cobra.Command) *nodeFlags {
-	f := &nodeFlags{options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes(), Backups: node.DefaultBackupOptions()}}
+	f := &nodeFlags{options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes(), Backups: backups.DefaultOptions()}}
 	o, flags := &f.options, c.Flags()
 	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
 	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
@@ -97,7 +98,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.BoolVar(&o.Backups.Unsealed, "snapshot-unsealed", false, "make these backups without a key: Secrets are in them in clear, and the keys of the cluster are not")
 	flags.StringVar(&o.Restore.File, "restore-from", "", "backup with whose state a new cluster begins, on an empty data directory")
 	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
-	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", node.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
+	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", backups.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
 	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "how much memory all objects may take in the store, such as 2Gi; that of the server that leads counts (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
 	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "for how long after its certificates have ended an agent that was off gets new ones, while its Node exists; 0 is never")

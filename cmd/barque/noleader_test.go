@@ -19,6 +19,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/exchange"
@@ -49,8 +50,8 @@ func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(http.StatusServiceUnavailable, adminapi.MemberAnswer{Server: "s1", Change: adminapi.RemoveServer, Error: err.Error(), NoLeader: true})
 	case path == node.KeysPath:
 		say(http.StatusServiceUnavailable, node.KeysAnswer{Error: err.Error(), NoLeader: true})
-	case path == node.SnapshotRestorePath:
-		say(http.StatusServiceUnavailable, node.Restored{Error: err.Error(), NoLeader: true})
+	case path == backups.SnapshotRestorePath:
+		say(http.StatusServiceUnavailable, backups.Restored{Error: err.Error(), NoLeader: true})
 	default:
 		var status apierrors.APIStatus
 		errors.As(mapped, &status)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/filelock"
@@ -55,7 +56,7 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 		if *inspect {
 			return print(c, *format, survivors, func(w io.Writer) error { return writeSurvivors(w, survivors) })
 		}
-		if err := node.Choose(survivors); err != nil {
+		if err := backups.Choose(survivors); err != nil {
 			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
 		if err := hasLeader(c.Context(), &survivors[0]); err != nil {
@@ -82,7 +83,7 @@ const othersPatience = 3 * time.Second
 // hasLeader returns an error when another server of the survivor's cluster answers and follows a
 // leader, or leads: nothing is lost then, and the recovered server would put an end to a cluster
 // that is well. When nobody can be asked, there is none.
-func hasLeader(ctx context.Context, survivor *node.Survivor) error {
+func hasLeader(ctx context.Context, survivor *backups.Survivor) error {
 	config, err := clientConfig(filepath.Join(survivor.DataDir, "admin.kubeconfig"))
 	if err != nil || survivor.Recovering != "" {
 		return nil
@@ -90,7 +91,7 @@ func hasLeader(ctx context.Context, survivor *node.Survivor) error {
 	return askWhoLeads(ctx, config, survivor, node.KnownServers(survivor.DataDir))
 }
 
-func askWhoLeads(ctx context.Context, config *rest.Config, survivor *node.Survivor, addresses []string) error {
+func askWhoLeads(ctx context.Context, config *rest.Config, survivor *backups.Survivor, addresses []string) error {
 	ctx, cancel := context.WithTimeout(ctx, othersPatience)
 	defer cancel()
 	answers := make(chan error, len(addresses))
@@ -131,7 +132,7 @@ func leaderOf(o *clusterstatus.Observation) string {
 	return leader
 }
 
-func writeSurvivors(w io.Writer, all []node.Survivor) error {
+func writeSurvivors(w io.Writer, all []backups.Survivor) error {
 	fmt.Fprintln(w, "SERVER\tCLUSTER\tLAST TERM\tLAST ENTRY\tREVISION\tKEYS\tSNAPSHOT AT\tMEMBERS\tDATA DIRECTORY")
 	for _, s := range all {
 		var members []string
@@ -156,7 +157,7 @@ func writeSurvivors(w io.Writer, all []node.Survivor) error {
 }
 
 // notes are what is to be known of a directory before anything is done with it.
-func notes(s *node.Survivor) []string {
+func notes(s *backups.Survivor) []string {
 	var out []string
 	if s.Recovering != "" {
 		out = append(out, fmt.Sprintf("a recovery as cluster %s was begun; run the command again, or start the server, to finish it", s.Recovering))
@@ -175,8 +176,8 @@ func notes(s *node.Survivor) []string {
 
 // recommendation tells which of them is to be recovered, if one is; empty where there is no choice,
 // and nothing against it but what is told already.
-func recommendation(all []node.Survivor) string {
-	best, err := node.Best(all)
+func recommendation(all []backups.Survivor) string {
+	best, err := backups.Best(all)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("none of them is to be recovered: %s", err)
@@ -185,15 +186,15 @@ func recommendation(all []node.Survivor) string {
 	case best.Recovering != "":
 		return fmt.Sprintf("%s is the one to go on with: its recovery was begun", best.Name)
 	}
-	if o := node.GoesOn(best, all); o != nil {
+	if o := backups.GoesOn(best, all); o != nil {
 		return fmt.Sprintf("recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Successor, best.Name)
 	}
 	return fmt.Sprintf("%s has the most: recover that one", best.Name)
 }
 
 // superseded warns of a cluster that goes on in place of the same one already.
-func superseded(all []node.Survivor) string {
-	o := node.GoesOn(&all[0], all)
+func superseded(all []backups.Survivor) string {
+	o := backups.GoesOn(&all[0], all)
 	if o == nil {
 		return ""
 	}
@@ -205,7 +206,7 @@ func superseded(all []node.Survivor) string {
 		"  and all of its servers must stop for good: stop them first. %s\n", o.Successor, agents)
 }
 
-func confirmRecovery(c *cobra.Command, all []node.Survivor) error {
+func confirmRecovery(c *cobra.Command, all []backups.Survivor) error {
 	out, first := c.ErrOrStderr(), all[0]
 	var lost []string
 	for _, m := range first.Members {

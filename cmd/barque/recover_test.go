@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -19,30 +19,30 @@ import (
 // are of one mind.
 func TestInspectRecommendsOneThing(t *testing.T) {
 	succession := &raftstore.Succession{Cluster: "c", Successor: "new", By: "s9.x"}
-	at := func(name string, index uint64, change func(*node.Survivor)) node.Survivor {
+	at := func(name string, index uint64, change func(*backups.Survivor)) backups.Survivor {
 		members := []raftstore.Member{{Name: name, Voter: true, Self: true}, {Name: "other", Voter: true}}
-		s := node.Survivor{Name: name, DataDir: "/" + name, Report: &raftstore.Report{ClusterID: "c", LastTerm: 1, LastIndex: index, Members: members}}
+		s := backups.Survivor{Name: name, DataDir: "/" + name, Report: &raftstore.Report{ClusterID: "c", LastTerm: 1, LastIndex: index, Members: members}}
 		if change != nil {
 			change(&s)
 		}
 		return s
 	}
-	marked := func(s *node.Survivor) { s.Superseded = succession }
-	begun := func(s *node.Survivor) { s.Recovering = "newer" }
-	wrong := func(s *node.Survivor) { s.Quarantined = "it differs" }
+	marked := func(s *backups.Survivor) { s.Superseded = succession }
+	begun := func(s *backups.Survivor) { s.Recovering = "newer" }
+	wrong := func(s *backups.Survivor) { s.Quarantined = "it differs" }
 	for name, c := range map[string]struct {
-		all  []node.Survivor
+		all  []backups.Survivor
 		last string   // line; empty when there is none of its own
 		not  []string // nowhere
 	}{
-		"the newest":            {[]node.Survivor{at("s1", 5, nil), at("s2", 6, nil)}, "s2 has the most: recover that one", nil},
-		"one":                   {[]node.Survivor{at("s1", 5, nil)}, "", []string{"most", "none"}},
-		"one, marked":           {[]node.Survivor{at("s1", 5, marked)}, "recover it only if that one is given up for good", []string{"most", "none"}},
-		"the newest is marked":  {[]node.Survivor{at("s1", 5, nil), at("s2", 6, marked)}, "recover none of them while cluster new goes on; if that one is given up for good, recover s2, which has the most", []string{"most: recover"}},
-		"another one is marked": {[]node.Survivor{at("s1", 5, marked), at("s2", 6, nil)}, "recover none of them while cluster new goes on; if that one is given up for good, recover s2, which has the most", []string{"most: recover"}},
-		"one was begun":         {[]node.Survivor{at("s1", 5, begun), at("s2", 6, nil)}, "s1 is the one to go on with: its recovery was begun", []string{"most"}},
-		"none":                  {[]node.Survivor{at("s1", 5, wrong), at("s2", 6, wrong)}, "none of them is to be recovered: the state of /s1 is known to be wrong: it differs; the state of /s2 is known to be wrong: it differs", []string{"most"}},
-		"marked, and wrong":     {[]node.Survivor{at("s1", 5, func(s *node.Survivor) { wrong(s); marked(s) })}, "none of them is to be recovered: the state of /s1 is known to be wrong: it differs", nil},
+		"the newest":            {[]backups.Survivor{at("s1", 5, nil), at("s2", 6, nil)}, "s2 has the most: recover that one", nil},
+		"one":                   {[]backups.Survivor{at("s1", 5, nil)}, "", []string{"most", "none"}},
+		"one, marked":           {[]backups.Survivor{at("s1", 5, marked)}, "recover it only if that one is given up for good", []string{"most", "none"}},
+		"the newest is marked":  {[]backups.Survivor{at("s1", 5, nil), at("s2", 6, marked)}, "recover none of them while cluster new goes on; if that one is given up for good, recover s2, which has the most", []string{"most: recover"}},
+		"another one is marked": {[]backups.Survivor{at("s1", 5, marked), at("s2", 6, nil)}, "recover none of them while cluster new goes on; if that one is given up for good, recover s2, which has the most", []string{"most: recover"}},
+		"one was begun":         {[]backups.Survivor{at("s1", 5, begun), at("s2", 6, nil)}, "s1 is the one to go on with: its recovery was begun", []string{"most"}},
+		"none":                  {[]backups.Survivor{at("s1", 5, wrong), at("s2", 6, wrong)}, "none of them is to be recovered: the state of /s1 is known to be wrong: it differs; the state of /s2 is known to be wrong: it differs", []string{"most"}},
+		"marked, and wrong":     {[]backups.Survivor{at("s1", 5, func(s *backups.Survivor) { wrong(s); marked(s) })}, "none of them is to be recovered: the state of /s1 is known to be wrong: it differs", nil},
 	} {
 		var out bytes.Buffer
 		if err := writeSurvivors(&out, c.all); err != nil {
@@ -67,15 +67,15 @@ func TestInspectRecommendsOneThing(t *testing.T) {
 
 // TestRecoveryWarnsOfTheOneBefore: also when only another directory knows of it.
 func TestRecoveryWarnsOfTheOneBefore(t *testing.T) {
-	plain := node.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
-	marked := node.Survivor{Name: "s2", Report: &raftstore.Report{ClusterID: "c", Superseded: &raftstore.Succession{Cluster: "c", Successor: "new"}}}
+	plain := backups.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
+	marked := backups.Survivor{Name: "s2", Report: &raftstore.Report{ClusterID: "c", Superseded: &raftstore.Succession{Cluster: "c", Successor: "new"}}}
 	for name, c := range map[string]struct {
-		all  []node.Survivor
+		all  []backups.Survivor
 		want string
 	}{
-		"nobody":      {[]node.Survivor{plain}, ""},
-		"it":          {[]node.Survivor{marked, plain}, "Its agents follow this one."},
-		"another one": {[]node.Survivor{plain, marked}, "Its agents must be started with --rejoin."},
+		"nobody":      {[]backups.Survivor{plain}, ""},
+		"it":          {[]backups.Survivor{marked, plain}, "Its agents follow this one."},
+		"another one": {[]backups.Survivor{plain, marked}, "Its agents must be started with --rejoin."},
 	} {
 		got := superseded(c.all)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || got != "" && !strings.Contains(got, "Cluster new goes on") {
@@ -104,7 +104,7 @@ func TestClusterWithALeaderIsNotRecovered(t *testing.T) {
 	t.Cleanup(broken.Close)
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	survivor := &node.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
+	survivor := &backups.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
 	for what, c := range map[string]struct {
 		addresses []string
 		refused   bool

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -100,7 +100,7 @@ the file then reads the Secrets in it.`,
 		}
 		switch {
 		case text == "" && !*unsealed:
-			return &exitError{exitRefused, fmt.Errorf("save a backup: refused, nothing was saved: %w", node.ErrUnsealed)}
+			return &exitError{exitRefused, fmt.Errorf("save a backup: refused, nothing was saved: %w", backups.ErrUnsealed)}
 		case text != "" && *unsealed:
 			return &usageError{c.CommandPath(), fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable)}
 		}
@@ -170,7 +170,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 				return err
 			}
 		}
-		restored, err := client.restore(c, args[0], node.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()})
+		restored, err := client.restore(c, args[0], backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()})
 		if err != nil {
 			return err
 		}
@@ -217,7 +217,7 @@ code is 1 when a server did not tell its list.`,
 	return cmd
 }
 
-func writeLists(w io.Writer, lists []node.SnapshotList) error {
+func writeLists(w io.Writer, lists []backups.SnapshotList) error {
 	for i := range lists {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -229,7 +229,7 @@ func writeLists(w io.Writer, lists []node.SnapshotList) error {
 	return nil
 }
 
-func writeList(w io.Writer, list *node.SnapshotList) error {
+func writeList(w io.Writer, list *backups.SnapshotList) error {
 	if list.Problem != "" {
 		_, err := fmt.Fprintf(w, "server %s: no answer\n", list.Server)
 		return err

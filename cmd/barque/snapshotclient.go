@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/raftstore/backup"
 )
 
@@ -58,12 +58,12 @@ func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.F
 	if err != nil {
 		return nil, err
 	}
-	wish, err := json.Marshal(node.SnapshotRequest{Key: keyText, Unsealed: key == nil})
+	wish, err := json.Marshal(backups.SnapshotRequest{Key: keyText, Unsealed: key == nil})
 	if err != nil {
 		return nil, err
 	}
 	stopped := &exitError{exitInterrupted, errors.New("save a backup: interrupted; no file was written, and nothing was changed")}
-	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotSavePath, bytes.NewReader(wish))
+	response, err := s.do(c.Context(), http.MethodPost, backups.SnapshotSavePath, bytes.NewReader(wish))
 	switch {
 	case err != nil && c.Context().Err() != nil:
 		return nil, stopped
@@ -94,7 +94,7 @@ func (s *snapshotClient) save(c *cobra.Command, path, keyText string) (*backup.F
 }
 
 // restore streams a file to the server.
-func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.SnapshotRequest) (*node.Restored, error) {
+func (s *snapshotClient) restore(c *cobra.Command, path string, wish backups.SnapshotRequest) (*backups.Restored, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -104,11 +104,11 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	if err != nil {
 		return nil, err
 	}
-	body, err := node.RestoreBody(wish, io.TeeReader(f, newProgress(c, "sent", info.Size())))
+	body, err := backups.RestoreBody(wish, io.TeeReader(f, newProgress(c, "sent", info.Size())))
 	if err != nil {
 		return nil, err
 	}
-	response, err := s.do(c.Context(), http.MethodPost, node.SnapshotRestorePath, body)
+	response, err := s.do(c.Context(), http.MethodPost, backups.SnapshotRestorePath, body)
 	if err != nil {
 		return nil, s.lostAnswer(path, err)
 	}
@@ -117,7 +117,7 @@ func (s *snapshotClient) restore(c *cobra.Command, path string, wish node.Snapsh
 	if err != nil {
 		return nil, s.lostAnswer(path, err)
 	}
-	restored := new(node.Restored)
+	restored := new(backups.Restored)
 	if response.StatusCode == http.StatusOK {
 		return restored, json.Unmarshal(data, restored)
 	}
@@ -145,7 +145,7 @@ func (s *snapshotClient) lostAnswer(path string, err error) error {
 }
 
 // listSnapshots returns the backups in a directory, or, without one, those of all servers.
-func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]node.SnapshotList, error) {
+func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]backups.SnapshotList, error) {
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil {
 			return nil, fmt.Errorf("--dir: %w", err)
@@ -153,13 +153,13 @@ func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]node.Snapshot
 			return nil, fmt.Errorf("--dir %s is no directory", dir)
 		}
 		files, err := backup.List(dir)
-		return []node.SnapshotList{{Dir: dir, Files: files}}, err
+		return []backups.SnapshotList{{Dir: dir, Files: files}}, err
 	}
 	client, err := newSnapshotClient(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	response, err := client.do(ctx, http.MethodGet, node.SnapshotsPath+"?all=true", nil)
+	response, err := client.do(ctx, http.MethodGet, backups.SnapshotsPath+"?all=true", nil)
 	if err != nil {
 		return nil, fmt.Errorf("list the backups: %w", withAdvice(client.config, err))
 	}
@@ -167,7 +167,7 @@ func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]node.Snapshot
 	if err := withAdvice(client.config, refusal(response)); err != nil {
 		return nil, fmt.Errorf("list the backups: %w", err)
 	}
-	var lists []node.SnapshotList
+	var lists []backups.SnapshotList
 	if err := json.NewDecoder(response.Body).Decode(&lists); err != nil {
 		return nil, fmt.Errorf("list the backups: %w", err)
 	}

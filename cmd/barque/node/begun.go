@@ -6,6 +6,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/pki"
@@ -29,7 +30,7 @@ func Begun(dataDir string) *clusterstatus.Warning {
 // planned is what the plans of a data directory say, whether anybody is about it or not.
 func planned(dataDir string) *clusterstatus.Warning {
 	w := &clusterstatus.Warning{Severity: clusterstatus.Attention, Mend: "barque server --data-dir " + dataDir}
-	if plan, err := loadRecoverPlan(dataDir); err == nil && plan != nil {
+	if plan, err := backups.LoadRecovery(dataDir); err == nil && plan != nil {
 		w.Node, _ = ServerName(dataDir) // it may be gone, and the plan is what counts
 		w.Text = fmt.Sprintf("on this machine, in %s, the recovery of cluster %s as cluster %s was begun and is not finished", dataDir, plan.Was, plan.ClusterID)
 		return w

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/join"
@@ -21,7 +22,7 @@ import (
 // enlistServer returns what this server knows of its cluster: from its data directory, from the
 // server that it joins, or, when there is neither, as the first of a new cluster.
 func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
-	if err := finishRecovery(o.DataDir, logger); err != nil {
+	if err := backups.FinishRecovery(directory(o.DataDir), logger); err != nil {
 		return nil, err
 	}
 	if _, err := finishRejoin(o, pki.RoleServer, logger); err != nil {

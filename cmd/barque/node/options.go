@@ -15,6 +15,7 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/network/nodeaddr"
@@ -91,12 +92,12 @@ type Options struct {
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
 	Limits    *apiserver.Limits // of requests to the API, on a server; nil is the default
-	Backups   BackupOptions
+	Backups   backups.Options
 	// Controllers are the choices among the controllers, and how they work, on a server.
 	Controllers controllers.Settings
 	// Scheduling is the policy of the scheduler, on a server; nil is the default.
 	Scheduling *config.Policy
-	Restore    RestoreOptions
+	Restore    backups.RestoreOptions
 
 	detected  bool               // nobody gave NodeIPs
 	addresses nodeaddr.Addresses // complete makes them out of NodeIPs and NodeExternalIPs
@@ -241,7 +242,7 @@ func (o *Options) complete() error {
 	if o.Backups.Unsealed && o.Backups.KeyFile != "" {
 		return wrongOption("--snapshot-key-file seals the scheduled backups, --snapshot-unsealed leaves them unsealed: give one of them")
 	}
-	if _, err := ReadBackupKey(o.Backups.KeyFile); err != nil {
+	if _, err := backups.ReadKey(o.Backups.KeyFile); err != nil {
 		return fmt.Errorf("--snapshot-key-file: %w", err)
 	}
 	if o.RegistryDir == "" {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -44,8 +45,8 @@ type record struct {
 	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
 	Token    string `json:"token,omitempty"`    // ID of the token by which a server was let in, or a node let in again
 
-	Restore  *RestoreOptions `json:"restore,omitempty"`  // the backup whose state the store does not have yet
-	Restored string          `json:"restored,omitempty"` // the one that the cluster began with
+	Restore  *backups.RestoreOptions `json:"restore,omitempty"`  // the backup whose state the store does not have yet
+	Restored string                  `json:"restored,omitempty"` // the one that the cluster began with
 
 	dir string
 	mu  sync.Mutex // guards Cluster and Missed once the node runs

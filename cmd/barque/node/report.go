@@ -21,7 +21,7 @@ func (s *server) observe(ctx context.Context) *clusterstatus.Observation {
 
 // report is this server's part of an observation that the store does not know.
 func (s *server) report(ctx context.Context) []byte {
-	r := clusterstatus.ServerReport{Time: time.Now(), Started: s.started, Nodes: s.gossipViews(ctx, true), Certificates: s.certificateEnds(), Backups: s.backups.status(), Disk: adminapi.VolumeOf(s.options.DataDir), Former: s.formerServers(), Apart: s.apartAgents(), CA: s.exchangeStatus()}
+	r := clusterstatus.ServerReport{Time: time.Now(), Started: s.started, Nodes: s.gossipViews(ctx, true), Certificates: s.certificateEnds(), Backups: s.backups.Status(), Disk: adminapi.VolumeOf(s.options.DataDir), Former: s.formerServers(), Apart: s.apartAgents(), CA: s.exchangeStatus()}
 	data, err := json.Marshal(r)
 	if err != nil {
 		s.logger.Error("this server cannot report on itself", "err", err)

@@ -1,41 +1,25 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/pki"
-	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/backup"
 )
-
-// RestoreOptions begin a new cluster with the state of a backup.
-type RestoreOptions struct {
-	File    string `json:"file"`
-	KeyFile string `json:"keyFile,omitempty"`
-	// Gap is by how much the revision of the new cluster is above that of the backup, so that it is
-	// above all that the old cluster handed out after the backup was made.
-	Gap uint64 `json:"gap"`
-}
-
-// DefaultRevisionGap is what a cluster with 10,000 writes a second hands out in a day, and one with
-// a hundred in four months. Revisions have room for nine thousand million of such gaps.
-const DefaultRevisionGap = 1_000_000_000
 
 // restoreRecord begins a new cluster from a backup: with a new ID, so that servers of the old one
 // are refused and stop, and with the old one's CA and keys if the backup has them. All of it was
 // verified before anything is written. The state follows when the store runs: see restoreStore.
 func restoreRecord(o *Options, logger *slog.Logger) (*record, error) {
-	about, secrets, err := readBackup(&o.Restore)
+	about, secrets, err := backups.Read(&o.Restore)
 	if err != nil {
 		return nil, err
 	}
@@ -113,57 +97,11 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	return b, secrets[caKey], nil
 }
 
-// readBackup verifies a whole backup and returns what is in it, but for the items.
-func readBackup(o *RestoreOptions) (about backup.About, secrets map[string][]byte, err error) {
-	err = eachItem(o, func(r *backup.Reader) error {
-		about, secrets = r.About(), r.Secrets()
-		return r.Items(func(*raftstore.Item) error { return nil })
-	})
-	return about, secrets, err
-}
-
-func eachItem(o *RestoreOptions, read func(*backup.Reader) error) error {
-	key, err := ReadBackupKey(o.KeyFile)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(o.File)
-	if err != nil {
-		return fmt.Errorf("the backup to begin with: %w", err)
-	}
-	defer f.Close()
-	r, err := backup.NewReader(bufio.NewReaderSize(f, 256<<10), key)
-	if err == nil {
-		err = read(r)
-	}
-	if err != nil {
-		return fmt.Errorf("the backup %s: %w", o.File, err)
-	}
-	return nil
-}
-
-// storeRestorer is what a new cluster needs of its store to begin with a backup.
-type storeRestorer interface {
-	Succeed(ctx context.Context, cluster string) error
-	Restore(ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions) (raftstore.Result, error)
-}
-
-// restoreStore brings the items of the backup into the new cluster's store, before anyone is
-// served, and makes it the successor of the cluster that the backup is of. A crash in the middle,
+// restoreStore brings the state of the backup into the new cluster's store. A crash in the middle,
 // or just after, is made good by doing it again at the next start.
-func restoreStore(ctx context.Context, r *record, store storeRestorer, logger *slog.Logger) error {
+func restoreStore(ctx context.Context, r *record, store backups.Restorer, logger *slog.Logger) error {
 	o := r.Restore
-	err := eachItem(o, func(source *backup.Reader) error {
-		if err := store.Succeed(ctx, source.About().ClusterID); err != nil {
-			return err
-		}
-		result, err := store.Restore(ctx, source.Items, raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap, Supersede: true})
-		if err == nil {
-			logger.Info("the new cluster has the state of the backup", "backup", o.File, "backupRevision", source.About().Revision, "revision", result.Revision)
-		}
-		return err
-	})
-	if err != nil {
+	if err := backups.Restore(ctx, o, store, logger); err != nil {
 		return fmt.Errorf("%w; start again to go on with it, or remove %s to begin anew", err, r.dir)
 	}
 	r.Restored, r.Restore = o.File, nil
@@ -179,4 +117,36 @@ func (r *record) sameRestore(o *Options) error {
 	}
 	return fmt.Errorf("data directory %s belongs to cluster %s: --restore-from begins a new one and needs an empty directory; "+
 		"to restore a cluster that runs, use `barque snapshot restore`", r.dir, r.Cluster.ID)
+}
+
+// backedUp is what the backups of this server tell of its cluster.
+type backedUp struct {
+	record  *record
+	dataDir string
+}
+
+func (c backedUp) ID() string                { return c.record.Cluster.ID }
+func (c backedUp) Settings() json.RawMessage { return c.record.Cluster.Settings }
+
+func (c backedUp) Secrets() (map[string][]byte, error) { return clusterSecrets(c.dataDir, c.record) }
+
+// Names of the secrets in a backup, beside those of the files that all servers have.
+const (
+	secretCA     = "ca.json" // which CAs are believed: not secret, but it belongs to their keys
+	secretGossip = "gossip-keys.json"
+)
+
+// clusterSecrets are what a new cluster needs to go on as this one.
+func clusterSecrets(dataDir string, r *record) (map[string][]byte, error) {
+	secrets, err := clusterKeys(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	if secrets[secretGossip], err = json.Marshal(r.gossipRing().Keys); err != nil {
+		return nil, err
+	}
+	if secrets[secretCA], err = json.Marshal(r.ca()); err != nil {
+		return nil, err
+	}
+	return secrets, nil
 }

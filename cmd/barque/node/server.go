@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
@@ -44,7 +45,7 @@ type server struct {
 	pool     *gossip.Pool
 	life     *liveness
 	keys     *keyring.Manager
-	backups  *backups
+	backups  *backups.Manager
 	exchange *exchange.Exchange
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
@@ -133,7 +134,7 @@ func (s *server) startStore(ctx context.Context) error {
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
 		OnRemoved:    func(r raftstore.Removal) { s.removed <- r },
 		OnSuperseded: s.superseded,
-		Warnings:     s.backups.warnings, Report: s.report, JoinAgain: joinAgain,
+		Warnings:     s.backups.Warnings, Report: s.report, JoinAgain: joinAgain,
 		Limits:   raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
 		OnReseed: func() { s.fail(ErrRestart) },
 		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
@@ -152,7 +153,7 @@ func (s *server) startStore(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, mux.Close())
 	}
-	s.backups.store = s.store
+	s.backups.Use(s.store)
 	err = s.stack.Start(ctx, lifecycle.Component{
 		Name: "store",
 		Run: func(ctx context.Context) error {
@@ -192,15 +193,14 @@ func reserveBytes(mib int) int64 {
 }
 
 // prepareBackups comes before the store, whose status shows what is wrong with them.
-func (s *server) prepareBackups() error {
-	metrics, err := newBackupMetrics(legacyregistry.Registerer())
-	s.backups = &backups{options: s.options.Backups, server: s.options.Name, record: s.record, dataDir: s.options.DataDir,
-		logger: s.logger.With("part", "backup"), now: time.Now, metrics: metrics}
+func (s *server) prepareBackups() (err error) {
+	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, Cluster: backedUp{s.record, s.options.DataDir},
+		Logger: s.logger.With("part", "backup"), Now: time.Now}, legacyregistry.Registerer())
 	return err
 }
 
 func (s *server) startBackups(ctx context.Context) error {
-	return s.stack.Start(ctx, lifecycle.Component{Name: "backups", Run: s.backups.run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "backups", Run: s.backups.Run})
 }
 
 // fail makes the server stop with the error; of several the first one counts.
@@ -304,7 +304,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Now:          time.Now,
 	})
 	relay := s.relay()
-	extra := s.backups.handlers(relay)
+	extra := s.backups.Handlers(relay)
 	extra[clusterstatus.DiagnosisPath] = adminapi.MastersOnly(http.MethodGet, relay.Pass(s.serveDiagnosis))
 	extra[clusterstatus.StatusPath] = adminapi.StatusHandler(s.observe)
 	extra[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s)
@@ -326,7 +326,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             extra,
-		LongRunning:       []string{SnapshotSavePath, SnapshotRestorePath},
+		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
 		ReadyChecks:       []healthz.HealthChecker{apiserver.StoreCheck(s.store.Ready), s.drain.check()},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),

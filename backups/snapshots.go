@@ -1,4 +1,4 @@
-package node
+package backups
 
 import (
 	"bufio"
@@ -93,16 +93,22 @@ func RestoreBody(r SnapshotRequest, file io.Reader) (io.Reader, error) {
 	return io.MultiReader(bytes.NewReader(data), file), nil
 }
 
-// handlers serve the paths.
-func (b *backups) handlers(relay *adminapi.Relay) map[string]http.Handler {
+// Others are the other servers.
+type Others interface {
+	// Each asks all of them at once, and calls take with what each answered, one after the other.
+	Each(ctx context.Context, method, path string, take func(name string, response *http.Response, err error))
+}
+
+// Handlers serve the paths.
+func (b *Manager) Handlers(others Others) map[string]http.Handler {
 	return map[string]http.Handler{
-		SnapshotsPath:       adminapi.MastersOnly(http.MethodGet, b.serveLists(relay)),
+		SnapshotsPath:       adminapi.MastersOnly(http.MethodGet, b.serveLists(others)),
 		SnapshotSavePath:    adminapi.MastersOnly(http.MethodPost, b.serveSave),
 		SnapshotRestorePath: adminapi.MastersOnly(http.MethodPost, b.serveRestore),
 	}
 }
 
-func (b *backups) serveLists(relay *adminapi.Relay) http.HandlerFunc {
+func (b *Manager) serveLists(others Others) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own, err := b.list()
 		if r.URL.Query().Get("all") != "true" {
@@ -117,7 +123,7 @@ func (b *backups) serveLists(relay *adminapi.Relay) http.HandlerFunc {
 			own.Problem = err.Error()
 		}
 		lists := []SnapshotList{own}
-		relay.Each(r.Context(), http.MethodGet, SnapshotsPath, func(name string, response *http.Response, err error) {
+		others.Each(r.Context(), http.MethodGet, SnapshotsPath, func(name string, response *http.Response, err error) {
 			lists = append(lists, readList(name, response, err))
 		})
 		slices.SortFunc(lists, func(a, b SnapshotList) int { return strings.Compare(a.Server, b.Server) })
@@ -125,9 +131,9 @@ func (b *backups) serveLists(relay *adminapi.Relay) http.HandlerFunc {
 	}
 }
 
-func (b *backups) list() (SnapshotList, error) {
-	files, err := backup.List(b.options.Dir)
-	return SnapshotList{Server: b.server, Dir: b.options.Dir, Every: b.options.Every.String(), Keep: b.options.Keep, Refused: b.options.refused(), Files: files}, err
+func (b *Manager) list() (SnapshotList, error) {
+	files, err := backup.List(b.Options.Dir)
+	return SnapshotList{Server: b.Server, Dir: b.Options.Dir, Every: b.Options.Every.String(), Keep: b.Options.Keep, Refused: b.Options.refused(), Files: files}, err
 }
 
 // electionPatience is how long a restore waits for a leader if it is not told to wait longer.
@@ -135,7 +141,7 @@ const electionPatience = 4 * time.Second
 
 // awaitStore waits until the store can take a restore. It fails with the reason when that takes too
 // long, before anything was sent.
-func (b *backups) awaitStore(ctx context.Context, patience time.Duration) error {
+func (b *Manager) awaitStore(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, max(patience, electionPatience))
 	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -169,7 +175,7 @@ func readList(name string, response *http.Response, err error) SnapshotList {
 	return list
 }
 
-func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
+func (b *Manager) serveSave(w http.ResponseWriter, r *http.Request) {
 	var wish SnapshotRequest
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxSnapshotRequest)).Decode(&wish); err != nil {
 		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
@@ -192,7 +198,7 @@ func (b *backups) serveSave(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 	case out.yes: // the client sees that it is cut
-		b.logger.Warn("a backup could not be sent to its end", "to", r.RemoteAddr, "err", err)
+		b.Logger.Warn("a backup could not be sent to its end", "to", r.RemoteAddr, "err", err)
 		panic(http.ErrAbortHandler)
 	default:
 		adminapi.Unavailable(w, err)
@@ -213,7 +219,7 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-func (b *backups) serveRestore(w http.ResponseWriter, r *http.Request) {
+func (b *Manager) serveRestore(w http.ResponseWriter, r *http.Request) {
 	restored, err := b.restoreBody(r)
 	if err == nil {
 		adminapi.Answer(w, http.StatusOK, restored)
@@ -221,7 +227,7 @@ func (b *backups) serveRestore(w http.ResponseWriter, r *http.Request) {
 	}
 	restored.Error, restored.Unknown = err.Error(), errors.Is(err, raftstore.ErrUnknownOutcome)
 	restored.NoLeader = !restored.Unknown && errors.Is(err, raftstore.ErrLeaderless)
-	b.logger.Error("a restore failed", "unknown", restored.Unknown, "err", err)
+	b.Logger.Error("a restore failed", "unknown", restored.Unknown, "err", err)
 	status := http.StatusServiceUnavailable
 	switch {
 	case errors.Is(err, backup.ErrCorrupt), errors.Is(err, backup.ErrVersion), errors.Is(err, backup.ErrKey):
@@ -232,7 +238,7 @@ func (b *backups) serveRestore(w http.ResponseWriter, r *http.Request) {
 	adminapi.Answer(w, status, restored)
 }
 
-func (b *backups) restoreBody(r *http.Request) (Restored, error) {
+func (b *Manager) restoreBody(r *http.Request) (Restored, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r.Body, length[:]); err != nil {
 		return Restored{}, fmt.Errorf("the request cannot be read: %w", err)

@@ -1,4 +1,4 @@
-package node
+package backups
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,19 +55,26 @@ func keysOf(t *testing.T, s *raftstore.Store) (keys []string) {
 	return keys
 }
 
-// newBackups returns the backups of a server that began a cluster.
-func newBackups(t *testing.T, o *Options, store backupStore) *backups {
+// oneCluster is a cluster that has one secret.
+type oneCluster struct{ id string }
+
+func (c *oneCluster) ID() string                { return c.id }
+func (c *oneCluster) Settings() json.RawMessage { return nil }
+
+func (c *oneCluster) Secrets() (map[string][]byte, error) {
+	return map[string][]byte{"ca.key": []byte("-----BEGIN PRIVATE KEY-----\n")}, nil
+}
+
+// newBackups returns the backups of a server.
+func newBackups(t *testing.T, dataDir string, store Store) *Manager {
 	t.Helper()
-	r, err := enlistServer(t.Context(), o, quiet())
+	b, err := New(Config{Options: Options{Every: time.Hour, Keep: 3, Dir: filepath.Join(dataDir, "snapshots"), Unsealed: true},
+		Server: "s1", Cluster: &oneCluster{"c"}, Logger: slog.New(slog.DiscardHandler), Now: time.Now}, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics, err := newBackupMetrics(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &backups{options: BackupOptions{Every: time.Hour, Keep: 3, Dir: filepath.Join(o.DataDir, "snapshots"), Unsealed: true},
-		server: o.Name, record: r, dataDir: o.DataDir, store: store, logger: quiet(), now: time.Now, metrics: metrics}
+	b.Use(store)
+	return b
 }
 
 func keyFile(t *testing.T) string {
@@ -103,16 +111,16 @@ func (f *failing) View(ctx context.Context, opts raftstore.ViewOptions) (raftsto
 }
 
 func TestBackupsAreMadeInTime(t *testing.T) {
-	o := options(t, "s1")
+	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Store: testStore(t, "/a")}
-		b := newBackups(t, o, store)
+		b := newBackups(t, dir, store)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		start := func() { go func() { ended <- b.run(ctx) }() }
+		start := func() { go func() { ended <- b.Run(ctx) }() }
 		count := func() int {
 			synctest.Wait()
-			files, err := backup.List(b.options.Dir)
+			files, err := backup.List(b.Options.Dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,12 +157,12 @@ func TestBackupsAreMadeInTime(t *testing.T) {
 		noLeader := errors.New("the store has no leader")
 		store.err.Store(&noLeader)
 		after(70*time.Minute, 3)
-		if w := b.warnings(); len(w) != 1 || !strings.Contains(w[0], "no leader") {
+		if w := b.Warnings(); len(w) != 1 || !strings.Contains(w[0], "no leader") {
 			t.Errorf("warnings after a failure: %q", w)
 		}
 		store.err.Store(nil)
 		after(11*time.Minute, 3)
-		if w := b.warnings(); len(w) != 0 {
+		if w := b.Warnings(); len(w) != 0 {
 			t.Errorf("warnings after a success: %q", w)
 		}
 		stop()
@@ -167,37 +175,37 @@ func TestBackupsAreMadeInTime(t *testing.T) {
 // TestUnsealedBackupsAreNotScheduledUnasked: a server of an earlier version made them. Now it makes
 // none without a choice, says so, and still knows the newest one that it has.
 func TestUnsealedBackupsAreNotScheduledUnasked(t *testing.T) {
-	o := options(t, "s1")
+	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
-			choose func(*BackupOptions)
+			choose func(*Options)
 			made   bool
 		}{
-			"no choice": {func(*BackupOptions) {}, false},
-			"unsealed":  {func(o *BackupOptions) { o.Unsealed = true }, true},
-			"a key":     {func(o *BackupOptions) { o.KeyFile = keyFile(t) }, true},
+			"no choice": {func(*Options) {}, false},
+			"unsealed":  {func(o *Options) { o.Unsealed = true }, true},
+			"a key":     {func(o *Options) { o.KeyFile = keyFile(t) }, true},
 		} {
-			b := newBackups(t, o, &failing{Store: testStore(t, "/a")})
-			b.options.Dir = filepath.Join(o.DataDir, name)
-			old, err := b.save(t.Context()) // as the earlier version did
+			b := newBackups(t, dir, &failing{Store: testStore(t, "/a")})
+			b.Options.Dir = filepath.Join(dir, name)
+			old, err := b.Save(t.Context()) // as the earlier version did
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.options.Unsealed = false
-			c.choose(&b.options)
+			b.Options.Unsealed = false
+			c.choose(&b.Options)
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- b.run(ctx) }()
+			go func() { ended <- b.Run(ctx) }()
 			<-time.After(90 * time.Minute)
 			stop()
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
-			files, err := backup.List(b.options.Dir)
+			files, err := backup.List(b.Options.Dir)
 			if err != nil || len(files) > 1 != c.made {
 				t.Errorf("%s: %d backups, %v", name, len(files), err)
 			}
-			s := b.status()
+			s := b.Status()
 			if list, err := b.list(); err != nil || s.Refused == "" != c.made || list.Refused != s.Refused {
 				t.Errorf("%s: refused because %q, in the list %q, %v", name, s.Refused, list.Refused, err)
 			}
@@ -216,9 +224,9 @@ func asUser(h http.Handler, groups ...string) http.Handler {
 
 func TestSnapshotsOverHTTP(t *testing.T) {
 	store := &failing{Store: testStore(t, "/a", "/b")}
-	b := newBackups(t, options(t, "s1"), store)
+	b := newBackups(t, t.TempDir(), store)
 	serve := func(path, group string) *httptest.Server {
-		s := httptest.NewServer(asUser(b.handlers(adminapi.NewRelay(b.server, func() []join.Server { return nil }, nil))[path], group))
+		s := httptest.NewServer(asUser(b.Handlers(adminapi.NewRelay(b.Server, func() []join.Server { return nil }, nil))[path], group))
 		t.Cleanup(s.Close)
 		return s
 	}
@@ -300,7 +308,7 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 	if keys := keysOf(t, store.Store); !slices.Equal(keys, []string{"/a", "/b"}) {
 		t.Errorf("restored to %v", keys)
 	}
-	b.record.Cluster.ID = "another"
+	b.Cluster = &oneCluster{"another"}
 	if r, got := restore(SnapshotRequest{Key: string(text)}, data); r.StatusCode != http.StatusConflict || !strings.Contains(got.Error, "another cluster") || !strings.Contains(got.Error, "--other-cluster") {
 		t.Errorf("a backup of another cluster: %s, %+v", r.Status, got)
 	}
@@ -312,19 +320,19 @@ func TestSnapshotsOverHTTP(t *testing.T) {
 // TestBackupsOfBeforeARecoveryDoNotCount: they are of the cluster that there was, so one of the new
 // cluster is due soon.
 func TestBackupsOfBeforeARecoveryDoNotCount(t *testing.T) {
-	b := newBackups(t, options(t, "s1"), &failing{Store: testStore(t, "/a")})
-	b.options.Every = 24 * time.Hour
-	file, err := b.save(t.Context())
+	b := newBackups(t, t.TempDir(), &failing{Store: testStore(t, "/a")})
+	b.Options.Every = 24 * time.Hour
+	file, err := b.Save(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	due := b.first()
-	if newest := b.status().Newest; newest == nil || newest.Name != file.Name || due.Before(b.now().Add(time.Hour)) {
+	if newest := b.Status().Newest; newest == nil || newest.Name != file.Name || due.Before(b.Now().Add(time.Hour)) {
 		t.Fatalf("before: the newest is %+v, the next is due at %s", newest, due)
 	}
-	b.record.Cluster.ID, b.newest = "recovered", nil
+	b.Cluster, b.newest = &oneCluster{"recovered"}, nil
 	due = b.first()
-	if newest := b.status().Newest; newest != nil || due.After(b.now().Add(time.Hour)) {
+	if newest := b.Status().Newest; newest != nil || due.After(b.Now().Add(time.Hour)) {
 		t.Errorf("afterwards: the newest is %+v, the next is due at %s", newest, due)
 	}
 }
@@ -332,146 +340,22 @@ func TestBackupsOfBeforeARecoveryDoNotCount(t *testing.T) {
 // TestABackupOfTheFuture: the clock was a year ahead when it was made. The next one comes as soon
 // as if it were not there, and is not the one that has to go for it.
 func TestABackupOfTheFuture(t *testing.T) {
-	b := newBackups(t, options(t, "s1"), &failing{Store: testStore(t, "/a")})
-	b.options.Every, b.options.Keep = 24*time.Hour, 1
-	b.now = func() time.Time { return time.Now().AddDate(1, 0, 0) }
-	ahead, err := b.save(t.Context())
+	b := newBackups(t, t.TempDir(), &failing{Store: testStore(t, "/a")})
+	b.Options.Every, b.Options.Keep = 24*time.Hour, 1
+	b.Now = func() time.Time { return time.Now().AddDate(1, 0, 0) }
+	ahead, err := b.Save(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.now = time.Now
-	if due := b.first(); due.After(b.now().Add(time.Minute)) || b.status().Newest != nil {
-		t.Errorf("the next is due at %s, and the newest is %+v", due, b.status().Newest)
+	b.Now = time.Now
+	if due := b.first(); due.After(b.Now().Add(time.Minute)) || b.Status().Newest != nil {
+		t.Errorf("the next is due at %s, and the newest is %+v", due, b.Status().Newest)
 	}
 	if err := b.scheduled(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	files, err := backup.List(b.options.Dir)
-	if err != nil || len(files) != 1 || files[0].Name == ahead.Name || files[0].Name != b.status().Newest.Name {
+	files, err := backup.List(b.Options.Dir)
+	if err != nil || len(files) != 1 || files[0].Name == ahead.Name || files[0].Name != b.Status().Newest.Name {
 		t.Errorf("kept: %+v, %v", files, err)
-	}
-}
-
-// saved makes a backup of a store with one key by a server of its own, and returns the file and the
-// server's record.
-func saved(t *testing.T, keyFile string) (string, *record, *Options) {
-	t.Helper()
-	o := options(t, "s1")
-	o.Settings.Domain = "restored.example"
-	b := newBackups(t, o, &failing{Store: testStore(t, "/a", "/b")})
-	b.options.KeyFile = keyFile
-	file, err := b.save(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file.Path, b.record, o
-}
-
-// successor notes which clusters it was made the successor of.
-type successor struct {
-	*raftstore.Store
-	of []string
-}
-
-func (s *successor) Succeed(_ context.Context, cluster string) error {
-	s.of = append(s.of, cluster)
-	return nil
-}
-
-func TestANewClusterBeginsWithABackup(t *testing.T) {
-	key := keyFile(t)
-	file, old, oldOptions := saved(t, key)
-	o := options(t, "s9")
-	o.Restore = RestoreOptions{File: file, KeyFile: key, Gap: 1000}
-	r, err := enlistServer(t.Context(), o, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Cluster.ID == old.Cluster.ID {
-		t.Error("the new cluster has the ID of the old one, whose servers would not be refused")
-	}
-	if !bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) || !slices.EqualFunc(r.Cluster.GossipKeys, old.Cluster.GossipKeys, bytes.Equal) {
-		t.Error("it does not have the CA and the gossip keys")
-	}
-	for _, name := range []string{caKey, serviceAccountKey} {
-		want, err := os.ReadFile(filepath.Join(pkiDir(oldOptions.DataDir), name))
-		got, errGot := os.ReadFile(filepath.Join(pkiDir(o.DataDir), name))
-		if err != nil || errGot != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is another one: %v, %v", name, err, errGot)
-		}
-	}
-	if s, err := r.settings(); err != nil || s.Domain != "restored.example" {
-		t.Errorf("settings %+v, %v", s, err)
-	}
-	// A crash before the state is there is made good; so is one just after.
-	store := &successor{Store: testStore(t, "/left-by-nobody")}
-	for range 2 {
-		again, err := enlistServer(t.Context(), o, quiet())
-		if err != nil || again.Restore == nil || again.Restore.Gap != 1000 {
-			t.Fatalf("%+v, %v", again, err)
-		}
-		if err := restoreStore(t.Context(), again, store, quiet()); err != nil {
-			t.Fatal(err)
-		}
-		r = again
-	}
-	if !slices.Equal(store.of, []string{old.Cluster.ID, old.Cluster.ID}) {
-		t.Errorf("it goes on in place of the clusters %q, want %s, each time", store.of, old.Cluster.ID)
-	}
-	if keys := keysOf(t, store.Store); !slices.Equal(keys, []string{"/a", "/b"}) || store.Revision() < 1002 {
-		t.Errorf("%v at revision %d", keys, store.Revision())
-	}
-	r.Phase = phaseMember
-	if err := r.save(); err != nil {
-		t.Fatal(err)
-	}
-	if again, err := enlistServer(t.Context(), o, quiet()); err != nil || again.Restore != nil {
-		t.Errorf("a start with the flag still there: %+v, %v", again, err)
-	}
-	o.Restore.File = file + ".other"
-	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "needs an empty directory") {
-		t.Errorf("another backup into a cluster: %v", err)
-	}
-}
-
-func TestABackupWithoutKeysMakesANewCA(t *testing.T) {
-	file, old, _ := saved(t, "")
-	o := options(t, "s9")
-	o.Restore = RestoreOptions{File: file}
-	r, err := enlistServer(t.Context(), o, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) {
-		t.Error("it has the old CA, whose key it cannot have")
-	}
-	if _, err := loadCA(o.DataDir, r); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestABadBackupBeginsNothing(t *testing.T) {
-	key := keyFile(t)
-	file, _, _ := saved(t, key)
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	damaged := filepath.Join(t.TempDir(), "damaged")
-	data[len(data)/2] ^= 1
-	if err := os.WriteFile(damaged, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for what, restore := range map[string]RestoreOptions{
-		"no key": {File: file}, "another key": {File: file, KeyFile: keyFile(t)}, "damaged": {File: damaged, KeyFile: key}, "absent": {File: file + "x", KeyFile: key},
-	} {
-		o := options(t, "s9")
-		o.Restore = restore
-		if _, err := enlistServer(t.Context(), o, quiet()); err == nil {
-			t.Errorf("%s: a cluster was begun", what)
-		}
-		if left, err := os.ReadDir(o.DataDir); err != nil || len(left) > 0 {
-			t.Errorf("%s: it left %v, %v", what, left, err)
-		}
 	}
 }

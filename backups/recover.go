@@ -1,0 +1,149 @@
+package backups
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/raftstore"
+)
+
+// Recovery makes one server, whose cluster has lost its quorum for good, the first of a new cluster
+// with the old one's data. What carries the cluster's ID changes with it:
+//
+//	store/     the ID that servers greet each other with: the old members and this one refuse each other
+//	node.json  the ID, which is gossip's label, too; new gossip keys; nobody else is known
+//
+// Everything else stays: the CA, so certificates and kubeconfigs go on to work; the names; the
+// API's data, in which tokens and service accounts are.
+//
+// It is a plan on disk, whose steps can be repeated. A server that is started in the middle
+// finishes it.
+type Recovery struct {
+	Format    int    `json:"format"`
+	ClusterID string `json:"clusterID"` // the new one
+	Was       string `json:"was"`
+	GossipKey []byte `json:"gossipKey"`
+}
+
+const recoverFormat = 1
+
+func recoverPath(dataDir string) string { return filepath.Join(dataDir, "recover.json") }
+
+// DataDir is a server's data directory, as a recovery needs it.
+type DataDir interface {
+	Path() string
+	StoreDir() string
+	// ServerName fails where it is no server's.
+	ServerName() (string, error)
+	// CheckUnused fails at once when a process runs with it.
+	CheckUnused() error
+	// Lock keeps a server from starting with it.
+	Lock() (io.Closer, error)
+	// Cluster returns the ID of the one that the server is a member of.
+	Cluster() (string, error)
+	// BeginAs writes down that the server is of a new cluster, of which it knows nobody else. It may
+	// be repeated.
+	BeginAs(clusterID string, gossipKey []byte) error
+}
+
+// Survey reads the data directory of a server that does not run.
+func Survey(dir DataDir, logger *slog.Logger) (s Survivor, err error) {
+	if s.Name, err = dir.ServerName(); err != nil {
+		return s, err
+	}
+	if err := dir.CheckUnused(); err != nil {
+		return s, err
+	}
+	plan, err := LoadRecovery(dir.Path())
+	if err != nil {
+		return s, err
+	}
+	s.DataDir = dir.Path()
+	if plan != nil {
+		s.Recovering = plan.ClusterID
+	}
+	s.Report, err = raftstore.Inspect(dir.StoreDir(), logger)
+	return s, err
+}
+
+// Recover makes the server of the data directory the first of a new cluster, or finishes what was
+// begun. It returns the new cluster's ID.
+func Recover(dir DataDir, logger *slog.Logger) (string, error) {
+	held, err := dir.Lock() // a server that is started meanwhile finishes it, too
+	if err != nil {
+		return "", err
+	}
+	defer held.Close()
+	plan, err := LoadRecovery(dir.Path())
+	if err != nil {
+		return "", err
+	}
+	if plan == nil {
+		was, err := dir.Cluster()
+		if err != nil {
+			return "", err
+		}
+		plan = &Recovery{Format: recoverFormat, ClusterID: rand.Text()[:10], Was: was, GossipKey: make([]byte, 32)}
+		if _, err := rand.Read(plan.GossipKey); err != nil {
+			return "", err
+		}
+		data, err := json.MarshalIndent(plan, "", "  ")
+		if err != nil {
+			return "", err
+		}
+		if err := atomicfile.Write(recoverPath(dir.Path()), append(data, '\n'), 0o600); err != nil {
+			return "", fmt.Errorf("begin the recovery: %w", err)
+		}
+	}
+	return plan.ClusterID, plan.carryOut(dir, logger)
+}
+
+// LoadRecovery returns nil when no recovery is under way.
+func LoadRecovery(dataDir string) (*Recovery, error) {
+	data, err := os.ReadFile(recoverPath(dataDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := new(Recovery)
+	if err := json.Unmarshal(data, p); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w", recoverPath(dataDir), err)
+	}
+	if p.Format > recoverFormat {
+		return nil, fmt.Errorf("%s was written by a newer Barque (format %d, this one reads up to %d)", recoverPath(dataDir), p.Format, recoverFormat)
+	}
+	return p, nil
+}
+
+// carryOut does what is left of the plan. Each step may be repeated.
+func (p *Recovery) carryOut(dir DataDir, logger *slog.Logger) error {
+	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dir.StoreDir(), ClusterID: p.ClusterID, Logger: logger}); err != nil {
+		return err
+	}
+	if err := dir.BeginAs(p.ClusterID, p.GossipKey); err != nil {
+		return err
+	}
+	if err := atomicfile.Remove(recoverPath(dir.Path())); err != nil {
+		return fmt.Errorf("end the recovery: %w", err)
+	}
+	logger.Warn("this server was recovered as the first of a new cluster", "cluster", p.ClusterID, "was", p.Was)
+	return nil
+}
+
+// FinishRecovery goes on with a recovery that was begun, before a server starts.
+func FinishRecovery(dir DataDir, logger *slog.Logger) error {
+	plan, err := LoadRecovery(dir.Path())
+	if err != nil || plan == nil {
+		return err
+	}
+	return plan.carryOut(dir, logger)
+}
