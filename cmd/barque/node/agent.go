@@ -18,6 +18,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/liveness"
 )
 
 // agent is what the parts of an agent are made of, in the order in which they are.
@@ -144,7 +145,7 @@ const returnAfter = 2 * time.Minute
 // it.
 func (a *agent) apiServers() []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, s := range append(knownServers(a.pool), a.servers()...) {
+	for _, s := range append(liveness.KnownServers(a.pool), a.servers()...) {
 		if !slices.Contains(out, s.API) {
 			out = append(out, s.API)
 		}
@@ -174,7 +175,7 @@ func (a *agent) startNode(ctx context.Context) error {
 		},
 		tls:    kubeletServerTLS(a.ids.serving, a.ids.trust),
 		labels: nodeLabels(a.options),
-		health: newHealth(a.pool.SetHealth),
+		health: liveness.NewHealth(a.pool.SetHealth),
 		logger: a.logger,
 	}
 	return w.start(ctx, a.stack)

@@ -16,11 +16,12 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/controllertest"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/pulse"
-	"github.com/barque/barque/raftstore"
 )
 
 // bigCluster is a thousand nodes on a bad network, seen by the leader: the pulse, the evidence and
@@ -69,7 +70,7 @@ func (c *bigCluster) Changed() <-chan struct{} {
 }
 
 // Silent: the nodes are agents, of which the store knows nothing.
-func (c *bigCluster) Silent() ([]raftstore.SilentMember, <-chan struct{}) { return nil, nil }
+func (c *bigCluster) Silent() ([]liveness.SilentServer, <-chan struct{}) { return nil, nil }
 
 // answer returns in how long a node's process answers, its share of lost round trips each costing
 // as much as given, and false if it never does.
@@ -102,8 +103,8 @@ func (c *bigCluster) lost(packets int) bool {
 // ask is one packet of gossip and its answer.
 func (c *bigCluster) ask(name string) error {
 	took, alive := c.answer(name, time.Hour)
-	if !alive || took > pulsePatience {
-		time.Sleep(pulsePatience)
+	if !alive || took > liveness.PulsePatience {
+		time.Sleep(liveness.PulsePatience)
 		return errNoAnswer
 	}
 	time.Sleep(took)
@@ -113,7 +114,7 @@ func (c *bigCluster) ask(name string) error {
 // evidenceOf is the evidence with another way to ask a kubelet: a TCP connection, whose first
 // packet is sent again after a second and others after a fifth of that.
 type evidenceOf struct {
-	*liveness
+	lives
 	cluster *bigCluster
 }
 
@@ -165,13 +166,15 @@ func (c *bigCluster) start(times Times) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	life := &liveness{pool: c, store: c}
-	runs := []func(context.Context) error{life.run}
+	config := liveness.Config{Pool: c, Store: c, Labelled: nodeleases.IsMember}
+	var runs []func(context.Context) error
 	if times.Fast {
 		p := pulse.New(pulse.Config{Nodes: func() []string { return names }, Changed: c.Changed, Ask: c.ask})
-		life.pulse, runs = p, append(runs, p.Run)
+		config.Pulse, runs = p, append(runs, p.Run)
 	}
-	controller, err := nodelifecycle.New(nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{life, c}, Settings: times.settings()})
+	life := liveness.New(config)
+	runs = append(runs, life.Run)
+	controller, err := nodelifecycle.New(nodelifecycle.Config{Informers: c.Informers, Liveness: evidenceOf{lives{life}, c}, Settings: times.settings()})
 	if err != nil {
 		c.t.Fatal(err)
 	}

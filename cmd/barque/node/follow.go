@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
@@ -60,7 +61,7 @@ type offer struct {
 
 // fetchKeys asks the servers that the agent has ever known.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	keys, err := fetchKeys(ctx, append(knownServers(a.pool), a.servers()...), generation, askKeys(a.ids.trust, a.ids.client.Certificate(), a.cluster))
+	keys, err := fetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, askKeys(a.ids.trust, a.ids.client.Certificate(), a.cluster))
 	return a.take(keys, err, seesServer(a.pool))
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/scheduler"
 )
 
@@ -96,7 +97,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	// Endpoints are deprecated, which every write of them is warned of; they are kept on purpose.
 	controllerConfig.WarningHandler = rest.NoWarnings{}
 	schedulerConfig := s.api.LoopbackConfigAs("system:kube-scheduler")
-	routines, err := s.routines(controllerConfig, schedulerConfig, s.life)
+	routines, err := s.routines(controllerConfig, schedulerConfig, lives{s.life})
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		informers := s.api.Informers()
 		informers.Start(ctx.Done())
 		informers.WaitForCacheSync(ctx.Done())
-		return lifecycle.All(ctx, s.life.run, runner.Run, s.dumps)
+		return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
 	}})
 }
 
@@ -170,8 +171,8 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		Liveness:     life,
 		NodeSettings: s.options.Times.settings(),
 		MemberLabel:  nodeleases.MemberLabel,
-		Servers:      apiServers{s.pool},
-		ServerReady:  newReadiness(s.store, s.ids.trust).ready,
+		Servers:      liveness.APIServers{Pool: s.pool},
+		ServerReady:  liveness.NewReadiness(silentServers{s.store}.at, s.ids.trust).Ready,
 		Roles:        roles{s.pool},
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 			return quota.Evaluators(list, devices, time.Now)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/liveness"
 )
 
 func (s *server) relay() *adminapi.Relay {
@@ -21,7 +22,7 @@ func (s *server) relay() *adminapi.Relay {
 
 // allServers are those that gossip shows, and those that were known before.
 func (s *server) allServers() []join.Server {
-	all := knownServers(s.pool)
+	all := liveness.KnownServers(s.pool)
 	for _, k := range s.record.servers() {
 		if !slices.ContainsFunc(all, func(a join.Server) bool { return a.Name == k.Name }) {
 			all = append(all, k)

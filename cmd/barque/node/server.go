@@ -28,6 +28,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/pki"
@@ -43,7 +44,7 @@ type server struct {
 	ids      *serverIdentities
 	store    *raftstore.Server
 	pool     *gossip.Pool
-	life     *liveness
+	life     *liveness.Watch
 	keys     *keyring.Manager
 	backups  *backups.Manager
 	exchange *exchange.Exchange
@@ -217,7 +218,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: s.ids.trust, Proof: s.ids.proof.proof,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.gossipSeeds()...) },
-		Tune:   tuneGossip(o.Times.Fast),
+		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
 	})
 	if err != nil {
@@ -245,7 +246,7 @@ func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, gone fun
 		for _, name := range names {
 			pool.Forget(name)
 		}
-		if err := r.remember(knownServers(pool), names); err != nil {
+		if err := r.remember(liveness.KnownServers(pool), names); err != nil {
 			logger.Warn("cannot write down who the servers are, for the next start", "err", err)
 		}
 		select {
@@ -266,7 +267,7 @@ func (s *server) peerHints() []string {
 	hints := slices.Clone(s.options.Peers)
 	known := s.record.servers()
 	if pool := s.met.Load(); pool != nil {
-		known = append(known, knownServers(pool)...)
+		known = append(known, liveness.KnownServers(pool)...)
 	}
 	for _, k := range known {
 		if k.Name != s.options.Name {
@@ -419,5 +420,5 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 // cluster is what a joining machine is told.
 func (s *server) cluster() join.Cluster {
 	c, keys := &s.record.Cluster, s.gossipKeys()
-	return join.Cluster{ID: c.ID, CA: s.record.ca(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: knownServers(s.pool)}
+	return join.Cluster{ID: c.ID, CA: s.record.ca(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}
 }

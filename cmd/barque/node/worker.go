@@ -30,6 +30,7 @@ import (
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/kubelet/rootdir"
+	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/dns"
 )
@@ -42,7 +43,7 @@ type worker struct {
 	client   *rest.Config // as system:node:<name>
 	tls      *tls.Config  // of the node's own server
 	labels   map[string]string
-	health   *health
+	health   *liveness.Health
 	logger   *slog.Logger
 	// made is told of the node's network, if it is not nil.
 	made func(*network.Network)
@@ -107,7 +108,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 		events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
 		defer events.Shutdown()
 		defer root.Close() // another process may take it then
-		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.run)
+		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.Run)
 	}, StopTimeout: 20 * time.Second})
 }
 
@@ -159,7 +160,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		LogDir:          settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
 		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
-		Network: packets, Collectors: packets.Collectors(), Found: w.health.observe, Settings: settings,
+		Network: packets, Collectors: packets.Collectors(), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
 		Logger: w.logger.With("part", "kubelet"),
 	})
 }
@@ -210,7 +211,7 @@ func (s *server) startNode(ctx context.Context) error {
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
 		tls:    kubeletServerTLS(s.ids.kubelet, s.ids.trust),
 		labels: nodeLabels(s.options),
-		health: newHealth(s.pool.SetHealth),
+		health: liveness.NewHealth(s.pool.SetHealth),
 		logger: s.logger,
 		made:   s.packets.Store,
 	}

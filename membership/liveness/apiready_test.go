@@ -1,4 +1,4 @@
-package node
+package liveness
 
 import (
 	"io"
@@ -28,7 +28,7 @@ func TestReadinessKeepsItsConnection(t *testing.T) {
 	}
 	server.StartTLS()
 	defer server.Close()
-	r := &readiness{client: server.Client()}
+	r := &Readiness{client: server.Client()}
 	for range 5 {
 		if err := r.ask(t.Context(), netip.MustParseAddrPort(strings.TrimPrefix(server.URL, "https://"))); err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-package node
+package liveness
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/barque/barque/kubelet"
 	"github.com/barque/barque/membership/gossip"
 )
 
@@ -16,14 +15,14 @@ func TestHealthFollowsTheKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var told []gossip.Health
-		h := newHealth(func(g gossip.Health) {
+		h := NewHealth(func(g gossip.Health) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, g)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- h.run(ctx) }()
+		go func() { done <- h.Run(ctx) }()
 		expect := func(what string, want ...gossip.Health) {
 			t.Helper()
 			synctest.Wait()
@@ -34,25 +33,25 @@ func TestHealthFollowsTheKubelet(t *testing.T) {
 			}
 			told = nil
 		}
-		look := func(times int, ills kubelet.Ills) {
+		look := func(times int, ills gossip.Health) {
 			for range times {
 				<-time.After(10 * time.Second)
-				h.observe(ills)
+				h.Found(ills)
 			}
 		}
-		look(30, kubelet.Ills{})
+		look(30, 0)
 		expect("a node that is well")
-		look(5, kubelet.Ills{Runtime: true, Disk: true})
+		look(5, gossip.RuntimeIll|gossip.DiskLow)
 		expect("runtime and disk", gossip.RuntimeIll|gossip.DiskLow)
-		look(1, kubelet.Ills{Network: true, Memory: true, PIDs: true})
+		look(1, gossip.NetworkIll|gossip.MemoryLow|gossip.PIDsLow)
 		expect("network, memory and processes", gossip.NetworkIll|gossip.MemoryLow|gossip.PIDsLow)
-		look(1, kubelet.Ills{})
+		look(1, 0)
 		expect("well again", 0)
 		<-time.After(kubeletPatience - time.Second)
 		expect("a kubelet that waits")
 		<-time.After(time.Minute)
 		expect("a kubelet that is stuck", gossip.KubeletIll)
-		look(1, kubelet.Ills{})
+		look(1, 0)
 		expect("a kubelet that goes on", 0)
 		cancel()
 		if err := <-done; err != nil {

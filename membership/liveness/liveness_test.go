@@ -1,4 +1,4 @@
-package node
+package liveness
 
 import (
 	"context"
@@ -14,17 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/barque/barque/apiserver/nodeleases"
-	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/membership/gossip"
-	"github.com/barque/barque/raftstore"
 )
 
 // evidence is gossip and store as the test has them.
 type evidence struct {
 	mu      sync.Mutex
 	members map[string]gossip.Member
-	silent  []raftstore.SilentMember
+	silent  []SilentServer
 	inPool  chan struct{}
 	inStore chan struct{}
 }
@@ -41,7 +38,7 @@ func (e *evidence) Changed() <-chan struct{} {
 	return e.inPool
 }
 
-func (e *evidence) Silent() ([]raftstore.SilentMember, <-chan struct{}) {
+func (e *evidence) Silent() ([]SilentServer, <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.silent, e.inStore
@@ -58,6 +55,7 @@ func (e *evidence) change(which *chan struct{}) {
 // machine of the name does not count.
 func TestWhoIsAMember(t *testing.T) {
 	died := time.Unix(1000, 0)
+	labelled := func(n *corev1.Node) bool { _, is := n.Labels["member"]; return is }
 	for name, c := range map[string]struct {
 		labelled bool
 		gossip   gossip.State // "": never heard of
@@ -79,13 +77,13 @@ func TestWhoIsAMember(t *testing.T) {
 			e.members["n"] = gossip.Member{Name: "n", State: c.gossip, Since: died}
 		}
 		if c.silent {
-			e.silent = []raftstore.SilentMember{{Name: "n", Since: died}}
+			e.silent = []SilentServer{{Name: "n", Since: died}}
 		}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(c.made)}}
 		if c.labelled {
-			node.Labels = map[string]string{nodeleases.MemberLabel: ""}
+			node.Labels = map[string]string{"member": ""}
 		}
-		if got := (&liveness{pool: e, store: e}).Member(node); got != c.want {
+		if got := New(Config{Pool: e, Store: e, Labelled: labelled}).Member(node); got != c.want {
 			t.Errorf("%s: member %v", name, got)
 		}
 	}
@@ -96,27 +94,27 @@ func TestLifeIsGossipAndStoreTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		gossip gossip.State // "": never heard of
 		silent bool
-		want   nodelifecycle.Life
+		want   Life
 		known  bool
 	}{
-		"both hear of it":            {gossip.Alive, false, nodelifecycle.Life{State: nodelifecycle.Alive, Since: heard}, true},
-		"the store does not":         {gossip.Alive, true, nodelifecycle.Life{State: nodelifecycle.Suspect, Since: silent}, true},
-		"neither does":               {gossip.Dead, true, nodelifecycle.Life{State: nodelifecycle.Dead, Since: heard}, true},
-		"gossip does not":            {gossip.Dead, false, nodelifecycle.Life{State: nodelifecycle.Dead, Since: heard}, true},
-		"it said good-bye":           {gossip.Left, true, nodelifecycle.Life{State: nodelifecycle.Left, Since: heard}, true},
-		"only the store knows it":    {"", true, nodelifecycle.Life{State: nodelifecycle.Suspect, Since: silent}, true},
-		"nobody has ever known it":   {"", false, nodelifecycle.Life{}, false},
-		"another one is silent only": {gossip.Alive, false, nodelifecycle.Life{State: nodelifecycle.Alive, Since: heard}, true},
+		"both hear of it":            {gossip.Alive, false, Life{State: Alive, Since: heard}, true},
+		"the store does not":         {gossip.Alive, true, Life{State: Suspect, Since: silent}, true},
+		"neither does":               {gossip.Dead, true, Life{State: Dead, Since: heard}, true},
+		"gossip does not":            {gossip.Dead, false, Life{State: Dead, Since: heard}, true},
+		"it said good-bye":           {gossip.Left, true, Life{State: Left, Since: heard}, true},
+		"only the store knows it":    {"", true, Life{State: Suspect, Since: silent}, true},
+		"nobody has ever known it":   {"", false, Life{}, false},
+		"another one is silent only": {gossip.Alive, false, Life{State: Alive, Since: heard}, true},
 	} {
 		e := newEvidence()
-		e.silent = []raftstore.SilentMember{{Name: "other", Since: silent}}
+		e.silent = []SilentServer{{Name: "other", Since: silent}}
 		if c.gossip != "" {
 			e.members["n"] = gossip.Member{Name: "n", State: c.gossip, Since: heard}
 		}
 		if c.silent {
-			e.silent = append(e.silent, raftstore.SilentMember{Name: "n", Since: silent})
+			e.silent = append(e.silent, SilentServer{Name: "n", Since: silent})
 		}
-		l := &liveness{pool: e, store: e}
+		l := New(Config{Pool: e, Store: e})
 		if life, known := l.Life("n"); life != c.want || known != c.known {
 			t.Errorf("%s: %+v, %v", name, life, known)
 		}
@@ -137,24 +135,24 @@ func TestLifeByThePulse(t *testing.T) {
 	for name, c := range map[string]struct {
 		gossip gossip.State // since 100
 		pulse  asked
-		want   nodelifecycle.Life
+		want   Life
 	}{
-		"all hear of it":                     {gossip.Alive, asked{heard: at(200)}, nodelifecycle.Life{State: nodelifecycle.Alive, Since: at(100)}},
-		"it does not answer":                 {gossip.Alive, asked{since: at(200), heard: at(199)}, nodelifecycle.Life{State: nodelifecycle.Suspect, Since: at(200)}},
-		"gossip finds out later":             {gossip.Dead, asked{since: at(95), heard: at(94)}, nodelifecycle.Life{State: nodelifecycle.Dead, Since: at(95)}},
-		"gossip finds out first":             {gossip.Dead, asked{since: at(101), heard: at(99)}, nodelifecycle.Life{State: nodelifecycle.Dead, Since: at(101)}},
-		"gossip may be wrong":                {gossip.Dead, asked{heard: at(99)}, nodelifecycle.Life{State: nodelifecycle.Alive, Since: at(100)}},
-		"it has never answered":              {gossip.Dead, asked{}, nodelifecycle.Life{State: nodelifecycle.Dead, Since: at(100)}},
-		"gossip is wrong":                    {gossip.Dead, asked{heard: at(101)}, nodelifecycle.Life{State: nodelifecycle.Alive, Since: at(100)}},
-		"gossip was wrong, and it died then": {gossip.Dead, asked{since: at(200), heard: at(199)}, nodelifecycle.Life{State: nodelifecycle.Dead, Since: at(200)}},
-		"it said good-bye":                   {gossip.Left, asked{since: at(200), heard: at(199)}, nodelifecycle.Life{State: nodelifecycle.Left, Since: at(100)}},
-		"never heard of":                     {"", asked{}, nodelifecycle.Life{}},
+		"all hear of it":                     {gossip.Alive, asked{heard: at(200)}, Life{State: Alive, Since: at(100)}},
+		"it does not answer":                 {gossip.Alive, asked{since: at(200), heard: at(199)}, Life{State: Suspect, Since: at(200)}},
+		"gossip finds out later":             {gossip.Dead, asked{since: at(95), heard: at(94)}, Life{State: Dead, Since: at(95)}},
+		"gossip finds out first":             {gossip.Dead, asked{since: at(101), heard: at(99)}, Life{State: Dead, Since: at(101)}},
+		"gossip may be wrong":                {gossip.Dead, asked{heard: at(99)}, Life{State: Alive, Since: at(100)}},
+		"it has never answered":              {gossip.Dead, asked{}, Life{State: Dead, Since: at(100)}},
+		"gossip is wrong":                    {gossip.Dead, asked{heard: at(101)}, Life{State: Alive, Since: at(100)}},
+		"gossip was wrong, and it died then": {gossip.Dead, asked{since: at(200), heard: at(199)}, Life{State: Dead, Since: at(200)}},
+		"it said good-bye":                   {gossip.Left, asked{since: at(200), heard: at(199)}, Life{State: Left, Since: at(100)}},
+		"never heard of":                     {"", asked{}, Life{}},
 	} {
 		e := newEvidence()
 		if c.gossip != "" {
 			e.members["n"] = gossip.Member{Name: "n", State: c.gossip, Since: at(100)}
 		}
-		l := &liveness{pool: e, store: e, pulse: c.pulse}
+		l := New(Config{Pool: e, Store: e, Pulse: c.pulse})
 		if life, known := l.Life("n"); life != c.want || known != (c.gossip != "") {
 			t.Errorf("%s: %+v, %v", name, life, known)
 		}
@@ -165,7 +163,7 @@ func TestLastSeen(t *testing.T) {
 	e := newEvidence()
 	e.members["well"] = gossip.Member{Name: "well", State: gossip.Alive, Since: time.Unix(100, 0)}
 	e.members["dead"] = gossip.Member{Name: "dead", State: gossip.Dead, Since: time.Unix(200, 0)}
-	l := &liveness{pool: e, store: e}
+	l := New(Config{Pool: e, Store: e})
 	if at, ok := l.LastSeen("well"); !ok || time.Since(at) > time.Minute {
 		t.Errorf("one that is well was seen at %s, %v", at, ok)
 	}
@@ -184,7 +182,7 @@ func TestIllnessIsWhatKeepsFromRunningPods(t *testing.T) {
 	} {
 		e := newEvidence()
 		e.members["n"] = gossip.Member{Name: "n", State: gossip.Alive, Facts: gossip.Facts{Health: health}}
-		if life, _ := (&liveness{pool: e, store: e}).Life("n"); life.Ill != want {
+		if life, _ := New(Config{Pool: e, Store: e}).Life("n"); life.Ill != want {
 			t.Errorf("%v: ill is %q, want %q", health.Ills(), life.Ill, want)
 		}
 	}
@@ -193,10 +191,10 @@ func TestIllnessIsWhatKeepsFromRunningPods(t *testing.T) {
 func TestChangesOfGossipAndStoreArePassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEvidence()
-		l := &liveness{pool: e, store: e}
+		l := New(Config{Pool: e, Store: e})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- l.run(ctx) }()
+		go func() { ended <- l.Run(ctx) }()
 		synctest.Wait()
 		for _, source := range []*chan struct{}{&e.inPool, &e.inStore, &e.inPool} {
 			changed := l.Changed()
@@ -246,7 +244,7 @@ func TestConfirmWantsMoreThanAConnection(t *testing.T) {
 		"it has no address":         {&corev1.Node{}, trusting, soon, false},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), c.limit) // brief: a process that is stopped never answers
-		l := &liveness{tls: func() *tls.Config { return c.tls }}
+		l := New(Config{TLS: func() *tls.Config { return c.tls }})
 		if got := l.Confirm(ctx, c.node); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}

@@ -1,17 +1,16 @@
-package node
+package liveness
 
 import (
 	"context"
 	"sync"
 	"time"
 
-	"github.com/barque/barque/kubelet"
 	"github.com/barque/barque/membership/gossip"
 )
 
-// health passes on to gossip how this node is: what its kubelet finds, and that the kubelet finds
+// Health passes on to gossip how this node is: what its kubelet finds, and that the kubelet finds
 // nothing any more.
-type health struct {
+type Health struct {
 	tell func(gossip.Health)
 	now  func() time.Time
 
@@ -25,20 +24,13 @@ type health struct {
 // to what it reported.
 const kubeletPatience = 90 * time.Second
 
-func newHealth(tell func(gossip.Health)) *health {
-	return &health{tell: tell, now: time.Now, found: time.Now()}
+// NewHealth returns a Health that tells gossip by the function given.
+func NewHealth(tell func(gossip.Health)) *Health {
+	return &Health{tell: tell, now: time.Now, found: time.Now()}
 }
 
-// observe takes what the kubelet found.
-func (h *health) observe(i kubelet.Ills) {
-	var ills gossip.Health
-	for bit, is := range map[gossip.Health]bool{
-		gossip.RuntimeIll: i.Runtime, gossip.NetworkIll: i.Network, gossip.DiskLow: i.Disk, gossip.MemoryLow: i.Memory, gossip.PIDsLow: i.PIDs,
-	} {
-		if is {
-			ills |= bit
-		}
-	}
+// Found takes what the kubelet finds wrong.
+func (h *Health) Found(ills gossip.Health) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.found = h.now()
@@ -48,8 +40,8 @@ func (h *health) observe(i kubelet.Ills) {
 	}
 }
 
-// run looks after the kubelet until the context ends.
-func (h *health) run(ctx context.Context) error {
+// Run looks after the kubelet until the context ends.
+func (h *Health) Run(ctx context.Context) error {
 	ticker := time.NewTicker(kubeletPatience / 18)
 	defer ticker.Stop()
 	for {
@@ -63,7 +55,7 @@ func (h *health) run(ctx context.Context) error {
 }
 
 // miss finds out whether the kubelet has not looked for too long.
-func (h *health) miss() {
+func (h *Health) miss() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.now().Sub(h.found) > kubeletPatience && h.ills&gossip.KubeletIll == 0 {

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/controllers/nodelifecycle"
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/kubelet"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/liveness"
+	"github.com/barque/barque/membership/pulse"
+	"github.com/barque/barque/raftstore"
+)
+
+// startLiveness gathers the evidence of who lives. With fast failure detection this server asks all
+// nodes itself, whether it leads or not.
+func (s *server) startLiveness(ctx context.Context) error {
+	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.kubeletClientTLS(), Labelled: nodeleases.IsMember}
+	if !s.options.Times.Fast {
+		s.life = liveness.New(config)
+		return nil
+	}
+	p := pulse.New(pulse.Config{
+		Nodes:   func() []string { return liveness.Others(s.pool, s.options.Name) },
+		Changed: s.pool.Changed,
+		Ask:     s.pool.Ping,
+		Logger:  s.logger.With("part", "pulse"),
+	})
+	config.Pulse = p
+	s.life = liveness.New(config)
+	return s.stack.Start(ctx, lifecycle.Component{Name: "pulse", Run: p.Run})
+}
+
+// lives tells the node controller who lives.
+type lives struct{ *liveness.Watch }
+
+var lifeStates = map[liveness.State]nodelifecycle.State{
+	liveness.Alive: nodelifecycle.Alive, liveness.Suspect: nodelifecycle.Suspect,
+	liveness.Dead: nodelifecycle.Dead, liveness.Left: nodelifecycle.Left,
+}
+
+// Life implements nodelifecycle.Liveness.
+func (l lives) Life(node string) (nodelifecycle.Life, bool) {
+	life, known := l.Watch.Life(node)
+	return nodelifecycle.Life{State: lifeStates[life.State], Since: life.Since, Ill: life.Ill}, known
+}
+
+// silentServers are the members of the store whose answers its leader misses.
+type silentServers struct {
+	store interface {
+		Silent() ([]raftstore.SilentMember, <-chan struct{})
+		Members() []raftstore.Member
+	}
+}
+
+// Silent implements liveness.Store.
+func (s silentServers) Silent() ([]liveness.SilentServer, <-chan struct{}) {
+	silent, changed := s.store.Silent()
+	var out []liveness.SilentServer
+	for _, m := range silent {
+		out = append(out, liveness.SilentServer{Name: m.Name, Since: m.Since})
+	}
+	return out, changed
+}
+
+// at tells whether the member of the store at this address misses its heartbeats, as its leader
+// knows.
+func (s silentServers) at(addr netip.Addr) bool {
+	silent, _ := s.store.Silent()
+	if len(silent) == 0 {
+		return false
+	}
+	members := s.store.Members()
+	return slices.ContainsFunc(silent, func(one raftstore.SilentMember) bool {
+		return slices.ContainsFunc(members, func(m raftstore.Member) bool {
+			at, err := netip.ParseAddrPort(m.Address)
+			return err == nil && m.Name == one.Name && at.Addr() == addr
+		})
+	})
+}
+
+// illsOf is what a kubelet finds wrong, in gossip's words.
+func illsOf(i kubelet.Ills) gossip.Health {
+	var ills gossip.Health
+	for bit, is := range map[gossip.Health]bool{
+		gossip.RuntimeIll: i.Runtime, gossip.NetworkIll: i.Network, gossip.DiskLow: i.Disk, gossip.MemoryLow: i.Memory, gossip.PIDsLow: i.PIDs,
+	} {
+		if is {
+			ills |= bit
+		}
+	}
+	return ills
+}

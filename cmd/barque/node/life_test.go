@@ -1,0 +1,22 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/barque/barque/kubelet"
+	"github.com/barque/barque/membership/gossip"
+)
+
+// TestGossipTellsWhatTheKubeletFinds: each ill has its word, and nothing else is told.
+func TestGossipTellsWhatTheKubeletFinds(t *testing.T) {
+	for ills, want := range map[kubelet.Ills]gossip.Health{
+		{}:                            0,
+		{Runtime: true, Disk: true}:   gossip.RuntimeIll | gossip.DiskLow,
+		{Network: true, Memory: true}: gossip.NetworkIll | gossip.MemoryLow,
+		{PIDs: true}:                  gossip.PIDsLow,
+	} {
+		if got := illsOf(ills); got != want {
+			t.Errorf("%+v: %v, want %v", ills, got.Ills(), want.Ills())
+		}
+	}
+}

@@ -1,0 +1,220 @@
+// Package liveness tells which nodes live, by gossip, by the store and by this server's own
+// questions; which API servers are ready; and passes on to gossip how this node is.
+package liveness
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/membership/gossip"
+)
+
+// Watch shows to the node controller who lives. It has two sources, and asks nodes themselves:
+//
+//   - gossip knows of all nodes, and takes some seconds to call one dead;
+//   - the store, on its leader, misses the answers of another server within a fraction of a second,
+//     and tells nothing of agents.
+//
+// So a server that gossip takes for alive, or has not heard of yet, is suspect while it does not
+// answer the store. What gossip says otherwise stands: a node may well have lost its store and run
+// its pods.
+//
+// With fast failure detection there is a third one: this server asks all nodes itself, once a
+// second. One that does not answer is suspect, too. What gossip says of the death of one that
+// answers, or did until it was asked last, adds nothing: gossip may be wrong, and the next
+// questions tell within a second.
+type Watch struct {
+	Config
+	mu      sync.Mutex
+	changed chan struct{}
+}
+
+// Config is what the evidence is made of.
+type Config struct {
+	Pool  Pool
+	Store Store
+	Pulse Pulse              // nil without fast failure detection
+	TLS   func() *tls.Config // with which kubelets are called
+	// Labelled reports whether a Node says that it is a member's.
+	Labelled func(*corev1.Node) bool
+}
+
+// Pool is what is needed of gossip.
+type Pool interface {
+	Member(name string) (gossip.Member, bool)
+	Changed() <-chan struct{}
+}
+
+// Store is what is needed of the store.
+type Store interface {
+	// Silent returns the servers whose answers the store misses, and a channel that is closed when
+	// that changes.
+	Silent() ([]SilentServer, <-chan struct{})
+}
+
+// SilentServer is one that does not answer the store.
+type SilentServer struct {
+	Name  string
+	Since time.Time
+}
+
+// Pulse is what is needed of the questions to all nodes.
+type Pulse interface {
+	Silent(node string) (since time.Time, silent bool)
+	Heard(node string) time.Time
+	Changed() <-chan struct{}
+}
+
+// New returns a Watch; it tells of changes while it runs.
+func New(c Config) *Watch { return &Watch{Config: c} }
+
+// State of a node by what is heard of it.
+type State int
+
+const (
+	Alive   State = iota + 1
+	Suspect       // somebody hears of it and somebody does not
+	Dead          // nobody hears of it
+	Left          // said good-bye
+)
+
+// Life is what is heard of a node.
+type Life struct {
+	State State
+	Since time.Time // when State began, by this server's clock
+	// Ill says what keeps the node from running pods, by its own word, though it is Alive.
+	Ill string
+}
+
+// kubeletPort is where a kubelet is that has not told.
+const kubeletPort = 10250
+
+// Run passes on the changes of all sources until the context ends.
+func (l *Watch) Run(ctx context.Context) error {
+	for {
+		inPool := l.Pool.Changed()
+		_, inStore := l.Store.Silent()
+		var inPulse <-chan struct{}
+		if l.Pulse != nil {
+			inPulse = l.Pulse.Changed()
+		}
+		l.mu.Lock()
+		if l.changed != nil {
+			close(l.changed)
+			l.changed = nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-inPool:
+		case <-inStore:
+		case <-inPulse:
+		}
+	}
+}
+
+// Changed returns a channel that is closed at the next change of any node.
+func (l *Watch) Changed() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.changed
+}
+
+// Life tells about one node; false when nothing was ever heard of it.
+func (l *Watch) Life(node string) (Life, bool) {
+	m, known := l.Pool.Member(node)
+	since, silent := l.silent(node)
+	switch {
+	case silent && (!known || m.State == gossip.Alive):
+		return Life{State: Suspect, Since: since}, true
+	case !known:
+		return Life{}, false
+	}
+	life := Life{Since: m.Since}
+	answered := l.Pulse != nil && !l.Pulse.Heard(node).IsZero()
+	switch {
+	case m.State == gossip.Left:
+		life.State = Left
+	case m.State == gossip.Alive || answered && !silent:
+		life.State, life.Ill = Alive, illness(m.Facts.Health)
+	default:
+		life.State = Dead
+		if silent && (answered || since.Before(m.Since)) { // gossip was wrong, or took its time
+			life.Since = since
+		}
+	}
+	return life, true
+}
+
+// Member reports whether a Node is that of a member of the cluster.
+func (l *Watch) Member(node *corev1.Node) bool {
+	_, silent := l.silent(node.Name)
+	return silent || l.Labelled(node) || InPool(node, l.Pool.Member)
+}
+
+// InPool reports whether gossip knows the member that a Node is of, whose kubelet has yet to put the
+// label on. What gossip remembers of one that went before the Node was made is another machine's.
+func InPool(node *corev1.Node, member func(name string) (gossip.Member, bool)) bool {
+	m, known := member(node.Name)
+	return known && (m.State == gossip.Alive || m.State == gossip.Dead && !node.CreationTimestamp.After(m.Since))
+}
+
+// silent tells whether the store or the pulse misses a node's answers, and since when.
+func (l *Watch) silent(node string) (since time.Time, silent bool) {
+	servers, _ := l.Store.Silent()
+	if i := slices.IndexFunc(servers, func(s SilentServer) bool { return s.Name == node }); i >= 0 {
+		since, silent = servers[i].Since, true
+	}
+	if l.Pulse == nil {
+		return since, silent
+	}
+	if asked, is := l.Pulse.Silent(node); is && (!silent || asked.Before(since)) {
+		since, silent = asked, true
+	}
+	return since, silent
+}
+
+// illness names what keeps a node from running pods. Where it is short of something, its kubelet
+// says so.
+func illness(h gossip.Health) string {
+	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll)).Ills(), ", ")
+}
+
+// LastSeen tells when a node was last known to live; false when nothing was ever heard of it.
+func (l *Watch) LastSeen(node string) (time.Time, bool) {
+	life, known := l.Life(node)
+	if known && life.State == Alive {
+		return time.Now(), true
+	}
+	return life.Since, known
+}
+
+// Confirm asks the node itself: its kubelet proves itself in a TLS handshake. A
+// connection alone would prove too little: the kernel accepts it for a process that is stopped.
+func (l *Watch) Confirm(ctx context.Context, node *corev1.Node) bool {
+	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
+	if i < 0 {
+		return false // it has never told where it is
+	}
+	port := cmp.Or(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port), kubeletPort)
+	dialer := &tls.Dialer{Config: l.TLS()}
+	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(port)))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}

@@ -1,0 +1,68 @@
+package liveness
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// APIServers shows the living servers to the controller of the kubernetes Service's endpoints.
+type APIServers struct{ Pool *gossip.Pool }
+
+func (a APIServers) Servers() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, m := range a.Pool.Members() {
+		if m.Role == pki.RoleServer && m.State == gossip.Alive {
+			out = append(out, netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort))
+		}
+	}
+	return out
+}
+
+func (a APIServers) Changed() <-chan struct{} { return a.Pool.Changed() }
+
+// KnownServers returns all servers that gossip has heard of and that have not left.
+func KnownServers(pool *gossip.Pool) []join.Server {
+	var out []join.Server
+	for _, m := range pool.Members() {
+		if m.Role == pki.RoleServer && m.State != gossip.Left {
+			out = append(out, join.Server{
+				Name:   m.Name,
+				API:    netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort),
+				Peer:   netip.AddrPortFrom(m.Addr.Addr(), m.Facts.PeerPort),
+				Gossip: m.Addr,
+			})
+		}
+	}
+	return out
+}
+
+// Others are all nodes that have not left, dead ones included: gossip may be slow to learn that one
+// is back.
+func Others(pool *gossip.Pool, self string) []string {
+	var names []string
+	for _, m := range pool.Members() {
+		if m.Name != self && m.State != gossip.Left {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// PulsePatience is how long one question of the pulse waits for its answer: a round trip, and what
+// a busy process takes.
+const PulsePatience = 200 * time.Millisecond
+
+// Tune gives gossip's questions the pulse's patience: memberlist has one time for both. What
+// is left of its own second goes to asking by way of others.
+func Tune(fast bool) func(*memberlist.Config) {
+	if !fast {
+		return nil
+	}
+	return func(c *memberlist.Config) { c.ProbeTimeout = PulsePatience }
+}
