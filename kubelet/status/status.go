@@ -156,7 +156,7 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	if patch != nil {
 		written, err := m.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err) && m.replaced(ctx, pod):
+		case apierrors.IsNotFound(err), (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) && m.replaced(ctx, pod):
 			return nil // it is gone; the informer will say so
 		case err != nil:
 			return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -90,6 +92,33 @@ func TestStatusIsTriedUntilItIsWritten(t *testing.T) {
 		synctest.Wait()
 		if actions := client.Actions(); len(actions) != 0 {
 			t.Errorf("wrote what was known: %v", actions)
+		}
+	})
+}
+
+// TestReplacedPod: the status of a pod whose name another one has by now is not for the API server,
+// which says that the UID of an object cannot change.
+func TestReplacedPod(t *testing.T) {
+	inBubble(t, func(client *fake.Clientset, m *Manager) {
+		var tries atomic.Int32
+		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			tries.Add(1)
+			return true, nil, apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p",
+				field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "of before", "field is immutable")})
+		})
+		before := pod()
+		before.UID = "of before"
+		m.Set(before, v1.PodStatus{Phase: v1.PodRunning})
+		time.Sleep(time.Minute) // virtual
+		synctest.Wait()
+		if tries.Load() != 1 {
+			t.Errorf("tried %d times", tries.Load())
+		}
+		m.Set(pod(), v1.PodStatus{Phase: v1.PodRunning}) // refused for another reason
+		time.Sleep(time.Minute)                          // virtual
+		synctest.Wait()
+		if tries.Load() < 3 {
+			t.Errorf("tried %d times in all", tries.Load())
 		}
 	})
 }
