@@ -71,6 +71,7 @@ type MemberStore interface {
 	Leaving(id string) bool
 }
 
+// ErrNoMember is part of an error that says who is no member of the store.
 var ErrNoMember = errors.New("is no member of the store")
 
 // notAMember says what is called for instead, of who is no member of the store.
@@ -220,6 +221,7 @@ func awaitLeader(ctx context.Context, store MemberStore, before, name string) (s
 	}
 }
 
+// MembersHandler serves MembersPath.
 func MembersHandler(store MemberStore, outsiders Outsiders) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		change := MemberChange(r.URL.Query().Get("change"))

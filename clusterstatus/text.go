@@ -109,6 +109,7 @@ func backupText(s *ClusterStatus) string {
 	return fmt.Sprintf("%s ago on %s, revision %d, %s, %s%s", ageText(s.Time.Sub(s.Backup.Created)), s.Backup.Server, s.Backup.Revision, terminal.Bytes(s.Backup.Bytes), sealed, schedule)
 }
 
+// WriteWarnings writes warnings, each with what mends it.
 func WriteWarnings(w io.Writer, on terminal.Screen, warnings []Warning) error {
 	for _, warning := range warnings {
 		mark, how := "warning", terminal.Odd

@@ -13,9 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
 )
@@ -41,8 +43,8 @@ certificates. While the CA is exchanged it says how far that is, and how to go o
 		if err := checkFormat(c, *format); err != nil {
 			return err
 		}
-		var all node.ClusterCertificates
-		if err := certCall(c.Context(), *kubeconfig, http.MethodGet, node.CertificatesPath, nil, &all); err != nil {
+		var all adminapi.ClusterCertificates
+		if err := certCall(c.Context(), *kubeconfig, http.MethodGet, adminapi.CertificatesPath, nil, &all); err != nil {
 			return err
 		}
 		return print(c, *format, all, func(w io.Writer) error { return writeCertificates(w, &all) })
@@ -50,7 +52,7 @@ certificates. While the CA is exchanged it says how far that is, and how to go o
 	return cmd
 }
 
-func writeCertificates(w io.Writer, all *node.ClusterCertificates) error {
+func writeCertificates(w io.Writer, all *adminapi.ClusterCertificates) error {
 	for _, warning := range all.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", warning)
 	}
@@ -58,7 +60,7 @@ func writeCertificates(w io.Writer, all *node.ClusterCertificates) error {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, "NODE\tCERTIFICATE\tSUBJECT\tISSUER\tENDS\tLEFT\tFILE")
-	row := func(where string, c node.CertificateInfo) {
+	row := func(where string, c credentials.CertificateInfo) {
 		file := c.File
 		if file == "" {
 			file = "-"
@@ -146,8 +148,8 @@ only verifies the servers by the old CA goes on to believe them.`,
 
 // leaves renews the certificates of servers, one after the other.
 func (o *certRotate) leaves(c *cobra.Command) error {
-	var all node.ClusterCertificates
-	if err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CertificatesPath, nil, &all); err != nil {
+	var all adminapi.ClusterCertificates
+	if err := certCall(c.Context(), o.kubeconfig, http.MethodGet, adminapi.CertificatesPath, nil, &all); err != nil {
 		return err
 	}
 	var renewed, failed []string
@@ -160,8 +162,8 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 		if n.Role != "server" {
 			return &exitError{node.ExitUsage, fmt.Errorf("%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
 		}
-		var is node.NodeCertificates
-		err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CertificatesPath, map[string]string{"of": n.Node}, &is)
+		var is credentials.NodeCertificates
+		err := certCall(c.Context(), o.kubeconfig, http.MethodPost, adminapi.CertificatesPath, map[string]string{"of": n.Node}, &is)
 		if c.Context().Err() != nil {
 			return &exitError{exitUnfinished, fmt.Errorf("interrupted: %s; whether %s has, `barque cert show` tells. Renewing again does no harm", haveNew(renewed), n.Node)}
 		}
@@ -209,7 +211,7 @@ func statusOf(err error) int {
 // exchange begins, undoes or forces the exchange of the CA, or waits for one that is under way.
 func (o *certRotate) exchange(c *cobra.Command) error {
 	var is exchange.Status
-	if err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CAPath, nil, &is); err != nil {
+	if err := certCall(c.Context(), o.kubeconfig, http.MethodGet, adminapi.CAPath, nil, &is); err != nil {
 		return err
 	}
 	change := exchange.Begin
@@ -248,7 +250,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 
 // change asks for the change of the exchange.
 func (o *certRotate) change(c *cobra.Command, change exchange.Change, is *exchange.Status) error {
-	err := certCall(c.Context(), o.kubeconfig, http.MethodPost, node.CAPath, map[string]string{"change": string(change)}, is)
+	err := certCall(c.Context(), o.kubeconfig, http.MethodPost, adminapi.CAPath, map[string]string{"change": string(change)}, is)
 	switch {
 	case err == nil:
 		return nil
@@ -280,7 +282,7 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		}
 		var now exchange.Status
 		// The kubeconfig is read anew each time: servers renew theirs.
-		err := certCall(c.Context(), o.kubeconfig, http.MethodGet, node.CAPath, nil, &now)
+		err := certCall(c.Context(), o.kubeconfig, http.MethodGet, adminapi.CAPath, nil, &now)
 		switch {
 		case err == nil:
 			before, is = is, now

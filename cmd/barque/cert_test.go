@@ -15,8 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/cmd/barque/dev"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
 )
@@ -37,13 +38,13 @@ func (s *certServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch of := r.URL.Query().Get("of"); {
-	case r.URL.Path == node.CAPath && r.Method == http.MethodPost:
+	case r.URL.Path == adminapi.CAPath && r.Method == http.MethodPost:
 		if s.change != nil {
 			s.change(w)
 			return
 		}
 		body(exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old"})
-	case r.URL.Path == node.CAPath:
+	case r.URL.Path == adminapi.CAPath:
 		n := int(s.looked.Add(1))
 		if n > len(s.looks) {
 			n = len(s.looks)
@@ -56,9 +57,9 @@ func (s *certServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPost && s.renew != nil:
 		s.renew(w, of)
 	case r.Method == http.MethodPost:
-		body(node.NodeCertificates{Node: of})
+		body(credentials.NodeCertificates{Node: of})
 	default:
-		body(node.ClusterCertificates{Nodes: []node.NodeCertificates{{Node: "s1", Role: "server"}, {Node: "s2", Role: "server"}, {Node: "a1", Role: "agent"}}})
+		body(adminapi.ClusterCertificates{Nodes: []credentials.NodeCertificates{{Node: "s1", Role: "server"}, {Node: "s2", Role: "server"}, {Node: "a1", Role: "agent"}}})
 	}
 }
 

@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/verify"
 )
 
@@ -300,7 +299,7 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 	for range 10 {
 		_, keys := askKeys(t.Context(), config, http.MethodGet, nil)
 		_, member := memberChange(t.Context(), config, http.MethodGet, "promote s1", "s1", adminapi.PromoteServer)
-		certs := certCall(t.Context(), path, http.MethodGet, node.CAPath, nil, new(map[string]any))
+		certs := certCall(t.Context(), path, http.MethodGet, adminapi.CAPath, nil, new(map[string]any))
 		if err := errors.Join(keys, member, certs); err != nil {
 			t.Fatal(err)
 		}

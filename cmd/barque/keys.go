@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/membership/keyring"
 )
 
@@ -116,7 +116,7 @@ do not follow within half a minute.`,
 const keysEvery = 300 * time.Millisecond
 
 // awaitKeys waits until the rotation is at rest, and tells of its steps.
-func awaitKeys(c *cobra.Command, config *rest.Config, answer *node.KeysAnswer, wait time.Duration) (*node.KeysAnswer, error) {
+func awaitKeys(c *cobra.Command, config *rest.Config, answer *adminapi.KeysAnswer, wait time.Duration) (*adminapi.KeysAnswer, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), wait)
 	defer cancel()
 	told, next := keyring.AtRest, time.Time{}
@@ -145,7 +145,7 @@ func awaitKeys(c *cobra.Command, config *rest.Config, answer *node.KeysAnswer, w
 	return answer, nil
 }
 
-func unfinishedKeys(answer *node.KeysAnswer) error {
+func unfinishedKeys(answer *adminapi.KeysAnswer) error {
 	reason, ways := "", ""
 	if len(answer.Waiting) > 0 {
 		reason = fmt.Sprintf(", waiting for %s", strings.Join(answer.Waiting, ", "))
@@ -160,18 +160,18 @@ func unfinishedKeys(answer *node.KeysAnswer) error {
 }
 
 // askKeys asks for the keys' status, or for a change.
-func askKeys(ctx context.Context, config *rest.Config, method string, query url.Values) (*node.KeysAnswer, error) {
+func askKeys(ctx context.Context, config *rest.Config, method string, query url.Values) (*adminapi.KeysAnswer, error) {
 	client, end, err := once(config, 20*time.Second)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	request := client.Verb(method).AbsPath(node.KeysPath)
+	request := client.Verb(method).AbsPath(adminapi.KeysPath)
 	for name, values := range query {
 		request = request.Param(name, values[0])
 	}
 	data, err := request.DoRaw(ctx)
-	answer := new(node.KeysAnswer)
+	answer := new(adminapi.KeysAnswer)
 	if json.Unmarshal(data, answer) == nil && answer.Error != "" {
 		if answer.Refused {
 			return nil, &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %s", answer.Error)}

@@ -21,7 +21,6 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/raftstore"
 )
@@ -44,12 +43,12 @@ func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		mapped = storage.WriteError(err)
 	}
 	switch path := r.URL.Path; {
-	case path == node.CAPath && r.Method == http.MethodGet:
+	case path == adminapi.CAPath && r.Method == http.MethodGet:
 		say(http.StatusOK, exchange.Status{Generation: 1, Issuer: "c"})
 	case strings.HasPrefix(path, adminapi.MembersPath):
 		say(http.StatusServiceUnavailable, adminapi.MemberAnswer{Server: "s1", Change: adminapi.RemoveServer, Error: err.Error(), NoLeader: true})
-	case path == node.KeysPath:
-		say(http.StatusServiceUnavailable, node.KeysAnswer{Error: err.Error(), NoLeader: true})
+	case path == adminapi.KeysPath:
+		say(http.StatusServiceUnavailable, adminapi.KeysAnswer{Error: err.Error(), NoLeader: true})
 	case path == backups.SnapshotRestorePath:
 		say(http.StatusServiceUnavailable, backups.Restored{Error: err.Error(), NoLeader: true})
 	default:

@@ -29,6 +29,7 @@ type Cell struct {
 
 const columnGap = 3
 
+// Add adds a row.
 func (t *Table) Add(row ...Cell) { t.Rows = append(t.Rows, row) }
 
 // fitting returns the columns that are shown at a width, 0 for any.

@@ -72,7 +72,7 @@ func (a *absences) look(seen map[string]bool, now time.Time) (gone []string, err
 	a.missed = missed
 	slices.Sort(gone)
 	if err := a.record.miss(hours); err != nil {
-		return gone, fmt.Errorf("%s: %w", a.record.path(), err)
+		return gone, fmt.Errorf("%s: %w", a.record.Path(), err)
 	}
 	return gone, nil
 }

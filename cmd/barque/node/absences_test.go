@@ -123,7 +123,7 @@ func TestAbsencesAreRemembered(t *testing.T) {
 		w.restart(time.Minute)
 	}
 	w = newWatched(t)
-	if err := os.Remove(w.record.path()); err != nil {
+	if err := os.Remove(w.record.Path()); err != nil {
 		t.Fatal(err)
 	}
 	for range 100 { // it flaps
@@ -132,7 +132,7 @@ func TestAbsencesAreRemembered(t *testing.T) {
 		w.watch(forgetEvery, map[string]bool{"s1": true, "s2": true, "s3": true})
 	}
 	w.watch(59*time.Minute, without3)
-	if _, err := os.Stat(w.record.path()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(w.record.Path()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absences of minutes are written: %v", err)
 	}
 	w.watch(2*time.Minute, without3)
@@ -140,7 +140,7 @@ func TestAbsencesAreRemembered(t *testing.T) {
 		t.Errorf("the record has %v, want %v", w.record.missed(), want)
 	}
 	// A record that cannot be written says so, until it can be.
-	if err := errors.Join(os.Remove(w.record.path()), os.MkdirAll(filepath.Join(w.record.path(), "x"), 0o700)); err != nil {
+	if err := errors.Join(os.Remove(w.record.Path()), os.MkdirAll(filepath.Join(w.record.Path(), "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -148,7 +148,7 @@ func TestAbsencesAreRemembered(t *testing.T) {
 			t.Errorf("%v are gone, the record has %v: %v", gone, w.record.missed(), err)
 		}
 	}
-	if err := os.RemoveAll(w.record.path()); err != nil {
+	if err := os.RemoveAll(w.record.Path()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.look(map[string]bool{"s1": true}, w.now); err != nil || len(w.record.missed()) != 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/balancer"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
@@ -28,13 +29,13 @@ type agent struct {
 	record   *record
 	named    []join.Server // at the addresses of --server
 	settings Settings
-	ids      *agentIdentities
+	ids      *credentials.Agent
 	pool     *gossip.Pool
 	balancer *balancer.Balancer
 	stack    *lifecycle.Stack
 	cluster  string        // ID of the one that it was started in
 	follows  chan struct{} // holds a token when it is to be started again, in the heir of that one
-	offered  offer         // who says that it is that heir; fetchKeys' own
+	offered  offer         // who says that it is that heir; credentials.FetchKeys' own
 }
 
 // RunAgent runs an agent until the context ends.
@@ -72,30 +73,30 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if err := o.fitAddresses(a.settings); err != nil {
 		return err
 	}
-	if a.ids, err = loadAgentIdentities(o, a.record, a.logger); err != nil {
+	a.ids, err = credentials.LoadAgent(credentials.AgentConfig{Address: o.addr(), DataDir: o.DataDir, Named: a.named, Record: a.record, Logger: a.logger})
+	if err != nil {
 		return err
 	}
-	a.ids.named = a.named
-	return a.ids.ready(ctx)
+	return a.ids.Ready(ctx)
 }
 
 func (a *agent) startGossip(ctx context.Context) (err error) {
-	o, ring := a.options, a.record.gossipRing()
+	o, ring := a.options, a.record.GossipRing()
 	a.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: a.cluster, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
-		Keys:  ring.Keys, Authority: a.ids.trust, Proof: a.ids.proof.proof,
+		Keys:  ring.Keys, Authority: a.ids.Trust, Proof: a.ids.GossipProof,
 		Seeds:  a.gossipSeeds,
-		About:  a.ids.about,
+		About:  a.ids.About,
 		Logger: a.logger.With("part", "gossip"),
 	})
 	if err != nil {
 		return err
 	}
-	if err := a.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: a.ids.run(a.pool)}); err != nil {
+	if err := a.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: a.ids.Run(a.pool)}); err != nil {
 		return err
 	}
-	refresher := newRefresher(o.Name, a.pool, ownRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
+	refresher := credentials.NewRefresher(o.Name, a.pool, credentials.NewRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, a.pool.Run, refresher.Run)
 	}})
@@ -106,7 +107,7 @@ func (a *agent) startRemembering(ctx context.Context) error {
 	missed := newAbsences(a.record)
 	gone := func() []string {
 		members, now := a.pool.Members(), time.Now()
-		servers, err := missed.look(seenServers(members, a.record.servers(), a.balancer.Living()), now)
+		servers, err := missed.look(seenServers(members, a.record.Servers(), a.balancer.Living()), now)
 		if err != nil {
 			a.logger.Warn("cannot write down which servers show no life", "err", err)
 		}
@@ -129,7 +130,7 @@ func (a *agent) startBalancer(ctx context.Context) error {
 	a.balancer = balancer.New(balancer.Config{
 		Listener: listener,
 		Servers:  a.apiServers,
-		Probe:    a.ids.readyProbe(),
+		Probe:    a.ids.ReadyProbe(),
 		Return:   returnAfter,
 		Logger:   a.logger.With("part", "balancer"),
 	})
@@ -154,7 +155,7 @@ func (a *agent) apiServers() []netip.AddrPort {
 }
 
 // servers are those that were known, and the one that the operator names, which may be new.
-func (a *agent) servers() []join.Server { return append(a.record.servers(), a.named...) }
+func (a *agent) servers() []join.Server { return append(a.record.Servers(), a.named...) }
 
 func (a *agent) gossipSeeds() []netip.AddrPort {
 	var out []netip.AddrPort
@@ -171,9 +172,9 @@ func (a *agent) startNode(ctx context.Context) error {
 			Host: fmt.Sprintf("https://127.0.0.1:%d", a.options.APIPort),
 			QPS:  -1,
 			// The client's own TLS set-up would read certificate and CAs once.
-			Transport: &freshTransport{ids: a.ids},
+			Transport: credentials.NewTransport(a.ids),
 		},
-		tls:    kubeletServerTLS(a.ids.serving, a.ids.trust),
+		tls:    credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust),
 		labels: nodeLabels(a.options),
 		health: liveness.NewHealth(a.pool.SetHealth),
 		logger: a.logger,

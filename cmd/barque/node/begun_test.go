@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
@@ -37,7 +38,7 @@ func TestBegun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.Mkdir(pkiDir(dir), 0o700); err != nil {
+			if err := os.Mkdir(credentials.Dir(dir), 0o700); err != nil {
 				t.Fatal(err)
 			}
 			if c.role != "" {

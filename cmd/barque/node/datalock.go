@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/filelock"
+	"github.com/barque/barque/membership/credentials"
 )
 
 // dataLockWait is how long a start waits for the process before it, which may be about to end.
@@ -64,7 +65,7 @@ func lockData(ctx context.Context, dir string) (*os.File, error) {
 	case err != nil:
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	if err := errors.Join(atomicfile.SweepDir(dir), atomicfile.SweepDir(pkiDir(dir))); err != nil {
+	if err := errors.Join(atomicfile.SweepDir(dir), atomicfile.SweepDir(credentials.Dir(dir))); err != nil {
 		return nil, errors.Join(fmt.Errorf("remove what was not finished: %w", err), file.Close())
 	}
 	return file, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/membership/credentials"
 )
 
 // TestOneProcessADirectory: a second server does not touch the directory of one that runs.
@@ -47,8 +48,8 @@ func TestOneProcessADirectory(t *testing.T) {
 // in their places.
 func TestWhatAKilledProcessLeft(t *testing.T) {
 	o := options(t, "s1")
-	left := []string{filepath.Join(pkiDir(o.DataDir), ".ca.key.123"), filepath.Join(pkiDir(o.DataDir), ".rejoin.json.4"), filepath.Join(o.DataDir, ".node.json.56")}
-	whole := filepath.Join(pkiDir(o.DataDir), caKey)
+	left := []string{filepath.Join(credentials.Dir(o.DataDir), ".ca.key.123"), filepath.Join(credentials.Dir(o.DataDir), ".rejoin.json.4"), filepath.Join(o.DataDir, ".node.json.56")}
+	whole := filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey)
 	for _, path := range append(left, whole) {
 		if err := atomicfile.Write(path, []byte("secret"), 0o600); err != nil {
 			t.Fatal(err)

@@ -75,7 +75,7 @@ func (s *server) tunnels() []wireguard.Seen {
 // secrets are those of this server that have no form of their own.
 func (s *server) secrets() []string {
 	out := []string{s.options.Token}
-	for _, key := range s.record.gossipRing().Keys {
+	for _, key := range s.record.GossipRing().Keys {
 		out = append(out, string(key), base64.StdEncoding.EncodeToString(key), fmt.Sprintf("%x", key), fmt.Sprint(key))
 	}
 	return out

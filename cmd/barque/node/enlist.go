@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
@@ -98,11 +99,11 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 		if name != filepath.Base(name) {
 			return fmt.Errorf("%s sends a key named %q", o.Join, name)
 		}
-		if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), name), data, 0o600); err != nil {
+		if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), name), data, 0o600); err != nil {
 			return err
 		}
 	}
-	return writeCA(o.DataDir, grant.Cluster.CA)
+	return credentials.WriteCA(o.DataDir, grant.Cluster.CA)
 }
 
 // rejoin makes a server with data join as a new one. The cluster decides whether it may: it does
@@ -200,7 +201,9 @@ func endAttempt(dataDir string) error {
 	return atomicfile.Remove(attemptPath(dataDir))
 }
 
-func attemptPath(dataDir string) string { return filepath.Join(pkiDir(dataDir), "join.attempt") }
+func attemptPath(dataDir string) string {
+	return filepath.Join(credentials.Dir(dataDir), "join.attempt")
+}
 
 // storeJoiner is what becoming a member needs of the store.
 type storeJoiner interface {
@@ -246,11 +249,11 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 		return nil, err
 	}
 	defer client.Close()
-	key, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), "node.key"))
+	key, err := pki.LoadOrCreateKey(filepath.Join(credentials.Dir(o.DataDir), "node.key"))
 	if err != nil {
 		return nil, err
 	}
-	gossip, err := gossipKeyOf(o.DataDir)
+	gossip, err := credentials.GossipKeyOf(o.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -276,29 +279,20 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 		}
 		return rejoinBy(o, rejoinPlan{Agent: &grant})
 	}
-	if err := saveCertificates(o.DataDir, grant.Certificates); err != nil {
+	if err := credentials.SaveCertificates(o.DataDir, grant.Certificates); err != nil {
 		return nil, err
 	}
-	if err := writeCA(o.DataDir, grant.Cluster.CA); err != nil {
+	if err := credentials.WriteCA(o.DataDir, grant.Cluster.CA); err != nil {
 		return nil, err
 	}
 	r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster}
 	return r, errors.Join(r.save(), endAttempt(o.DataDir))
 }
 
-func saveCertificates(dataDir string, c join.Certificates) error {
-	dir := pkiDir(dataDir)
-	return errors.Join(
-		atomicfile.Write(filepath.Join(dir, clientFile), c.Client, 0o644),
-		atomicfile.Write(filepath.Join(dir, servingFile), c.Serving, 0o644),
-		atomicfile.Write(filepath.Join(dir, credentialFile), c.Credential, 0o600),
-	)
-}
-
 // gossipSeeds returns the servers' gossip addresses as they were last known.
 func (r *record) gossipSeeds() []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, s := range r.servers() {
+	for _, s := range r.Servers() {
 		out = append(out, s.Gossip)
 	}
 	return out

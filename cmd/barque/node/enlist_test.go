@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -155,7 +156,7 @@ func TestAnAgentJoinsAgainWithOtherKeys(t *testing.T) {
 	o.Join, o.Token, o.Rejoin = "https://"+h.addr.String(), h.token.String(), true
 	was := map[string][]byte{}
 	for _, name := range []string{"node.key", "gossip.key"} {
-		path := filepath.Join(pkiDir(o.DataDir), name)
+		path := filepath.Join(credentials.Dir(o.DataDir), name)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -204,11 +205,11 @@ func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 	t.Helper()
 	o := options(t, "a1")
-	gossip, err := gossipKeyOf(o.DataDir)
+	gossip, err := credentials.GossipKeyOf(o.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), "node.key"))
+	key, err := pki.LoadOrCreateKey(filepath.Join(credentials.Dir(o.DataDir), "node.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := saveCertificates(o.DataDir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())), Credential: credential}); err != nil {
+	if err := credentials.SaveCertificates(o.DataDir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())), Credential: credential}); err != nil {
 		t.Fatal(err)
 	}
 	r := &record{dir: o.DataDir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent,
@@ -245,16 +246,16 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 			t.Fatal(err)
 		}
 		soon := time.Now().Add(360 * 24 * time.Hour)
-		for _, i := range []*pki.Identity{a.ids.client, a.ids.serving} {
+		for _, i := range []*pki.Identity{a.ids.Client, a.ids.Serving} {
 			if !i.Term().NotAfter.After(soon) {
 				t.Errorf("after %d days, the certificate %s ends at %v", days, i.Name(), i.Term().NotAfter)
 			}
 		}
-		if shown, err := h.ca.VerifyCredential(a.ids.proof.proof().Credential, time.Now()); err != nil || !shown.NotAfter.After(soon) {
+		if shown, err := h.ca.VerifyCredential(a.ids.GossipProof().Credential, time.Now()); err != nil || !shown.NotAfter.After(soon) {
 			t.Errorf("after %d days, gossip is shown %+v, %v", days, shown, err)
 		}
-		again, err := loadAgentIdentities(a.options, a.record, quiet())
-		if err != nil || !again.client.Term().NotAfter.Equal(a.ids.client.Term().NotAfter) {
+		again, err := credentials.LoadAgent(credentials.AgentConfig{Address: a.options.addr(), DataDir: a.options.DataDir, Record: a.record, Logger: quiet()})
+		if err != nil || !again.Client.Term().NotAfter.Equal(a.ids.Client.Term().NotAfter) {
 			t.Errorf("after %d days, the next start has another certificate: %v", days, err)
 		}
 	}
@@ -291,53 +292,6 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 	defer cancel()
 	if err := a.enlist(ctx); err == nil || err.Error() != "enough" {
 		t.Errorf("got %v", err)
-	}
-}
-
-// An agent that has believed new CAs and then cannot write its certificates down, as on a full
-// disk, asks for them again: the exchange of the CA waits for it.
-func TestAnAgentThatCannotWriteItsCertificatesAsksAgain(t *testing.T) {
-	h := newHost(t)
-	a := joinedAgent(t, h, time.Hour)
-	if err := a.enlist(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	next, err := pki.NextAuthority("c1", time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	account, err := pki.GenerateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bundle, err := a.ids.trust.Bundle().Begin(next, account.Public(), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	proof := a.ids.proof.proof()
-	renewed := join.Certificates{CA: bundle, Credential: proof.Credential,
-		Client: pki.ChainPEM(a.ids.client.Certificate()), Serving: pki.ChainPEM(a.ids.serving.Certificate())}
-	if why := a.ids.wanted(); why != "" {
-		t.Errorf("before: %s", why)
-	}
-	blocked := filepath.Join(pkiDir(a.options.DataDir), servingFile)
-	if err := errors.Join(os.Remove(blocked), os.MkdirAll(filepath.Join(blocked, "x"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.ids.use(renewed); err == nil {
-		t.Fatal("a certificate is written where a directory is")
-	}
-	if why, told := a.ids.wanted(), a.ids.proof.proof().Trust; why == "" || told != proof.Trust {
-		t.Errorf("new certificates are wanted because %q, and gossip is told generation %d", why, told)
-	}
-	if err := os.RemoveAll(blocked); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.ids.use(renewed); err != nil {
-		t.Fatal(err)
-	}
-	if why, told := a.ids.wanted(), a.ids.proof.proof().Trust; why != "" || told != bundle.Generation {
-		t.Errorf("afterwards they are wanted because %q, and gossip is told generation %d", why, told)
 	}
 }
 
@@ -436,7 +390,7 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 			if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "belongs to another cluster") {
 				t.Errorf("another cluster lets it in: %v", err)
 			}
-			if is, err := loadRecord(o.DataDir); err != nil || !is.ca().Knows(old.Digest()) || is.ca().Knows(h.ca.Digest()) {
+			if is, err := loadRecord(o.DataDir); err != nil || !is.CA().Knows(old.Digest()) || is.CA().Knows(h.ca.Digest()) {
 				t.Errorf("after a refusal it believes %+v, %v", is, err)
 			}
 			if _, err := os.Stat(storeDir(o.DataDir)); err != nil {
@@ -444,10 +398,10 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 			}
 			h.was = []string{old.Digest()}
 			back, err := enlist(t.Context(), o, quiet())
-			if err != nil || !back.ca().Knows(h.ca.Digest()) {
+			if err != nil || !back.CA().Knows(h.ca.Digest()) {
 				t.Fatalf("%+v, %v", back, err)
 			}
-			if is, err := loadRecord(o.DataDir); err != nil || !is.ca().Knows(h.ca.Digest()) {
+			if is, err := loadRecord(o.DataDir); err != nil || !is.CA().Knows(h.ca.Digest()) {
 				t.Errorf("the next start believes %+v, %v", is, err)
 			}
 		})

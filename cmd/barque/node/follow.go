@@ -14,6 +14,7 @@ import (
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
@@ -61,7 +62,7 @@ type offer struct {
 
 // fetchKeys asks the servers that the agent has ever known.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	keys, err := fetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, askKeys(a.ids.trust, a.ids.client.Certificate(), a.cluster))
+	keys, err := credentials.FetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, credentials.AskKeys(a.ids.Trust, a.ids.Client.Certificate(), a.cluster))
 	return a.take(keys, err, seesServer(a.pool))
 }
 
@@ -72,7 +73,7 @@ func seesServer(pool *gossip.Pool) bool {
 
 // take is what the agent makes of an answer, and of whether it sees a server of its own cluster.
 func (a *agent) take(keys join.GossipKeys, err error, sees bool) (keyring.Ring, error) {
-	var own *ownAnswersError
+	var own *credentials.OwnAnswersError
 	if sees || errors.As(err, &own) || err == nil && keys.Heir == nil {
 		a.offered = offer{}
 	}

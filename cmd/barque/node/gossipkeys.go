@@ -2,10 +2,8 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -16,6 +14,7 @@ import (
 
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
@@ -23,51 +22,10 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// KeysPath answers with the keyring.Status of the gossip keys, in a KeysAnswer. POST takes the
-// parameter "change", which is rotate or undo, and "force" and "dryRun", which are true or missing.
-// RBAC says who may.
-const KeysPath = "/barque/v1/keys"
-
-// KeysAnswer is the answer to GET and POST.
-type KeysAnswer struct {
-	keyring.Status
-	Error   string `json:"error,omitempty"`
-	Refused bool   `json:"refused,omitempty"` // nothing was changed
-	// Unfinished tells that what was asked for was begun and goes on, or that it is not known
-	// whether it was.
-	Unfinished bool `json:"unfinished,omitempty"`
-	NoLeader   bool `json:"noLeader,omitempty"` // there has been none for long; nothing was changed
-}
-
-// gossipRing returns the gossip keys on disk.
-func (r *record) gossipRing() keyring.Ring {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return keyring.Ring{Generation: r.Cluster.KeyGeneration, Keys: slices.Clone(r.Cluster.GossipKeys)}
-}
-
-// setGossipRing writes other gossip keys to the disk, in a file that is its owner's alone.
-func (r *record) setGossipRing(ring keyring.Ring) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	keys, generation := r.Cluster.GossipKeys, r.Cluster.KeyGeneration
-	r.Cluster.GossipKeys, r.Cluster.KeyGeneration = ring.Keys, ring.Generation
-	if err := r.save(); err != nil {
-		r.Cluster.GossipKeys, r.Cluster.KeyGeneration = keys, generation
-		return err
-	}
-	return nil
-}
-
-// ownRing is this node's ring, on its disk and in its pool.
-func ownRing(r *record, pool *gossip.Pool) *keyring.Own {
-	return keyring.NewOwn(r.gossipRing(), r.setGossipRing, func(ring keyring.Ring) error { return pool.SetKeys(ring.Keys, ring.Generation) })
-}
-
 // newManager is this server's part in the rotation of gossip keys.
 func (s *server) newManager(own *keyring.Own) *keyring.Manager {
 	return keyring.New(keyring.Config{
-		ClusterID: s.record.Cluster.ID, Store: ringStore{s.store.Store}, Own: own, Sealer: s.ids.trust,
+		ClusterID: s.record.Cluster.ID, Store: ringStore{s.store.Store}, Own: own, Sealer: s.ids.Trust,
 		Members: s.keyMembers, Changed: s.pool.Changed,
 		Logger: s.logger.With("part", "gossip"),
 	})
@@ -75,14 +33,14 @@ func (s *server) newManager(own *keyring.Own) *keyring.Manager {
 
 // gossipKeys are what other nodes are told.
 func (s *server) gossipKeys() join.GossipKeys {
-	ring := s.record.gossipRing()
+	ring := s.record.GossipRing()
 	return join.GossipKeys{Generation: ring.Generation, Keys: ring.Keys}
 }
 
 // fetchKeys asks the other servers.
 func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	others := slices.DeleteFunc(s.record.servers(), func(k join.Server) bool { return k.Name == s.options.Name })
-	keys, err := fetchKeys(ctx, others, generation, askKeys(s.ids.trust, s.ids.peer.Certificate(), s.record.clusterID()))
+	others := slices.DeleteFunc(s.record.Servers(), func(k join.Server) bool { return k.Name == s.options.Name })
+	keys, err := credentials.FetchKeys(ctx, others, generation, credentials.AskKeys(s.ids.Trust, s.ids.Peer.Certificate(), s.record.clusterID()))
 	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
 }
 
@@ -228,71 +186,4 @@ func (s ringStore) follow(ctx context.Context, f func([]byte, uint64)) error {
 			}
 		}
 	}
-}
-
-// newRefresher gets gossip keys from other servers when this node may not have the newest ones.
-func newRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(context.Context, uint64) (keyring.Ring, error), config keyring.RefresherConfig) *keyring.Refresher {
-	config.Own, config.Changed, config.Fetch = own, pool.Changed, fetch
-	config.Seen = func() (generation uint64, anyServer bool) {
-		for _, m := range pool.Members() {
-			if m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != self {
-				generation, anyServer = max(generation, m.Facts.KeyGeneration), true
-			}
-		}
-		return generation, anyServer
-	}
-	return keyring.NewRefresher(config)
-}
-
-// keysHandler serves KeysPath.
-func keysHandler(keys *keyring.Manager) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		query := r.URL.Query()
-		force, dryRun := query.Get("force") == "true", query.Get("dryRun") == "true"
-		var err error
-		switch change := query.Get("change"); {
-		case r.Method == http.MethodGet:
-		case r.Method != http.MethodPost:
-			http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
-			return
-		case change == "rotate":
-			err = keys.Rotate(r.Context(), force, dryRun)
-		case change == "undo":
-			err = keys.Undo(r.Context(), dryRun)
-		default:
-			http.Error(w, fmt.Sprintf("the parameter change is %q: want rotate or undo", change), http.StatusBadRequest)
-			return
-		}
-		var answer KeysAnswer
-		begun := err == nil && r.Method == http.MethodPost && !dryRun
-		if err == nil {
-			answer.Status, err = keys.Status(r.Context())
-		}
-		status := answer.judge(err, begun)
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			return // the client has gone
-		}
-	})
-}
-
-// judge writes down what the error means, and returns the HTTP status for it. What was begun goes
-// on, though the keys could not be looked at afterwards.
-func (a *KeysAnswer) judge(err error, begun bool) int {
-	var refused *keyring.RefusedError
-	if err == nil {
-		return http.StatusOK
-	}
-	a.Error = err.Error()
-	switch {
-	case begun, errors.Is(err, raftstore.ErrUnknownOutcome):
-		a.Unfinished = true
-	case errors.As(err, &refused), errors.Is(err, keyring.ErrConflict):
-		a.Refused = true
-		return http.StatusConflict
-	case errors.Is(err, raftstore.ErrLeaderless):
-		a.NoLeader = true
-	}
-	return http.StatusServiceUnavailable
 }

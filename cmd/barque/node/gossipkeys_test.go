@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -15,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/pki"
@@ -25,7 +24,7 @@ func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	r := &record{dir: dir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
 	want := keyring.Ring{Generation: 3, Keys: [][]byte{{2}, {1}}}
-	if err := r.setGossipRing(want); err != nil {
+	if err := r.SetGossipRing(want); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(dir, "node.json"))
@@ -36,15 +35,15 @@ func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := again.gossipRing(); got.Generation != 3 || len(got.Keys) != 2 || got.Keys[0][0] != 2 {
+	if got := again.GossipRing(); got.Generation != 3 || len(got.Keys) != 2 || got.Keys[0][0] != 2 {
 		t.Fatalf("read back: %+v", got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.dir = filepath.Join(dir, "file") // nothing can be written there
-	if err := r.setGossipRing(keyring.Ring{Generation: 4, Keys: [][]byte{{3}}}); err == nil || r.gossipRing().Generation != 3 {
-		t.Fatalf("a failed write: %v, generation %d", err, r.gossipRing().Generation)
+	if err := r.SetGossipRing(keyring.Ring{Generation: 4, Keys: [][]byte{{3}}}); err == nil || r.GossipRing().Generation != 3 {
+		t.Fatalf("a failed write: %v, generation %d", err, r.GossipRing().Generation)
 	}
 }
 
@@ -91,8 +90,8 @@ func TestKeysHandler(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			m, _, _ := newKeys(t, c.members...)
 			w := httptest.NewRecorder()
-			keysHandler(m).ServeHTTP(w, httptest.NewRequest(c.method, KeysPath+c.query, nil))
-			var a KeysAnswer
+			adminapi.KeysHandler(m).ServeHTTP(w, httptest.NewRequest(c.method, adminapi.KeysPath+c.query, nil))
+			var a adminapi.KeysAnswer
 			if w.Code != c.status || json.Unmarshal(w.Body.Bytes(), &a) == nil && (a.Step != c.step || a.Refused != c.refused) {
 				t.Fatalf("status %d, %s", w.Code, w.Body)
 			}
@@ -100,29 +99,6 @@ func TestKeysHandler(t *testing.T) {
 				t.Fatal("it tells the keys")
 			}
 		})
-	}
-}
-
-// TestKeysAnswerTellsItsEnd: what was begun goes on, also when nothing more can be read; what was
-// not proposed did not.
-func TestKeysAnswerTellsItsEnd(t *testing.T) {
-	leaderless := fmt.Errorf("read the state of the gossip keys: %w", &raftstore.LeaderlessError{})
-	for what, c := range map[string]struct {
-		err   error
-		begun bool
-		want  KeysAnswer
-	}{
-		"not proposed":             {leaderless, false, KeysAnswer{NoLeader: true}},
-		"begun, and then unread":   {leaderless, true, KeysAnswer{Unfinished: true}},
-		"the answer was lost":      {fmt.Errorf("%w", raftstore.ErrUnknownOutcome), false, KeysAnswer{Unfinished: true}},
-		"an election is under way": {raftstore.ErrUnavailable, false, KeysAnswer{}},
-		"somebody was faster":      {keyring.ErrConflict, false, KeysAnswer{Refused: true}},
-	} {
-		var a KeysAnswer
-		status := a.judge(c.err, c.begun)
-		if a.NoLeader != c.want.NoLeader || a.Unfinished != c.want.Unfinished || a.Refused != c.want.Refused || a.Error != c.err.Error() || (status == http.StatusConflict) != c.want.Refused {
-			t.Errorf("%s: status %d, %+v", what, status, a)
-		}
 	}
 }
 

@@ -1,86 +1,12 @@
 package node
 
 import (
-	"context"
-	"crypto"
-	"crypto/ed25519"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"fmt"
 	"log/slog"
-	"path/filepath"
-	"sync"
-	"syscall"
-	"time"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
-	"github.com/barque/barque/internal/atomicfile"
-	"github.com/barque/barque/internal/lifecycle"
-	"github.com/barque/barque/membership/gossip"
-	"github.com/barque/barque/membership/join"
-	"github.com/barque/barque/pki"
+	"github.com/barque/barque/membership/credentials"
 )
-
-// serverIdentities are the certificates that a server shows. It holds the CA key, so it issues them
-// to itself and renews them by itself, all at once: in time, when the CAs change, and when an
-// operator wants it. Their keys are in memory only, and new with each: at a start nothing is needed
-// but the CA's.
-type serverIdentities struct {
-	options       *Options
-	home          *caHome
-	trust         *pki.Trust
-	logger        *slog.Logger
-	peer          *pki.Identity // to other servers, both as client and as server
-	api           *pki.Identity // of the API
-	kubeletClient *pki.Identity // of the API server as a client of kubelets
-	kubelet       *pki.Identity // of this node's own server
-	proxy         *pki.Identity // of the API server as a client of extension API servers
-	admin         *pki.Identity // in the administrator's kubeconfig
-	proof         *credential
-
-	renewing sync.Mutex
-	mu       sync.Mutex    // guards what follows
-	ready    bool          // the API serves, so that there is something for the kubeconfig to lead to
-	unsaved  bool          // the kubeconfig on disk is not that of the certificates
-	changed  chan struct{} // closed and replaced after every renewal
-}
-
-func newServerIdentities(ctx context.Context, o *Options, s Settings, r *record, logger *slog.Logger) (*serverIdentities, error) {
-	home, err := loadCA(o.DataDir, r)
-	if err != nil {
-		return nil, err
-	}
-	ids := &serverIdentities{options: o, home: home, trust: home.trust, logger: logger, changed: make(chan struct{})}
-	servers := []string{join.ServersOrganization}
-	for _, want := range []struct {
-		into    **pki.Identity
-		name    string
-		request pki.Request
-	}{
-		{&ids.peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.addr().String()}}},
-		{&ids.api, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: apiNames(o, s)}},
-		{&ids.kubeletClient, "kubelet-client", pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
-		{&ids.kubelet, "kubelet", join.NodeServing(o.Name, o.addr())},
-		{&ids.proxy, "front-proxy", pki.Request{CommonName: apiserver.ProxyClientName, Usage: pki.Client}},
-		{&ids.admin, "admin", pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
-	} {
-		request := want.request
-		request.Lifetime = o.CertificateLifetime
-		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: logger,
-			Issue: ids.trust.Signs(func() pki.Request { return request }, time.Now)})
-		if err != nil {
-			return nil, err
-		}
-	}
-	gossipKey, err := gossipKeyOf(o.DataDir)
-	if err != nil {
-		return nil, err
-	}
-	ids.proof = &credential{key: gossipKey}
-	ids.saveProxy()
-	return ids, ids.prove(ids.trust.Bundle().Generation)
-}
 
 // apiNames are all names by which clients call the API server.
 func apiNames(o *Options, s Settings) []string {
@@ -92,210 +18,23 @@ func apiNames(o *Options, s Settings) []string {
 	return names
 }
 
-// all are the certificates, in the order in which they are renewed.
-func (ids *serverIdentities) all() []*pki.Identity {
-	return []*pki.Identity{ids.peer, ids.api, ids.kubeletClient, ids.kubelet, ids.proxy, ids.admin}
+// certificates are what a server's certificates are made of.
+func (o *Options) certificates(s Settings, r *record, logger *slog.Logger) credentials.ServerConfig {
+	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
+		Lifetime: o.CertificateLifetime, Record: r, Logger: logger}
 }
 
-// run renews the certificates in time.
-func (ids *serverIdentities) run(ctx context.Context) error {
-	return lifecycle.All(ctx, ids.upkeep().Run, ids.saveAgain)
-}
-
-func (ids *serverIdentities) upkeep() pki.Upkeep {
-	return pki.Upkeep{
-		Name: "of this server", Terms: ids.terms, Renew: ids.renew, Now: time.Now, Logger: ids.logger, Changed: ids.trust.Changed,
-		Wanted: func() string {
-			if ids.proof.proof().Trust != ids.trust.Bundle().Generation {
-				return "the cluster's CAs have changed"
+// certificatesAPI shows the certificates of the cluster.
+func (s *server) certificatesAPI() *adminapi.Certificates {
+	return &adminapi.Certificates{
+		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange,
+		Servers: func() (names []string) {
+			for _, m := range s.store.Members() {
+				names = append(names, m.Name)
 			}
-			return ""
+			return names
 		},
+		IsServer: s.isServer, Call: s.callServer, Pool: s.pool, Trust: s.ids.Trust, CAFile: credentials.CAFile(s.options.DataDir),
+		Lifetime: s.options.CertificateLifetime, Logger: s.logger,
 	}
-}
-
-// saveEvery is how soon a kubeconfig is written again that could not be.
-const saveEvery = time.Minute
-
-// saveAgain writes the kubeconfig when that has failed: with the old CA's certificate, after an
-// exchange, it is void.
-func (ids *serverIdentities) saveAgain(ctx context.Context) error {
-	ticker := time.NewTicker(saveEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		ids.mu.Lock()
-		unsaved := ids.unsaved
-		ids.mu.Unlock()
-		if !unsaved {
-			continue
-		}
-		ids.renewing.Lock()
-		err := ids.save()
-		ids.renewing.Unlock()
-		if err != nil {
-			ids.logger.Error("the administrator's kubeconfig still cannot be written", "retryIn", saveEvery, "err", err)
-		} else {
-			ids.logger.Info("the administrator's kubeconfig is written")
-		}
-	}
-}
-
-// save writes the administrator's kubeconfig. The caller holds renewing.
-func (ids *serverIdentities) save() error {
-	err := writeAdminKubeconfig(ids.options, ids)
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	ids.unsaved = err != nil
-	return err
-}
-
-func (ids *serverIdentities) terms() []pki.Term {
-	var terms []pki.Term
-	for _, i := range ids.all() {
-		terms = append(terms, i.Term())
-	}
-	return terms
-}
-
-// renew renews all certificates, and the credential for gossip at last: it tells the others that
-// all is done which the CAs of the moment ask for. A kubeconfig that cannot be written keeps nobody
-// waiting: it is a copy, which is written again.
-func (ids *serverIdentities) renew(ctx context.Context) error {
-	ids.renewing.Lock()
-	defer ids.renewing.Unlock()
-	generation := ids.trust.Bundle().Generation
-	for _, i := range ids.all() {
-		if err := i.Renew(ctx); err != nil {
-			return err
-		}
-	}
-	ids.saveProxy()
-	ids.mu.Lock()
-	ready := ids.ready
-	close(ids.changed)
-	ids.changed = make(chan struct{})
-	ids.mu.Unlock()
-	if ready {
-		if err := ids.save(); err != nil {
-			ids.logger.Error("the administrator's kubeconfig cannot be written; the one of before is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
-		}
-	}
-	return ids.prove(generation)
-}
-
-// serving is called when the API serves: from now on the administrator's kubeconfig is there and
-// kept good. A disk that is full must not keep a server from its work, of which deleting is a part:
-// the kubeconfig of before is good for long.
-func (ids *serverIdentities) serving() error {
-	ids.renewing.Lock()
-	defer ids.renewing.Unlock()
-	ids.mu.Lock()
-	ids.ready = true
-	ids.mu.Unlock()
-	err := ids.save()
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		ids.logger.Error("the administrator's kubeconfig is not written anew, because the disk is full", "retryIn", saveEvery, "err", err)
-		return nil
-	}
-	return err
-}
-
-// proxyFiles are where the certificate for extension API servers lies: the aggregator reads files.
-// Without them, as on a disk that was full from the first start on, extensions are not told the
-// user.
-func (ids *serverIdentities) proxyFiles() apiserver.CertificateFiles {
-	files := ids.proxyPaths()
-	if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
-		return apiserver.CertificateFiles{}
-	}
-	return files
-}
-
-func (ids *serverIdentities) proxyPaths() apiserver.CertificateFiles {
-	return apiserver.CertificateFiles{
-		CertFile: filepath.Join(ids.options.DataDir, "front-proxy.crt"),
-		KeyFile:  filepath.Join(ids.options.DataDir, "front-proxy.key"),
-	}
-}
-
-// saveProxy writes the files of the certificate for extension API servers. That they cannot be
-// written, as on a full disk, keeps no server from starting and no exchange from going on.
-func (ids *serverIdentities) saveProxy() {
-	cert, files := ids.proxy.Certificate(), ids.proxyPaths()
-	key, ok := cert.PrivateKey.(crypto.Signer)
-	err := fmt.Errorf("a key of type %T", cert.PrivateKey)
-	if ok {
-		var keyPEM []byte
-		if keyPEM, err = pki.MarshalKey(key); err == nil {
-			err = errors.Join(atomicfile.Write(files.KeyFile, keyPEM, 0o600), atomicfile.Write(files.CertFile, pki.ChainPEM(cert), 0o600))
-		}
-	}
-	if err != nil {
-		ids.logger.Error("the certificate for extension API servers cannot be written; aggregated APIs fail when the one of before ends", "err", err)
-	}
-}
-
-// renewed returns a channel that is closed at the next renewal.
-func (ids *serverIdentities) renewed() <-chan struct{} {
-	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	return ids.changed
-}
-
-func (ids *serverIdentities) prove(generation uint64) error {
-	o := ids.options
-	data, err := ids.trust.SignCredential(pki.Credential{Name: o.Name, Role: pki.RoleServer, Public: ids.proof.public(), NotAfter: time.Now().Add(o.CertificateLifetime)})
-	if err != nil {
-		return fmt.Errorf("gossip credential: %w", err)
-	}
-	ids.proof.set(data, generation)
-	return nil
-}
-
-// kubeletClientTLS is how the API server calls kubelets. The result is the same as long as the CAs
-// are.
-func (ids *serverIdentities) kubeletClientTLS() func() *tls.Config {
-	return ids.trust.ForEach(func(roots *x509.CertPool) *tls.Config {
-		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: ids.kubeletClient.GetClientCertificate}
-	})
-}
-
-// kubeletServerTLS is how this node's own server is called. Each connection is held against the CAs
-// of the moment.
-func kubeletServerTLS(serving *pki.Identity, trust *pki.Trust) *tls.Config {
-	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
-		return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots}
-	})
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: serving.GetCertificate,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ofNow(), nil }}
-}
-
-// credential is this node's proof to the gossip pool. It is renewed together with the node's
-// certificates.
-type credential struct {
-	key ed25519.PrivateKey
-
-	mu    sync.Mutex
-	data  []byte
-	trust uint64 // generation of the CAs that the node has taken over
-}
-
-func (c *credential) public() ed25519.PublicKey { return c.key.Public().(ed25519.PublicKey) }
-
-func (c *credential) set(data []byte, trust uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.data, c.trust = data, trust
-}
-
-func (c *credential) proof() gossip.Proof {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return gossip.Proof{Credential: c.data, Key: c.key, Trust: c.trust}
 }

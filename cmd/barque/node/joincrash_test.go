@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
@@ -266,7 +267,7 @@ func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logge
 	if err := r.save(); err != nil {
 		t.Fatal(err)
 	}
-	kept := []string{filepath.Join(storeDir(o.DataDir), "log"), caFile(o.DataDir)}
+	kept := []string{filepath.Join(storeDir(o.DataDir), "log"), credentials.CAFile(o.DataDir)}
 	for _, path := range kept {
 		put(t, path, []byte("since"))
 	}

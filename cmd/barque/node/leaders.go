@@ -165,14 +165,14 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		Logger:       logger.With("part", "controllers"),
 		Serves:       serves,
 		Settings:     s.options.Controllers,
-		CA:           s.ids.trust,
-		Signer:       s.ids.trust,
+		CA:           s.ids.Trust,
+		Signer:       s.ids.Trust,
 		ClusterCIDRs: s.settings.ClusterCIDRs,
 		Liveness:     life,
 		NodeSettings: s.options.Times.settings(),
 		MemberLabel:  nodeleases.MemberLabel,
 		Servers:      liveness.APIServers{Pool: s.pool},
-		ServerReady:  liveness.NewReadiness(silentServers{s.store}.at, s.ids.trust).Ready,
+		ServerReady:  liveness.NewReadiness(silentServers{s.store}.at, s.ids.Trust).Ready,
 		Roles:        roles{s.pool},
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 			return quota.Evaluators(list, devices, time.Now)

@@ -18,7 +18,7 @@ import (
 // startLiveness gathers the evidence of who lives. With fast failure detection this server asks all
 // nodes itself, whether it leads or not.
 func (s *server) startLiveness(ctx context.Context) error {
-	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.kubeletClientTLS(), Labelled: nodeleases.IsMember}
+	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.KubeletClientTLS(), Labelled: nodeleases.IsMember}
 	if !s.options.Times.Fast {
 		s.life = liveness.New(config)
 		return nil

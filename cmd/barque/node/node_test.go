@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/pki"
@@ -94,11 +95,11 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		}
 	})
 	t.Run("newer version", func(t *testing.T) {
-		data, err := os.ReadFile(r.path())
+		data, err := os.ReadFile(r.Path())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(r.path(), []byte(strings.Replace(string(data), `"format": 3`, `"format": 4`, 1)), 0o600); err != nil {
+		if err := os.WriteFile(r.Path(), []byte(strings.Replace(string(data), `"format": 3`, `"format": 4`, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "newer Barque") {
@@ -106,7 +107,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		}
 	})
 	t.Run("damaged", func(t *testing.T) {
-		if err := os.WriteFile(r.path(), []byte("{"), 0o600); err != nil {
+		if err := os.WriteFile(r.Path(), []byte("{"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "damaged") {
@@ -121,11 +122,11 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := newServerIdentities(t.Context(), o, o.Settings, r, quiet())
+	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, quiet()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ids.serving(); err != nil {
+	if err := ids.Serving(); err != nil {
 		t.Fatal(err)
 	}
 	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/gossip.key", "admin.kubeconfig"}
@@ -236,7 +237,7 @@ func TestKnownServersAreNotForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.22"), at("s3", "10.0.0.3")}
-	if !slices.Equal(again.servers(), want) {
-		t.Fatalf("got %+v; want %+v", again.servers(), want)
+	if !slices.Equal(again.Servers(), want) {
+		t.Fatalf("got %+v; want %+v", again.Servers(), want)
 	}
 }

@@ -23,7 +23,7 @@ func (s *server) relay() *adminapi.Relay {
 // allServers are those that gossip shows, and those that were known before.
 func (s *server) allServers() []join.Server {
 	all := liveness.KnownServers(s.pool)
-	for _, k := range s.record.servers() {
+	for _, k := range s.record.Servers() {
 		if !slices.ContainsFunc(all, func(a join.Server) bool { return a.Name == k.Name }) {
 			all = append(all, k)
 		}
@@ -54,10 +54,10 @@ func (s *server) callTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment
-		GetClientCertificate: s.ids.kubeletClient.GetClientCertificate,
+		GetClientCertificate: s.ids.KubeletClient.GetClientCertificate,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			certs := state.PeerCertificates
-			if err := s.ids.trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
+			if err := s.ids.Trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
 				return err
 			}
 			if !slices.Contains(certs[0].Subject.Organization, join.ServersOrganization) {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -14,7 +13,9 @@ import (
 
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/pki"
 )
 
@@ -52,8 +53,8 @@ type record struct {
 	mu  sync.Mutex // guards Cluster and Missed once the node runs
 }
 
-// servers returns the cluster's servers as they were last known.
-func (r *record) servers() []join.Server {
+// Servers returns the cluster's servers as they were last known.
+func (r *record) Servers() []join.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.Cluster.Servers)
@@ -66,16 +67,16 @@ func (r *record) clusterID() string {
 	return r.Cluster.ID
 }
 
-// ca returns what this node believes.
-func (r *record) ca() pki.Bundle {
+// CA returns what this node believes.
+func (r *record) CA() pki.Bundle {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Cluster.CA
 }
 
-// believe writes down what this node believes from now on; also as a file, for people and other
+// Believe writes down what this node believes from now on; also as a file, for people and other
 // programs.
-func (r *record) believe(b pki.Bundle) error {
+func (r *record) Believe(b pki.Bundle) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.Cluster.CA
@@ -84,15 +85,7 @@ func (r *record) believe(b pki.Bundle) error {
 		r.Cluster.CA = before
 		return err
 	}
-	return writeCA(r.dir, b)
-}
-
-// caFile has the CAs that a node believes, for people and other programs; the record is what
-// counts.
-func caFile(dataDir string) string { return filepath.Join(pkiDir(dataDir), "ca.crt") }
-
-func writeCA(dataDir string, b pki.Bundle) error {
-	return atomicfile.Write(caFile(dataDir), b.PEM(), 0o644)
+	return credentials.WriteCA(r.dir, b)
 }
 
 // remember adds what gossip shows of the servers to what was known, for the next start, and
@@ -144,9 +137,7 @@ func (r *record) miss(hours map[string]int) error {
 	return nil
 }
 
-func (r *record) path() string { return filepath.Join(r.dir, "node.json") }
-
-func pkiDir(dataDir string) string { return filepath.Join(dataDir, "pki") }
+func (r *record) Path() string { return filepath.Join(r.dir, "node.json") }
 
 // loadRecord reads a node's record; nil when the data directory is new.
 func loadRecord(dir string) (*record, error) {
@@ -159,7 +150,7 @@ func loadRecord(dir string) (*record, error) {
 	}
 	r := &record{dir: dir}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory", r.path(), err)
+		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory", r.Path(), err)
 	}
 	if r.Format > recordFormat {
 		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, recordFormat)
@@ -191,7 +182,7 @@ func KnownServers(dataDir string) []string {
 		return nil
 	}
 	var out []string
-	for _, s := range r.servers() {
+	for _, s := range r.Servers() {
 		out = append(out, s.API.String())
 	}
 	return out
@@ -203,13 +194,13 @@ func (r *record) save() error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(r.path(), append(data, '\n'), 0o600)
+	return atomicfile.Write(r.Path(), append(data, '\n'), 0o600)
 }
 
 func (r *record) settings() (Settings, error) {
 	var s Settings
 	if err := json.Unmarshal(r.Cluster.Settings, &s); err != nil {
-		return s, fmt.Errorf("%s: the cluster's settings: %w", r.path(), err)
+		return s, fmt.Errorf("%s: the cluster's settings: %w", r.Path(), err)
 	}
 	return s, nil
 }
@@ -259,7 +250,7 @@ func (r *record) otherCluster() error {
 func (r *record) sameCluster(is join.Cluster) error {
 	known, err := r.Cluster.CA.Digests()
 	if err != nil {
-		return fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
+		return fmt.Errorf("%s: the cluster's CA: %w", r.Path(), err)
 	}
 	if !slices.ContainsFunc(known, is.CA.Knows) {
 		return r.otherCluster()
@@ -287,14 +278,14 @@ func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*record,
 
 // newRecord is newClusterRecord with CAs that there are already.
 func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte) (*record, error) {
-	if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), caKey), keysPEM, 0o600); err != nil {
+	if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey), keysPEM, 0o600); err != nil {
 		return nil, err
 	}
-	if err := writeCA(o.DataDir, cas); err != nil {
+	if err := credentials.WriteCA(o.DataDir, cas); err != nil {
 		return nil, err
 	}
 	if len(cas.AccountKeys) == 0 {
-		account, err := pki.LoadOrCreateKey(filepath.Join(pkiDir(o.DataDir), serviceAccountKey))
+		account, err := pki.LoadOrCreateKey(filepath.Join(credentials.Dir(o.DataDir), credentials.ServiceAccountKey))
 		if err != nil {
 			return nil, err
 		}
@@ -315,40 +306,22 @@ func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte) (*r
 	return r, nil
 }
 
-const (
-	caKey             = "ca.key"
-	serviceAccountKey = "service-account.key"
-)
-
-// clusterKeys returns the secret keys that every server has, by file name.
-func clusterKeys(dataDir string) (map[string][]byte, error) {
-	keys := map[string][]byte{}
-	for _, name := range []string{caKey, serviceAccountKey} {
-		data, err := os.ReadFile(filepath.Join(pkiDir(dataDir), name))
-		if err != nil {
-			return nil, err
-		}
-		keys[name] = data
-	}
-	return keys, nil
+// GossipRing returns the gossip keys on disk.
+func (r *record) GossipRing() keyring.Ring {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return keyring.Ring{Generation: r.Cluster.KeyGeneration, Keys: slices.Clone(r.Cluster.GossipKeys)}
 }
 
-// gossipKeyOf returns the node's own Ed25519 key, making it at the first time.
-func gossipKeyOf(dataDir string) (ed25519.PrivateKey, error) {
-	path := filepath.Join(pkiDir(dataDir), "gossip.key")
-	seed, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		_, key, err := ed25519.GenerateKey(rand.Reader)
-		if err != nil {
-			return nil, err
-		}
-		return key, atomicfile.Write(path, key.Seed(), 0o600)
+// SetGossipRing writes other gossip keys to the disk, in a file that is its owner's alone.
+func (r *record) SetGossipRing(ring keyring.Ring) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	keys, generation := r.Cluster.GossipKeys, r.Cluster.KeyGeneration
+	r.Cluster.GossipKeys, r.Cluster.KeyGeneration = ring.Keys, ring.Generation
+	if err := r.save(); err != nil {
+		r.Cluster.GossipKeys, r.Cluster.KeyGeneration = keys, generation
+		return err
 	}
-	if err != nil {
-		return nil, err
-	}
-	if len(seed) != ed25519.SeedSize {
-		return nil, fmt.Errorf("%s is damaged: it has %d bytes, want %d; remove it, a new one is made", path, len(seed), ed25519.SeedSize)
-	}
-	return ed25519.NewKeyFromSeed(seed), nil
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
@@ -28,7 +29,7 @@ type rejoinPlan struct {
 
 const rejoinFormat = 2
 
-func rejoinPath(dataDir string) string { return filepath.Join(pkiDir(dataDir), "rejoin.json") }
+func rejoinPath(dataDir string) string { return filepath.Join(credentials.Dir(dataDir), "rejoin.json") }
 
 // rejoinBy replaces what the node has by what it was granted.
 func rejoinBy(o *Options, plan rejoinPlan) (*record, error) {
@@ -68,7 +69,7 @@ func (p *rejoinPlan) replace(o *Options) (r *record, err error) {
 		err = saveGrant(o, *p.Server)
 	case p.Agent != nil:
 		r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster}
-		err = errors.Join(saveCertificates(o.DataDir, p.Agent.Certificates), writeCA(o.DataDir, p.Agent.Cluster.CA))
+		err = errors.Join(credentials.SaveCertificates(o.DataDir, p.Agent.Certificates), credentials.WriteCA(o.DataDir, p.Agent.Cluster.CA))
 	default:
 		return nil, fmt.Errorf("%s is damaged: join again", rejoinPath(o.DataDir))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 )
@@ -33,9 +34,9 @@ func (s *server) report(ctx context.Context) []byte {
 // certificateEnds tells until when the certificates of this server, and the CAs that it believes,
 // are good.
 func (s *server) certificateEnds() []clusterstatus.CertificateStatus {
-	own, now := s.ownCertificates().Certificates, time.Now()
-	for _, ca := range s.ids.trust.CAs() {
-		own = append(own, infoOf("ca", ca.Certificate(), false, now))
+	own, now := s.ids.Certificates().Certificates, time.Now()
+	for _, ca := range s.ids.Trust.CAs() {
+		own = append(own, credentials.InfoOf("ca", ca.Certificate(), false, now))
 	}
 	var out []clusterstatus.CertificateStatus
 	for _, c := range own {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/pki"
 )
 
@@ -39,7 +40,7 @@ func restoreRecord(o *Options, logger *slog.Logger) (*record, error) {
 		if err := json.Unmarshal(secrets[secretGossip], &gossipKeys); err != nil {
 			return nil, fmt.Errorf("%s: the gossip keys: %w", o.Restore.File, err)
 		}
-		if err := atomicfile.Write(filepath.Join(pkiDir(o.DataDir), serviceAccountKey), secrets[serviceAccountKey], 0o600); err != nil {
+		if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), credentials.ServiceAccountKey), secrets[credentials.ServiceAccountKey], 0o600); err != nil {
 			return nil, err
 		}
 	} else {
@@ -78,7 +79,7 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	if err != nil {
 		return b, nil, err
 	}
-	for use, name := range keyFiles() {
+	for use, name := range credentials.KeyFiles() {
 		keys, err := pki.ParseKeys(secrets[name])
 		if err != nil {
 			return b, nil, fmt.Errorf("%s: %w", name, err)
@@ -94,7 +95,7 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	if len(needs) > 0 {
 		return b, nil, fmt.Errorf("%s, is not in the backup", needs[0])
 	}
-	return b, secrets[caKey], nil
+	return b, secrets[credentials.CAKey], nil
 }
 
 // restoreStore brings the state of the backup into the new cluster's store. A crash in the middle,
@@ -138,14 +139,14 @@ const (
 
 // clusterSecrets are what a new cluster needs to go on as this one.
 func clusterSecrets(dataDir string, r *record) (map[string][]byte, error) {
-	secrets, err := clusterKeys(dataDir)
+	secrets, err := credentials.ClusterKeys(dataDir)
 	if err != nil {
 		return nil, err
 	}
-	if secrets[secretGossip], err = json.Marshal(r.gossipRing().Keys); err != nil {
+	if secrets[secretGossip], err = json.Marshal(r.GossipRing().Keys); err != nil {
 		return nil, err
 	}
-	if secrets[secretCA], err = json.Marshal(r.ca()); err != nil {
+	if secrets[secretCA], err = json.Marshal(r.CA()); err != nil {
 		return nil, err
 	}
 	return secrets, nil

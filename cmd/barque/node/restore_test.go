@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -111,9 +112,9 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 	if !bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) || !slices.EqualFunc(r.Cluster.GossipKeys, old.Cluster.GossipKeys, bytes.Equal) {
 		t.Error("it does not have the CA and the gossip keys")
 	}
-	for _, name := range []string{caKey, serviceAccountKey} {
-		want, err := os.ReadFile(filepath.Join(pkiDir(oldOptions.DataDir), name))
-		got, errGot := os.ReadFile(filepath.Join(pkiDir(o.DataDir), name))
+	for _, name := range []string{credentials.CAKey, credentials.ServiceAccountKey} {
+		want, err := os.ReadFile(filepath.Join(credentials.Dir(oldOptions.DataDir), name))
+		got, errGot := os.ReadFile(filepath.Join(credentials.Dir(o.DataDir), name))
 		if err != nil || errGot != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s is another one: %v, %v", name, err, errGot)
 		}
@@ -163,7 +164,7 @@ func TestABackupWithoutKeysMakesANewCA(t *testing.T) {
 	if bytes.Equal(r.Cluster.CA.PEM(), old.Cluster.CA.PEM()) {
 		t.Error("it has the old CA, whose key it cannot have")
 	}
-	if _, err := loadCA(o.DataDir, r); err != nil {
+	if _, err := credentials.LoadHome(o.DataDir, r); err != nil {
 		t.Error(err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -41,7 +42,7 @@ type server struct {
 	logger   *slog.Logger
 	record   *record
 	settings Settings
-	ids      *serverIdentities
+	ids      *credentials.Server
 	store    *raftstore.Server
 	pool     *gossip.Pool
 	life     *liveness.Watch
@@ -108,10 +109,10 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if err := s.options.fitAddresses(s.settings); err != nil {
 		return err
 	}
-	if s.ids, err = newServerIdentities(ctx, s.options, s.settings, s.record, s.logger); err != nil {
+	if s.ids, err = credentials.NewServer(ctx, s.options.certificates(s.settings, s.record, s.logger)); err != nil {
 		return err
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.Run})
 }
 
 func (s *server) startStore(ctx context.Context) error {
@@ -121,7 +122,7 @@ func (s *server) startStore(ctx context.Context) error {
 		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
 	}
 	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
-		Certificate: s.ids.peer.Certificate, Roots: s.ids.trust.Pool, Logger: s.logger.With("part", "peer")})
+		Certificate: s.ids.Peer.Certificate, Roots: s.ids.Trust.Pool, Logger: s.logger.With("part", "peer")})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -212,11 +213,11 @@ func (s *server) fail(err error) {
 }
 
 func (s *server) startGossip(ctx context.Context) (err error) {
-	o, ring := s.options, s.record.gossipRing()
+	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation},
-		Keys:  ring.Keys, Authority: s.ids.trust, Proof: s.ids.proof.proof,
+		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.gossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
@@ -225,9 +226,9 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	s.met.Store(s.pool)
-	keys := ownRing(s.record, s.pool)
+	keys := credentials.NewRing(s.record, s.pool)
 	s.keys = s.newManager(keys)
-	refresher := newRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
+	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, refresher.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool, s.goneNames, s.logger) })
 	}})
@@ -265,7 +266,7 @@ const forgetEvery = 5 * time.Second
 // known from the last start, and heard of by gossip.
 func (s *server) peerHints() []string {
 	hints := slices.Clone(s.options.Peers)
-	known := s.record.servers()
+	known := s.record.Servers()
 	if pool := s.met.Load(); pool != nil {
 		known = append(known, liveness.KnownServers(pool)...)
 	}
@@ -284,19 +285,19 @@ func (s *server) startAPI(ctx context.Context) error {
 		return fmt.Errorf("open the API's port: %w; choose another with --api-port", err)
 	}
 	joining := join.NewHandler(join.Config{
-		Authority:    s.ids.trust,
+		Authority:    s.ids.Trust,
 		Lifetime:     func() time.Duration { return o.CertificateLifetime },
 		Grace:        o.CertificateGrace,
 		StillNode:    s.stillNode,
 		IsServer:     s.isServer,
-		SharedKey:    s.ids.home.key,
+		SharedKey:    s.ids.Home.Key,
 		CheckToken:   s.onTokens(token.Check),
 		UseToken:     s.onTokens(token.Use),
 		NameTaken:    s.nameTaken,
 		Replace:      s.replaceMember,
 		AddressTaken: s.addressTaken,
 		Cluster:      s.cluster,
-		Keys:         func() (map[string][]byte, error) { return clusterKeys(o.DataDir) },
+		Keys:         func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
 		GossipKeys:   s.gossipKeys,
 		Barred:       s.keysBarred,
 		Inherited:    s.succeeds,
@@ -309,16 +310,16 @@ func (s *server) startAPI(ctx context.Context) error {
 	extra[clusterstatus.DiagnosisPath] = adminapi.MastersOnly(http.MethodGet, relay.Pass(s.serveDiagnosis))
 	extra[clusterstatus.StatusPath] = adminapi.StatusHandler(s.observe)
 	extra[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s)
-	extra[KeysPath] = keysHandler(s.keys)
+	extra[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
 	extra[clusterstatus.GossipPath] = adminapi.GossipHandler(o.Name, s.pool)
-	s.addCertificateHandlers(extra)
+	s.certificatesAPI().AddHandlers(extra)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
-		Certificate:     func() (*tls.Certificate, error) { return s.ids.api.Certificate(), nil },
-		ClientCA:        func() ([]byte, error) { return s.ids.trust.PEM(), nil },
-		Renewed:         s.ids.renewed,
-		KubeletClient:   s.ids.kubeletClientTLS(),
-		ProxyClient:     s.ids.proxyFiles(),
+		Certificate:     func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
+		ClientCA:        func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
+		Renewed:         s.ids.Renewed,
+		KubeletClient:   s.ids.KubeletClientTLS(),
+		ProxyClient:     apiserver.CertificateFiles(s.ids.ProxyFiles()),
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
 		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.secondary(),
 		TolerationSeconds: o.Times.tolerations(),
@@ -354,7 +355,7 @@ func (s *server) waitReady(ctx context.Context) error {
 		// answered soon.
 		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", apiserver.BirthCheck).Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
-			return s.ids.serving()
+			return s.ids.Serving()
 		}
 		select {
 		case <-ctx.Done():
@@ -372,7 +373,7 @@ func (s *server) onTokens(f func(context.Context, kubernetes.Interface, []string
 			return err
 		}
 		var cas []string
-		for _, ca := range s.ids.trust.CAs() {
+		for _, ca := range s.ids.Trust.CAs() {
 			cas = append(cas, ca.Digest())
 		}
 		return f(ctx, client, cas, t, a, time.Now())
@@ -420,5 +421,5 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 // cluster is what a joining machine is told.
 func (s *server) cluster() join.Cluster {
 	c, keys := &s.record.Cluster, s.gossipKeys()
-	return join.Cluster{ID: c.ID, CA: s.record.ca(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}
+	return join.Cluster{ID: c.ID, CA: s.record.CA(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}
 }

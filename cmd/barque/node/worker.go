@@ -30,6 +30,7 @@ import (
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/kubelet/rootdir"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/dns"
@@ -209,7 +210,7 @@ func (s *server) startNode(ctx context.Context) error {
 	w := &worker{
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:    kubeletServerTLS(s.ids.kubelet, s.ids.trust),
+		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust),
 		labels: nodeLabels(s.options),
 		health: liveness.NewHealth(s.pool.SetHealth),
 		logger: s.logger,

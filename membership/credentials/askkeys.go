@@ -1,4 +1,4 @@
-package node
+package credentials
 
 import (
 	"context"
@@ -30,11 +30,11 @@ type keysAnswer struct {
 	err   error
 }
 
-// fetchKeys asks the servers, each address once, for gossip keys of at least the generation. What
+// FetchKeys asks the servers, each address once, for gossip keys of at least the generation. What
 // one of the node's own cluster says counts first, in whichever order they are asked and answer.
 // The heir of the cluster is returned only when nobody who answers may be of that: of a cluster
 // that is well, a server may have been recovered by mistake.
-func fetchKeys(ctx context.Context, servers []join.Server, generation uint64, ask func(context.Context, join.Server) (join.GossipKeys, error)) (join.GossipKeys, error) {
+func FetchKeys(ctx context.Context, servers []join.Server, generation uint64, ask func(context.Context, join.Server) (join.GossipKeys, error)) (join.GossipKeys, error) {
 	servers = distinct(servers)
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
@@ -83,12 +83,12 @@ func distinct(servers []join.Server) []join.Server {
 	return out
 }
 
-// ownAnswersError is returned when no keys were got, though one who answered may be of the node's
+// OwnAnswersError is returned when no keys were got, though one who answered may be of the node's
 // own cluster.
-type ownAnswersError struct{ err error }
+type OwnAnswersError struct{ Err error }
 
-func (e *ownAnswersError) Error() string { return e.err.Error() }
-func (e *ownAnswersError) Unwrap() error { return e.err }
+func (e *OwnAnswersError) Error() string { return e.Err.Error() }
+func (e *OwnAnswersError) Unwrap() error { return e.Err }
 
 // heardKeys is what the servers that were asked have said so far.
 type heardKeys struct {
@@ -127,9 +127,9 @@ func (h *heardKeys) add(a keysAnswer) bool {
 func (h *heardKeys) verdict() (join.GossipKeys, error) {
 	switch {
 	case h.barred != nil:
-		return join.GossipKeys{}, &ownAnswersError{fmt.Errorf("%w: %w", keyring.ErrBarred, h.barred)}
+		return join.GossipKeys{}, &OwnAnswersError{fmt.Errorf("%w: %w", keyring.ErrBarred, h.barred)}
 	case h.own:
-		return join.GossipKeys{}, &ownAnswersError{h.failed}
+		return join.GossipKeys{}, &OwnAnswersError{h.failed}
 	case h.heir != nil:
 		return h.heir.keys, nil
 	case h.stray != nil:
@@ -138,8 +138,8 @@ func (h *heardKeys) verdict() (join.GossipKeys, error) {
 	return join.GossipKeys{}, h.failed
 }
 
-// askKeys is how a node of the cluster asks one server.
-func askKeys(ca join.Verifier, own *tls.Certificate, cluster string) func(context.Context, join.Server) (join.GossipKeys, error) {
+// AskKeys is how a node of the cluster asks one server.
+func AskKeys(ca join.Verifier, own *tls.Certificate, cluster string) func(context.Context, join.Server) (join.GossipKeys, error) {
 	return func(ctx context.Context, server join.Server) (join.GossipKeys, error) {
 		return fetchKeysFrom(ctx, server, ca, own, cluster)
 	}

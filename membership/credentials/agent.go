@@ -1,4 +1,4 @@
-package node
+package credentials
 
 import (
 	"cmp"
@@ -24,17 +24,25 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// agentIdentities are the certificates of an agent. A server issues them, all at once: in time, and
+// AgentConfig is what an agent's certificates are read with.
+type AgentConfig struct {
+	Address netip.Addr
+	DataDir string
+	Named   []join.Server // at the addresses of --server: asked, too
+	Record  Record
+	Logger  *slog.Logger
+}
+
+// Agent are the certificates of an agent. A server issues them, all at once: in time, and
 // when gossip shows that the cluster's CAs have changed.
-type agentIdentities struct {
-	options *Options
-	record  *record
-	trust   *pki.Trust
+type Agent struct {
+	config  AgentConfig
+	record  Record
+	Trust   *pki.Trust
 	key     crypto.Signer
-	client  *pki.Identity // as system:node:<name>
-	serving *pki.Identity // of the node's own server
+	Client  *pki.Identity // as system:node:<name>
+	Serving *pki.Identity // of the node's own server
 	proof   *credential
-	named   []join.Server // at the addresses of --server: asked, too
 	logger  *slog.Logger
 
 	renewing sync.Mutex
@@ -42,18 +50,18 @@ type agentIdentities struct {
 	pool     *gossip.Pool // nil until gossip runs
 }
 
-// loadAgentIdentities reads the certificates; they may have ended.
-func loadAgentIdentities(o *Options, r *record, logger *slog.Logger) (*agentIdentities, error) {
-	dir := pkiDir(o.DataDir)
-	ids := &agentIdentities{options: o, record: r, logger: logger}
+// LoadAgent reads the certificates; they may have ended.
+func LoadAgent(o AgentConfig) (*Agent, error) {
+	dir, r := Dir(o.DataDir), o.Record
+	ids := &Agent{config: o, record: r, logger: o.Logger}
 	var err error
-	if ids.trust, err = pki.NewTrust(r.ca()); err != nil {
-		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.path(), err)
+	if ids.Trust, err = pki.NewTrust(r.CA()); err != nil {
+		return nil, fmt.Errorf("%s: the cluster's CA: %w", r.Path(), err)
 	}
 	if ids.key, err = pki.LoadOrCreateKey(filepath.Join(dir, "node.key")); err != nil {
 		return nil, err
 	}
-	gossipKey, err := gossipKeyOf(o.DataDir)
+	gossipKey, err := GossipKeyOf(o.DataDir)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +70,11 @@ func loadAgentIdentities(o *Options, r *record, logger *slog.Logger) (*agentIden
 	if err != nil {
 		return nil, fmt.Errorf("this agent's gossip credential: %w; join again: %s", err, rejoinCommand(r))
 	}
-	ids.proof.set(data, ids.trust.Bundle().Generation)
+	ids.proof.set(data, ids.Trust.Bundle().Generation)
 	for _, want := range []struct {
 		into **pki.Identity
 		file string
-	}{{&ids.client, clientFile}, {&ids.serving, servingFile}} {
+	}{{&ids.Client, clientFile}, {&ids.Serving, servingFile}} {
 		if *want.into, err = pki.LoadIdentity(want.file, filepath.Join(dir, want.file), ids.key); err != nil {
 			return nil, fmt.Errorf("this agent's certificate: %w; join again: %s", err, rejoinCommand(r))
 		}
@@ -74,38 +82,32 @@ func loadAgentIdentities(o *Options, r *record, logger *slog.Logger) (*agentIden
 	return ids, nil
 }
 
-const (
-	clientFile     = "node-client.crt"
-	servingFile    = "node-serving.crt"
-	credentialFile = "gossip.credential"
-)
-
 // rejoinCommand lets an agent in again that the cluster does not know any more. Its pods stay.
-func rejoinCommand(r *record) string {
+func rejoinCommand(r Record) string {
 	server := "https://SERVER:6443"
-	if known := r.servers(); len(known) > 0 {
+	if known := r.Servers(); len(known) > 0 {
 		server = "https://" + known[0].API.String()
 	}
 	return fmt.Sprintf("make a token on a server with `barque token create`, and start this agent once with `barque agent --rejoin --server %s --token TOKEN`", server)
 }
 
-func (ids *agentIdentities) upkeep() pki.Upkeep {
+func (ids *Agent) upkeep() pki.Upkeep {
 	return pki.Upkeep{
 		Name: "of this agent", Now: time.Now, Logger: ids.logger, Renew: ids.renew,
-		Terms:   func() []pki.Term { return []pki.Term{ids.client.Term(), ids.serving.Term()} },
+		Terms:   func() []pki.Term { return []pki.Term{ids.Client.Term(), ids.Serving.Term()} },
 		Wanted:  ids.wanted,
 		Changed: ids.gossipChanged,
 	}
 }
 
 // wanted tells why the certificates are to be renewed before their time.
-func (ids *agentIdentities) wanted() string {
+func (ids *Agent) wanted() string {
 	switch {
-	case !ids.trust.Issued(ids.client.Certificate().Leaf):
+	case !ids.Trust.Issued(ids.Client.Certificate().Leaf):
 		return "they are of the CA before"
-	case ids.newestCA() > ids.trust.Bundle().Generation:
+	case ids.newestCA() > ids.Trust.Bundle().Generation:
 		return "the cluster's CAs have changed"
-	case ids.proof.proof().Trust < ids.trust.Bundle().Generation:
+	case ids.proof.proof().Trust < ids.Trust.Bundle().Generation:
 		// The exchange of the CA waits until gossip shows it.
 		return "those that came with the cluster's CAs could not be written down"
 	}
@@ -113,20 +115,20 @@ func (ids *agentIdentities) wanted() string {
 }
 
 // file is where a certificate is.
-func (ids *agentIdentities) file(name string) string {
-	return filepath.Join(pkiDir(ids.options.DataDir), name)
+func (ids *Agent) file(name string) string {
+	return filepath.Join(Dir(ids.config.DataDir), name)
 }
 
-func (ids *agentIdentities) gossipPool() *gossip.Pool {
+func (ids *Agent) gossipPool() *gossip.Pool {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	return ids.pool
 }
 
-func (ids *agentIdentities) gossipChanged() <-chan struct{} { return ids.gossipPool().Changed() }
+func (ids *Agent) gossipChanged() <-chan struct{} { return ids.gossipPool().Changed() }
 
 // newestCA is the newest generation of CAs that a living server has taken over.
-func (ids *agentIdentities) newestCA() uint64 {
+func (ids *Agent) newestCA() uint64 {
 	pool := ids.gossipPool()
 	if pool == nil {
 		return 0
@@ -140,18 +142,18 @@ func (ids *agentIdentities) newestCA() uint64 {
 	return newest
 }
 
-// run keeps the certificates good, once gossip runs.
-func (ids *agentIdentities) run(pool *gossip.Pool) func(context.Context) error {
+// Run keeps the certificates good, once gossip runs.
+func (ids *Agent) Run(pool *gossip.Pool) func(context.Context) error {
 	ids.mu.Lock()
 	ids.pool = pool
 	ids.mu.Unlock()
 	return ids.upkeep().Run
 }
 
-// ready renews what is due before the agent begins. What is good for some time yet may wait. When
+// Ready renews what is due before the agent begins. What is good for some time yet may wait. When
 // it has ended, nothing goes without new certificates: then it waits for a server that gives some,
 // unless one says no.
-func (ids *agentIdentities) ready(ctx context.Context) error {
+func (ids *Agent) Ready(ctx context.Context) error {
 	for {
 		err := ids.upkeep().Check(ctx)
 		var refused *join.RefusedError
@@ -163,7 +165,7 @@ func (ids *agentIdentities) ready(ctx context.Context) error {
 		case errors.As(err, &refused) && (refused.Status == http.StatusForbidden || refused.Status == http.StatusUnauthorized):
 			return fmt.Errorf("this agent's certificates have ended, and the cluster gives it no new ones: %w. To let it in again: %s", err, rejoinCommand(ids.record))
 		}
-		ids.logger.Warn("this agent's certificates have ended; waiting for a server that gives it new ones", "notAfter", ids.client.Term().NotAfter, "retryIn", readyRetry, "err", err)
+		ids.logger.Warn("this agent's certificates have ended; waiting for a server that gives it new ones", "notAfter", ids.Client.Term().NotAfter, "retryIn", readyRetry, "err", err)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -177,17 +179,17 @@ const readyRetry = 3 * time.Second
 
 // renew asks the servers, one after the other, for new certificates. It shows them the old one,
 // which may have ended.
-func (ids *agentIdentities) renew(ctx context.Context) error {
+func (ids *Agent) renew(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
 	csr, err := pki.SigningRequest(ids.key)
 	if err != nil {
 		return err
 	}
-	request := join.Renewal{CSR: csr, GossipKey: ids.proof.public(), Address: ids.options.addr().String()}
+	request := join.Renewal{CSR: csr, GossipKey: ids.proof.public(), Address: ids.config.Address.String()}
 	err = errors.New("no server of the cluster is known")
 	for _, s := range ids.toAsk() {
-		client, e := join.NewClient(s.API.String(), ids.trust, ids.client.Certificate(), time.Now)
+		client, e := join.NewClient(s.API.String(), ids.Trust, ids.Client.Certificate(), time.Now)
 		if e != nil {
 			return e
 		}
@@ -203,8 +205,8 @@ func (ids *agentIdentities) renew(ctx context.Context) error {
 
 // toAsk are the servers in the order in which they are asked: those that know of the newest CAs
 // first, and otherwise by chance, so that many agents spread.
-func (ids *agentIdentities) toAsk() []join.Server {
-	servers := append(ids.record.servers(), ids.named...)
+func (ids *Agent) toAsk() []join.Server {
+	servers := append(ids.record.Servers(), ids.config.Named...)
 	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
 	if pool := ids.gossipPool(); pool != nil {
 		knows := func(s join.Server) uint64 {
@@ -220,29 +222,29 @@ func (ids *agentIdentities) toAsk() []join.Server {
 
 // use takes new certificates, and the CAs that came with them. They are on disk before anyone sees
 // them; after a crash in between they are renewed again.
-func (ids *agentIdentities) use(c join.Certificates) error {
-	if c.CA.Generation > ids.trust.Bundle().Generation {
-		if err := ids.record.believe(c.CA); err != nil {
+func (ids *Agent) use(c join.Certificates) error {
+	if c.CA.Generation > ids.Trust.Bundle().Generation {
+		if err := ids.record.Believe(c.CA); err != nil {
 			return err // and is tried again, as long as the CAs in use are the old ones
 		}
-		if err := ids.trust.Set(c.CA); err != nil {
+		if err := ids.Trust.Set(c.CA); err != nil {
 			return err
 		}
 		ids.logger.Info("the cluster's CAs have changed", "generation", c.CA.Generation, "cas", len(c.CA.CAs))
 	}
-	if err := saveCertificates(ids.options.DataDir, c); err != nil {
+	if err := SaveCertificates(ids.config.DataDir, c); err != nil {
 		return err
 	}
-	if err := errors.Join(ids.client.Use(c.Client), ids.serving.Use(c.Serving)); err != nil {
+	if err := errors.Join(ids.Client.Use(c.Client), ids.Serving.Use(c.Serving)); err != nil {
 		return err
 	}
 	// What gossip shows comes last: it tells that all is done which these CAs ask for.
-	ids.proof.set(c.Credential, ids.trust.Bundle().Generation)
+	ids.proof.set(c.Credential, ids.Trust.Bundle().Generation)
 	return nil
 }
 
-// readyProbe asks a server whether it is ready.
-func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort, int) error {
+// ReadyProbe asks a server whether it is ready.
+func (ids *Agent) ReadyProbe() func(context.Context, netip.AddrPort, int) error {
 	var mu sync.Mutex
 	var of *x509.CertPool
 	var own *tls.Certificate
@@ -252,12 +254,15 @@ func (ids *agentIdentities) readyProbe() func(context.Context, netip.AddrPort, i
 		// The probe keeps its connections until CAs or certificate change. It shows the certificate
 		// because servers close the connections of strangers after each request: every probe would
 		// be a handshake.
-		if pool, cert := ids.trust.Pool(), ids.client.Certificate(); pool != of || cert != own {
+		if pool, cert := ids.Trust.Pool(), ids.Client.Certificate(); pool != of || cert != own {
 			of, own = pool, cert
-			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.client.GetClientCertificate})
+			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.Client.GetClientCertificate})
 		}
 		ask := probe
 		mu.Unlock()
 		return ask(ctx, server, lane)
 	}
 }
+
+// GossipProof is what gossip shows.
+func (ids *Agent) GossipProof() gossip.Proof { return ids.proof.proof() }

@@ -1,4 +1,4 @@
-package node
+package credentials
 
 import (
 	"crypto"
@@ -14,7 +14,7 @@ import (
 
 // writeAdminKubeconfig writes the administrator's kubeconfig. A server does so when it has started
 // and after each renewal of its certificates, so it never ends while the server runs.
-func writeAdminKubeconfig(o *Options, ids *serverIdentities) error {
+func (ids *Server) writeAdminKubeconfig() error {
 	cert := ids.admin.Certificate()
 	key, ok := cert.PrivateKey.(crypto.Signer)
 	if !ok {
@@ -25,7 +25,7 @@ func writeAdminKubeconfig(o *Options, ids *serverIdentities) error {
 		return err
 	}
 	config := clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"barque": {Server: fmt.Sprintf("https://127.0.0.1:%d", o.APIPort), CertificateAuthorityData: ids.trust.PEM()}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"barque": {Server: fmt.Sprintf("https://127.0.0.1:%d", ids.config.APIPort), CertificateAuthorityData: ids.Trust.PEM()}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"barque:admin": {ClientCertificateData: pki.ChainPEM(cert), ClientKeyData: keyPEM}},
 		Contexts:       map[string]*clientcmdapi.Context{"barque": {Cluster: "barque", AuthInfo: "barque:admin"}},
 		CurrentContext: "barque",
@@ -34,7 +34,8 @@ func writeAdminKubeconfig(o *Options, ids *serverIdentities) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(kubeconfigPath(o), data, 0o600)
+	return atomicfile.Write(KubeconfigPath(ids.config.DataDir), data, 0o600)
 }
 
-func kubeconfigPath(o *Options) string { return filepath.Join(o.DataDir, "admin.kubeconfig") }
+// KubeconfigPath is where the administrator's kubeconfig is.
+func KubeconfigPath(dataDir string) string { return filepath.Join(dataDir, "admin.kubeconfig") }

@@ -1,4 +1,4 @@
-package node
+package credentials
 
 import (
 	"crypto/tls"
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// freshTransport carries an agent's requests to the API, with its certificate and the CAs of the
+// transport carries an agent's requests to the API, with its certificate and the CAs of the
 // moment. The API server looks at the certificate with each request, and a connection keeps the one
 // that it was made with: so after a renewal new requests go over new connections. Those under way,
 // watches among them, end in peace on the old ones.
-type freshTransport struct {
-	ids *agentIdentities
+type transport struct {
+	ids *Agent
 
 	mu    sync.Mutex
 	cert  *tls.Certificate
@@ -21,18 +21,21 @@ type freshTransport struct {
 	now   *http.Transport
 }
 
+// NewTransport returns the transport of an agent.
+func NewTransport(ids *Agent) http.RoundTripper { return &transport{ids: ids} }
+
 // RoundTrip implements http.RoundTripper.
-func (t *freshTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.current().RoundTrip(r)
 }
 
 // CloseIdleConnections is called when a connection seems to lead nowhere.
-func (t *freshTransport) CloseIdleConnections() { t.current().CloseIdleConnections() }
+func (t *transport) CloseIdleConnections() { t.current().CloseIdleConnections() }
 
-func (t *freshTransport) current() *http.Transport {
+func (t *transport) current() *http.Transport {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	cert, roots := t.ids.client.Certificate(), t.ids.trust.Pool()
+	cert, roots := t.ids.Client.Certificate(), t.ids.Trust.Pool()
 	if t.now != nil && cert == t.cert && roots == t.roots {
 		return t.now
 	}
@@ -41,7 +44,7 @@ func (t *freshTransport) current() *http.Transport {
 	}
 	t.cert, t.roots = cert, roots
 	t.now = &http.Transport{
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: t.ids.client.GetClientCertificate},
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: t.ids.Client.GetClientCertificate},
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 25,

@@ -1,0 +1,271 @@
+package adminapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+const (
+	// CertificatesPath: GET answers with the ClusterCertificates, with the parameter "of", the name
+	// of a server, with that one's NodeCertificates only. POST with "of" makes that server renew
+	// all of its certificates now, and answers with them; with 504 where it is not known whether it
+	// did.
+	CertificatesPath = "/barque/v1/certificates"
+	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
+	// exchange.Change, makes that, for members of system:masters only.
+	CAPath = "/barque/v1/ca"
+)
+
+// ClusterCertificates are all, as one server knows them.
+type ClusterCertificates struct {
+	From     string                         `json:"from"`
+	CA       exchange.Status                `json:"ca"`
+	CAs      []credentials.CertificateInfo  `json:"cas"` // that are believed; the first one issues
+	Nodes    []credentials.NodeCertificates `json:"nodes"`
+	Warnings []string                       `json:"warnings,omitempty"`
+}
+
+// Certificates shows and renews the certificates of the cluster.
+type Certificates struct {
+	Self     string // this server's name
+	Own      func() credentials.NodeCertificates
+	Renew    func(ctx context.Context) error // all of this server's
+	Exchange interface {
+		Status() exchange.Status
+		Apply(ctx context.Context, change exchange.Change) (exchange.Status, error)
+	}
+	Servers  func() []string // members of the store
+	IsServer func(name string) bool
+	// Call calls another server's API, which answers with JSON.
+	Call func(ctx context.Context, method, name, path string, out any) error
+	Pool interface {
+		Members() []gossip.Member
+		AboutOf(ctx context.Context, name string) (json.RawMessage, error)
+	}
+	Trust    *pki.Trust
+	CAFile   string
+	Lifetime time.Duration // of certificates
+	Logger   *slog.Logger
+}
+
+// certificates describes all certificates of the cluster. It asks the other servers.
+func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
+	now := time.Now()
+	all := ClusterCertificates{From: s.Self, CA: s.Exchange.Status(), Nodes: []credentials.NodeCertificates{s.Own()}}
+	for _, ca := range s.Trust.CAs() {
+		info := credentials.InfoOf("ca", ca.Certificate(), false, now)
+		info.File = s.CAFile
+		if left := ca.Certificate().NotAfter.Sub(now); left < max(2*s.Lifetime, 30*24*time.Hour) && all.CA.Step == pki.Settled {
+			info.Warning = "it ends soon: exchange it with `barque cert rotate --ca`"
+		}
+		all.CAs = append(all.CAs, info)
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, name := range s.Servers() {
+		if name == s.Self {
+			continue
+		}
+		wg.Go(func() {
+			n := s.certificatesOf(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			all.Nodes = append(all.Nodes, n)
+		})
+	}
+	wg.Go(func() {
+		agents := s.agentCertificates(ctx, now)
+		mu.Lock()
+		defer mu.Unlock()
+		all.Nodes = append(all.Nodes, agents...)
+	})
+	wg.Wait()
+	slices.SortFunc(all.Nodes, func(a, b credentials.NodeCertificates) int {
+		if a.Role != b.Role {
+			return -strings.Compare(a.Role, b.Role) // servers first
+		}
+		return strings.Compare(a.Node, b.Node)
+	})
+	all.Warnings = all.warnings()
+	return all
+}
+
+// warnings are what an operator should know.
+func (c *ClusterCertificates) warnings() []string {
+	var out []string
+	for _, ca := range c.CAs {
+		if ca.Warning != "" {
+			out = append(out, fmt.Sprintf("the CA %s, which ends at %s: %s", ca.Subject, ca.NotAfter.UTC().Format(time.RFC3339), ca.Warning))
+		}
+	}
+	for _, n := range c.Nodes {
+		if n.Problem != "" {
+			out = append(out, fmt.Sprintf("the certificates of %s %s are not known: %s", n.Role, n.Node, n.Problem))
+		}
+		for _, cert := range n.Certificates {
+			if cert.Warning != "" {
+				out = append(out, fmt.Sprintf("the certificate %q of %s %s, which ends at %s: %s", cert.Name, n.Role, n.Node, cert.NotAfter.UTC().Format(time.RFC3339), cert.Warning))
+			}
+		}
+	}
+	if c.CA.Step != pki.Settled {
+		out = append(out, clusterstatus.ExchangeWarning(&c.CA))
+	}
+	if c.CA.Problem != "" {
+		out = append(out, fmt.Sprintf("server %s: %s", c.From, c.CA.Problem))
+	}
+	return out
+}
+
+// certificatesOf asks another server for its own certificates.
+func (s *Certificates) certificatesOf(ctx context.Context, name string) credentials.NodeCertificates {
+	var n credentials.NodeCertificates
+	if err := s.Call(ctx, http.MethodGet, name, CertificatesPath+"?of="+name, &n); err != nil {
+		return credentials.NodeCertificates{Node: name, Role: pki.RoleServer, Problem: err.Error()}
+	}
+	return n
+}
+
+// AddHandlers serves CertificatesPath and CAPath.
+func (s *Certificates) AddHandlers(handlers map[string]http.Handler) {
+	renew := MastersOnly(http.MethodPost, s.serveRenewal)
+	handlers[CertificatesPath] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch of := r.URL.Query().Get("of"); {
+		case r.Method != http.MethodGet:
+			renew.ServeHTTP(w, r)
+		case of == "":
+			Answer(w, http.StatusOK, s.certificates(r.Context()))
+		case of == s.Self:
+			Answer(w, http.StatusOK, s.Own())
+		case s.IsServer(of):
+			Answer(w, http.StatusOK, s.certificatesOf(r.Context(), of))
+		default:
+			http.Error(w, fmt.Sprintf("%q %v", of, ErrNoMember), http.StatusNotFound)
+		}
+	})
+	change := MastersOnly(http.MethodPost, s.serveCAChange)
+	handlers[CAPath] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			Answer(w, http.StatusOK, s.Exchange.Status())
+			return
+		}
+		change.ServeHTTP(w, r)
+	})
+}
+
+func (s *Certificates) serveRenewal(w http.ResponseWriter, r *http.Request) {
+	of := r.URL.Query().Get("of")
+	n := credentials.NodeCertificates{Node: of, Role: pki.RoleServer}
+	var err error
+	switch {
+	case of == s.Self:
+		if err = s.Renew(r.Context()); err == nil {
+			n = s.Own()
+			s.Logger.Info("certificates renewed, as an operator wanted")
+		}
+	case s.IsServer(of):
+		err = s.Call(r.Context(), http.MethodPost, of, CertificatesPath+"?of="+of, &n)
+	default:
+		http.Error(w, fmt.Sprintf("%q %v", of, ErrNoMember), http.StatusNotFound)
+		return
+	}
+	switch {
+	case errors.Is(err, ErrOutcomeUnknown):
+		http.Error(w, err.Error(), http.StatusGatewayTimeout)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	default:
+		Answer(w, http.StatusOK, n)
+	}
+}
+
+func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
+	status, err := s.Exchange.Apply(r.Context(), exchange.Change(r.URL.Query().Get("change")))
+	var conflict *raftstore.ConflictError
+	switch {
+	case err == nil:
+		Answer(w, http.StatusOK, status)
+	case errors.Is(err, exchange.ErrChange):
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	case errors.Is(err, pki.ErrStep):
+		http.Error(w, err.Error(), http.StatusConflict)
+	case errors.As(err, &conflict):
+		http.Error(w, "the exchange of the CA has gone on meanwhile; look at it again", http.StatusConflict)
+	case errors.Is(err, raftstore.ErrUnknownOutcome):
+		http.Error(w, err.Error(), http.StatusGatewayTimeout)
+	default:
+		Unavailable(w, err)
+	}
+}
+
+const (
+	// aboutPatience bounds how long one agent is waited for, and agentsPatience all of them.
+	aboutPatience  = 2 * time.Second
+	agentsPatience = 8 * time.Second
+	// agentsAtOnce bounds how many are asked at a time.
+	agentsAtOnce = 32
+)
+
+// agentCertificates describes those of all agents. Those that live are asked.
+func (s *Certificates) agentCertificates(ctx context.Context, now time.Time) []credentials.NodeCertificates {
+	ctx, cancel := context.WithTimeout(ctx, agentsPatience)
+	defer cancel()
+	var agents []gossip.Member
+	for _, m := range s.Pool.Members() {
+		if m.Role != pki.RoleServer {
+			agents = append(agents, m)
+		}
+	}
+	out := make([]credentials.NodeCertificates, len(agents))
+	turn := make(chan struct{}, agentsAtOnce)
+	var asking sync.WaitGroup
+	for i, m := range agents {
+		asking.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			out[i] = s.certificatesOfAgent(ctx, m, now)
+		})
+	}
+	asking.Wait()
+	return out
+}
+
+func (s *Certificates) certificatesOfAgent(ctx context.Context, m gossip.Member, now time.Time) credentials.NodeCertificates {
+	n := credentials.NodeCertificates{Node: m.Name, Role: m.Role, Generation: m.Facts.Trust}
+	if m.State == gossip.Alive {
+		ctx, cancel := context.WithTimeout(ctx, aboutPatience)
+		defer cancel()
+		told, err := s.Pool.AboutOf(ctx, m.Name)
+		if err == nil {
+			n.Certificates, err = credentials.ToldCertificates(told, now)
+		}
+		if err != nil {
+			n.Problem = fmt.Sprintf("it does not tell of those of its kubelet: %v", err)
+		}
+	}
+	proof := credentials.CredentialInfo(s.Trust, m.Name, m.ProvenUntil, m.ProvenBy, now)
+	proof.RenewAt = m.ProvenUntil.Add(-s.Lifetime / 3)
+	n.Certificates = append(n.Certificates, proof)
+	for i := range n.Certificates {
+		if c := &n.Certificates[i]; credentials.Overdue(c.RenewAt, c.NotAfter, now) {
+			c.Warning = "it should have been renewed: see the log of that agent; one that was off gets new ones when it starts"
+		}
+	}
+	n.Certificates[len(n.Certificates)-1].RenewAt = time.Time{} // that was a guess: the server that issued it may have another lifetime
+	return n
+}

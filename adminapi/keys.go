@@ -1,0 +1,80 @@
+package adminapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/raftstore"
+)
+
+// KeysPath answers with the keyring.Status of the gossip keys, in a KeysAnswer. POST takes the
+// parameter "change", which is rotate or undo, and "force" and "dryRun", which are true or missing.
+// RBAC says who may.
+const KeysPath = "/barque/v1/keys"
+
+// KeysAnswer is the answer to GET and POST.
+type KeysAnswer struct {
+	keyring.Status
+	Error   string `json:"error,omitempty"`
+	Refused bool   `json:"refused,omitempty"` // nothing was changed
+	// Unfinished tells that what was asked for was begun and goes on, or that it is not known
+	// whether it was.
+	Unfinished bool `json:"unfinished,omitempty"`
+	NoLeader   bool `json:"noLeader,omitempty"` // there has been none for long; nothing was changed
+}
+
+// KeysHandler serves KeysPath.
+func KeysHandler(keys *keyring.Manager) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		force, dryRun := query.Get("force") == "true", query.Get("dryRun") == "true"
+		var err error
+		switch change := query.Get("change"); {
+		case r.Method == http.MethodGet:
+		case r.Method != http.MethodPost:
+			http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
+			return
+		case change == "rotate":
+			err = keys.Rotate(r.Context(), force, dryRun)
+		case change == "undo":
+			err = keys.Undo(r.Context(), dryRun)
+		default:
+			http.Error(w, fmt.Sprintf("the parameter change is %q: want rotate or undo", change), http.StatusBadRequest)
+			return
+		}
+		var answer KeysAnswer
+		begun := err == nil && r.Method == http.MethodPost && !dryRun
+		if err == nil {
+			answer.Status, err = keys.Status(r.Context())
+		}
+		status := answer.judge(err, begun)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			return // the client has gone
+		}
+	})
+}
+
+// judge writes down what the error means, and returns the HTTP status for it. What was begun goes
+// on, though the keys could not be looked at afterwards.
+func (a *KeysAnswer) judge(err error, begun bool) int {
+	var refused *keyring.RefusedError
+	if err == nil {
+		return http.StatusOK
+	}
+	a.Error = err.Error()
+	switch {
+	case begun, errors.Is(err, raftstore.ErrUnknownOutcome):
+		a.Unfinished = true
+	case errors.As(err, &refused), errors.Is(err, keyring.ErrConflict):
+		a.Refused = true
+		return http.StatusConflict
+	case errors.Is(err, raftstore.ErrLeaderless):
+		a.NoLeader = true
+	}
+	return http.StatusServiceUnavailable
+}

@@ -1,0 +1,33 @@
+package adminapi
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/raftstore"
+)
+
+// TestKeysAnswerTellsItsEnd: what was begun goes on, also when nothing more can be read; what was
+// not proposed did not.
+func TestKeysAnswerTellsItsEnd(t *testing.T) {
+	leaderless := fmt.Errorf("read the state of the gossip keys: %w", &raftstore.LeaderlessError{})
+	for what, c := range map[string]struct {
+		err   error
+		begun bool
+		want  KeysAnswer
+	}{
+		"not proposed":             {leaderless, false, KeysAnswer{NoLeader: true}},
+		"begun, and then unread":   {leaderless, true, KeysAnswer{Unfinished: true}},
+		"the answer was lost":      {fmt.Errorf("%w", raftstore.ErrUnknownOutcome), false, KeysAnswer{Unfinished: true}},
+		"an election is under way": {raftstore.ErrUnavailable, false, KeysAnswer{}},
+		"somebody was faster":      {keyring.ErrConflict, false, KeysAnswer{Refused: true}},
+	} {
+		var a KeysAnswer
+		status := a.judge(c.err, c.begun)
+		if a.NoLeader != c.want.NoLeader || a.Unfinished != c.want.Unfinished || a.Refused != c.want.Refused || a.Error != c.err.Error() || (status == http.StatusConflict) != c.want.Refused {
+			t.Errorf("%s: status %d, %+v", what, status, a)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// newServer is a server with its certificates, which does not run.
+func newServer(t *testing.T) (*credentials.Server, *Options, *record) {
+	t.Helper()
+	o := options(t, "s1")
+	r, err := enlistServer(t.Context(), o, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, quiet()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids, o, r
+}
+
+// nextCA holds the key of a new CA, and returns it with the bundle that makes it known.
+func nextCA(t *testing.T, h *credentials.Home) (*pki.Authority, pki.Bundle) {
+	t.Helper()
+	next, err := pki.NextAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := next.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := h.Trust.Bundle().Begin(next, account.Public(), time.Now())
+	if err := errors.Join(err, h.Hold(pki.CAKey, key), h.Hold(pki.AccountKey, account)); err != nil {
+		t.Fatal(err)
+	}
+	return next, b
+}
+
+// A restart with the flags of long ago goes on: a token of a CA that was retired was made for this
+// cluster.
+func TestAnOldTokenInTheUnitFileKeepsNobodyFromStarting(t *testing.T) {
+	ids, o, r := newServer(t)
+	token, err := pki.NewToken(ids.Trust.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, b := nextCA(t, ids.Home)
+	for range 3 {
+		if err := ids.Home.Adopt(b); err != nil {
+			t.Fatal(err)
+		}
+		b, _ = ids.Trust.Advance(time.Now())
+	}
+	if len(r.CA().CAs) != 1 || r.CA().Knows("0") {
+		t.Fatalf("%+v", r.CA())
+	}
+	o.Join, o.Token = "https://10.0.0.9:6443", token.String()
+	if again, err := enlistServer(t.Context(), o, quiet()); err != nil || again.Cluster.ID != r.Cluster.ID {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
+func TestTheShelfInTheStore(t *testing.T) {
+	store := testStore(t, "/other")
+	shelf := caShelf{store}
+	type seen struct {
+		state    string
+		revision uint64
+	}
+	got := make(chan seen, 10)
+	go shelf.Follow(t.Context(), func(state []byte, revision uint64) { got <- seen{string(state), revision} })
+	if first := <-got; first != (seen{}) {
+		t.Errorf("nothing is there: %+v", first)
+	}
+	if err := shelf.Put(t.Context(), []byte("a"), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	a := <-got
+	state, revision, err := shelf.Get(t.Context())
+	if err != nil || string(state) != "a" || a != (seen{"a", revision}) {
+		t.Errorf("%q at %d, %v; followed %+v", state, revision, err, a)
+	}
+	var conflict *raftstore.ConflictError
+	if err := shelf.Put(t.Context(), []byte("b"), revision+7, 0); !errors.As(err, &conflict) {
+		t.Errorf("over what it does not know: %v", err)
+	}
+	if err := shelf.Put(t.Context(), []byte("b"), revision, 99); !errors.Is(err, raftstore.ErrFenced) {
+		t.Errorf("in a term that is over: %v", err)
+	}
+	if err := shelf.Put(t.Context(), []byte("b"), revision, 0); err != nil {
+		t.Fatal(err)
+	}
+	if b := <-got; b.state != "b" {
+		t.Errorf("followed %+v", b)
+	}
+}
+
+func TestANodeThatWasMadeAnewIsAnotherMachine(t *testing.T) {
+	ended := time.Now()
+	node := func(made time.Time) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1", CreationTimestamp: metav1.NewTime(made)}}
+	}
+	if err := sameMachine(node(ended.Add(-time.Hour)), ended); err != nil {
+		t.Error(err)
+	}
+	if err := sameMachine(node(ended.Add(time.Hour)), ended); !errors.Is(err, join.ErrRemoved) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,90 @@
+package credentials
+
+import (
+	"crypto/x509"
+	"errors"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// CertificateInfo is one certificate, or a credential for gossip.
+type CertificateInfo struct {
+	Name        string    `json:"name"` // what it is for
+	Subject     string    `json:"subject"`
+	Issuer      string    `json:"issuer"`
+	Serial      string    `json:"serial,omitempty"`
+	Names       []string  `json:"names,omitempty"` // DNS names and addresses
+	NotBefore   time.Time `json:"notBefore,omitzero"`
+	NotAfter    time.Time `json:"notAfter"`
+	SecondsLeft int64     `json:"secondsLeft"` // negative: it has ended
+	RenewAt     time.Time `json:"renewAt,omitzero"`
+	File        string    `json:"file,omitempty"` // empty: in memory only
+	Warning     string    `json:"warning,omitempty"`
+}
+
+// NodeCertificates are those of one node. What an agent does not tell of itself is its credential
+// for gossip, which it has shown to all; it gets that together with its certificates, for the same
+// time.
+type NodeCertificates struct {
+	Node         string            `json:"node"`
+	Role         string            `json:"role"`
+	Generation   uint64            `json:"generation"` // of the CAs that it has taken over
+	Certificates []CertificateInfo `json:"certificates"`
+	Problem      string            `json:"problem,omitempty"` // why they, or some of them, are not known
+}
+
+// InfoOf describes a certificate. One that is kept up is to be renewed in time.
+func InfoOf(name string, cert *x509.Certificate, keptUp bool, now time.Time) CertificateInfo {
+	c := CertificateInfo{Name: name, Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
+		Names: cert.DNSNames, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, SecondsLeft: int64(cert.NotAfter.Sub(now).Seconds())}
+	for _, ip := range cert.IPAddresses {
+		c.Names = append(c.Names, ip.String())
+	}
+	if keptUp {
+		c.RenewAt = pki.TermOf(cert).Due()
+	}
+	return c
+}
+
+// Certificates describes this server's certificates.
+func (ids *Server) Certificates() NodeCertificates {
+	now := time.Now()
+	proof := ids.proof.proof()
+	n := NodeCertificates{Node: ids.config.Name, Role: pki.RoleServer, Generation: proof.Trust}
+	for _, i := range ids.identities() {
+		info := InfoOf(i.Name(), i.Certificate().Leaf, true, now)
+		if i == ids.admin {
+			info.File = KubeconfigPath(ids.config.DataDir)
+		}
+		if Overdue(info.RenewAt, info.NotAfter, now) {
+			info.Warning = "it should have been renewed: see the log of this server, and renew it with `barque cert rotate --server " + ids.config.Name + "`"
+		}
+		n.Certificates = append(n.Certificates, info)
+	}
+	if c, err := ids.Trust.VerifyCredential(proof.Credential, now); err == nil || errors.Is(err, pki.ErrCredentialEnded) {
+		n.Certificates = append(n.Certificates, CredentialInfo(ids.Trust, c.Name, c.NotAfter, c.Signer, now))
+	}
+	return n
+}
+
+// Overdue tells that a certificate should have been renewed a while ago, by a tenth of the time
+// that is left then.
+func Overdue(renewAt, notAfter, now time.Time) bool {
+	return now.After(renewAt.Add(notAfter.Sub(renewAt) / 10))
+}
+
+// CredentialInfo describes what a node proves itself to gossip with.
+func CredentialInfo(trust *pki.Trust, node string, notAfter time.Time, signer string, now time.Time) CertificateInfo {
+	return CertificateInfo{Name: "gossip", Subject: "CN=" + node, Issuer: nameOfCA(trust, signer), NotAfter: notAfter, SecondsLeft: int64(notAfter.Sub(now).Seconds())}
+}
+
+// nameOfCA is the subject of the CA with the digest.
+func nameOfCA(trust *pki.Trust, digest string) string {
+	for _, ca := range trust.CAs() {
+		if ca.Digest() == digest {
+			return ca.Certificate().Subject.String()
+		}
+	}
+	return "another CA"
+}

@@ -1,0 +1,84 @@
+package credentials
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// Dir has a node's keys and certificates.
+func Dir(dataDir string) string { return filepath.Join(dataDir, "pki") }
+
+// Files of keys that all servers have, and of an agent's certificates.
+const (
+	CAKey             = "ca.key"
+	ServiceAccountKey = "service-account.key"
+
+	clientFile     = "node-client.crt"
+	servingFile    = "node-serving.crt"
+	credentialFile = "gossip.credential"
+)
+
+// KeyFiles are the files of the keys that all servers have, in a server's pki directory.
+func KeyFiles() map[pki.KeyUse]string {
+	return map[pki.KeyUse]string{pki.CAKey: CAKey, pki.AccountKey: ServiceAccountKey}
+}
+
+// CAFile has the CAs that a node believes, for people and other programs; the record is what
+// counts.
+func CAFile(dataDir string) string { return filepath.Join(Dir(dataDir), "ca.crt") }
+
+// WriteCA writes that file.
+func WriteCA(dataDir string, b pki.Bundle) error {
+	return atomicfile.Write(CAFile(dataDir), b.PEM(), 0o644)
+}
+
+// ClusterKeys returns the secret keys that every server has, by file name.
+func ClusterKeys(dataDir string) (map[string][]byte, error) {
+	keys := map[string][]byte{}
+	for _, name := range []string{CAKey, ServiceAccountKey} {
+		data, err := os.ReadFile(filepath.Join(Dir(dataDir), name))
+		if err != nil {
+			return nil, err
+		}
+		keys[name] = data
+	}
+	return keys, nil
+}
+
+// GossipKeyOf returns the node's own Ed25519 key, making it at the first time.
+func GossipKeyOf(dataDir string) (ed25519.PrivateKey, error) {
+	path := filepath.Join(Dir(dataDir), "gossip.key")
+	seed, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		return key, atomicfile.Write(path, key.Seed(), 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("%s is damaged: it has %d bytes, want %d; remove it, a new one is made", path, len(seed), ed25519.SeedSize)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}
+
+// SaveCertificates puts an agent's certificates in place.
+func SaveCertificates(dataDir string, c join.Certificates) error {
+	dir := Dir(dataDir)
+	return errors.Join(
+		atomicfile.Write(filepath.Join(dir, clientFile), c.Client, 0o644),
+		atomicfile.Write(filepath.Join(dir, servingFile), c.Serving, 0o644),
+		atomicfile.Write(filepath.Join(dir, credentialFile), c.Credential, 0o600),
+	)
+}

@@ -1,0 +1,346 @@
+package credentials
+
+import (
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+// ServerConfig is what a server's certificates are made of.
+type ServerConfig struct {
+	Name      string
+	Address   netip.Addr
+	APIPort   uint16
+	DataDir   string
+	Names     []string // by which clients call the API server
+	ProxyName string   // of the API server, as a client of extension API servers
+	Lifetime  time.Duration
+	Record    Record
+	Logger    *slog.Logger
+}
+
+// Files are those of a certificate and its key; empty when there is none.
+type Files struct {
+	CertFile string
+	KeyFile  string
+}
+
+// Server are the certificates that a server shows. It holds the CA key, so it issues them to itself
+// and renews them by itself, all at once: in time, when the CAs change, and when an
+// operator wants it. Their keys are in memory only, and new with each: at a start nothing is needed
+// but the CA's.
+type Server struct {
+	config        ServerConfig
+	Home          *Home
+	Trust         *pki.Trust
+	logger        *slog.Logger
+	Peer          *pki.Identity // to other servers, both as client and as server
+	API           *pki.Identity // of the API
+	KubeletClient *pki.Identity // of the API server as a client of kubelets
+	Kubelet       *pki.Identity // of this node's own server
+	proxy         *pki.Identity // of the API server as a client of extension API servers
+	admin         *pki.Identity // in the administrator's kubeconfig
+	proof         *credential
+
+	renewing sync.Mutex
+	mu       sync.Mutex    // guards what follows
+	ready    bool          // the API serves, so that there is something for the kubeconfig to lead to
+	unsaved  bool          // the kubeconfig on disk is not that of the certificates
+	changed  chan struct{} // closed and replaced after every renewal
+}
+
+// NewServer reads the CAs and their keys, and issues the certificates.
+func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
+	home, err := LoadHome(o.DataDir, o.Record)
+	if err != nil {
+		return nil, err
+	}
+	ids := &Server{config: o, Home: home, Trust: home.Trust, logger: o.Logger, changed: make(chan struct{})}
+	servers := []string{join.ServersOrganization}
+	for _, want := range []struct {
+		into    **pki.Identity
+		name    string
+		request pki.Request
+	}{
+		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}},
+		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}},
+		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
+		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address)},
+		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}},
+		{&ids.admin, "admin", pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
+	} {
+		request := want.request
+		request.Lifetime = o.Lifetime
+		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger,
+			Issue: ids.Trust.Signs(func() pki.Request { return request }, time.Now)})
+		if err != nil {
+			return nil, err
+		}
+	}
+	gossipKey, err := GossipKeyOf(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	ids.proof = &credential{key: gossipKey}
+	ids.saveProxy()
+	return ids, ids.prove(ids.Trust.Bundle().Generation)
+}
+
+// identities are the certificates, in the order in which they are renewed.
+func (ids *Server) identities() []*pki.Identity {
+	return []*pki.Identity{ids.Peer, ids.API, ids.KubeletClient, ids.Kubelet, ids.proxy, ids.admin}
+}
+
+// Run renews the certificates in time.
+func (ids *Server) Run(ctx context.Context) error {
+	return lifecycle.All(ctx, ids.upkeep().Run, ids.saveAgain)
+}
+
+func (ids *Server) upkeep() pki.Upkeep {
+	return pki.Upkeep{
+		Name: "of this server", Terms: ids.terms, Renew: ids.Renew, Now: time.Now, Logger: ids.logger, Changed: ids.Trust.Changed,
+		Wanted: func() string {
+			if ids.proof.proof().Trust != ids.Trust.Bundle().Generation {
+				return "the cluster's CAs have changed"
+			}
+			return ""
+		},
+	}
+}
+
+// saveEvery is how soon a kubeconfig is written again that could not be.
+const saveEvery = time.Minute
+
+// saveAgain writes the kubeconfig when that has failed: with the old CA's certificate, after an
+// exchange, it is void.
+func (ids *Server) saveAgain(ctx context.Context) error {
+	ticker := time.NewTicker(saveEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		ids.mu.Lock()
+		unsaved := ids.unsaved
+		ids.mu.Unlock()
+		if !unsaved {
+			continue
+		}
+		ids.renewing.Lock()
+		err := ids.save()
+		ids.renewing.Unlock()
+		if err != nil {
+			ids.logger.Error("the administrator's kubeconfig still cannot be written", "retryIn", saveEvery, "err", err)
+		} else {
+			ids.logger.Info("the administrator's kubeconfig is written")
+		}
+	}
+}
+
+// save writes the administrator's kubeconfig. The caller holds renewing.
+func (ids *Server) save() error {
+	err := ids.writeAdminKubeconfig()
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	ids.unsaved = err != nil
+	return err
+}
+
+func (ids *Server) terms() []pki.Term {
+	var terms []pki.Term
+	for _, i := range ids.identities() {
+		terms = append(terms, i.Term())
+	}
+	return terms
+}
+
+// Renew renews all certificates, and the credential for gossip at last: it tells the others that
+// all is done which the CAs of the moment ask for. A kubeconfig that cannot be written keeps nobody
+// waiting: it is a copy, which is written again.
+func (ids *Server) Renew(ctx context.Context) error {
+	ids.renewing.Lock()
+	defer ids.renewing.Unlock()
+	generation := ids.Trust.Bundle().Generation
+	for _, i := range ids.identities() {
+		if err := i.Renew(ctx); err != nil {
+			return err
+		}
+	}
+	ids.saveProxy()
+	ids.mu.Lock()
+	ready := ids.ready
+	close(ids.changed)
+	ids.changed = make(chan struct{})
+	ids.mu.Unlock()
+	if ready {
+		if err := ids.save(); err != nil {
+			ids.logger.Error("the administrator's kubeconfig cannot be written; the one of before is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
+		}
+	}
+	return ids.prove(generation)
+}
+
+// Serving is called when the API serves: from now on the administrator's kubeconfig is there and
+// kept good. A disk that is full must not keep a server from its work, of which deleting is a part:
+// the kubeconfig of before is good for long.
+func (ids *Server) Serving() error {
+	ids.renewing.Lock()
+	defer ids.renewing.Unlock()
+	ids.mu.Lock()
+	ids.ready = true
+	ids.mu.Unlock()
+	err := ids.save()
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		ids.logger.Error("the administrator's kubeconfig is not written anew, because the disk is full", "retryIn", saveEvery, "err", err)
+		return nil
+	}
+	return err
+}
+
+// ProxyFiles are where the certificate for extension API servers lies: the aggregator reads files.
+// Without them, as on a disk that was full from the first start on, extensions are not told the
+// user.
+func (ids *Server) ProxyFiles() Files {
+	files := ids.proxyPaths()
+	if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
+		return Files{}
+	}
+	return files
+}
+
+func (ids *Server) proxyPaths() Files {
+	return Files{
+		CertFile: filepath.Join(ids.config.DataDir, "front-proxy.crt"),
+		KeyFile:  filepath.Join(ids.config.DataDir, "front-proxy.key"),
+	}
+}
+
+// saveProxy writes the files of the certificate for extension API servers. That they cannot be
+// written, as on a full disk, keeps no server from starting and no exchange from going on.
+func (ids *Server) saveProxy() {
+	cert, files := ids.proxy.Certificate(), ids.proxyPaths()
+	key, ok := cert.PrivateKey.(crypto.Signer)
+	err := fmt.Errorf("a key of type %T", cert.PrivateKey)
+	if ok {
+		var keyPEM []byte
+		if keyPEM, err = pki.MarshalKey(key); err == nil {
+			err = errors.Join(atomicfile.Write(files.KeyFile, keyPEM, 0o600), atomicfile.Write(files.CertFile, pki.ChainPEM(cert), 0o600))
+		}
+	}
+	if err != nil {
+		ids.logger.Error("the certificate for extension API servers cannot be written; aggregated APIs fail when the one of before ends", "err", err)
+	}
+}
+
+// Renewed returns a channel that is closed at the next renewal.
+func (ids *Server) Renewed() <-chan struct{} {
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	return ids.changed
+}
+
+func (ids *Server) prove(generation uint64) error {
+	o := ids.config
+	data, err := ids.Trust.SignCredential(pki.Credential{Name: o.Name, Role: pki.RoleServer, Public: ids.proof.public(), NotAfter: time.Now().Add(o.Lifetime)})
+	if err != nil {
+		return fmt.Errorf("gossip credential: %w", err)
+	}
+	ids.proof.set(data, generation)
+	return nil
+}
+
+// KubeletClientTLS is how the API server calls kubelets. The result is the same as long as the CAs
+// are.
+func (ids *Server) KubeletClientTLS() func() *tls.Config {
+	return ids.Trust.ForEach(func(roots *x509.CertPool) *tls.Config {
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: ids.KubeletClient.GetClientCertificate}
+	})
+}
+
+// KubeletServerTLS is how this node's own server is called. Each connection is held against the CAs
+// of the moment.
+func KubeletServerTLS(serving *pki.Identity, trust *pki.Trust) *tls.Config {
+	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
+		return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots}
+	})
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: serving.GetCertificate,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ofNow(), nil }}
+}
+
+// credential is this node's proof to the gossip pool. It is renewed together with the node's
+// certificates.
+type credential struct {
+	key ed25519.PrivateKey
+
+	mu    sync.Mutex
+	data  []byte
+	trust uint64 // generation of the CAs that the node has taken over
+}
+
+func (c *credential) public() ed25519.PublicKey { return c.key.Public().(ed25519.PublicKey) }
+
+func (c *credential) set(data []byte, trust uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.data, c.trust = data, trust
+}
+
+func (c *credential) proof() gossip.Proof {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return gossip.Proof{Credential: c.data, Key: c.key, Trust: c.trust}
+}
+
+// GossipProof is what gossip shows.
+func (ids *Server) GossipProof() gossip.Proof { return ids.proof.proof() }
+
+// keyTimeout bounds how long one server is asked for a key.
+const keyTimeout = 5 * time.Second
+
+// FetchKey asks the other servers for a key that all servers have: the CA's, or that of service
+// accounts. Whoever has it is a server of this cluster, as is this one: both prove it by their
+// certificates.
+func (ids *Server) FetchKey(ctx context.Context, digest string) ([]byte, error) {
+	err := errors.New("no other server is known")
+	for _, other := range ids.Home.record.Servers() {
+		if other.Name == ids.config.Name {
+			continue
+		}
+		key, e := ids.keyFrom(ctx, other, digest)
+		if e == nil {
+			return key, nil
+		}
+		err = fmt.Errorf("%s: %w", other.Name, e)
+	}
+	return nil, err
+}
+
+func (ids *Server) keyFrom(ctx context.Context, other join.Server, digest string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	client, err := join.NewClient(other.API.String(), ids.Trust, ids.Peer.Certificate(), time.Now)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.SharedKey(ctx, digest)
+}

@@ -1,0 +1,35 @@
+package credentials
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// What agents tell of their certificates, by gossip: the servers issue them and keep none.
+
+// About is what an agent tells of itself to who asks.
+func (ids *Agent) About() json.RawMessage {
+	now := time.Now()
+	own := []CertificateInfo{InfoOf("api-client", ids.Client.Certificate().Leaf, true, now), InfoOf("kubelet", ids.Serving.Certificate().Leaf, true, now)}
+	own[0].File, own[1].File = ids.file(clientFile), ids.file(servingFile)
+	data, err := json.Marshal(own)
+	if err != nil {
+		ids.logger.Error("this agent cannot tell of its certificates", "err", err)
+		return nil
+	}
+	return data
+}
+
+// ToldCertificates reads what an agent tells. How much time is left is judged by this server's
+// clock.
+func ToldCertificates(told json.RawMessage, now time.Time) ([]CertificateInfo, error) {
+	var certificates []CertificateInfo
+	if err := json.Unmarshal(told, &certificates); err != nil {
+		return nil, fmt.Errorf("what it says is not understood: %w", err)
+	}
+	for i := range certificates {
+		certificates[i].SecondsLeft, certificates[i].Warning = int64(certificates[i].NotAfter.Sub(now).Seconds()), ""
+	}
+	return certificates, nil
+}
