@@ -29,6 +29,7 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/membership/enroll"
 )
 
 // asker asks servers about the cluster. It needs no quorum, and no server in particular: where the
@@ -195,7 +196,7 @@ func (h *heard) missing() []string {
 // known are the addresses of servers that this machine knows of, beside the kubeconfig's.
 func (a *asker) known() []string {
 	var out []string
-	for _, s := range node.KnownServers(a.dataDir) {
+	for _, s := range enroll.KnownServers(a.dataDir) {
 		out = append(out, "https://"+s)
 	}
 	path, err := findKubeconfig(a.kubeconfig)

@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/membership/enroll"
 )
 
 // The commands that change members. Each asks a server what the change would do, tells it, asks the
@@ -65,7 +66,7 @@ A server that does not answer is taken out by its name: barque cluster remove SE
 		if *server != "" {
 			return m.leaveAt(c, *server)
 		}
-		name, err := node.ServerName(*dataDir)
+		name, err := enroll.ServerName(*dataDir)
 		if err != nil {
 			return fmt.Errorf("%w; from elsewhere: barque cluster leave --server ADDRESS", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/filelock"
+	"github.com/barque/barque/membership/enroll"
 )
 
 func clusterRecoverCommand() *cobra.Command {
@@ -88,7 +89,7 @@ func hasLeader(ctx context.Context, survivor *backups.Survivor) error {
 	if err != nil || survivor.Recovering != "" {
 		return nil
 	}
-	return askWhoLeads(ctx, config, survivor, node.KnownServers(survivor.DataDir))
+	return askWhoLeads(ctx, config, survivor, enroll.KnownServers(survivor.DataDir))
 }
 
 func askWhoLeads(ctx context.Context, config *rest.Config, survivor *backups.Survivor, addresses []string) error {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/network/wireguard"
@@ -14,25 +15,25 @@ import (
 // completeAddresses reads the node's addresses, or finds them out.
 func (o *Options) completeAddresses() (err error) {
 	if o.addresses.Internal, err = nodeaddr.Parse(o.NodeIPs); err != nil {
-		return wrongOption("--node-ip: %v", err)
+		return enroll.WrongOption("--node-ip: %v", err)
 	}
 	if o.addresses.External, err = nodeaddr.Parse(o.NodeExternalIPs); err != nil {
-		return wrongOption("--node-external-ip: %v", err)
+		return enroll.WrongOption("--node-external-ip: %v", err)
 	}
 	if o.Overlay == (overlay.Config{}) {
 		o.Overlay = overlay.Config{Mode: overlay.Auto, VNI: overlay.DefaultVNI, Port: overlay.DefaultPort}
 	}
 	if err := o.Overlay.Check(); err != nil {
-		return wrongOption("%v", err)
+		return enroll.WrongOption("%v", err)
 	}
 	if o.WireGuardPort == 0 {
 		o.WireGuardPort = wireguard.DefaultPort
 	}
 	if o.Network != "" && o.Network != OwnNetwork && o.Network != noNetwork {
-		return wrongOption("--network %q: want barque or none", o.Network)
+		return enroll.WrongOption("--network %q: want barque or none", o.Network)
 	}
 	if o.OtherNetwork() && (o.Overlay.Mode == overlay.WireGuard || o.Overlay.Mode == overlay.AutoWireGuard) {
-		return wrongOption("--network none leaves the ways to other nodes to another plugin, and --overlay %s would encrypt nothing: leave one of both out", o.Overlay.Mode)
+		return enroll.WrongOption("--network none leaves the ways to other nodes to another plugin, and --overlay %s would encrypt nothing: leave one of both out", o.Overlay.Mode)
 	}
 	if len(o.addresses.Internal) > 0 {
 		return nil

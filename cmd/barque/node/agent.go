@@ -16,26 +16,27 @@ import (
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/balancer"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
+	"github.com/barque/barque/pki"
 )
 
 // agent is what the parts of an agent are made of, in the order in which they are.
 type agent struct {
 	options  *Options
 	logger   *slog.Logger
-	record   *record
+	record   *enroll.Record
 	named    []join.Server // at the addresses of --server
 	settings Settings
 	ids      *credentials.Agent
 	pool     *gossip.Pool
 	balancer *balancer.Balancer
 	stack    *lifecycle.Stack
-	cluster  string        // ID of the one that it was started in
-	follows  chan struct{} // holds a token when it is to be started again, in the heir of that one
-	offered  offer         // who says that it is that heir; credentials.FetchKeys' own
+	cluster  string // ID of the one that it was started in
+	follower *enroll.Follower
 }
 
 // RunAgent runs an agent until the context ends.
@@ -43,13 +44,13 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	held, err := lockData(ctx, o.DataDir)
+	held, err := enroll.Lock(ctx, o.DataDir)
 	if err != nil {
 		return err
 	}
 	defer held.Close()
 	bridgeLogs(logger)
-	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger), follows: make(chan struct{}, 1)}
+	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startNode} {
 		if err := step(ctx); err != nil {
@@ -65,9 +66,10 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if a.record, err = enlistAgent(ctx, o, a.logger); err != nil {
 		return err
 	}
-	a.cluster = a.record.clusterID()
-	a.named = namedServer(ctx, o, a.logger)
-	if a.settings, err = a.record.settings(); err != nil {
+	a.follower = enroll.NewFollower(a.record, a.logger)
+	a.cluster = a.record.ClusterID()
+	a.named = enroll.NamedServer(ctx, o.enrolling(), a.logger)
+	if a.settings, err = settingsOf(a.record); err != nil {
 		return err
 	}
 	if err := o.fitAddresses(a.settings); err != nil {
@@ -104,20 +106,20 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 
 // startRemembering has this agent remember servers, and forget who is gone.
 func (a *agent) startRemembering(ctx context.Context) error {
-	missed := newAbsences(a.record)
+	missed := enroll.NewAbsences(a.record)
 	gone := func() []string {
 		members, now := a.pool.Members(), time.Now()
-		servers, err := missed.look(seenServers(members, a.record.Servers(), a.balancer.Living()), now)
+		servers, err := missed.Look(enroll.SeenServers(members, a.record.Servers(), a.balancer.Living()), now)
 		if err != nil {
 			a.logger.Warn("cannot write down which servers show no life", "err", err)
 		}
 		for _, name := range servers {
-			a.logger.Info("a server has shown no life for long: it is forgotten", "server", name, "after", serverAwayAfter)
+			a.logger.Info("a server has shown no life for long: it is forgotten", "server", name, "after", enroll.ServerAwayAfter)
 		}
-		return append(goneAgents(members, now, awayAfter), servers...)
+		return append(enroll.GoneAgents(members, now, enroll.AwayAfter), servers...)
 	}
 	return a.stack.Start(ctx, lifecycle.Component{Name: "known servers", Run: func(ctx context.Context) error {
-		return rememberServers(ctx, a.record, a.pool, gone, a.logger)
+		return enroll.RememberServers(ctx, a.record, a.pool, gone, a.logger)
 	}})
 }
 
@@ -180,4 +182,27 @@ func (a *agent) startNode(ctx context.Context) error {
 		logger: a.logger,
 	}
 	return w.start(ctx, a.stack)
+}
+
+// fetchKeys asks the servers that the agent has ever known.
+func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
+	keys, err := credentials.FetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, credentials.AskKeys(a.ids.Trust, a.ids.Client.Certificate(), a.cluster))
+	return a.follower.Take(keys, err, seesServer(a.pool))
+}
+
+// seesServer tells whether a server of the pool, and so of the agent's own cluster, lives.
+func seesServer(pool *gossip.Pool) bool {
+	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool { return m.Role == pki.RoleServer && m.State == gossip.Alive })
+}
+
+// startFollowing ends the agent when it is to be started again in another cluster.
+func (a *agent) startFollowing(ctx context.Context) error {
+	return a.stack.Start(ctx, lifecycle.Component{Name: "cluster", Run: func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.follower.Follows:
+			return ErrRestart
+		}
+	}})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/filelock"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/pki"
 )
 
@@ -21,7 +22,7 @@ func Begun(dataDir string) *clusterstatus.Warning {
 	if w == nil {
 		return nil
 	}
-	if held, err := filelock.Held(dataLock(dataDir)); err == nil && held {
+	if held, err := filelock.Held(enroll.LockFile(dataDir)); err == nil && held {
 		return nil
 	}
 	return w
@@ -31,24 +32,24 @@ func Begun(dataDir string) *clusterstatus.Warning {
 func planned(dataDir string) *clusterstatus.Warning {
 	w := &clusterstatus.Warning{Severity: clusterstatus.Attention, Mend: "barque server --data-dir " + dataDir}
 	if plan, err := backups.LoadRecovery(dataDir); err == nil && plan != nil {
-		w.Node, _ = ServerName(dataDir) // it may be gone, and the plan is what counts
+		w.Node, _ = enroll.ServerName(dataDir) // it may be gone, and the plan is what counts
 		w.Text = fmt.Sprintf("on this machine, in %s, the recovery of cluster %s as cluster %s was begun and is not finished", dataDir, plan.Was, plan.ClusterID)
 		return w
 	}
-	r, err := loadRecord(dataDir)
+	r, err := enroll.Load(dataDir)
 	if err != nil {
 		return nil
 	}
-	if o := SupersededBy(dataDir); o != nil && r != nil && r.Phase == phaseMember {
+	if o := SupersededBy(dataDir); o != nil && r != nil && r.Phase == enroll.PhaseMember {
 		w.Node, w.Severity, w.Mend = r.Name, clusterstatus.Critical, clusterstatus.JoinAnew
 		w.Text = fmt.Sprintf("on this machine, in %s, the server %s is superseded: it is of cluster %s, and since %s cluster %s goes on in its place", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Successor)
 		return w
 	}
-	_, err = os.Stat(rejoinPath(dataDir))
+	_, err = os.Stat(enroll.RejoinPath(dataDir))
 	granted := err == nil
 	what := ""
 	if r != nil {
-		what = map[string]string{phaseBootstrap: "begin a cluster", phaseAsking: "join a cluster", phaseJoining: "join cluster " + r.Cluster.ID, phaseWiping: "join cluster " + r.Cluster.ID + " again"}[r.Phase]
+		what = map[string]string{enroll.PhaseBootstrap: "begin a cluster", enroll.PhaseAsking: "join a cluster", enroll.PhaseJoining: "join cluster " + r.Cluster.ID, enroll.PhaseWiping: "join cluster " + r.Cluster.ID + " again"}[r.Phase]
 		w.Node = r.Name
 		if r.Role == pki.RoleAgent {
 			w.Mend = "barque agent --data-dir " + dataDir

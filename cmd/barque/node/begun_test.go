@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
@@ -25,13 +26,13 @@ func TestBegun(t *testing.T) {
 		plan        func(t *testing.T, dir string)
 		text, mend  string // empty for nothing
 	}{
-		"a member":                {pki.RoleServer, phaseMember, nil, "", ""},
-		"a member, recovered":     {pki.RoleServer, phaseMember, recovery, "the recovery of cluster old as cluster new was begun and is not finished", "barque server --data-dir "},
-		"asking":                  {pki.RoleServer, phaseAsking, nil, "n1 was about to join a cluster", "with the arguments"},
-		"joining":                 {pki.RoleServer, phaseJoining, nil, "n1 was about to join cluster c,", "with the arguments"},
-		"wiping":                  {pki.RoleServer, phaseWiping, nil, "n1 was about to join cluster c again", "with the arguments"},
-		"granted to join again":   {pki.RoleServer, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "with the arguments"},
-		"an agent, granted again": {pki.RoleAgent, phaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "barque agent --data-dir "},
+		"a member":                {pki.RoleServer, enroll.PhaseMember, nil, "", ""},
+		"a member, recovered":     {pki.RoleServer, enroll.PhaseMember, recovery, "the recovery of cluster old as cluster new was begun and is not finished", "barque server --data-dir "},
+		"asking":                  {pki.RoleServer, enroll.PhaseAsking, nil, "n1 was about to join a cluster", "with the arguments"},
+		"joining":                 {pki.RoleServer, enroll.PhaseJoining, nil, "n1 was about to join cluster c,", "with the arguments"},
+		"wiping":                  {pki.RoleServer, enroll.PhaseWiping, nil, "n1 was about to join cluster c again", "with the arguments"},
+		"granted to join again":   {pki.RoleServer, enroll.PhaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "with the arguments"},
+		"an agent, granted again": {pki.RoleAgent, enroll.PhaseMember, write("pki/rejoin.json", "{}"), "n1 was about to join again", "barque agent --data-dir "},
 		"the record is lost":      {"", "", write("pki/rejoin.json", "{}"), "a node was about to join again", "with the arguments"},
 		"nothing at all":          {"", "", nil, "", ""},
 		"a damaged record":        {"", "", write("node.json", "{"), "", ""},
@@ -42,8 +43,8 @@ func TestBegun(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.role != "" {
-				r := &record{dir: dir, Name: "n1", Role: c.role, Phase: c.phase, Cluster: join.Cluster{ID: "c"}}
-				if err := r.save(); err != nil {
+				r := &enroll.Record{Dir: dir, Name: "n1", Role: c.role, Phase: c.phase, Cluster: join.Cluster{ID: "c"}}
+				if err := r.Save(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -57,7 +58,7 @@ func TestBegun(t *testing.T) {
 			if got != nil && (!strings.Contains(got.Text, c.text) || !strings.Contains(got.Mend, c.mend) || !strings.Contains(got.Mend, dir)) {
 				t.Errorf("%v, want %q and %q", got, c.text, c.mend)
 			}
-			running, err := lockData(t.Context(), dir)
+			running, err := enroll.Lock(t.Context(), dir)
 			if err != nil {
 				t.Fatal(err)
 			}

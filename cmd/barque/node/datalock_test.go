@@ -11,13 +11,14 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 )
 
 // TestOneProcessADirectory: a second server does not touch the directory of one that runs.
 func TestOneProcessADirectory(t *testing.T) {
 	needs.Root(t, "that one process uses a data directory")
 	o := options(t, "s1")
-	held, err := lockData(t.Context(), o.DataDir)
+	held, err := enroll.Lock(t.Context(), o.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func TestOneProcessADirectory(t *testing.T) {
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := lockData(short, o.DataDir)
+	again, err := enroll.Lock(short, o.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestWhatAKilledProcessLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held, err := lockData(t.Context(), o.DataDir)
+	held, err := enroll.Lock(t.Context(), o.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}

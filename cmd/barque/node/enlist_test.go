@@ -21,6 +21,7 @@ import (
 
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -129,7 +130,7 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	}
 	h.busy.Store(0)
 	r, err := enlistAgent(t.Context(), o, quiet())
-	if err != nil || r.Phase != phaseMember {
+	if err != nil || r.Phase != enroll.PhaseMember {
 		t.Fatalf("got %+v, %v", r, err)
 	}
 	if busy := h.busy.Load(); busy != 2 {
@@ -142,7 +143,7 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("it was stopped"))
 	var refused *join.RefusedError
-	_, err = comingAgain(ctx, quiet(), func() (*pki.Authority, error) { return join.FetchCA(t.Context(), o.Join, h.token) })
+	_, err = enroll.ComingAgain(ctx, quiet(), func() (*pki.Authority, error) { return join.FetchCA(t.Context(), o.Join, h.token) })
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "it was stopped") || !strings.Contains(err.Error(), "too many requests to join") {
 		t.Errorf("stopped meanwhile: %v", err)
 	}
@@ -192,10 +193,10 @@ func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 	}
 	h.keys = func() (map[string][]byte, error) { return nil, nil }
 	r, err := enlistServer(t.Context(), o, quiet())
-	if err != nil || r.Phase != phaseJoining || r.Cluster.ID != "c1" {
+	if err != nil || r.Phase != enroll.PhaseJoining || r.Cluster.ID != "c1" {
 		t.Fatalf("the second try: %+v, %v", r, err)
 	}
-	if r, err = enlistServer(t.Context(), &alone, quiet()); err != nil || r.Phase != phaseJoining {
+	if r, err = enlistServer(t.Context(), &alone, quiet()); err != nil || r.Phase != enroll.PhaseJoining {
 		t.Fatalf("a restart goes on without a token: %+v, %v", r, err)
 	}
 }
@@ -228,9 +229,9 @@ func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 	if err := credentials.SaveCertificates(o.DataDir, join.Certificates{Client: issue(join.NodeClient("a1")), Serving: issue(join.NodeServing("a1", o.addr())), Credential: credential}); err != nil {
 		t.Fatal(err)
 	}
-	r := &record{dir: o.DataDir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent,
+	r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "a1", Role: pki.RoleAgent,
 		Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca), Settings: []byte("{}"), Servers: []join.Server{{Name: "s1", API: h.addr}}}}
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
 	return &agent{options: o, logger: quiet(), stack: lifecycle.New(quiet())}
@@ -317,16 +318,16 @@ func TestWipe(t *testing.T) {
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
 	o := options(t, "s2")
 	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-	old := &record{dir: o.DataDir, Phase: phaseMember, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
-	lived := filepath.Join(storeDir(o.DataDir), "server.json")
+	old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(h.ca)}}
+	lived := filepath.Join(enroll.StoreDir(o.DataDir), "server.json")
 	begin := func() {
 		t.Helper()
-		if err := errors.Join(old.save(), os.MkdirAll(storeDir(o.DataDir), 0o700), os.WriteFile(lived, nil, 0o600)); err != nil {
+		if err := errors.Join(old.Save(), os.MkdirAll(enroll.StoreDir(o.DataDir), 0o700), os.WriteFile(lived, nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	begin()
-	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != phaseMember {
+	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != enroll.PhaseMember {
 		t.Fatalf("without --wipe: %+v, %v", r, err)
 	}
 	o.Wipe = true
@@ -341,20 +342,20 @@ func TestWipe(t *testing.T) {
 	check := func(o *Options) {
 		t.Helper()
 		r, err := enlistServer(t.Context(), o, quiet())
-		if err != nil || r.Phase != phaseJoining || r.Cluster.ID != "c1" {
+		if err != nil || r.Phase != enroll.PhaseJoining || r.Cluster.ID != "c1" {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if _, err := os.Stat(lived); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the old store: %v", err)
 		}
-		if again, err := loadRecord(o.DataDir); err != nil || again.Phase != phaseJoining {
+		if again, err := enroll.Load(o.DataDir); err != nil || again.Phase != enroll.PhaseJoining {
 			t.Errorf("on disk %+v, %v", again, err)
 		}
 	}
 	check(o)
 	begin()
-	crashed := &record{dir: o.DataDir, Phase: phaseWiping, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
-	if err := crashed.save(); err != nil {
+	crashed := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseWiping, Name: "s2", Role: pki.RoleServer, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
+	if err := crashed.Save(); err != nil {
 		t.Fatal(err)
 	}
 	plain := *o
@@ -375,8 +376,8 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 			}
 			o := options(t, "n2")
 			o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
-			r := &record{dir: o.DataDir, Phase: phaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(old)}}
-			if err := errors.Join(r.save(), os.MkdirAll(storeDir(o.DataDir), 0o700)); err != nil {
+			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(old)}}
+			if err := errors.Join(r.Save(), os.MkdirAll(enroll.StoreDir(o.DataDir), 0o700)); err != nil {
 				t.Fatal(err)
 			}
 			enlist, flag := enlistServer, "--wipe"
@@ -390,10 +391,10 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 			if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "belongs to another cluster") {
 				t.Errorf("another cluster lets it in: %v", err)
 			}
-			if is, err := loadRecord(o.DataDir); err != nil || !is.CA().Knows(old.Digest()) || is.CA().Knows(h.ca.Digest()) {
+			if is, err := enroll.Load(o.DataDir); err != nil || !is.CA().Knows(old.Digest()) || is.CA().Knows(h.ca.Digest()) {
 				t.Errorf("after a refusal it believes %+v, %v", is, err)
 			}
-			if _, err := os.Stat(storeDir(o.DataDir)); err != nil {
+			if _, err := os.Stat(enroll.StoreDir(o.DataDir)); err != nil {
 				t.Errorf("after a refusal: %v", err)
 			}
 			h.was = []string{old.Digest()}
@@ -401,7 +402,7 @@ func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 			if err != nil || !back.CA().Knows(h.ca.Digest()) {
 				t.Fatalf("%+v, %v", back, err)
 			}
-			if is, err := loadRecord(o.DataDir); err != nil || !is.CA().Knows(h.ca.Digest()) {
+			if is, err := enroll.Load(o.DataDir); err != nil || !is.CA().Knows(h.ca.Digest()) {
 				t.Errorf("the next start believes %+v, %v", is, err)
 			}
 		})
@@ -418,7 +419,7 @@ func TestReplaceTakesThePlaceOfADeadServer(t *testing.T) {
 		t.Fatalf("a second s2 joined: %v", err)
 	}
 	o.Replace = true
-	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != phaseJoining {
+	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != enroll.PhaseJoining {
 		t.Fatalf("%+v, %v", r, err)
 	}
 }

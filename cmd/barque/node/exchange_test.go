@@ -9,13 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
 
 // newServer is a server with its certificates, which does not run.
-func newServer(t *testing.T) (*credentials.Server, *Options, *record) {
+func newServer(t *testing.T) (*credentials.Server, *Options, *enroll.Record) {
 	t.Helper()
 	o := options(t, "s1")
 	r, err := enlistServer(t.Context(), o, quiet())

@@ -40,7 +40,7 @@ func (s *server) gossipKeys() join.GossipKeys {
 // fetchKeys asks the other servers.
 func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
 	others := slices.DeleteFunc(s.record.Servers(), func(k join.Server) bool { return k.Name == s.options.Name })
-	keys, err := credentials.FetchKeys(ctx, others, generation, credentials.AskKeys(s.ids.Trust, s.ids.Peer.Certificate(), s.record.clusterID()))
+	keys, err := credentials.FetchKeys(ctx, others, generation, credentials.AskKeys(s.ids.Trust, s.ids.Peer.Certificate(), s.record.ClusterID()))
 	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/pki"
@@ -22,7 +23,7 @@ import (
 
 func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
-	r := &record{dir: dir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
+	r := &enroll.Record{Dir: dir, Phase: enroll.PhaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", GossipKeys: [][]byte{{1}}}}
 	want := keyring.Ring{Generation: 3, Keys: [][]byte{{2}, {1}}}
 	if err := r.SetGossipRing(want); err != nil {
 		t.Fatal(err)
@@ -31,7 +32,7 @@ func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info, err)
 	}
-	again, err := loadRecord(dir)
+	again, err := enroll.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.dir = filepath.Join(dir, "file") // nothing can be written there
+	r.Dir = filepath.Join(dir, "file") // nothing can be written there
 	if err := r.SetGossipRing(keyring.Ring{Generation: 4, Keys: [][]byte{{3}}}); err == nil || r.GossipRing().Generation != 3 {
 		t.Fatalf("a failed write: %v, generation %d", err, r.GossipRing().Generation)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 )
 
 // apiNames are all names by which clients call the API server.
@@ -19,7 +20,7 @@ func apiNames(o *Options, s Settings) []string {
 }
 
 // certificates are what a server's certificates are made of.
-func (o *Options) certificates(s Settings, r *record, logger *slog.Logger) credentials.ServerConfig {
+func (o *Options) certificates(s Settings, r *enroll.Record, logger *slog.Logger) credentials.ServerConfig {
 	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
 		Lifetime: o.CertificateLifetime, Record: r, Logger: logger}
 }

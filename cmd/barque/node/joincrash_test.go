@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
@@ -167,11 +168,11 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 		h.was = []string{old.Digest()}
 		begin := func() *Options {
 			o := options(t, "n2")
-			r := &record{dir: o.DataDir, Phase: phaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(old)}}
+			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "before", CA: pki.NewBundle(old)}}
 			for _, name := range files[1 : len(files)-1] {
 				put(t, filepath.Join(o.DataDir, name), []byte("before"))
 			}
-			if err := r.save(); err != nil {
+			if err := r.Save(); err != nil {
 				t.Fatal(err)
 			}
 			return o
@@ -233,7 +234,7 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 					t.Errorf("%s killed after %v: %s is %q, %v", role, files[:killed], name, data, err)
 				}
 			}
-			if _, err := os.Stat(rejoinPath(o.DataDir)); !errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat(enroll.RejoinPath(o.DataDir)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("%s killed after %v: the plan: %v", role, files[:killed], err)
 			}
 			if killed > 0 {
@@ -245,34 +246,34 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 
 // checkSpent checks that a plan that was carried out changes nothing when it comes back, as after a
 // loss of power.
-func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*record, error), o *Options, plan string) {
+func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*enroll.Record, error), o *Options, plan string) {
 	t.Helper()
 	data, err := os.ReadFile(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := loadRecord(o.DataDir); err != nil {
+	if r, err := enroll.Load(o.DataDir); err != nil {
 		t.Fatal(err)
 	} else if o.Wipe && r.Role == pki.RoleServer {
-		if r, err := enlist(t.Context(), o, quiet()); err != nil || r.Phase != phaseJoining {
+		if r, err := enlist(t.Context(), o, quiet()); err != nil || r.Phase != enroll.PhaseJoining {
 			t.Errorf("started again with the flags: %+v, %v", r, err)
 		}
 	}
-	r, err := loadRecord(o.DataDir)
+	r, err := enroll.Load(o.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.Wipe, o.Rejoin, o.Token, o.Join = false, false, "", ""
-	r.Phase = phaseMember
-	if err := r.save(); err != nil {
+	r.Phase = enroll.PhaseMember
+	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
-	kept := []string{filepath.Join(storeDir(o.DataDir), "log"), credentials.CAFile(o.DataDir)}
+	kept := []string{filepath.Join(enroll.StoreDir(o.DataDir), "log"), credentials.CAFile(o.DataDir)}
 	for _, path := range kept {
 		put(t, path, []byte("since"))
 	}
-	put(t, rejoinPath(o.DataDir), data)
-	if r, err := enlist(t.Context(), o, quiet()); err != nil || r.Phase != phaseMember {
+	put(t, enroll.RejoinPath(o.DataDir), data)
+	if r, err := enlist(t.Context(), o, quiet()); err != nil || r.Phase != enroll.PhaseMember {
 		t.Errorf("a plan that came back: %+v, %v", r, err)
 	}
 	for _, path := range kept {
@@ -280,7 +281,7 @@ func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logge
 			t.Errorf("a plan that came back has changed %s: %q, %v", path, now, err)
 		}
 	}
-	if _, err := os.Stat(rejoinPath(o.DataDir)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(enroll.RejoinPath(o.DataDir)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the plan that came back: %v", err)
 	}
 }

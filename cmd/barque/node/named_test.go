@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 )
 
@@ -18,7 +19,7 @@ func TestAgentLooksForTheServerThatIsNamed(t *testing.T) {
 		"https://10.1.0.1":      {API: netip.MustParseAddrPort("10.1.0.1:6443"), Gossip: netip.MustParseAddrPort("10.1.0.1:7947")},
 	} {
 		o := &Options{Join: flag, GossipPort: 7947}
-		a := &agent{options: o, record: &record{Cluster: join.Cluster{Servers: []join.Server{old}}}, named: namedServer(t.Context(), o, slog.New(slog.DiscardHandler))}
+		a := &agent{options: o, record: &enroll.Record{Cluster: join.Cluster{Servers: []join.Server{old}}}, named: enroll.NamedServer(t.Context(), o.enrolling(), slog.New(slog.DiscardHandler))}
 		if got := a.servers(); !slices.Equal(got, []join.Server{old, want}) {
 			t.Errorf("--server %s: %v", flag, got)
 		}
@@ -28,7 +29,7 @@ func TestAgentLooksForTheServerThatIsNamed(t *testing.T) {
 	}
 	for _, flag := range []string{"", "https://10.1.0.1:no"} {
 		o := &Options{Join: flag}
-		if got := namedServer(t.Context(), o, slog.New(slog.DiscardHandler)); len(got) != 0 {
+		if got := enroll.NamedServer(t.Context(), o.enrolling(), slog.New(slog.DiscardHandler)); len(got) != 0 {
 			t.Errorf("--server %q: %v", flag, got)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/pki"
@@ -36,7 +37,7 @@ func TestARestartGoesOnWithItsCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first.Phase != phaseBootstrap {
+	if first.Phase != enroll.PhaseBootstrap {
 		t.Fatalf("phase %q", first.Phase)
 	}
 	again, err := enlistServer(t.Context(), o, quiet())
@@ -46,7 +47,7 @@ func TestARestartGoesOnWithItsCluster(t *testing.T) {
 	if again.Cluster.ID != first.Cluster.ID {
 		t.Fatalf("a second cluster %q was begun in the directory of %q", again.Cluster.ID, first.Cluster.ID)
 	}
-	settings, err := again.settings()
+	settings, err := settingsOf(again)
 	if err != nil || !reflect.DeepEqual(settings, DefaultSettings()) {
 		t.Fatalf("settings %+v, %v", settings, err)
 	}
@@ -82,10 +83,10 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		})
 	}
 	t.Run("another cluster than the one it runs in", func(t *testing.T) {
-		running := &record{Phase: phaseMember, Name: "s1", Role: pki.RoleServer, Cluster: r.Cluster, dir: o.DataDir}
+		running := &enroll.Record{Phase: enroll.PhaseMember, Name: "s1", Role: pki.RoleServer, Cluster: r.Cluster, Dir: o.DataDir}
 		changed := *o
 		changed.Join, changed.Token = "https://10.0.0.9:6443", foreign.String()
-		if err := running.sameNode(&changed, pki.RoleServer); err == nil || !strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
+		if err := running.SameNode(changed.enrolling(), pki.RoleServer); err == nil || !strings.Contains(err.Error(), "another cluster") || strings.Contains(err.Error(), "mistake") {
 			t.Fatalf("got %v", err)
 		}
 	})
@@ -162,23 +163,23 @@ func (j *joiner) Join(_ context.Context, peers []string) error { j.peers = peers
 
 func TestAJoinIsRecordedOnlyWhenItIsDone(t *testing.T) {
 	dir := t.TempDir()
-	r := &record{dir: dir, Phase: phaseJoining, Name: "s2", Role: pki.RoleServer,
+	r := &enroll.Record{Dir: dir, Phase: enroll.PhaseJoining, Name: "s2", Role: pki.RoleServer,
 		Cluster: join.Cluster{Servers: []join.Server{{Name: "s1", Peer: netip.MustParseAddrPort("10.0.0.1:6444")}}}}
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
 	j := &joiner{err: errors.New("no")}
-	if err := becomeMember(t.Context(), r, j); err == nil {
+	if err := enroll.BecomeMember(t.Context(), r, j); err == nil {
 		t.Fatal("a refused join succeeded")
 	}
-	if again, err := loadRecord(dir); err != nil || again.Phase != phaseJoining {
+	if again, err := enroll.Load(dir); err != nil || again.Phase != enroll.PhaseJoining {
 		t.Fatalf("after a failed join: %+v, %v", again, err)
 	}
 	j.err = nil
-	if err := becomeMember(t.Context(), r, j); err != nil {
+	if err := enroll.BecomeMember(t.Context(), r, j); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := loadRecord(dir); err != nil || again.Phase != phaseMember || len(j.peers) != 1 || j.peers[0] != "10.0.0.1:6444" {
+	if again, err := enroll.Load(dir); err != nil || again.Phase != enroll.PhaseMember || len(j.peers) != 1 || j.peers[0] != "10.0.0.1:6444" {
 		t.Fatalf("after the join: %+v, %v; asked %v", again, err, j.peers)
 	}
 }
@@ -225,14 +226,14 @@ func TestKnownServersAreNotForgotten(t *testing.T) {
 	at := func(name, addr string) join.Server {
 		return join.Server{Name: name, API: netip.MustParseAddrPort(addr + ":6443")}
 	}
-	r := &record{dir: t.TempDir(), Cluster: join.Cluster{Servers: []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.2")}}}
-	if err := r.remember([]join.Server{at("s3", "10.0.0.3")}, nil); err != nil {
+	r := &enroll.Record{Dir: t.TempDir(), Cluster: join.Cluster{Servers: []join.Server{at("s1", "10.0.0.1"), at("s2", "10.0.0.2")}}}
+	if err := r.Remember([]join.Server{at("s3", "10.0.0.3")}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.remember([]join.Server{at("s2", "10.0.0.22")}, nil); err != nil {
+	if err := r.Remember([]join.Server{at("s2", "10.0.0.22")}, nil); err != nil {
 		t.Fatal(err)
 	}
-	again, err := loadRecord(r.dir)
+	again, err := enroll.Load(r.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}

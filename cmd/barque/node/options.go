@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +20,7 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/pki"
@@ -169,19 +172,7 @@ func (o *Options) defaultStorageClass() string {
 }
 
 // ExitUsage is the exit code when an option is wrong: starting again with the same ones is no use.
-const ExitUsage = 2
-
-// optionError is returned when an option is wrong.
-type optionError struct{ text string }
-
-func (e *optionError) Error() string { return e.text }
-
-// ExitCode is the code with which the process should end.
-func (e *optionError) ExitCode() int { return ExitUsage }
-
-func wrongOption(format string, args ...any) error {
-	return &optionError{fmt.Sprintf(format, args...)}
-}
+const ExitUsage = enroll.UsageCode
 
 // complete fills in what was left open and checks the rest.
 func (o *Options) complete() error {
@@ -196,7 +187,7 @@ func (o *Options) complete() error {
 		o.Name = strings.ToLower(name)
 	}
 	if bad := validation.IsDNS1123Subdomain(o.Name); len(bad) > 0 {
-		return wrongOption("node name %q: %s; give another one with --name", o.Name, strings.Join(bad, "; "))
+		return enroll.WrongOption("node name %q: %s; give another one with --name", o.Name, strings.Join(bad, "; "))
 	}
 	if err := o.completeAddresses(); err != nil {
 		return err
@@ -210,7 +201,7 @@ func (o *Options) complete() error {
 	}
 	if o.Restore.File != "" {
 		if o.Join != "" {
-			return wrongOption("--restore-from begins a new cluster, --join joins one: give one of them")
+			return enroll.WrongOption("--restore-from begins a new cluster, --join joins one: give one of them")
 		}
 		if o.Restore.File, err = filepath.Abs(o.Restore.File); err != nil {
 			return err
@@ -222,25 +213,25 @@ func (o *Options) complete() error {
 		}
 	}
 	if o.Restore.KeyFile != "" && o.Restore.File == "" {
-		return wrongOption("--restore-key-file opens a backup: give --restore-from, too")
+		return enroll.WrongOption("--restore-key-file opens a backup: give --restore-from, too")
 	}
 	if o.CertificateLifetime == 0 {
 		o.CertificateLifetime = pki.LeafLifetime
 	}
 	if o.CertificateLifetime < shortestLifetime || o.CertificateGrace < 0 {
-		return wrongOption("--certificate-lifetime %s, --certificate-grace %s: want %s at least, and 0 at least", o.CertificateLifetime, o.CertificateGrace, shortestLifetime)
+		return enroll.WrongOption("--certificate-lifetime %s, --certificate-grace %s: want %s at least, and 0 at least", o.CertificateLifetime, o.CertificateGrace, shortestLifetime)
 	}
 	if o.Backups.Dir == "" {
 		o.Backups.Dir = filepath.Join(o.DataDir, "snapshots")
 	}
 	if o.Backups.Every < 0 {
-		return wrongOption("--snapshot-schedule %s: want how often, such as 12h; 0 makes none", o.Backups.Every)
+		return enroll.WrongOption("--snapshot-schedule %s: want how often, such as 12h; 0 makes none", o.Backups.Every)
 	}
 	if o.Backups.Every > 0 && o.Backups.Keep < 1 {
-		return wrongOption("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
+		return enroll.WrongOption("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
 	}
 	if o.Backups.Unsealed && o.Backups.KeyFile != "" {
-		return wrongOption("--snapshot-key-file seals the scheduled backups, --snapshot-unsealed leaves them unsealed: give one of them")
+		return enroll.WrongOption("--snapshot-key-file seals the scheduled backups, --snapshot-unsealed leaves them unsealed: give one of them")
 	}
 	if _, err := backups.ReadKey(o.Backups.KeyFile); err != nil {
 		return fmt.Errorf("--snapshot-key-file: %w", err)
@@ -264,7 +255,7 @@ func (o *Options) complete() error {
 		o.DefaultStorageClass = DefaultStorageClass
 	}
 	if bad := validation.IsDNS1123Subdomain(o.DefaultStorageClass); len(bad) > 0 {
-		return wrongOption("--default-storage-class %q: %s", o.DefaultStorageClass, strings.Join(bad, "; "))
+		return enroll.WrongOption("--default-storage-class %q: %s", o.DefaultStorageClass, strings.Join(bad, "; "))
 	}
 	if err := o.completePeers(); err != nil {
 		return err
@@ -273,7 +264,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("data directory: %w", err)
 	}
 	if err := o.Settings.validate(); err != nil {
-		return wrongOption("%v", err)
+		return enroll.WrongOption("%v", err)
 	}
 	return nil
 }
@@ -284,7 +275,7 @@ func (o *Options) completePeers() error {
 		if addr, err := netip.ParseAddr(p); err == nil {
 			o.Peers[i] = netip.AddrPortFrom(addr, o.PeerPort).String()
 		} else if _, err := netip.ParseAddrPort(p); err != nil {
-			return wrongOption("--peers %q: want the IP address of another server, with its peer port if that is not %d", p, o.PeerPort)
+			return enroll.WrongOption("--peers %q: want the IP address of another server, with its peer port if that is not %d", p, o.PeerPort)
 		}
 	}
 	return nil
@@ -306,3 +297,53 @@ func (o *Options) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(o.a
 
 // Logs keep the end of what a node has logged.
 type Logs interface{ Bytes() []byte }
+
+// enrolling is what joining, or beginning, a cluster needs of the options.
+func (o *Options) enrolling() *enroll.Options {
+	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin,
+		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
+		Restore: enroll.Restore(o.Restore), ReadBackup: o.readBackup, Settings: o.settings}
+}
+
+// settings are those that a new cluster begins with: those of a backup, which are nil for none, and
+// else the options'.
+func (o *Options) settings(ofBackup json.RawMessage) (json.RawMessage, error) {
+	if ofBackup != nil {
+		if err := json.Unmarshal(ofBackup, &o.Settings); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(o.Settings)
+}
+
+// readBackup reads the backup that a new cluster begins with.
+func (o *Options) readBackup() (enroll.Backup, error) {
+	about, secrets, err := backups.Read(&o.Restore)
+	b := enroll.Backup{ClusterID: about.ClusterID, Created: about.Created, Revision: about.Revision, Items: about.Items, Settings: about.Settings}
+	if about.Secrets {
+		b.Secrets = secrets
+	}
+	return b, err
+}
+
+// enlistServer returns what this server knows of its cluster.
+func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
+	if err := backups.FinishRecovery(directory(o.DataDir), logger); err != nil {
+		return nil, err
+	}
+	return enroll.Server(ctx, o.enrolling(), logger)
+}
+
+// enlistAgent is enlistServer for an agent: it also gets its certificates.
+func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
+	return enroll.Agent(ctx, o.enrolling(), logger)
+}
+
+// settingsOf are the settings of the node's cluster.
+func settingsOf(r *enroll.Record) (Settings, error) {
+	var s Settings
+	if err := json.Unmarshal(r.Cluster.Settings, &s); err != nil {
+		return s, fmt.Errorf("%s: the cluster's settings: %w", r.Path(), err)
+	}
+	return s, nil
+}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/pki"
 )
 
@@ -15,26 +16,26 @@ import (
 type directory string
 
 func (d directory) Path() string     { return string(d) }
-func (d directory) StoreDir() string { return storeDir(string(d)) }
+func (d directory) StoreDir() string { return enroll.StoreDir(string(d)) }
 
-func (d directory) ServerName() (string, error) { return ServerName(string(d)) }
-func (d directory) CheckUnused() error          { return checkUnused(string(d)) }
+func (d directory) ServerName() (string, error) { return enroll.ServerName(string(d)) }
+func (d directory) CheckUnused() error          { return enroll.CheckUnused(string(d)) }
 
-func (d directory) Lock() (io.Closer, error) { return lockData(context.Background(), string(d)) }
+func (d directory) Lock() (io.Closer, error) { return enroll.Lock(context.Background(), string(d)) }
 
 func (d directory) Cluster() (string, error) {
-	r, err := loadRecord(string(d))
+	r, err := enroll.Load(string(d))
 	switch {
 	case err != nil:
 		return "", err
-	case r == nil || r.Role != pki.RoleServer || r.Phase != phaseMember:
+	case r == nil || r.Role != pki.RoleServer || r.Phase != enroll.PhaseMember:
 		return "", fmt.Errorf("%s is not the data directory of a server that is a member of its cluster", d)
 	}
 	return r.Cluster.ID, nil
 }
 
 func (d directory) BeginAs(clusterID string, gossipKey []byte) error {
-	r, err := loadRecord(string(d))
+	r, err := enroll.Load(string(d))
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (d directory) BeginAs(clusterID string, gossipKey []byte) error {
 		return fmt.Errorf("%s has no node.json any more", d)
 	}
 	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration, r.Cluster.Servers = clusterID, [][]byte{gossipKey}, 0, nil
-	return r.save()
+	return r.Save()
 }
 
 // Survey reads data directories of servers that do not run. It fails with a *UsedError, at once,

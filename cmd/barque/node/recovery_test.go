@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/filelock"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
@@ -24,7 +25,7 @@ func oldServer(t *testing.T, name string) string {
 	dir := t.TempDir()
 	host := new(memnet.Network).Host(name + ":6444")
 	// A disk that is slow for a while costs it leaderships.
-	s, err := raftstore.Open(raftstore.Config{Name: name, Dir: storeDir(dir), Bootstrap: true, ClusterID: "old", Stream: host, RetryFor: time.Minute})
+	s, err := raftstore.Open(raftstore.Config{Name: name, Dir: enroll.StoreDir(dir), Bootstrap: true, ClusterID: "old", Stream: host, RetryFor: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,9 +33,9 @@ func oldServer(t *testing.T, name string) string {
 	if err := errors.Join(err, s.Close(), host.Close()); err != nil {
 		t.Fatal(err)
 	}
-	r := &record{dir: dir, Phase: phaseMember, Name: name, Role: pki.RoleServer,
+	r := &enroll.Record{Dir: dir, Phase: enroll.PhaseMember, Name: name, Role: pki.RoleServer,
 		Cluster: join.Cluster{ID: "old", GossipKeys: [][]byte{make([]byte, 32)}, Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}}}
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -43,11 +44,11 @@ func oldServer(t *testing.T, name string) string {
 // checkRecovery makes sure that everything that carries the cluster's ID has the new one.
 func checkRecovery(t *testing.T, dir, id string) {
 	t.Helper()
-	r, err := loadRecord(dir)
+	r, err := enroll.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Cluster.ID != id || r.Phase != phaseMember || len(r.Cluster.Servers) != 0 || len(r.Cluster.GossipKeys) != 1 || len(r.Cluster.GossipKeys[0]) != 32 || bytes.Equal(r.Cluster.GossipKeys[0], make([]byte, 32)) {
+	if r.Cluster.ID != id || r.Phase != enroll.PhaseMember || len(r.Cluster.Servers) != 0 || len(r.Cluster.GossipKeys) != 1 || len(r.Cluster.GossipKeys[0]) != 32 || bytes.Equal(r.Cluster.GossipKeys[0], make([]byte, 32)) {
 		t.Errorf("the record is %+v", r)
 	}
 	all, err := Survey([]string{dir}, quiet())
@@ -76,12 +77,12 @@ func TestRecoverIsFinishedAfterACrash(t *testing.T) {
 		"the store": func(t *testing.T, dir string) { recoverStore(t, dir) },
 		"the record": func(t *testing.T, dir string) {
 			recoverStore(t, dir)
-			r, err := loadRecord(dir)
+			r, err := enroll.Load(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.Cluster.ID, r.Cluster.Servers = "new", nil
-			if err := r.save(); err != nil {
+			if err := r.Save(); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -110,7 +111,7 @@ func TestRecoverIsFinishedAfterACrash(t *testing.T) {
 
 func recoverStore(t *testing.T, dir string) {
 	t.Helper()
-	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: storeDir(dir), ClusterID: "new"}); err != nil {
+	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: enroll.StoreDir(dir), ClusterID: "new"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -118,7 +119,7 @@ func recoverStore(t *testing.T, dir string) {
 // A server that runs is refused at once, and which process it is.
 func TestSurveyRefusesWhatRuns(t *testing.T) {
 	dir := oldServer(t, "s1")
-	running, err := lockData(t.Context(), dir)
+	running, err := enroll.Lock(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestSurveyRefusesWhatRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time passes for who waits
 		began := time.Now()
 		_, err := Survey([]string{dir}, quiet())
-		var used *UsedError
+		var used *enroll.UsedError
 		if !errors.As(err, &used) || !errors.Is(err, filelock.ErrHeld) || used.DataDir != dir || used.PID != os.Getpid() || len(strings.Fields(used.Command)) > 2 {
 			t.Errorf("%v", err)
 		}
@@ -141,7 +142,7 @@ func TestSurveyRefusesWhatIsNoServer(t *testing.T) {
 		t.Errorf("an empty directory: %v", err)
 	}
 	dir := oldServer(t, "s1")
-	if err := os.RemoveAll(filepath.Join(storeDir(dir), "log")); err != nil {
+	if err := os.RemoveAll(filepath.Join(enroll.StoreDir(dir), "log")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Survey([]string{dir}, quiet()); err == nil || !strings.Contains(err.Error(), "no log") {

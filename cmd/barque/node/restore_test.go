@@ -14,6 +14,7 @@ import (
 
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -65,7 +66,7 @@ func (readyStore) Ready(context.Context) error { return nil }
 
 // saved makes a backup of a store with one key by a server of its own, and returns the file and the
 // server's record.
-func saved(t *testing.T, keyFile string) (string, *record, *Options) {
+func saved(t *testing.T, keyFile string) (string, *enroll.Record, *Options) {
 	t.Helper()
 	o := options(t, "s1")
 	o.Settings.Domain = "restored.example"
@@ -119,7 +120,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 			t.Errorf("%s is another one: %v, %v", name, err, errGot)
 		}
 	}
-	if s, err := r.settings(); err != nil || s.Domain != "restored.example" {
+	if s, err := settingsOf(r); err != nil || s.Domain != "restored.example" {
 		t.Errorf("settings %+v, %v", s, err)
 	}
 	// A crash before the state is there is made good; so is one just after.
@@ -140,8 +141,8 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 	if keys := keysOf(t, store.Store); !slices.Equal(keys, []string{"/a", "/b"}) || store.Revision() < 1002 {
 		t.Errorf("%v at revision %d", keys, store.Revision())
 	}
-	r.Phase = phaseMember
-	if err := r.save(); err != nil {
+	r.Phase = enroll.PhaseMember
+	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := enlistServer(t.Context(), o, quiet()); err != nil || again.Restore != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -40,7 +41,7 @@ import (
 type server struct {
 	options  *Options
 	logger   *slog.Logger
-	record   *record
+	record   *enroll.Record
 	settings Settings
 	ids      *credentials.Server
 	store    *raftstore.Server
@@ -58,7 +59,7 @@ type server struct {
 	met      atomic.Pointer[gossip.Pool]               // pool, for the store, which is older
 	nodes    atomic.Pointer[cache.SharedIndexInformer] // for the store, too
 	packets  atomic.Pointer[network.Network]           // nil without a node
-	strays   strays
+	strays   enroll.Strays
 	drain    drain
 	// dumpScheduler writes what the scheduler has to the log.
 	dumpScheduler func()
@@ -74,7 +75,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	if err := o.complete(); err != nil {
 		return err
 	}
-	held, err := lockData(ctx, o.DataDir)
+	held, err := enroll.Lock(ctx, o.DataDir)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.record, err = enlistServer(ctx, s.options, s.logger); err != nil {
 		return err
 	}
-	if s.settings, err = s.record.settings(); err != nil {
+	if s.settings, err = settingsOf(s.record); err != nil {
 		return err
 	}
 	if err := s.options.fitAddresses(s.settings); err != nil {
@@ -130,8 +131,8 @@ func (s *server) startStore(ctx context.Context) error {
 		return errors.Join(err, mux.Close())
 	}
 	s.store, err = raftstore.Open(raftstore.Config{
-		Name: o.Name, Dir: storeDir(o.DataDir),
-		Bootstrap: s.record.Phase == phaseBootstrap, ClusterID: s.record.Cluster.ID,
+		Name: o.Name, Dir: enroll.StoreDir(o.DataDir),
+		Bootstrap: s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
 		OnRemoved:    func(r raftstore.Removal) { s.removed <- r },
@@ -171,19 +172,19 @@ func (s *server) startStore(ctx context.Context) error {
 	if err == nil {
 		err = s.stack.Start(ctx, lifecycle.Component{Name: "membership", Run: s.untilRemoved})
 	}
-	if err != nil || s.record.Phase == phaseMember {
+	if err != nil || s.record.Phase == enroll.PhaseMember {
 		return err
 	}
-	if s.record.Phase == phaseJoining {
-		return becomeMember(ctx, s.record, s.store)
+	if s.record.Phase == enroll.PhaseJoining {
+		return enroll.BecomeMember(ctx, s.record, s.store)
 	}
 	if s.record.Restore != nil {
 		if err := restoreStore(ctx, s.record, s.store, s.logger.With("part", "store")); err != nil {
 			return err
 		}
 	}
-	s.record.Phase = phaseMember
-	return s.record.save()
+	s.record.Phase = enroll.PhaseMember
+	return s.record.Save()
 }
 
 // reserveBytes turns MiB into what the store takes, for which 0 is the default.
@@ -218,7 +219,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation},
 		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof,
-		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.gossipSeeds()...) },
+		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
 	})
@@ -230,37 +231,11 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	s.keys = s.newManager(keys)
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, refresher.Run, func(ctx context.Context) error { return rememberServers(ctx, s.record, s.pool, s.goneNames, s.logger) })
+		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, refresher.Run, func(ctx context.Context) error {
+			return enroll.RememberServers(ctx, s.record, s.pool, s.goneNames, s.logger)
+		})
 	}})
 }
-
-// rememberServers keeps on disk who the servers are, for the next start. A disk that is full does
-// not end the node for that: most of the servers are known from before. gone returns the names of
-// those that are to be forgotten once they are dead: servers that were taken out of the store, and
-// on an agent whoever is away for long.
-func rememberServers(ctx context.Context, r *record, pool *gossip.Pool, gone func() []string, logger *slog.Logger) error {
-	ticker := time.NewTicker(forgetEvery)
-	defer ticker.Stop()
-	for {
-		changed := pool.Changed()
-		names := gone()
-		for _, name := range names {
-			pool.Forget(name)
-		}
-		if err := r.remember(liveness.KnownServers(pool), names); err != nil {
-			logger.Warn("cannot write down who the servers are, for the next start", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-ticker.C:
-		}
-	}
-}
-
-// forgetEvery is how often it is looked at who is to be forgotten.
-const forgetEvery = 5 * time.Second
 
 // peerHints are addresses of other servers that the store does not know of: given by the operator,
 // known from the last start, and heard of by gossip.
@@ -301,7 +276,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		GossipKeys:   s.gossipKeys,
 		Barred:       s.keysBarred,
 		Inherited:    s.succeeds,
-		Stray:        s.strays.note,
+		Stray:        s.strays.Note,
 		Logger:       s.logger.With("part", "join"),
 		Now:          time.Now,
 	})

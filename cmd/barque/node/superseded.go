@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -33,7 +34,7 @@ func (s *server) superseded(o raftstore.Succession) {
 // SupersededBy tells which cluster goes on in place of that of a data directory; nil when its
 // server has not learned of one, or nothing can be read.
 func SupersededBy(dataDir string) *raftstore.Succession {
-	s, err := raftstore.Superseded(storeDir(dataDir))
+	s, err := raftstore.Superseded(enroll.StoreDir(dataDir))
 	if err != nil {
 		return nil
 	}

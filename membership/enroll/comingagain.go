@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 // many.
 const joinPatience = 5 * time.Minute
 
-// comingAgain asks until the server has time for an answer: one that has too many requests to join
+// ComingAgain asks until the server has time for an answer: one that has too many requests to join
 // at once tells when to come again. Any other answer is returned, and so is that one after
 // joinPatience or when the context ends.
-func comingAgain[A any](ctx context.Context, logger *slog.Logger, ask func() (A, error)) (A, error) {
+func ComingAgain[A any](ctx context.Context, logger *slog.Logger, ask func() (A, error)) (A, error) {
 	until := time.Now().Add(joinPatience)
 	for {
 		answer, err := ask()

@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// namedServer finds the server that --server names, for an agent that has joined before: when the
+// NamedServer finds the server that --server names, for an agent that has joined before: when the
 // addresses of all servers have changed, it is the only one whose address the agent knows. Its
 // gossip is looked for at this node's own port, which is the same on most clusters' nodes. Nothing
 // when the flag was not given, or its name has no address now.
-func namedServer(ctx context.Context, o *Options, logger *slog.Logger) []join.Server {
+func NamedServer(ctx context.Context, o *Options, logger *slog.Logger) []join.Server {
 	if o.Join == "" {
 		return nil
 	}

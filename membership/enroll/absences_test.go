@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"errors"
@@ -18,17 +18,17 @@ import (
 
 // watched is an agent's absences, and the time that passes for it.
 type watched struct {
-	*absences
+	*Absences
 	t   *testing.T
 	now time.Time
 }
 
 func newWatched(t *testing.T) *watched {
-	r := &record{dir: t.TempDir(), Phase: phaseMember, Name: "a1", Role: pki.RoleAgent}
-	if err := r.save(); err != nil {
+	r := &Record{Dir: t.TempDir(), Phase: PhaseMember, Name: "a1", Role: pki.RoleAgent}
+	if err := r.Save(); err != nil {
 		t.Fatal(err)
 	}
-	return &watched{newAbsences(r), t, time.Now()}
+	return &watched{NewAbsences(r), t, time.Now()}
 }
 
 // watch looks at the servers for so long, and returns who is gone in the end.
@@ -37,7 +37,7 @@ func (w *watched) watch(span time.Duration, seen map[string]bool) (gone []string
 	for end := w.now.Add(span); w.now.Before(end); {
 		w.now = w.now.Add(forgetEvery)
 		var err error
-		if gone, err = w.look(seen, w.now); err != nil {
+		if gone, err = w.Look(seen, w.now); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -47,11 +47,11 @@ func (w *watched) watch(span time.Duration, seen map[string]bool) (gone []string
 // restart is of the agent, after it was off for some time.
 func (w *watched) restart(off time.Duration) {
 	w.t.Helper()
-	r, err := loadRecord(w.record.dir)
+	r, err := Load(w.record.Dir)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.absences, w.now = newAbsences(r), w.now.Add(off)
+	w.Absences, w.now = NewAbsences(r), w.now.Add(off)
 }
 
 const day = 24 * time.Hour
@@ -64,7 +64,7 @@ var (
 
 func TestAnAgentForgetsAServerThatItHasMissedForAWeek(t *testing.T) {
 	w := newWatched(t)
-	if gone := w.watch(serverAwayAfter-forgetEvery, without3); gone != nil {
+	if gone := w.watch(ServerAwayAfter-forgetEvery, without3); gone != nil {
 		t.Errorf("before a week %v are gone", gone)
 	}
 	if gone := w.watch(2*forgetEvery, without3); !slices.Equal(gone, []string{"s3"}) {
@@ -144,14 +144,14 @@ func TestAbsencesAreRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if gone, err := w.look(map[string]bool{"s1": true}, w.now); err == nil || gone != nil || len(w.record.missed()) != 1 {
+		if gone, err := w.Look(map[string]bool{"s1": true}, w.now); err == nil || gone != nil || len(w.record.missed()) != 1 {
 			t.Errorf("%v are gone, the record has %v: %v", gone, w.record.missed(), err)
 		}
 	}
 	if err := os.RemoveAll(w.record.Path()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.look(map[string]bool{"s1": true}, w.now); err != nil || len(w.record.missed()) != 0 {
+	if _, err := w.Look(map[string]bool{"s1": true}, w.now); err != nil || len(w.record.missed()) != 0 {
 		t.Errorf("the record has %v: %v", w.record.missed(), err)
 	}
 }
@@ -180,7 +180,7 @@ func TestWhichServersAreSeen(t *testing.T) {
 		"by their APIs": {[]netip.AddrPort{api(1), api(2), api(4), api(5), api(9)},
 			map[string]bool{"s1": true, "s2": true, "s3": false, "s4": true, "new5": true, "old5": false, "s6": false}},
 	} {
-		if got := seenServers(members, known, c.living); !maps.Equal(got, c.want) {
+		if got := SeenServers(members, known, c.living); !maps.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}

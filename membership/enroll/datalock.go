@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 // dataLockWait is how long a start waits for the process before it, which may be about to end.
 const dataLockWait = 5 * time.Second
 
-// dataLock is the file of the lock on a data directory.
-func dataLock(dir string) string { return filepath.Join(dir, "lock") }
+// LockFile is the file of the lock on a data directory.
+func LockFile(dir string) string { return filepath.Join(dir, "lock") }
 
 // UsedError is returned for a data directory that a process runs with. It is a filelock.ErrHeld.
 type UsedError struct {
@@ -38,27 +38,27 @@ func (e *UsedError) Error() string {
 // Is makes it a filelock.ErrHeld.
 func (e *UsedError) Is(target error) bool { return target == filelock.ErrHeld }
 
-// checkUnused returns a *UsedError, at once, when a process runs with the data directory.
-func checkUnused(dir string) error {
-	held, err := filelock.Held(dataLock(dir))
+// CheckUnused returns a *UsedError, at once, when a process runs with the data directory.
+func CheckUnused(dir string) error {
+	held, err := filelock.Held(LockFile(dir))
 	if err != nil || !held {
 		return err
 	}
 	e := &UsedError{DataDir: dir}
-	pid, command, _ := filelock.Holder(dataLock(dir))
+	pid, command, _ := filelock.Holder(LockFile(dir))
 	words := strings.Fields(command)
 	e.PID, e.Command = pid, strings.Join(words[:min(2, len(words))], " ")
 	return e
 }
 
-// lockData takes hold of a data directory for one process, until the file is closed or the process
+// Lock takes hold of a data directory for one process, until the file is closed or the process
 // has ended. A second one would drop the store below the first with --wipe, before it finds the
 // ports taken. What a process that was killed has not finished to write, which may be a private
 // key, is removed.
-func lockData(ctx context.Context, dir string) (*os.File, error) {
+func Lock(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, dataLockWait)
 	defer cancel()
-	file, err := filelock.Acquire(ctx, dataLock(dir))
+	file, err := filelock.Acquire(ctx, LockFile(dir))
 	switch {
 	case errors.Is(err, filelock.ErrHeld):
 		return nil, fmt.Errorf("data directory %s: %w: another barque runs with it; nothing was changed, stop that one first", dir, err)

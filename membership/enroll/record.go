@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"crypto/rand"
@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
-	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
@@ -24,16 +25,52 @@ const recordFormat = 3
 
 // Phases of a node's life in its cluster. A node that stopped in one goes on from it.
 const (
-	phaseBootstrap = "bootstrap" // begins a cluster of its own
-	phaseAsking    = "asking"    // asks a server to be let in, and must not begin a cluster of its own
-	phaseJoining   = "joining"   // has the cluster's secrets, is not a member of the store yet
-	phaseMember    = "member"
-	phaseWiping    = "wiping" // was admitted as a new server, and drops the store that it had before
+	PhaseBootstrap = "bootstrap" // begins a cluster of its own
+	PhaseAsking    = "asking"    // asks a server to be let in, and must not begin a cluster of its own
+	PhaseJoining   = "joining"   // has the cluster's secrets, is not a member of the store yet
+	PhaseMember    = "member"
+	PhaseWiping    = "wiping" // was admitted as a new server, and drops the store that it had before
 )
 
-// record is what a node remembers of its cluster: DataDir/node.json. The gossip keys in it are
+// Restore names the backup whose state a new cluster begins with.
+type Restore struct {
+	File    string `json:"file"`
+	KeyFile string `json:"keyFile,omitempty"`
+	// Gap is by how much the revision of the new cluster is above that of the backup, so that it is
+	// above all that the old cluster handed out after the backup was made.
+	Gap uint64 `json:"gap"`
+}
+
+// Backup is what a new cluster takes over from a backup, beside the state.
+type Backup struct {
+	ClusterID string
+	Created   time.Time
+	Revision  uint64
+	Items     uint64
+	Settings  json.RawMessage
+	Secrets   map[string][]byte // by file name; nil when there are none in it
+}
+
+// Options say how a node gets into its cluster.
+type Options struct {
+	DataDir, Name string
+	Address       netip.Addr
+
+	Join, Token           string // the address of a server to join, and what lets this node in
+	Replace, Wipe, Rejoin bool
+
+	APIPort, PeerPort, GossipPort, KubeletPort uint16
+
+	Restore    Restore
+	ReadBackup func() (Backup, error) // the one that Restore names
+	// Settings returns those of a new cluster: those of a backup, nil for none, count more than what
+	// the cluster would begin with otherwise.
+	Settings func(ofBackup json.RawMessage) (json.RawMessage, error)
+}
+
+// Record is what a node remembers of its cluster: DataDir/node.json. The gossip keys in it are
 // secret.
-type record struct {
+type Record struct {
 	Format  int          `json:"format"`
 	Phase   string       `json:"phase"`
 	Name    string       `json:"name"`
@@ -46,29 +83,29 @@ type record struct {
 	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
 	Token    string `json:"token,omitempty"`    // ID of the token by which a server was let in, or a node let in again
 
-	Restore  *backups.RestoreOptions `json:"restore,omitempty"`  // the backup whose state the store does not have yet
-	Restored string                  `json:"restored,omitempty"` // the one that the cluster began with
+	Restore  *Restore `json:"restore,omitempty"`  // the backup whose state the store does not have yet
+	Restored string   `json:"restored,omitempty"` // the one that the cluster began with
 
-	dir string
+	Dir string     `json:"-"`
 	mu  sync.Mutex // guards Cluster and Missed once the node runs
 }
 
 // Servers returns the cluster's servers as they were last known.
-func (r *record) Servers() []join.Server {
+func (r *Record) Servers() []join.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.Cluster.Servers)
 }
 
-// clusterID is that of the cluster which this node takes itself to be of.
-func (r *record) clusterID() string {
+// ClusterID is that of the cluster which this node takes itself to be of.
+func (r *Record) ClusterID() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Cluster.ID
 }
 
 // CA returns what this node believes.
-func (r *record) CA() pki.Bundle {
+func (r *Record) CA() pki.Bundle {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Cluster.CA
@@ -76,22 +113,22 @@ func (r *record) CA() pki.Bundle {
 
 // Believe writes down what this node believes from now on; also as a file, for people and other
 // programs.
-func (r *record) Believe(b pki.Bundle) error {
+func (r *Record) Believe(b pki.Bundle) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.Cluster.CA
 	r.Cluster.CA = b
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		r.Cluster.CA = before
 		return err
 	}
-	return credentials.WriteCA(r.dir, b)
+	return credentials.WriteCA(r.Dir, b)
 }
 
-// remember adds what gossip shows of the servers to what was known, for the next start, and
+// Remember adds what gossip shows of the servers to what was known, for the next start, and
 // stores it if that is news. A server that gossip does not show stays: just after a start it shows
 // nobody yet. Those who are gone for good are dropped.
-func (r *record) remember(seen []join.Server, gone []string) error {
+func (r *Record) Remember(seen []join.Server, gone []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := slices.DeleteFunc(slices.Clone(r.Cluster.Servers), func(k join.Server) bool { return slices.Contains(gone, k.Name) })
@@ -107,7 +144,7 @@ func (r *record) remember(seen []join.Server, gone []string) error {
 	}
 	before := r.Cluster.Servers
 	r.Cluster.Servers = known
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		r.Cluster.Servers = before // so that the next call tries again
 		return err
 	}
@@ -115,14 +152,14 @@ func (r *record) remember(seen []join.Server, gone []string) error {
 }
 
 // missed returns the servers that show no life, and for how many hours.
-func (r *record) missed() map[string]int {
+func (r *Record) missed() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.Missed)
 }
 
 // miss stores them, if that is news.
-func (r *record) miss(hours map[string]int) error {
+func (r *Record) miss(hours map[string]int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if maps.Equal(r.Missed, hours) {
@@ -130,17 +167,18 @@ func (r *record) miss(hours map[string]int) error {
 	}
 	before := r.Missed
 	r.Missed = hours
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		r.Missed = before // so that the next call tries again
 		return err
 	}
 	return nil
 }
 
-func (r *record) Path() string { return filepath.Join(r.dir, "node.json") }
+// Path is where it is.
+func (r *Record) Path() string { return filepath.Join(r.Dir, "node.json") }
 
-// loadRecord reads a node's record; nil when the data directory is new.
-func loadRecord(dir string) (*record, error) {
+// Load reads a node's record; nil when the data directory is new.
+func Load(dir string) (*Record, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "node.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -148,7 +186,7 @@ func loadRecord(dir string) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &record{dir: dir}
+	r := &Record{Dir: dir}
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory", r.Path(), err)
 	}
@@ -164,12 +202,12 @@ func loadRecord(dir string) (*record, error) {
 // ServerName returns the name of the server whose data directory it is; of any other one, an error
 // with ExitUsage.
 func ServerName(dataDir string) (string, error) {
-	r, err := loadRecord(dataDir)
+	r, err := Load(dataDir)
 	switch {
 	case err != nil:
 		return "", err
 	case r == nil || r.Role != pki.RoleServer:
-		return "", wrongOption("%s is no server's data directory: give its own with --data-dir", dataDir)
+		return "", WrongOption("%s is no server's data directory: give its own with --data-dir", dataDir)
 	}
 	return r.Name, nil
 }
@@ -177,7 +215,7 @@ func ServerName(dataDir string) (string, error) {
 // KnownServers returns the addresses of the API of the servers that the node of a data directory
 // knew of last; none when it cannot be read.
 func KnownServers(dataDir string) []string {
-	r, err := loadRecord(dataDir)
+	r, err := Load(dataDir)
 	if err != nil || r == nil {
 		return nil
 	}
@@ -188,7 +226,8 @@ func KnownServers(dataDir string) []string {
 	return out
 }
 
-func (r *record) save() error {
+// Save writes the record down.
+func (r *Record) Save() error {
 	r.Format = recordFormat
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -197,16 +236,8 @@ func (r *record) save() error {
 	return atomicfile.Write(r.Path(), append(data, '\n'), 0o600)
 }
 
-func (r *record) settings() (Settings, error) {
-	var s Settings
-	if err := json.Unmarshal(r.Cluster.Settings, &s); err != nil {
-		return s, fmt.Errorf("%s: the cluster's settings: %w", r.Path(), err)
-	}
-	return s, nil
-}
-
-// sameNode refuses a data directory that belongs to something else.
-func (r *record) sameNode(o *Options, role string) error {
+// SameNode refuses a data directory that belongs to something else.
+func (r *Record) SameNode(o *Options, role string) error {
 	if err := r.sameName(o, role); err != nil || o.Token == "" {
 		return err
 	}
@@ -220,34 +251,34 @@ func (r *record) sameNode(o *Options, role string) error {
 	return nil
 }
 
-func (r *record) sameName(o *Options, role string) error {
+func (r *Record) sameName(o *Options, role string) error {
 	if r.Role != role {
-		return fmt.Errorf("data directory %s belongs to %s %q; it cannot run as %s", r.dir, r.Role, r.Name, role)
+		return fmt.Errorf("data directory %s belongs to %s %q; it cannot run as %s", r.Dir, r.Role, r.Name, role)
 	}
 	if r.Name != o.Name {
-		return fmt.Errorf("data directory %s belongs to node %q, not to %q: give --name %s, or another --data-dir", r.dir, r.Name, o.Name, r.Name)
+		return fmt.Errorf("data directory %s belongs to node %q, not to %q: give --name %s, or another --data-dir", r.Dir, r.Name, o.Name, r.Name)
 	}
 	return nil
 }
 
 // otherCluster says what to do when the token is not of the data directory's cluster. One whose
 // first start failed, as when a port was taken, holds nothing that anyone was told was written.
-func (r *record) otherCluster() error {
-	if r.Phase == phaseBootstrap {
-		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was begun by mistake, remove the directory", r.dir, r.Cluster.ID)
+func (r *Record) otherCluster() error {
+	if r.Phase == PhaseBootstrap {
+		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was begun by mistake, remove the directory", r.Dir, r.Cluster.ID)
 	}
 	again := "--wipe"
 	if r.Role == pki.RoleAgent {
 		again = "--rejoin"
 	}
 	return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s: give a token of that one, or another --data-dir; "+
-		"if that cluster has exchanged its CA while this node was away, add %s", r.dir, r.Cluster.ID, again)
+		"if that cluster has exchanged its CA while this node was away, add %s", r.Dir, r.Cluster.ID, again)
 }
 
 // sameCluster refuses a cluster that is not the one of the data directory, for a node that is let
 // in again. It may have got another ID, when it was recovered, and another CA, which this node has
 // never heard of when it was away: then it knows one of this node's from before.
-func (r *record) sameCluster(is join.Cluster) error {
+func (r *Record) sameCluster(is join.Cluster) error {
 	known, err := r.Cluster.CA.Digests()
 	if err != nil {
 		return fmt.Errorf("%s: the cluster's CA: %w", r.Path(), err)
@@ -259,25 +290,29 @@ func (r *record) sameCluster(is join.Cluster) error {
 }
 
 // bootstrapRecord begins a new cluster: its CA and keys are on disk before the record says so.
-func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*record, error) {
+func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*Record, error) {
 	r, err := newClusterRecord(o, clusterID, ca)
 	if err != nil {
 		return nil, err
 	}
-	return r, r.save()
+	return r, r.Save()
 }
 
 // newClusterRecord writes the CA and the keys, and makes the record without writing it.
-func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*record, error) {
+func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*Record, error) {
 	keyPEM, err := ca.KeyPEM()
 	if err != nil {
 		return nil, err
 	}
-	return newRecord(o, clusterID, pki.NewBundle(ca), keyPEM)
+	settings, err := o.Settings(nil)
+	if err != nil {
+		return nil, err
+	}
+	return newRecord(o, clusterID, pki.NewBundle(ca), keyPEM, settings)
 }
 
 // newRecord is newClusterRecord with CAs that there are already.
-func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte) (*record, error) {
+func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte, settings json.RawMessage) (*Record, error) {
 	if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey), keysPEM, 0o600); err != nil {
 		return nil, err
 	}
@@ -297,29 +332,25 @@ func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte) (*r
 	if _, err := rand.Read(gossipKey); err != nil {
 		return nil, err
 	}
-	settings, err := json.Marshal(o.Settings)
-	if err != nil {
-		return nil, err
-	}
-	r := &record{dir: o.DataDir, Phase: phaseBootstrap, Name: o.Name, Role: pki.RoleServer,
+	r := &Record{Dir: o.DataDir, Phase: PhaseBootstrap, Name: o.Name, Role: pki.RoleServer,
 		Cluster: join.Cluster{ID: clusterID, CA: cas, GossipKeys: [][]byte{gossipKey}, Settings: settings}}
 	return r, nil
 }
 
 // GossipRing returns the gossip keys on disk.
-func (r *record) GossipRing() keyring.Ring {
+func (r *Record) GossipRing() keyring.Ring {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return keyring.Ring{Generation: r.Cluster.KeyGeneration, Keys: slices.Clone(r.Cluster.GossipKeys)}
 }
 
 // SetGossipRing writes other gossip keys to the disk, in a file that is its owner's alone.
-func (r *record) SetGossipRing(ring keyring.Ring) error {
+func (r *Record) SetGossipRing(ring keyring.Ring) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	keys, generation := r.Cluster.GossipKeys, r.Cluster.KeyGeneration
 	r.Cluster.GossipKeys, r.Cluster.KeyGeneration = ring.Keys, ring.Generation
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		r.Cluster.GossipKeys, r.Cluster.KeyGeneration = keys, generation
 		return err
 	}

@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -20,32 +19,22 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Preflight tells whether this machine could join the cluster now, as a server or an agent. It
-// changes nothing, there or here, and does not use the token up: whether the token is still good is
-// known when it is used. o is completed by it.
-func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) ([]check.Finding, error) {
-	_, statErr := os.Stat(o.DataDir)
-	if err := o.complete(); err != nil {
-		return nil, err
-	}
-	if errors.Is(statErr, os.ErrNotExist) {
-		defer os.Remove(o.DataDir) // which was made to be looked at
-	}
-	findings := append(Check(o.DataDir, o.KubeletRootDir), o.checkDataDir(role))
-	findings = append(findings, o.checkPorts(role)...)
-	return append(findings, o.checkServer(ctx, now)...), nil
+// Preflight tells whether this machine could join the cluster now, as a server or an agent.
+func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) []check.Finding {
+	findings := append([]check.Finding{o.checkDataDir(role)}, o.checkPorts(role)...)
+	return append(findings, o.checkServer(ctx, now)...)
 }
 
 // checkDataDir finds out whether the machine belongs to a cluster.
 func (o *Options) checkDataDir(role string) check.Finding {
 	const name = "data directory"
-	r, err := loadRecord(o.DataDir)
+	r, err := Load(o.DataDir)
 	switch {
 	case err != nil:
 		return check.Failed(name, err.Error(), "")
 	case r == nil:
 		return check.Passed(name, o.DataDir+" belongs to no cluster yet")
-	case r.Phase == phaseAsking && r.Role == role:
+	case r.Phase == PhaseAsking && r.Role == role:
 		return check.Passed(name, o.DataDir+" was about to join before, and goes on with it")
 	}
 	return check.Failed(name, fmt.Sprintf("%s belongs to %s %q of cluster %s already", o.DataDir, r.Role, r.Name, r.Cluster.ID),
@@ -59,7 +48,7 @@ func (o *Options) checkPorts(role string) []check.Finding {
 		number                 uint16
 		flag                   string
 	}
-	own := o.addr().String()
+	own := o.Address.String()
 	ports := []port{{"gossip", "tcp", own, o.GossipPort, "--gossip-port"}, {"gossip", "udp", own, o.GossipPort, "--gossip-port"}, {"kubelet", "tcp", own, o.KubeletPort, "--kubelet-port"}}
 	if role == pki.RoleServer {
 		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"}, port{"peer", "tcp", own, o.PeerPort, "--peer-port"})

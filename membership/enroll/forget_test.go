@@ -1,7 +1,8 @@
-package node
+package enroll
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -18,7 +19,7 @@ func TestGoneAgents(t *testing.T) {
 	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {
 		return gossip.Member{Name: name, Role: role, State: state, Since: now.Add(-since)}
 	}
-	got := goneAgents([]gossip.Member{
+	got := GoneAgents([]gossip.Member{
 		member("alive", pki.RoleAgent, gossip.Alive, time.Hour),
 		member("dead", pki.RoleAgent, gossip.Dead, time.Minute),
 		member("left", pki.RoleAgent, gossip.Left, time.Minute),
@@ -68,11 +69,11 @@ func TestALostAgentIsForgottenOnceItsNodeIsDeleted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- forgetRemoved(ctx, p, func() ([]string, bool) {
+			done <- ForgetRemoved(ctx, p, func() ([]string, bool) {
 				mu.Lock()
 				defer mu.Unlock()
 				return nodes, nodes != nil
-			}, quiet())
+			}, slog.New(slog.DiscardHandler))
 		}()
 		left := func(what string, want ...string) {
 			t.Helper()

@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"encoding/json"
@@ -13,12 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
-	"github.com/barque/barque/raftstore"
 )
 
 // An agent goes on in the cluster that its own was recovered as, with all that it needs for that,
@@ -48,9 +46,9 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log syncbuf.Buffer
 			dir := t.TempDir()
-			a := &agent{cluster: "old", follows: make(chan struct{}, 1), logger: slog.New(slog.NewTextHandler(&log, nil)),
-				record: &record{dir: dir, Phase: phaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: old}}
-			if err := a.record.save(); err != nil {
+			a := &Follower{cluster: "old", Follows: make(chan struct{}, 1), logger: slog.New(slog.NewTextHandler(&log, nil)),
+				record: &Record{Dir: dir, Phase: PhaseMember, Name: "a1", Role: pki.RoleAgent, Cluster: old}}
+			if err := a.record.Save(); err != nil {
 				t.Fatal(err)
 			}
 			is := heir
@@ -58,7 +56,7 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 			if err := a.follow(is); errors.Is(err, errFollows) != c.follows || err == nil {
 				t.Errorf("follow: %v", err)
 			}
-			r, err := loadRecord(dir)
+			r, err := Load(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,10 +64,10 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 			if c.follows {
 				want, key, generation = "new", 2, 0
 			}
-			if r.Cluster.ID != want || r.Cluster.GossipKeys[0][0] != key || r.Cluster.KeyGeneration != generation || len(r.Cluster.Servers) != c.servers || r.Phase != phaseMember {
+			if r.Cluster.ID != want || r.Cluster.GossipKeys[0][0] != key || r.Cluster.KeyGeneration != generation || len(r.Cluster.Servers) != c.servers || r.Phase != PhaseMember {
 				t.Errorf("it has %+v", r.Cluster)
 			}
-			if got := len(a.follows) == 1; got != c.follows {
+			if got := len(a.Follows) == 1; got != c.follows {
 				t.Errorf("it starts again: %v", got)
 			}
 		})
@@ -111,10 +109,10 @@ func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := &agent{cluster: "old", follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), record: &record{dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
+				a := &Follower{cluster: "old", Follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), record: &Record{Dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
 				for i, s := range slices.Concat([]step{{keys: heir}}, asks(heir, followAfter-often), c.steps) {
 					<-time.After(s.after)
-					ring, err := a.take(s.keys, s.err, s.sees)
+					ring, err := a.Take(s.keys, s.err, s.sees)
 					tried := err != nil && strings.Contains(err.Error(), "does not tell what is needed")
 					if tried != s.follows || (err == nil) != (s.keys.Heir == nil && s.err == nil) || err == nil && ring.Generation != 3 {
 						t.Errorf("step %d: %+v, %v", i, ring, err)
@@ -135,51 +133,22 @@ func TestAgentThatCannotWriteDoesNotFollow(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &record{dir: file, Cluster: join.Cluster{ID: "old", CA: pki.NewBundle(ca)}}
-	if err := r.follow(join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}}); err == nil || r.clusterID() != "old" {
-		t.Errorf("%v, it is of %s", err, r.clusterID())
+	r := &Record{Dir: file, Cluster: join.Cluster{ID: "old", CA: pki.NewBundle(ca)}}
+	if err := r.follow(join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}}); err == nil || r.ClusterID() != "old" {
+		t.Errorf("%v, it is of %s", err, r.ClusterID())
 	}
 }
 
 func TestStraysAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s strays
-		s.note("a1", "old")
-		if s.cluster("a1") != "old" || s.cluster("a2") != "" {
-			t.Errorf("a1 is of %q, a2 of %q", s.cluster("a1"), s.cluster("a2"))
+		var s Strays
+		s.Note("a1", "old")
+		if s.Cluster("a1") != "old" || s.Cluster("a2") != "" {
+			t.Errorf("a1 is of %q, a2 of %q", s.Cluster("a1"), s.Cluster("a2"))
 		}
 		<-time.After(strayShown)
-		if c := s.cluster("a1"); c != "" {
+		if c := s.Cluster("a1"); c != "" {
 			t.Errorf("after a while a1 is of %q", c)
 		}
 	})
-}
-
-// The mark of a server that was left behind is told on its machine, and a recovery takes it away.
-func TestSupersededIsTold(t *testing.T) {
-	dir := oldServer(t, "s1")
-	if Begun(dir) != nil || SupersededBy(dir) != nil {
-		t.Fatalf("before: %v, %v", Begun(dir), SupersededBy(dir))
-	}
-	mark, err := json.Marshal(raftstore.Succession{Cluster: "old", Successor: "new", By: "s2.x", At: noon})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(storeDir(dir), "outlived.json"), mark, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	w := Begun(dir)
-	if w == nil || w.Severity != clusterstatus.Critical || w.Mend != clusterstatus.JoinAnew || w.Node != "s1" {
-		t.Errorf("it is told as %v", w)
-	}
-	all, err := Survey([]string{dir}, quiet())
-	if err != nil || all[0].Superseded == nil || all[0].Superseded.Successor != "new" {
-		t.Fatalf("%+v, %v", all, err)
-	}
-	if _, err := Recover(dir, quiet()); err != nil {
-		t.Fatal(err)
-	}
-	if Begun(dir) != nil || SupersededBy(dir) != nil {
-		t.Errorf("after its own recovery: %v, %v", Begun(dir), SupersededBy(dir))
-	}
 }

@@ -1,26 +1,15 @@
-package node
+package enroll
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"log/slog"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"github.com/barque/barque/apiserver/nodeleases"
-	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
-	"github.com/barque/barque/membership/liveness"
-	"github.com/barque/barque/pki"
-	"github.com/barque/barque/raftstore"
 )
 
 // A cluster that was recovered from a lost quorum, or that began with a backup, has another ID than
@@ -60,19 +49,22 @@ type offer struct {
 	since, last time.Time
 }
 
-// fetchKeys asks the servers that the agent has ever known.
-func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
-	keys, err := credentials.FetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, credentials.AskKeys(a.ids.Trust, a.ids.Client.Certificate(), a.cluster))
-	return a.take(keys, err, seesServer(a.pool))
+// Follower lets an agent follow its cluster's heir.
+type Follower struct {
+	record  *Record
+	cluster string        // ID of the one that the agent was started in
+	Follows chan struct{} // holds a token when it is to be started again, in the heir of that one
+	offered offer         // who says that it is that heir; take's own
+	logger  *slog.Logger
 }
 
-// seesServer tells whether a server of the pool, and so of the agent's own cluster, lives.
-func seesServer(pool *gossip.Pool) bool {
-	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool { return m.Role == pki.RoleServer && m.State == gossip.Alive })
+// NewFollower is for an agent that starts with the record.
+func NewFollower(r *Record, logger *slog.Logger) *Follower {
+	return &Follower{record: r, cluster: r.ClusterID(), Follows: make(chan struct{}, 1), logger: logger}
 }
 
-// take is what the agent makes of an answer, and of whether it sees a server of its own cluster.
-func (a *agent) take(keys join.GossipKeys, err error, sees bool) (keyring.Ring, error) {
+// Take is what the agent makes of an answer, and of whether it sees a server of its own cluster.
+func (a *Follower) Take(keys join.GossipKeys, err error, sees bool) (keyring.Ring, error) {
 	var own *credentials.OwnAnswersError
 	if sees || errors.As(err, &own) || err == nil && keys.Heir == nil {
 		a.offered = offer{}
@@ -98,32 +90,20 @@ func (a *agent) take(keys join.GossipKeys, err error, sees bool) (keyring.Ring, 
 }
 
 // follow makes this agent one of the cluster that goes on in place of its own.
-func (a *agent) follow(heir join.Cluster) error {
+func (a *Follower) follow(heir join.Cluster) error {
 	if err := a.record.follow(heir); err != nil {
 		return fmt.Errorf("follow cluster %q, which goes on in place of this agent's: %w", heir.ID, err)
 	}
 	a.logger.Warn("another cluster goes on in place of this agent's: the agent follows, and starts again for that; its pods stay", "was", a.cluster, "cluster", heir.ID)
 	select {
-	case a.follows <- struct{}{}:
+	case a.Follows <- struct{}{}:
 	default: // it is told already
 	}
 	return errFollows
 }
 
-// startFollowing ends the agent when it is to be started again in another cluster.
-func (a *agent) startFollowing(ctx context.Context) error {
-	return a.stack.Start(ctx, lifecycle.Component{Name: "cluster", Run: func(ctx context.Context) error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.follows:
-			return ErrRestart
-		}
-	}})
-}
-
 // follow writes down that the node is of another cluster, with the same CA.
-func (r *record) follow(heir join.Cluster) error {
+func (r *Record) follow(heir join.Cluster) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if heir.ID == "" || len(heir.GossipKeys) == 0 {
@@ -137,20 +117,15 @@ func (r *record) follow(heir join.Cluster) error {
 	if len(heir.Servers) > 0 {
 		r.Cluster.Servers = heir.Servers
 	}
-	if err := r.save(); err != nil {
+	if err := r.Save(); err != nil {
 		r.Cluster = before
 		return err
 	}
 	return nil
 }
 
-// succeeds tells whether this server's cluster goes on in place of the one with the ID.
-func (s *server) succeeds(cluster string) bool {
-	return slices.ContainsFunc(s.store.Predecessors(), func(p raftstore.Succession) bool { return p.Cluster == cluster })
-}
-
-// strays are nodes that have asked this server, and took themselves to be of another cluster.
-type strays struct {
+// Strays are nodes that have asked this server, and took themselves to be of another cluster.
+type Strays struct {
 	mu    sync.Mutex
 	known map[string]stray // by name
 }
@@ -163,7 +138,8 @@ type stray struct {
 // strayShown is for how long one is told of that does not ask again; it asks every minute.
 const strayShown = 5 * time.Minute
 
-func (s *strays) note(name, cluster string) {
+// Note notes that a node has asked, and of which cluster it is.
+func (s *Strays) Note(name, cluster string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil {
@@ -172,44 +148,12 @@ func (s *strays) note(name, cluster string) {
 	s.known[name] = stray{cluster, time.Now()}
 }
 
-// cluster returns the one that a node said lately it is of; empty when it has not.
-func (s *strays) cluster(name string) string {
+// Cluster returns the one that a node said lately it is of; empty when it has not.
+func (s *Strays) Cluster(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k, ok := s.known[name]; ok && time.Since(k.asked) < strayShown {
 		return k.cluster
 	}
 	return ""
-}
-
-// apartAfter is how long a server must run before it knows all by gossip.
-const apartAfter = time.Minute
-
-// apartAgents are those that this server knows; none before it has run for a while.
-func (s *server) apartAgents() []clusterstatus.ApartAgent {
-	nodes, pool := s.nodes.Load(), s.met.Load()
-	if nodes == nil || pool == nil || !(*nodes).HasSynced() || time.Since(s.started) < apartAfter {
-		return nil
-	}
-	var out []clusterstatus.ApartAgent
-	for _, object := range (*nodes).GetStore().List() {
-		if n, ok := object.(*corev1.Node); ok && isApart(n, pool.Member) {
-			out = append(out, clusterstatus.ApartAgent{Name: n.Name, Cluster: s.strays.cluster(n.Name)})
-		}
-	}
-	slices.SortFunc(out, func(a, b clusterstatus.ApartAgent) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-// isApart reports whether a Node is an agent's that is Ready though gossip does not know it. Nodes
-// of others are never in the pool.
-func isApart(n *corev1.Node, inPool func(name string) (gossip.Member, bool)) bool {
-	_, known := inPool(n.Name)
-	return !known && !isServers(n) && isReady(n) && (nodeleases.IsMember(n) || runsBarque(n))
-}
-
-func isReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }

@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"fmt"
@@ -12,38 +12,39 @@ import (
 )
 
 const (
-	// serverAwayAfter is for how long an agent must have missed a server to forget it. An agent is
+	// ServerAwayAfter is for how long an agent must have missed a server to forget it. An agent is
 	// not told who was removed from the store; one that comes back gossip shows it again.
-	serverAwayAfter = 7 * 24 * time.Hour
+	ServerAwayAfter = 7 * 24 * time.Hour
 	// lookCounts is how much of the time since the last look counts, at most: for how long the
 	// machine slept, or the process stood still, nobody watched.
 	lookCounts = 3 * forgetEvery
 )
 
-// absences is for how long an agent has missed each server: time in which it saw another server
+// Absences is for how long an agent has missed each server: time in which it saw another server
 // alive, and that one not, since it saw that one last. Time that nobody watched, as while the agent
 // was off, counts for nothing, nor do steps of the clock. The record keeps full hours, so that it
 // is written rarely; the begun hour is lost at a restart.
 //
 // It is of one goroutine.
-type absences struct {
-	record *record
+type Absences struct {
+	record *Record
 	looked time.Time // last; zero: not yet
 	missed map[string]time.Duration
 }
 
-func newAbsences(r *record) *absences {
-	a := &absences{record: r, missed: map[string]time.Duration{}}
+// NewAbsences begins with what the record has.
+func NewAbsences(r *Record) *Absences {
+	a := &Absences{record: r, missed: map[string]time.Duration{}}
 	for name, hours := range r.missed() {
 		a.missed[name] = time.Duration(hours) * time.Hour
 	}
 	return a
 }
 
-// look takes which servers are seen alive now, of those that are known, and returns the names of
+// Look takes which servers are seen alive now, of those that are known, and returns the names of
 // those that were missed for long. An error tells that the record could not be written; that is
 // tried again at the next look.
-func (a *absences) look(seen map[string]bool, now time.Time) (gone []string, err error) {
+func (a *Absences) Look(seen map[string]bool, now time.Time) (gone []string, err error) {
 	var passed time.Duration
 	if !a.looked.IsZero() {
 		passed = min(max(0, now.Sub(a.looked)), lookCounts)
@@ -65,7 +66,7 @@ func (a *absences) look(seen map[string]bool, now time.Time) (gone []string, err
 		if full := int(missed[name] / time.Hour); full > 0 {
 			hours[name] = full
 		}
-		if missed[name] >= serverAwayAfter {
+		if missed[name] >= ServerAwayAfter {
 			gone = append(gone, name)
 		}
 	}
@@ -77,10 +78,10 @@ func (a *absences) look(seen map[string]bool, now time.Time) (gone []string, err
 	return gone, nil
 }
 
-// seenServers tells of each server that gossip shows, or that is known from before, whether it is
+// SeenServers tells of each server that gossip shows, or that is known from before, whether it is
 // alive: by gossip, or because it is one of the API servers that live, which may be so where gossip
 // does not get through.
-func seenServers(members []gossip.Member, known []join.Server, living []netip.AddrPort) map[string]bool {
+func SeenServers(members []gossip.Member, known []join.Server, living []netip.AddrPort) map[string]bool {
 	seen := map[string]bool{}
 	addresses := map[netip.AddrPort][]string{}
 	for _, k := range known {

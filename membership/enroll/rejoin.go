@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"crypto/rand"
@@ -29,10 +29,11 @@ type rejoinPlan struct {
 
 const rejoinFormat = 2
 
-func rejoinPath(dataDir string) string { return filepath.Join(credentials.Dir(dataDir), "rejoin.json") }
+// RejoinPath is where that plan is.
+func RejoinPath(dataDir string) string { return filepath.Join(credentials.Dir(dataDir), "rejoin.json") }
 
 // rejoinBy replaces what the node has by what it was granted.
-func rejoinBy(o *Options, plan rejoinPlan) (*record, error) {
+func rejoinBy(o *Options, plan rejoinPlan) (*Record, error) {
 	t, err := pki.ParseToken(o.Token)
 	if err != nil {
 		return nil, err
@@ -42,14 +43,14 @@ func rejoinBy(o *Options, plan rejoinPlan) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := atomicfile.Write(rejoinPath(o.DataDir), data, 0o600); err != nil {
+	if err := atomicfile.Write(RejoinPath(o.DataDir), data, 0o600); err != nil {
 		return nil, fmt.Errorf("nothing was changed: %w", err)
 	}
 	return plan.carryOut(o)
 }
 
 // carryOut does the plan and ends it.
-func (p *rejoinPlan) carryOut(o *Options) (*record, error) {
+func (p *rejoinPlan) carryOut(o *Options) (*Record, error) {
 	r, err := p.replace(o)
 	if err != nil {
 		return nil, err
@@ -59,31 +60,31 @@ func (p *rejoinPlan) carryOut(o *Options) (*record, error) {
 
 // end drops what was needed until the record was written.
 func (p *rejoinPlan) end(dataDir string) error {
-	return errors.Join(endAttempt(dataDir), atomicfile.Remove(rejoinPath(dataDir)))
+	return errors.Join(endAttempt(dataDir), atomicfile.Remove(RejoinPath(dataDir)))
 }
 
-func (p *rejoinPlan) replace(o *Options) (r *record, err error) {
+func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 	switch {
 	case p.Server != nil:
-		r = &record{dir: o.DataDir, Phase: phaseWiping, Name: o.Name, Role: pki.RoleServer, Cluster: p.Server.Cluster}
+		r = &Record{Dir: o.DataDir, Phase: PhaseWiping, Name: o.Name, Role: pki.RoleServer, Cluster: p.Server.Cluster}
 		err = saveGrant(o, *p.Server)
 	case p.Agent != nil:
-		r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster}
+		r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: p.Agent.Cluster}
 		err = errors.Join(credentials.SaveCertificates(o.DataDir, p.Agent.Certificates), credentials.WriteCA(o.DataDir, p.Agent.Cluster.CA))
 	default:
-		return nil, fmt.Errorf("%s is damaged: join again", rejoinPath(o.DataDir))
+		return nil, fmt.Errorf("%s is damaged: join again", RejoinPath(o.DataDir))
 	}
 	if err != nil {
 		return nil, err
 	}
 	r.Rejoined, r.Token = p.ID, p.Token
-	return r, r.save()
+	return r, r.Save()
 }
 
 // finishRejoin goes on with a joining again that was granted, before a node starts. It returns the
 // record if there was one to go on with, or nil.
-func finishRejoin(o *Options, role string, logger *slog.Logger) (*record, error) {
-	data, err := os.ReadFile(rejoinPath(o.DataDir))
+func finishRejoin(o *Options, role string, logger *slog.Logger) (*Record, error) {
+	data, err := os.ReadFile(RejoinPath(o.DataDir))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -92,12 +93,12 @@ func finishRejoin(o *Options, role string, logger *slog.Logger) (*record, error)
 	}
 	var p rejoinPlan
 	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w; remove it and join again", rejoinPath(o.DataDir), err)
+		return nil, fmt.Errorf("%s is damaged: %w; remove it and join again", RejoinPath(o.DataDir), err)
 	}
 	if p.Format != rejoinFormat {
-		return nil, fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d)", rejoinPath(o.DataDir), p.Format, rejoinFormat)
+		return nil, fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d)", RejoinPath(o.DataDir), p.Format, rejoinFormat)
 	}
-	old, err := loadRecord(o.DataDir)
+	old, err := Load(o.DataDir)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/barque/barque/backups"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/credentials"
@@ -20,26 +19,23 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// enlistServer returns what this server knows of its cluster: from its data directory, from the
+// Server returns what this server knows of its cluster: from its data directory, from the
 // server that it joins, or, when there is neither, as the first of a new cluster.
-func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
-	if err := backups.FinishRecovery(directory(o.DataDir), logger); err != nil {
-		return nil, err
-	}
+func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
 	if _, err := finishRejoin(o, pki.RoleServer, logger); err != nil {
 		return nil, err
 	}
-	r, err := loadRecord(o.DataDir)
+	r, err := Load(o.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case r != nil && r.Phase == phaseWiping:
+	case r != nil && r.Phase == PhaseWiping:
 		return r, r.wipe(logger)
-	case r != nil && r.Phase != phaseAsking && o.Wipe && !r.joiningBy(o.Token):
+	case r != nil && r.Phase != PhaseAsking && o.Wipe && !r.joiningBy(o.Token):
 		return rejoin(ctx, o, r, logger)
-	case r != nil && r.Phase != phaseAsking:
-		return r, errors.Join(r.sameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
+	case r != nil && r.Phase != PhaseAsking:
+		return r, errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
 	}
 	if r != nil && o.Join == "" {
 		return nil, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
@@ -62,8 +58,8 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 		return nil, err
 	}
 	defer client.Close()
-	r = &record{dir: o.DataDir, Phase: phaseAsking, Name: o.Name, Role: pki.RoleServer, Asked: o.Join}
-	if err := r.save(); err != nil {
+	r = &Record{Dir: o.DataDir, Phase: PhaseAsking, Name: o.Name, Role: pki.RoleServer, Asked: o.Join}
+	if err := r.Save(); err != nil {
 		return nil, err
 	}
 	request, err := o.joinRequest()
@@ -82,15 +78,15 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*record
 		return nil, err
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
-	r = &record{dir: o.DataDir, Phase: phaseJoining, Name: o.Name, Role: pki.RoleServer, Cluster: grant.Cluster, Token: token.ID}
-	return r, errors.Join(r.save(), endAttempt(o.DataDir))
+	r = &Record{Dir: o.DataDir, Phase: PhaseJoining, Name: o.Name, Role: pki.RoleServer, Cluster: grant.Cluster, Token: token.ID}
+	return r, errors.Join(r.Save(), endAttempt(o.DataDir))
 }
 
 // joiningBy tells whether the server was let in by that token and is no member yet: started again
 // with the same arguments it goes on with that. The token may be used up.
-func (r *record) joiningBy(token string) bool {
+func (r *Record) joiningBy(token string) bool {
 	t, err := pki.ParseToken(token)
-	return err == nil && r.Phase == phaseJoining && r.Token == t.ID
+	return err == nil && r.Phase == PhaseJoining && r.Token == t.ID
 }
 
 // saveGrant puts the secrets of the cluster in place.
@@ -109,9 +105,9 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 // rejoin makes a server with data join as a new one. The cluster decides whether it may: it does
 // not admit a server that is a member of it. So nothing is dropped that anybody needs. What is
 // dropped is noted before, and the next start goes on with it.
-func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (*record, error) {
+func rejoin(ctx context.Context, o *Options, old *Record, logger *slog.Logger) (*Record, error) {
 	if o.Join == "" {
-		return nil, wrongOption("--wipe is for joining again: give --join and --token")
+		return nil, WrongOption("--wipe is for joining again: give --join and --token")
 	}
 	if err := old.sameName(o, pki.RoleServer); err != nil {
 		return nil, err
@@ -141,28 +137,29 @@ func rejoin(ctx context.Context, o *Options, old *record, logger *slog.Logger) (
 }
 
 // wipe drops the store of the server that this machine was before.
-func (r *record) wipe(logger *slog.Logger) error {
-	dir := storeDir(r.dir)
+func (r *Record) wipe(logger *slog.Logger) error {
+	dir := StoreDir(r.Dir)
 	logger.Info("dropping the old store", "dir", dir)
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("drop the old store: %w", err)
 	}
-	r.Phase = phaseJoining
-	return r.save()
+	r.Phase = PhaseJoining
+	return r.Save()
 }
 
-func storeDir(dataDir string) string { return filepath.Join(dataDir, "store") }
+// StoreDir is where the store of a server is.
+func StoreDir(dataDir string) string { return filepath.Join(dataDir, "store") }
 
 // greet proves, by the token, that the address belongs to the right cluster.
 func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, error) {
 	if o.Token == "" {
-		return nil, wrongOption("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
+		return nil, WrongOption("joining needs a token: make one on a server with `barque token create` and give it with --token or --token-file")
 	}
 	t, err := pki.ParseToken(o.Token)
 	if err != nil {
 		return nil, err
 	}
-	ca, err := comingAgain(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
+	ca, err := ComingAgain(ctx, logger, func() (*pki.Authority, error) { return join.FetchCA(ctx, o.Join, t) })
 	if err != nil {
 		return nil, err
 	}
@@ -171,11 +168,11 @@ func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, 
 
 func (o *Options) joinRequest() (join.Request, error) {
 	attempt, err := attemptOf(o.DataDir)
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.addr().String(), Version: version.String(), Clock: time.Now(), Replace: o.Replace, Attempt: attempt}, err
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Replace: o.Replace, Attempt: attempt}, err
 }
 
 func askToServe(ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger) (join.ServerGrant, error) {
-	return comingAgain(ctx, logger, func() (join.ServerGrant, error) {
+	return ComingAgain(ctx, logger, func() (join.ServerGrant, error) {
 		request.Clock = time.Now()
 		return client.Server(ctx, request)
 	})
@@ -210,9 +207,9 @@ type storeJoiner interface {
 	Join(ctx context.Context, peers []string) error
 }
 
-// becomeMember makes this server a member of the store. That takes as long as it takes: the
+// BecomeMember makes this server a member of the store. That takes as long as it takes: the
 // cluster may be without a leader now.
-func becomeMember(ctx context.Context, r *record, store storeJoiner) error {
+func BecomeMember(ctx context.Context, r *Record, store storeJoiner) error {
 	var peers []string
 	for _, s := range r.Cluster.Servers {
 		peers = append(peers, s.Peer.String())
@@ -220,29 +217,29 @@ func becomeMember(ctx context.Context, r *record, store storeJoiner) error {
 	if err := store.Join(ctx, peers); err != nil {
 		return fmt.Errorf("become a member of the store by %v: %w", peers, err)
 	}
-	r.Phase = phaseMember
-	return r.save()
+	r.Phase = PhaseMember
+	return r.Save()
 }
 
-// enlistAgent is enlistServer for an agent: it also gets its certificates.
-func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record, error) {
+// Agent is asServer for an agent: it also gets its certificates.
+func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
 	if r, err := finishRejoin(o, pki.RoleAgent, logger); err != nil || r != nil {
 		return r, err
 	}
-	r, err := loadRecord(o.DataDir)
+	r, err := Load(o.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case r != nil && !o.Rejoin:
-		return r, errors.Join(r.sameNode(o, pki.RoleAgent), endAttempt(o.DataDir))
+		return r, errors.Join(r.SameNode(o, pki.RoleAgent), endAttempt(o.DataDir))
 	case r != nil:
 		if err := r.sameName(o, pki.RoleAgent); err != nil {
 			return r, err
 		}
 	}
 	if o.Join == "" {
-		return nil, wrongOption("an agent needs the address of a server: give --server https://ADDR:6443")
+		return nil, WrongOption("an agent needs the address of a server: give --server https://ADDR:6443")
 	}
 	client, err := greet(ctx, o, logger)
 	if err != nil {
@@ -265,7 +262,7 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 		return nil, err
 	}
 	request.GossipKey = gossip.Public().(ed25519.PublicKey)
-	grant, err := comingAgain(ctx, logger, func() (join.AgentGrant, error) {
+	grant, err := ComingAgain(ctx, logger, func() (join.AgentGrant, error) {
 		request.Clock = time.Now()
 		return client.Agent(ctx, request)
 	})
@@ -285,12 +282,12 @@ func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*record,
 	if err := credentials.WriteCA(o.DataDir, grant.Cluster.CA); err != nil {
 		return nil, err
 	}
-	r = &record{dir: o.DataDir, Phase: phaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster}
-	return r, errors.Join(r.save(), endAttempt(o.DataDir))
+	r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster}
+	return r, errors.Join(r.Save(), endAttempt(o.DataDir))
 }
 
-// gossipSeeds returns the servers' gossip addresses as they were last known.
-func (r *record) gossipSeeds() []netip.AddrPort {
+// GossipSeeds returns the servers' gossip addresses as they were last known.
+func (r *Record) GossipSeeds() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, s := range r.Servers() {
 		out = append(out, s.Gossip)

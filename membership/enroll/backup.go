@@ -1,0 +1,129 @@
+package enroll
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/pki"
+)
+
+// restoreRecord begins a new cluster from a backup: with a new ID, so that servers of the old one
+// are refused and stop, and with the old one's CA and keys if the backup has them. All of it was
+// verified before anything is written. The state follows when the store runs: see Restore.
+func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
+	about, err := o.ReadBackup()
+	if err != nil {
+		return nil, err
+	}
+	secrets := about.Secrets
+	settings, err := o.Settings(about.Settings)
+	if err != nil {
+		return nil, fmt.Errorf("%s: the settings of the cluster: %w", o.Restore.File, err)
+	}
+	id := rand.Text()[:10]
+	var cas pki.Bundle
+	var keysPEM []byte
+	var gossipKeys [][]byte
+	if secrets != nil {
+		if cas, keysPEM, err = restoredCA(secrets); err != nil {
+			return nil, fmt.Errorf("%s: the CA: %w", o.Restore.File, err)
+		}
+		if err := json.Unmarshal(secrets[secretGossip], &gossipKeys); err != nil {
+			return nil, fmt.Errorf("%s: the gossip keys: %w", o.Restore.File, err)
+		}
+		if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), credentials.ServiceAccountKey), secrets[credentials.ServiceAccountKey], 0o600); err != nil {
+			return nil, err
+		}
+	} else {
+		logger.Warn("the backup holds no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
+			"Kubeconfigs, the certificates of agents and the tokens of service accounts are void: copy the new kubeconfig, let the agents join again, and restart the pods that call the API",
+			"backup", o.Restore.File)
+		ca, err := pki.NewAuthority(id, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		if keysPEM, err = ca.KeyPEM(); err != nil {
+			return nil, err
+		}
+		cas = pki.NewBundle(ca)
+	}
+	r, err := newRecord(o, id, cas, keysPEM, settings)
+	if err != nil {
+		return nil, err
+	}
+	if gossipKeys != nil {
+		r.Cluster.GossipKeys = gossipKeys
+	}
+	r.Restore = &o.Restore
+	logger.Info("beginning a new cluster from a backup", "cluster", id, "ofCluster", about.ClusterID, "created", about.Created,
+		"revision", about.Revision, "items", about.Items, "dataDir", o.DataDir)
+	return r, r.Save()
+}
+
+// restoredCA are the CAs in a backup. An exchange of the CA that was under way when it was made
+// goes on.
+func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err error) {
+	if err := json.Unmarshal(secrets[secretCA], &b); err != nil {
+		return b, nil, err
+	}
+	needs, err := b.NeedsKeys()
+	if err != nil {
+		return b, nil, err
+	}
+	for use, name := range credentials.KeyFiles() {
+		keys, err := pki.ParseKeys(secrets[name])
+		if err != nil {
+			return b, nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, key := range keys {
+			digest, err := pki.KeyDigest(key)
+			if err != nil {
+				return b, nil, fmt.Errorf("%s: %w", name, err)
+			}
+			needs = slices.DeleteFunc(needs, func(n pki.KeyNeed) bool { return n == pki.KeyNeed{Use: use, Digest: digest} })
+		}
+	}
+	if len(needs) > 0 {
+		return b, nil, fmt.Errorf("%s, is not in the backup", needs[0])
+	}
+	return b, secrets[credentials.CAKey], nil
+}
+
+// sameRestore refuses to begin with a backup where there is a cluster. The flag may stay after it
+// has done its work.
+func (r *Record) sameRestore(o *Options) error {
+	file := o.Restore.File
+	if file == "" || file == r.Restored || r.Restore != nil && file == r.Restore.File {
+		return nil
+	}
+	return fmt.Errorf("data directory %s belongs to cluster %s: --restore-from begins a new one and needs an empty directory; "+
+		"to restore a cluster that runs, use `barque snapshot restore`", r.Dir, r.Cluster.ID)
+}
+
+// Names of the secrets in a backup, beside those of the files that all servers have.
+const (
+	secretCA     = "ca.json" // which CAs are believed: not secret, but it belongs to their keys
+	secretGossip = "gossip-keys.json"
+)
+
+// ClusterSecrets are what a new cluster needs to go on as this one.
+func ClusterSecrets(dataDir string, r *Record) (map[string][]byte, error) {
+	secrets, err := credentials.ClusterKeys(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	if secrets[secretGossip], err = json.Marshal(r.GossipRing().Keys); err != nil {
+		return nil, err
+	}
+	if secrets[secretCA], err = json.Marshal(r.CA()); err != nil {
+		return nil, err
+	}
+	return secrets, nil
+}
