@@ -107,6 +107,7 @@ spec:
             sync
             mv $PGDATA.new $PGDATA
           fi
+          chmod 700 $PGDATA # as the official image does: fsGroup lets the group in
           exec postgres -c listen_addresses='*' -c unix_socket_directories=/tmp -c shared_buffers=16MB -c dynamic_shared_memory_type=mmap -c jit=off
         readinessProbe: {exec: {command: [psql, -h, /tmp, -U, postgres, -c, select 1]}, periodSeconds: 2, timeoutSeconds: 10}
         volumeMounts: [{name: data, mountPath: /data}]
