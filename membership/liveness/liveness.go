@@ -165,8 +165,9 @@ func (l *Watch) Member(node *corev1.Node) bool {
 	return silent || l.Labelled(node) || InPool(node, l.Pool.Member)
 }
 
-// InPool reports whether gossip knows the member that a Node is of, whose kubelet has yet to put the
-// label on. What gossip remembers of one that went before the Node was made is another machine's.
+// InPool reports whether gossip knows the member that a Node is of, whose kubelet has yet to put
+// the label on. What gossip remembers of one that went before the Node was made is another
+// machine's.
 func InPool(node *corev1.Node, member func(name string) (gossip.Member, bool)) bool {
 	m, known := member(node.Name)
 	return known && (m.State == gossip.Alive || m.State == gossip.Dead && !node.CreationTimestamp.After(m.Since))
