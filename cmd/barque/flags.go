@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/kubelet/rootdir"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/network/wireguard"
 	"github.com/barque/barque/pki"
 	schedulerconfig "github.com/barque/barque/scheduler/config"
@@ -213,12 +214,12 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	}
 	for _, cidr := range []struct {
 		flag, text string
-		into       *node.Prefixes
+		into       *ranges.Prefixes
 	}{{"cluster-cidr", f.clusterCIDR, &o.Settings.ClusterCIDRs}, {"service-cidr", f.serviceCIDR, &o.Settings.ServiceCIDRs}} {
 		if cidr.text == "" {
 			continue
 		}
-		prefixes, err := node.ParsePrefixes(cidr.text)
+		prefixes, err := ranges.ParsePrefixes(cidr.text)
 		if err != nil {
 			return wrong(fmt.Errorf("--%s: %w", cidr.flag, err))
 		}

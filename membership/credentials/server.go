@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -343,4 +344,23 @@ func (ids *Server) keyFrom(ctx context.Context, other join.Server, digest string
 	}
 	defer client.Close()
 	return client.SharedKey(ctx, digest)
+}
+
+// CallTLS is how this server calls the API of others.
+func (ids *Server) CallTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:           tls.VersionTLS13,
+		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment
+		GetClientCertificate: ids.KubeletClient.GetClientCertificate,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			certs := state.PeerCertificates
+			if err := ids.Trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
+				return err
+			}
+			if !slices.Contains(certs[0].Subject.Organization, join.ServersOrganization) {
+				return errors.New("it is not a server's")
+			}
+			return nil
+		},
+	}
 }

@@ -66,7 +66,7 @@ func (o *Options) prefers6() bool {
 // to begin with another family than the cluster does: the API could not reach the node.
 func (o *Options) fitAddresses(s Settings) error {
 	if o.detected {
-		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal, func(a netip.Addr) bool { return !s.ClusterCIDRs.has(a.Is6()) })
+		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal, func(a netip.Addr) bool { return !s.ClusterCIDRs.Has(a.Is6()) })
 	}
 	internal := o.addresses.Internal
 	for _, pods := range s.ClusterCIDRs {

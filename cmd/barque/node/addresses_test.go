@@ -8,10 +8,11 @@ import (
 
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/ranges"
 )
 
-func ranges(text string) Prefixes {
-	p, err := ParsePrefixes(text)
+func prefixes(text string) ranges.Prefixes {
+	p, err := ranges.ParsePrefixes(text)
 	if err != nil {
 		panic(err)
 	}
@@ -29,7 +30,7 @@ func TestSettingsOfBefore(t *testing.T) {
 	if now, err := json.Marshal(s); err != nil || string(now) != before {
 		t.Errorf("%s became %s, %v", before, now, err)
 	}
-	s.ClusterCIDRs, s.ServiceCIDRs = ranges("fd00:42::/56,10.42.0.0/16"), ranges("fd00:43::/112, 10.43.0.0/16")
+	s.ClusterCIDRs, s.ServiceCIDRs = prefixes("fd00:42::/56,10.42.0.0/16"), prefixes("fd00:43::/112, 10.43.0.0/16")
 	text, err := json.Marshal(s)
 	var again Settings
 	if err != nil || json.Unmarshal(text, &again) != nil || again.ClusterCIDRs.String() != s.ClusterCIDRs.String() || again.validate() != nil {
@@ -70,7 +71,7 @@ func TestNodeAddresses(t *testing.T) {
 func TestFitAddresses(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	only4, only6 := DefaultSettings(), DefaultSettings()
-	only6.ClusterCIDRs, only6.ServiceCIDRs = ranges("fd00:42::/56"), ranges("fd00:43::/112")
+	only6.ClusterCIDRs, only6.ServiceCIDRs = prefixes("fd00:42::/56"), prefixes("fd00:43::/112")
 	both := DefaultSettings()
 	both.ClusterCIDRs, both.ServiceCIDRs = append(both.ClusterCIDRs, only6.ClusterCIDRs...), append(both.ServiceCIDRs, only6.ServiceCIDRs...)
 	for name, c := range map[string]struct {

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/balancer"
@@ -49,7 +50,7 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 		return err
 	}
 	defer held.Close()
-	bridgeLogs(logger)
+	klogs.Bridge(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
 	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startNode} {

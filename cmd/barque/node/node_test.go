@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/network/nodeaddr"
+	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/pki"
 )
 
@@ -186,12 +187,12 @@ func TestAJoinIsRecordedOnlyWhenItIsDone(t *testing.T) {
 
 func TestSettingsAreChecked(t *testing.T) {
 	for name, change := range map[string]func(*Settings){
-		"overlap":  func(s *Settings) { s.ServiceCIDRs = Prefixes{netip.MustParsePrefix("10.42.128.0/17")} },
-		"tiny":     func(s *Settings) { s.ClusterCIDRs = Prefixes{netip.MustParsePrefix("10.42.0.0/28")} },
-		"families": func(s *Settings) { s.ClusterCIDRs = Prefixes{netip.MustParsePrefix("fd00::/56")} },
+		"overlap":  func(s *Settings) { s.ServiceCIDRs = ranges.Prefixes{netip.MustParsePrefix("10.42.128.0/17")} },
+		"tiny":     func(s *Settings) { s.ClusterCIDRs = ranges.Prefixes{netip.MustParsePrefix("10.42.0.0/28")} },
+		"families": func(s *Settings) { s.ClusterCIDRs = ranges.Prefixes{netip.MustParsePrefix("fd00::/56")} },
 		"order": func(s *Settings) {
 			s.ClusterCIDRs = append(s.ClusterCIDRs, netip.MustParsePrefix("fd00:42::/56"))
-			s.ServiceCIDRs = Prefixes{netip.MustParsePrefix("fd00:43::/112"), s.ServiceCIDRs[0]}
+			s.ServiceCIDRs = ranges.Prefixes{netip.MustParsePrefix("fd00:43::/112"), s.ServiceCIDRs[0]}
 		},
 		"twice":  func(s *Settings) { s.ClusterCIDRs = append(s.ClusterCIDRs, netip.MustParsePrefix("10.44.0.0/16")) },
 		"domain": func(s *Settings) { s.Domain = "not a domain" },

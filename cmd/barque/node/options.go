@@ -23,6 +23,7 @@ import (
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/scheduler/config"
 )
@@ -119,16 +120,16 @@ const DefaultCertificateGrace = 90 * 24 * time.Hour
 
 // Settings are the same on all nodes of a cluster.
 type Settings struct {
-	ClusterCIDRs Prefixes `json:"clusterCIDR"` // pods
-	ServiceCIDRs Prefixes `json:"serviceCIDR"`
-	Domain       string   `json:"domain"`
+	ClusterCIDRs ranges.Prefixes `json:"clusterCIDR"` // pods
+	ServiceCIDRs ranges.Prefixes `json:"serviceCIDR"`
+	Domain       string          `json:"domain"`
 }
 
 // DefaultSettings of a new cluster.
 func DefaultSettings() Settings {
 	return Settings{
-		ClusterCIDRs: Prefixes{netip.MustParsePrefix("10.42.0.0/16")},
-		ServiceCIDRs: Prefixes{netip.MustParsePrefix("10.43.0.0/16")},
+		ClusterCIDRs: ranges.Prefixes{netip.MustParsePrefix("10.42.0.0/16")},
+		ServiceCIDRs: ranges.Prefixes{netip.MustParsePrefix("10.43.0.0/16")},
 		Domain:       "cluster.local",
 	}
 }
@@ -140,7 +141,7 @@ func (s Settings) apiAddr() netip.Addr { return s.ServiceCIDRs.Primary().Masked(
 func (s Settings) dnsAddr() netip.Addr { return apiserver.DNSServiceAddress(s.ServiceCIDRs.Primary()) }
 
 func (s Settings) validate() error {
-	if err := errors.Join(s.ClusterCIDRs.check("cluster CIDR", 24, 64), s.ServiceCIDRs.check("service CIDR", 24, 120)); err != nil {
+	if err := errors.Join(s.ClusterCIDRs.Check("cluster CIDR", 24, 64), s.ServiceCIDRs.Check("service CIDR", 24, 120)); err != nil {
 		return err
 	}
 	if len(s.ClusterCIDRs) != len(s.ServiceCIDRs) || s.ClusterCIDRs[0].Addr().Is6() != s.ServiceCIDRs[0].Addr().Is6() {

@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -12,12 +10,13 @@ import (
 	"time"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/liveness"
 )
 
 func (s *server) relay() *adminapi.Relay {
-	return adminapi.NewRelay(s.options.Name, s.allServers, s.callTLS())
+	return adminapi.NewRelay(s.options.Name, s.allServers, s.ids.CallTLS())
 }
 
 // allServers are those that gossip shows, and those that were known before.
@@ -45,25 +44,18 @@ func (s *server) callServer(ctx context.Context, method, name, path string, out 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	at := netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort)
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.callTLS()}
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.ids.CallTLS()}
 	return adminapi.CallJSON(ctx, &http.Client{Transport: transport}, method, name, "https://"+at.String()+path, out)
 }
 
-// callTLS is how this server calls the API of others.
-func (s *server) callTLS() *tls.Config {
-	return &tls.Config{
-		MinVersion:           tls.VersionTLS13,
-		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment
-		GetClientCertificate: s.ids.KubeletClient.GetClientCertificate,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			certs := state.PeerCertificates
-			if err := s.ids.Trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
-				return err
-			}
-			if !slices.Contains(certs[0].Subject.Organization, join.ServersOrganization) {
-				return errors.New("it is not a server's")
-			}
-			return nil
-		},
+// memberOf finds a living server in gossip.
+func (s *server) memberOf(name string) (gossip.Member, error) {
+	m, ok := s.pool.Member(name)
+	switch {
+	case !ok:
+		return m, fmt.Errorf("server %s is not known to gossip", name)
+	case m.State != gossip.Alive:
+		return m, fmt.Errorf("server %s shows no life since %s", name, m.Since.UTC().Format(time.RFC3339))
 	}
+	return m, nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
@@ -33,6 +34,7 @@ import (
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
+	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 )
@@ -80,7 +82,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		return err
 	}
 	defer held.Close()
-	bridgeLogs(logger)
+	klogs.Bridge(logger)
 	s := &server{options: &o, logger: logger, stack: lifecycle.New(logger), failed: make(chan error, 1), removed: make(chan raftstore.Removal, 1)}
 	began := time.Now()
 	s.started = began
@@ -296,7 +298,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		KubeletClient:   s.ids.KubeletClientTLS(),
 		ProxyClient:     apiserver.CertificateFiles(s.ids.ProxyFiles()),
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
-		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.secondary(),
+		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
 		Limits:            o.Limits,
@@ -375,8 +377,8 @@ func (s *server) nameTaken(name string) error {
 // addressTaken keeps a machine from getting certificates for the address of another one, or for one
 // that is no machine's.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
-	for what, addrs := range map[string]Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
-		if addrs.contains(addr) {
+	for what, addrs := range map[string]ranges.Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
+		if addrs.Contains(addr) {
 			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
 		}
 	}
@@ -397,4 +399,13 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 func (s *server) cluster() join.Cluster {
 	c, keys := &s.record.Cluster, s.gossipKeys()
 	return join.Cluster{ID: c.ID, CA: s.record.CA(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}
+}
+
+// stillNode asks this server's own API.
+func (s *server) stillNode(ctx context.Context, name string, ended time.Time) error {
+	client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
+	if err != nil {
+		return err
+	}
+	return credentials.StillNode(ctx, client, name, ended)
 }

@@ -1,4 +1,4 @@
-package node
+package klogs
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func TestAnOutageIsToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said syncbuf.Buffer
 		read := 0 // of it
-		bridgeLogs(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo})))
+		Bridge(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo})))
 		lines := func(what string, want ...string) {
 			t.Helper()
 			all := said.String()

@@ -1,4 +1,5 @@
-package node
+// Package ranges has the address ranges of a cluster: those of pods and of services.
+package ranges
 
 import (
 	"fmt"
@@ -43,16 +44,16 @@ func (p *Prefixes) UnmarshalText(text []byte) (err error) {
 // Primary is the first range.
 func (p Prefixes) Primary() netip.Prefix { return p[0] }
 
-// secondary is the other range; the zero value where there is none.
-func (p Prefixes) secondary() netip.Prefix {
+// Secondary is the other range; the zero value where there is none.
+func (p Prefixes) Secondary() netip.Prefix {
 	if len(p) < 2 {
 		return netip.Prefix{}
 	}
 	return p[1]
 }
 
-// contains tells whether an address is in one of the ranges.
-func (p Prefixes) contains(addr netip.Addr) bool {
+// Contains tells whether an address is in one of the ranges.
+func (p Prefixes) Contains(addr netip.Addr) bool {
 	for _, prefix := range p {
 		if prefix.Contains(addr) {
 			return true
@@ -61,8 +62,8 @@ func (p Prefixes) contains(addr netip.Addr) bool {
 	return false
 }
 
-// has tells whether a range is of the family.
-func (p Prefixes) has(is6 bool) bool {
+// Has tells whether a range is of the family.
+func (p Prefixes) Has(is6 bool) bool {
 	for _, prefix := range p {
 		if prefix.Addr().Is6() == is6 {
 			return true
@@ -71,9 +72,9 @@ func (p Prefixes) has(is6 bool) bool {
 	return false
 }
 
-// check refuses more than one range of a family, and ranges whose size is wrong: longest4 and
+// Check refuses more than one range of a family, and ranges whose size is wrong: longest4 and
 // longest6 are the longest prefixes.
-func (p Prefixes) check(what string, longest4, longest6 int) error {
+func (p Prefixes) Check(what string, longest4, longest6 int) error {
 	if len(p) == 0 || len(p) > 2 || len(p) == 2 && p[0].Addr().Is6() == p[1].Addr().Is6() {
 		return fmt.Errorf("%s %q: want one range, or one of IPv4 and one of IPv6", what, p)
 	}

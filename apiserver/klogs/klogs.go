@@ -1,4 +1,5 @@
-package node
+// Package klogs sends what the Kubernetes libraries log to a logger of ours.
+package klogs
 
 import (
 	"context"
@@ -14,10 +15,10 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// bridgeLogs sends what the Kubernetes libraries log to our logger. Their informational lines are
+// Bridge sends what the Kubernetes libraries log to our logger. Their informational lines are
 // details to an operator of Barque, so they come at debug level, as does what is no error of this
 // server.
-func bridgeLogs(logger *slog.Logger) {
+func Bridge(logger *slog.Logger) {
 	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(outage)}))
 }
 

@@ -1,4 +1,4 @@
-package node
+package credentials
 
 import (
 	"context"
@@ -10,18 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 )
 
-// stillNode tells why a node with a certificate that ended then gets no new one. What counts is its
+// StillNode tells why a node with a certificate that ended then gets no new one. What counts is its
 // Node: whoever deletes that has removed the node; one that was made after the end is another
 // machine's.
-func (s *server) stillNode(ctx context.Context, name string, ended time.Time) error {
-	client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
-	if err != nil {
-		return err
-	}
+func StillNode(ctx context.Context, client kubernetes.Interface, name string, ended time.Time) error {
 	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: there is no Node %q", join.ErrRemoved, name)
@@ -37,16 +32,4 @@ func sameMachine(node *corev1.Node, ended time.Time) error {
 		return fmt.Errorf("%w: the Node %q was made at %s, by another machine", join.ErrRemoved, node.Name, made.UTC().Format(time.RFC3339))
 	}
 	return nil
-}
-
-// memberOf finds a living server in gossip.
-func (s *server) memberOf(name string) (gossip.Member, error) {
-	m, ok := s.pool.Member(name)
-	switch {
-	case !ok:
-		return m, fmt.Errorf("server %s is not known to gossip", name)
-	case m.State != gossip.Alive:
-		return m, fmt.Errorf("server %s shows no life since %s", name, m.Since.UTC().Format(time.RFC3339))
-	}
-	return m, nil
 }
