@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -42,6 +43,30 @@ var bans = []ban{
 		reason: "a backup is made where nothing but the store may work; what the cluster's secrets are it is told"},
 	{from: []string{"adminapi"}, to: without("adminapi", "apiserver", "clusterstatus", "raftstore", "membership", "pki", "internal"),
 		reason: "it serves what the store and gossip know; what acts on the cluster is no matter of a request of an operator"},
+	{from: slices.Concat(storeBase, storeParts), to: []string{"raftstore/node"},
+		reason: "node wires the parts of a server together; each part declares the interface that it needs, so that it can be read and tested alone"},
+	{from: storeBase, to: storeParts,
+		reason: "the state and the log of one replica are the same whoever else is in the group"},
+	{from: []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir", "raftstore/snapshot"}, to: []string{"raftstore/fsm"},
+		reason: "the state machine applies commands to the state; neither knows how it comes to that"},
+	{from: []string{"raftstore/group"}, to: []string{"raftstore/fsm", "raftstore/logstore", "raftstore/snapdir", "raftstore/rpc", "raftstore/transport", "github.com/hashicorp/raft"},
+		reason: "it is the vocabulary of all parts, and brings nothing with it"},
+	{from: []string{"raftstore/peer"}, to: storePartsBut("raftstore/peer", "raftstore/group"),
+		reason: "how servers reach each other does not depend on what they say"},
+	{from: []string{"raftstore/disk"}, to: storePartsBut("raftstore/disk", "raftstore/group"),
+		reason: "a data directory is read with no other server in sight, as a recovery does"},
+	{from: []string{"raftstore/raftfix"}, to: storePartsBut("raftstore/raftfix"),
+		reason: "a workaround goes when hashicorp/raft is fixed; it knows Raft and the log, so that it can"},
+	{from: []string{"raftstore/recovery"}, to: storePartsBut("raftstore/recovery", "raftstore/disk", "raftstore/group"),
+		reason: "a recovery has one directory, and no other server to ask"},
+	{from: []string{"raftstore/status"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/integrity", "raftstore/recovery"},
+		reason: "status is what servers tell each other of themselves; those who act on it import it"},
+	{from: []string{"raftstore/election"}, to: []string{"raftstore/autopilot", "raftstore/integrity", "raftstore/recovery"},
+		reason: "they meet in node, each behind the interface that the other one declares"},
+	{from: []string{"raftstore/autopilot"}, to: []string{"raftstore/election", "raftstore/integrity", "raftstore/recovery"},
+		reason: "they meet in node, each behind the interface that the other one declares"},
+	{from: []string{"raftstore/integrity"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/recovery"},
+		reason: "they meet in node, each behind the interface that the other one declares"},
 	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "membership", "pki"},
 		reason: "the API server serves objects; who acts on them are its clients"},
 	{from: []string{"controllers", "scheduler", "kubelet", "network"}, to: []string{"apiserver", "raftstore"},
@@ -69,6 +94,22 @@ var bans = []ban{
 
 // operator are the rooms that operators' commands use.
 var operator = []string{"adminapi", "backups", "clusterstatus"}
+
+// storeBase are the packages of the store that know one replica only, and storeParts those of which
+// a server of a group is made:
+//
+//	storeBase ← {peer, disk, raftfix} ← status ← {election, autopilot, integrity} ← node
+//	             disk ← recovery
+var (
+	storeBase = []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir", "raftstore/snapshot", "raftstore/fsm",
+		"raftstore/rpc", "raftstore/transport", "raftstore/raftlog", "raftstore/faultpoint", "raftstore/headroom"}
+	storeParts = []string{"raftstore/group", "raftstore/peer", "raftstore/disk", "raftstore/raftfix", "raftstore/status", "raftstore/election", "raftstore/autopilot",
+		"raftstore/integrity", "raftstore/recovery"}
+)
+
+func storePartsBut(excluded ...string) []string {
+	return slices.DeleteFunc(slices.Clone(storeParts), func(p string) bool { return slices.Contains(excluded, p) })
+}
 
 // testHelpers are packages that are for the tests of others: conformance suites and fakes.
 var testHelpers = []string{"apiserver/groups/grouptest", "controllers/controllertest", "internal/apart", "internal/await", "internal/child", "internal/mountspace", "internal/needs", "internal/syncbuf", "internal/unpack",
@@ -175,6 +216,15 @@ func TestBansFindWhatTheyForbid(t *testing.T) {
 		{"kubelet", "apiserver/groups/core", true},
 		{"raftstore/mvcc", "k8s.io/api/core/v1", true},
 		{"apiserver", "raftstore/node", false},
+		{"raftstore", "raftstore/node", false},
+		{"raftstore/disk", "raftstore/node", true},
+		{"raftstore/disk", "raftstore/logstore", false},
+		{"raftstore/disk", "raftstore/peer", true},
+		{"raftstore/logstore", "raftstore/disk", true},
+		{"raftstore/recovery", "raftstore/disk", false},
+		{"raftstore/recovery", "raftstore/peer", true},
+		{"raftstore/integrity", "raftstore/status", false},
+		{"raftstore/status", "raftstore/integrity", true},
 		{"membership/join", "pki", false},
 		{"membership/join", "apiserver", true},
 		{"cmd/barque", "kubelet", false},
