@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/steward"
+	"github.com/barque/barque/raftstore/group"
 )
 
 var Noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -48,7 +48,7 @@ func newWorld() *world {
 		{At: Noon.Add(-9 * time.Hour), Term: 6, Leader: "s3.x"},
 	}
 	for _, p := range w.Peers {
-		lead.Health = append(lead.Health, steward.Health{ID: p.Member.ID, Name: p.Member.Name, Healthy: true, Stable: time.Minute})
+		lead.Health = append(lead.Health, raftstore.MemberHealth{ID: p.Member.ID, Name: p.Member.Name, Healthy: true, Stable: time.Minute})
 	}
 	return w
 }
@@ -154,10 +154,10 @@ func TestWarnings(t *testing.T) {
 		"slow disk":   {func(w *world) { w.server("s2").DiskP50 = 80 * time.Millisecond }, Degraded, Attention, "s2", "half of its writes to the log take 80ms", "iostat"},
 		"demoted": {func(w *world) {
 			w.Peers[2].Member.Voter = false
-			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Healthy: true, Standing: steward.Standby, Reason: "it was told to stay without a vote"}
+			w.server("s1").Health[2] = raftstore.MemberHealth{ID: "s3.x", Healthy: true, State: group.Standby, Reason: "it was told to stay without a vote"}
 		}, Degraded, Attention, "s3", "it was told to stay without a vote", "barque cluster promote s3"},
 		"ill": {func(w *world) {
-			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Reason: "it is behind"}
+			w.server("s1").Health[2] = raftstore.MemberHealth{ID: "s3.x", Reason: "it is behind"}
 		}, Degraded, Attention, "s3", "it is behind", "status"},
 		"lag": {func(w *world) {
 			w.server("s1").Health[1].Lag, w.server("s1").Health[1].LagFor = 12, 20*time.Second
@@ -201,16 +201,16 @@ func TestWarnings(t *testing.T) {
 		}, Degraded, Attention, "s4", "recovered, or began with a backup, without it", "barque server --wipe"},
 		"on its way out": {func(w *world) {
 			w.silence("s3", "refused")
-			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Leaving, Reason: "too few would stay"}
+			w.server("s1").Health[2] = raftstore.MemberHealth{ID: "s3.x", State: group.Leaving, Reason: "too few would stay"}
 		}, Degraded, Critical, "s3", "does not answer, and is on its way out of the store (too few would stay): refused", "barque cluster status --watch"},
 		"it is to leave, and cannot": {func(w *world) {
-			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Leaving, Reason: "too few would stay"}
+			w.server("s1").Health[2] = raftstore.MemberHealth{ID: "s3.x", State: group.Leaving, Reason: "too few would stay"}
 		}, Degraded, Attention, "s3", "server s3 is to leave the store: too few would stay", "barque cluster promote s3"},
 		"its departure is blocked": {func(w *world) {
-			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Leaving, Blocked: time.Second, Reason: "too few would stay"}
+			w.server("s1").Health[2] = raftstore.MemberHealth{ID: "s3.x", State: group.Leaving, Blocked: time.Second, Reason: "too few would stay"}
 		}, Degraded, Attention, "s3", "server s3 is to leave the store and cannot yet: too few would stay", "barque cluster remove NAME"},
 		"its demotion is blocked": {func(w *world) {
-			w.server("s1").Health[2] = steward.Health{ID: "s3.x", Standing: steward.Standby, Blocked: time.Second, Reason: "too few would stay"}
+			w.server("s1").Health[2] = raftstore.MemberHealth{ID: "s3.x", State: group.Standby, Blocked: time.Second, Reason: "too few would stay"}
 		}, Degraded, Attention, "s3", "server s3 is to lose its vote and cannot yet: too few would stay", "barque token create --role server"},
 		"agent is gone": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
@@ -259,10 +259,10 @@ func TestOneVoter(t *testing.T) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Alive})
 		}, "", ""},
 		"recovered without the others":    {func(w *world) { alone(w); w.reports["s1"].Former = []FormerServer{{Name: "s2"}, {Name: "s3"}} }, "only server s1 votes, so it may not fail", "barque token create --role server"},
-		"the others were demoted":         {func(w *world) { w.unvote(steward.Standby, "s2", "s3") }, "without a vote: s2, s3", "barque cluster promote s3"},
-		"another one is on its way there": {func(w *world) { w.unvote(steward.Regular, "s2", "s3") }, "", ""},
+		"the others were demoted":         {func(w *world) { w.unvote(group.Standby, "s2", "s3") }, "without a vote: s2, s3", "barque cluster promote s3"},
+		"another one is on its way there": {func(w *world) { w.unvote(group.Regular, "s2", "s3") }, "", ""},
 		"another one does not answer": {func(w *world) {
-			w.unvote(steward.Regular, "s2", "s3")
+			w.unvote(group.Regular, "s2", "s3")
 			w.silence("s2", "refused")
 			w.silence("s3", "refused")
 		}, "without a vote: s2, s3", "barque token create"},
@@ -287,11 +287,11 @@ func TestOneVoter(t *testing.T) {
 }
 
 // unvote takes the votes of servers away.
-func (w *world) unvote(standing steward.Standing, names ...string) {
+func (w *world) unvote(standing group.State, names ...string) {
 	for _, name := range names {
 		i := name[1] - '1'
 		w.Peers[i].Member.Voter, w.server(name).Role = false, "nonvoter"
-		w.server("s1").Health[i] = steward.Health{ID: w.Peers[i].Member.ID, Healthy: true, Standing: standing, Reason: "it has no vote"}
+		w.server("s1").Health[i] = raftstore.MemberHealth{ID: w.Peers[i].Member.ID, Healthy: true, State: standing, Reason: "it has no vote"}
 	}
 }
 

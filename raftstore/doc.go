@@ -65,10 +65,16 @@
 //	backup      a snapshot with all that it takes to rebuild the cluster from nothing
 //	transport   connections between servers: one TLS port, several protocols
 //	rpc         calls between servers over one connection
-//	screen      keeps from Raft what it would do wrong with messages that come late
 //	raftlog     Raft's own words in the log of the program
 //	steward     what to do next about the members of the group, decided purely
-//	node        Raft, and what it takes to make it answer: proposing, reading, forwarding, members
+//	group       members, and what is decided about them: the vocabulary of the parts of a server
+//	peer        what servers say to each other
+//	disk        the data directory: identity, marks, log, snapshots, room for the time when it is full
+//	raftfix     the workarounds for hashicorp/raft
+//	status      what a server tells of itself, and the metrics
+//	integrity   compares the states of the members, and keeps a wrong one from being served
+//	recovery    inspects and recovers the directory of a server that does not run
+//	node        Raft, proposing, reading, leadership; it wires the parts
 //	faultpoint  the moments at which a crash would hurt most
 //	check       what clients were told, against what the store promises; for tests only
 //	storetest   the conformance suite, clusters in memory, histories; for tests only

@@ -11,10 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/node"
-	"github.com/barque/barque/raftstore/steward"
+	"github.com/barque/barque/raftstore/peer"
+	"github.com/barque/barque/raftstore/recovery"
+	"github.com/barque/barque/raftstore/status"
 	"github.com/barque/barque/raftstore/transport"
 )
 
@@ -27,43 +30,43 @@ type (
 	// MuxConfig is the configuration of a Mux.
 	MuxConfig = transport.Config
 	// Timeouts of the group.
-	Timeouts = node.Timeouts
+	Timeouts = group.Timeouts
 	// Member is one server of the group.
-	Member = node.Member
+	Member = group.Member
 	// Status is how one server sees itself.
-	Status = node.Status
+	Status = status.Status
 	// PeerStatus is what is known of one member.
-	PeerStatus = node.PeerStatus
+	PeerStatus = status.PeerStatus
 	// Detail is what a server finds out, or is told, only when it is asked for it.
-	Detail = node.Detail
+	Detail = status.Detail
 	// Way is the way from one server to a member.
-	Way = node.Way
+	Way = status.Way
 	// LeaderChange is one change of leaders, as one server saw it.
-	LeaderChange = node.LeaderChange
+	LeaderChange = status.LeaderChange
 	// LogStore keeps the log, the term and the vote of a server.
 	LogStore = logstore.Store
 	// SilentMember is a member that does not answer the leader.
 	SilentMember = node.SilentMember
 	// MemberHealth is how a member does, as the leader sees it.
-	MemberHealth = steward.Health
+	MemberHealth = group.Health
 	// Removal tells when and why a server was taken out of the group.
-	Removal = node.Removal
+	Removal = group.Removal
 	// RemovedError is returned by Open for the directory of such a server.
-	RemovedError = node.RemovedError
+	RemovedError = group.RemovedError
 	// Report is what the directory of a server that does not run knows.
-	Report = node.Report
+	Report = recovery.Report
 	// Succession tells that a cluster goes on as another one, which was made of what was left of
 	// it.
-	Succession = node.Succession
+	Succession = group.Succession
 	// SupersededError is returned by Open for the directory of a server in place of whose cluster
 	// another one goes on.
-	SupersededError = node.SupersededError
+	SupersededError = group.SupersededError
 	// RecoverConfig says whose directory becomes a cluster of its own.
-	RecoverConfig = node.RecoverConfig
+	RecoverConfig = recovery.Config
 	// StrangerError is returned when the server at an address is not the one that was looked for.
 	StrangerError = node.StrangerError
 	// RefusedError is returned for a change of members that the leader will not make.
-	RefusedError = node.RefusedError
+	RefusedError = peer.RefusedError
 	// PendingError is returned for a removal or demotion that is recorded, and waits until the
 	// quorum allows it.
 	PendingError = node.PendingError
@@ -198,16 +201,16 @@ func Open(cfg Config) (*Server, error) {
 }
 
 // Inspect reads the directory of a server that does not run.
-func Inspect(dir string, logger *slog.Logger) (*Report, error) { return node.Inspect(dir, logger) }
+func Inspect(dir string, logger *slog.Logger) (*Report, error) { return recovery.Inspect(dir, logger) }
 
 // Superseded tells which cluster goes on in place of that of a directory, as its server has
 // learned; nil when it has learned of none. It may be asked while the server runs.
-func Superseded(dir string) (*Succession, error) { return node.Superseded(dir) }
+func Superseded(dir string) (*Succession, error) { return recovery.Superseded(dir) }
 
 // Recover makes the directory of a server that has lost its quorum for good the only member of a
 // new cluster. What was written to the lost servers only is gone. A crash in the middle leaves a
 // directory that Open refuses; the same call finishes it.
-func Recover(cfg RecoverConfig) error { return node.Recover(cfg) }
+func Recover(cfg RecoverConfig) error { return recovery.Recover(cfg) }
 
 // ID returns the server's ID: its name and something random. It does not depend on the address,
 // and a server with a new directory has a new one.

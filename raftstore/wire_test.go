@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/integrity"
 	"github.com/barque/barque/raftstore/node"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport"
@@ -216,7 +217,7 @@ func TestBadPeers(t *testing.T) {
 					conn.(*tls.Conn).CloseWrite()
 					w.isClosed("raft", conn)
 				}
-				conn = w.peer(rogue, i, node.ProtoSeed, "here")
+				conn = w.peer(rogue, i, integrity.Protocol, "here")
 				conn.Write(garbage)
 				w.isClosed("seed", conn)
 			}

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
 )
 
 // A server is known by its ID. Where it is, is only a fact about it that may change, also while it
@@ -67,22 +69,17 @@ func (b *book) learn(id, addr, configured string) bool {
 func (b *book) of(id, configured string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e, ok := b.entries[id]; ok && (e.instead == configured || configured == nowhere(id)) {
+	if e, ok := b.entries[id]; ok && (e.instead == configured || configured == group.Nowhere(id)) {
 		return e.addr
 	}
 	return configured
 }
 
-// nowhere is the address that a member gets in the configuration for the moment in which another
-// one gets its old address and its new one is still that other's: an address stands there once.
-// Nothing answers to it.
-func nowhere(id string) string { return "moving." + id }
-
 // dial returns how the member is to be connected to.
-func (n *Node) dial(m Member) string { return destination(m.ID, n.book.of(m.ID, m.Address)) }
+func (n *Node) dial(m group.Member) string { return destination(m.ID, n.book.of(m.ID, m.Address)) }
 
 // dialed returns the members with that as their addresses.
-func (n *Node) dialed() []Member {
+func (n *Node) dialed() []group.Member {
 	members := n.Members()
 	for i := range members {
 		members[i].Address = n.dial(members[i])

@@ -27,10 +27,10 @@ type configuration struct {
 	index uint64 // of the entry that has brought it
 }
 
-// note takes what the entries that are about to be applied say. It comes before their effects can
+// Note takes what the entries that are about to be applied say. It comes before their effects can
 // be seen, so that what is decided about a server is never seen without the place that it had by
 // then.
-func (c *committed) note(entries []*raft.Log) {
+func (c *committed) Note(entries []*raft.Log) {
 	for _, entry := range entries {
 		if entry.Type == raft.LogConfiguration {
 			c.newest.Store(&configuration{raft.DecodeConfiguration(entry.Data), entry.Index})
@@ -38,9 +38,9 @@ func (c *committed) note(entries []*raft.Log) {
 	}
 }
 
-// load takes what the newest snapshot says, when that has just become the state. If it cannot be
+// Load takes what the newest snapshot says, when that has just become the state. If it cannot be
 // read nothing is known any more: what was known is older than the state.
-func (c *committed) load(snapshots raft.SnapshotStore) error {
+func (c *committed) Load(snapshots raft.SnapshotStore) error {
 	all, err := snapshots.List()
 	if err != nil {
 		c.newest.Store(nil)
@@ -83,7 +83,7 @@ func (c *committed) settled(index uint64) bool {
 // takes long: Raft forgets that a server has it which got it, and said so, before its new vote
 // counted. If that vote is needed and nobody writes, the change would wait for ever.
 func (n *Node) configured(change raft.Future) error {
-	answer := n.questions.begin(func() raft.Future { return change })
+	answer := n.questions.Begin(func() raft.Future { return change })
 	ticker := time.NewTicker(idleEvery)
 	defer ticker.Stop()
 	var mark <-chan error // not nil: one is on its way
@@ -98,7 +98,7 @@ func (n *Node) configured(change raft.Future) error {
 			mark = nil
 		case <-ticker.C:
 			if mark == nil {
-				mark = n.questions.begin(func() raft.Future { return n.beginMark() })
+				mark = n.questions.Begin(func() raft.Future { return n.beginMark() })
 			}
 		}
 	}

@@ -23,13 +23,13 @@ func (s snapshotList) List() ([]*raft.SnapshotMeta, error) { return s.all, s.err
 func TestCommittedAfterASnapshotThatCannotBeRead(t *testing.T) {
 	var c committed
 	meta := &raft.SnapshotMeta{Configuration: raft.Configuration{Servers: []raft.Server{{ID: "s1", Suffrage: raft.Voter}}}}
-	if err := c.load(snapshotList{all: []*raft.SnapshotMeta{meta}}); err != nil {
+	if err := c.Load(snapshotList{all: []*raft.SnapshotMeta{meta}}); err != nil {
 		t.Fatal(err)
 	}
 	if member, voter, known := c.place("s1"); !member || !voter || !known {
 		t.Errorf("s1 is a member: %v, a voter: %v, known: %v", member, voter, known)
 	}
-	if err := c.load(snapshotList{err: errors.New("no disk")}); err == nil {
+	if err := c.Load(snapshotList{err: errors.New("no disk")}); err == nil {
 		t.Error("the error is lost")
 	}
 	if _, _, known := c.place("s1"); known {

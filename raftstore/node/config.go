@@ -10,60 +10,14 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
 	"github.com/barque/barque/raftstore/raftlog"
 	"github.com/barque/barque/raftstore/transport"
 )
-
-// Timeouts of the group. Zero values mean the defaults, which suit servers in one LAN; all servers
-// should have the same.
-type Timeouts struct {
-	// Heartbeat is how long a follower goes without a word from the leader before it calls an
-	// election: between once and twice this. It is for machines that lose power and networks that
-	// are cut: when the leader's process dies, followers know it by their broken connections, at
-	// once. So it leaves room for a leader that is short of CPU. Default: 1 s.
-	Heartbeat time.Duration
-	// Silence is how long a leader may be silent, in every way, to a quorum of the others, before
-	// one of them stands for election without waiting for Heartbeat; longer where leaders were
-	// silent for long and came back. Default: half of Heartbeat, and no less than 200 ms; negative:
-	// they always wait.
-	Silence time.Duration
-	// Election is how long a candidate waits for votes before it tries again: between once and
-	// twice this, and no less than Heartbeat. Default: Heartbeat.
-	Election time.Duration
-	// Lease is how long a leader stays one without a word from a quorum. It must not be longer
-	// than Heartbeat. Default: five sixths of Heartbeat.
-	Lease time.Duration
-	// Call bounds one exchange with another server, other than a write. Default: 2 s.
-	Call time.Duration
-	// DiskWrite is how long a write to the log may be under way. A server that waits for one for
-	// longer neither leads nor stands for election until it is done: another server, whose disk is
-	// well, is asked to lead then. Default: 2 s.
-	DiskWrite time.Duration
-	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
-	// Default: 1 s.
-	PromoteAfter time.Duration
-}
-
-func (t Timeouts) withDefaults() Timeouts {
-	set := func(v *time.Duration, d time.Duration) {
-		if *v <= 0 {
-			*v = d
-		}
-	}
-	set(&t.Heartbeat, time.Second)
-	if t.Silence == 0 {
-		t.Silence = max(t.Heartbeat/2, 200*time.Millisecond)
-	}
-	set(&t.Election, t.Heartbeat)
-	set(&t.Lease, t.Heartbeat*5/6)
-	set(&t.Call, 2*time.Second)
-	set(&t.DiskWrite, 2*time.Second)
-	set(&t.PromoteAfter, time.Second)
-	return t
-}
 
 // Config of a Node. Stream, and Dir or InMemory, are needed.
 type Config struct {
@@ -92,15 +46,15 @@ type Config struct {
 	MinVoters int
 	// OnRemoved is called, once, when this server has learned that it was taken out of the group.
 	// It does not serve any more, and should be closed. It must not block.
-	OnRemoved func(Removal)
+	OnRemoved func(group.Removal)
 	// OnSuperseded is called, once, when this server has learned that another cluster goes on in
 	// place of its own. It serves nothing any more, and should be closed. It must not block.
-	OnSuperseded func(Succession)
+	OnSuperseded func(group.Succession)
 	// Version of the program, for status.
 	Version string
 	Stream  transport.Stream
 
-	Timeouts Timeouts
+	Timeouts group.Timeouts
 	History  mvcc.Limits
 	// StateBytes is the limit of what all items count together, while this server leads; see
 	// raftstore.Limits. 0 or less is none.
@@ -173,7 +127,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		c.Name = "server"
 	}
-	c.Timeouts = c.Timeouts.withDefaults()
+	c.Timeouts = c.Timeouts.WithDefaults()
 	if c.Timeouts.Lease > c.Timeouts.Heartbeat {
 		return c, errors.New("raftstore: Timeouts.Lease must not be longer than Timeouts.Heartbeat")
 	}
@@ -187,7 +141,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.SnapshotEvery = 16 << 10
 	}
 	if c.DiskReserve == 0 {
-		c.DiskReserve = defaultReserve
+		c.DiskReserve = disk.DefaultReserve
 	}
 	if c.TrailingLogs == 0 {
 		c.TrailingLogs = 8 << 10
@@ -202,6 +156,22 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// dir is the directory of the server; empty in memory.
+func (c *Config) dir() string {
+	if c.InMemory {
+		return ""
+	}
+	return c.Dir
+}
+
+// disk returns how the server keeps its data.
+func (c *Config) disk() disk.Options {
+	return disk.Options{
+		Dir: c.Dir, InMemory: c.InMemory, LogStore: c.LogStore, WriteTimeout: c.Timeouts.DiskWrite, Reserve: c.DiskReserve, TrailingLogs: c.TrailingLogs,
+		Logger: c.Logger, WrapLog: c.WrapLog, WrapSnapshots: c.WrapSnapshots, FaultPoint: c.FaultPoint,
+	}
 }
 
 // snapshotInterval is how often Raft looks whether a snapshot is due.

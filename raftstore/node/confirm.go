@@ -8,7 +8,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/peer"
 )
 
 // confirm returns a revision that reflects everything committed before the call, on the leader.
@@ -62,7 +64,7 @@ func decodeReadVote(payload []byte) readVote {
 // read its commit index, and after the read began; that nobody else had been elected by then is
 // what matters. ok is false when that cannot be said at once.
 func (n *Node) confirmBy(vote readVote) (revision uint64, ok bool) {
-	if _, local, err := n.leader(); err != nil || !local || n.quarantine.err() != nil {
+	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
 		return 0, false
 	}
 	term := n.leadership.term()
@@ -92,7 +94,7 @@ func (n *Node) confirmBy(vote readVote) (revision uint64, ok bool) {
 // wants to know meanwhile waits for the next one, because the one under way may be older than his
 // reading.
 type census struct {
-	members func() []Member
+	members func() []group.Member
 	termOf  func(addr string) (uint64, error)
 	running *sync.WaitGroup // of the node
 
@@ -169,12 +171,12 @@ func (c *census) run(addr string, ballots []*ballot) {
 func (n *Node) termOf(addr string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	f, err := n.peers.to(addr).Call(ctx, callTerm, nil)
+	f, err := n.peers.to(addr).Call(ctx, peer.CallTerm, nil)
 	switch {
 	case err != nil:
 		return 0, err
-	case f.Kind != answerOK || len(f.Payload) != 8:
-		return 0, answerError(f)
+	case f.Kind != peer.AnswerOK || len(f.Payload) != 8:
+		return 0, peer.AnswerError(f)
 	}
 	return binary.LittleEndian.Uint64(f.Payload), nil
 }

@@ -7,16 +7,17 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 )
 
 func newCensus(running *sync.WaitGroup, voters int, termOf func(addr string) (uint64, error)) *census {
-	var members []Member
+	var members []group.Member
 	for i := range voters {
-		members = append(members, Member{Address: string(rune('a' + i)), Voter: true, Self: i == 0})
+		members = append(members, group.Member{Address: string(rune('a' + i)), Voter: true, Self: i == 0})
 	}
-	members = append(members, Member{Address: "nonvoter"})
-	return &census{members: func() []Member { return members }, termOf: termOf, running: running, waiting: make(map[string][]*ballot)}
+	members = append(members, group.Member{Address: "nonvoter"})
+	return &census{members: func() []group.Member { return members }, termOf: termOf, running: running, waiting: make(map[string][]*ballot)}
 }
 
 func TestCensus(t *testing.T) {
@@ -114,7 +115,7 @@ func TestWhoAsksForAReadVotes(t *testing.T) {
 			s.disks[leader].hang()
 			var writing sync.WaitGroup
 			writing.Go(func() { s.write((leader + 1) % size) }) // ends when another server leads, or the disk is well
-			s.await("the disk hangs", func() bool { return n.storage.log.Disk().Check() != nil })
+			s.await("the disk hangs", func() bool { return n.storage.Log.Disk().Check() != nil })
 			if _, ok := n.confirmBy(readVote{term, follower.id.ServerID}); ok {
 				t.Errorf("%d servers: a leader whose disk hangs confirms a read", size)
 			}

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/peer"
 )
 
 // hello is what two servers tell each other when one of them looks for the others.
@@ -20,7 +23,7 @@ type hello struct {
 	// Leader, in an answer, is the ID of the one that the sender knows to lead.
 	Leader string `json:"leader,omitempty"`
 	// Removed, in an answer, tells that the server that asks was taken out of the group for good.
-	Removed *Removal `json:"removed,omitempty"`
+	Removed *group.Removal `json:"removed,omitempty"`
 }
 
 // contactEvery is how often a server that is out of touch looks for the others.
@@ -82,7 +85,7 @@ func (n *Node) rejoin(addr string) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
 	defer cancel()
 	err := n.joinBy(ctx, addr)
-	var refused *RefusedError
+	var refused *peer.RefusedError
 	switch {
 	case err == nil:
 		n.cfg.Logger.Warn("another server has a leader and does not know this one as a member, as after a long absence: it has joined again", "by", addr)
@@ -224,7 +227,7 @@ func (n *Node) sayHello(addr string) (hello, error) {
 	var answer hello
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	data, err := n.tellTo(ctx, n.strangers.to(addr), callHello, hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known()})
+	data, err := n.tellTo(ctx, n.strangers.to(addr), peer.CallHello, hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known()})
 	if err == nil {
 		err = json.Unmarshal(data, &answer)
 	}
@@ -246,21 +249,21 @@ func (n *Node) sayHello(addr string) (hello, error) {
 func (n *Node) handleHello(payload []byte) (byte, []byte) {
 	var h hello
 	if err := json.Unmarshal(payload, &h); err != nil {
-		return answerRefused, []byte(err.Error())
+		return peer.AnswerRefused, []byte(err.Error())
 	}
 	if h.Address != "" && h.ID != n.id.ServerID {
 		n.learn(h.ID, h.Address)
 	}
 	_, leader := n.leaderWithID()
 	answer := hello{ID: n.id.ServerID, Address: n.cfg.Stream.Addr(), Known: n.known(), Leader: string(leader)}
-	if s := n.standing(h.ID); s.State == Removed {
-		answer.Removed = &Removal{Name: s.Name, At: s.since(), Why: s.Why}
+	if s := n.standing(h.ID); s.State == group.Removed {
+		answer.Removed = new(s.Removal())
 	}
 	data, err := json.Marshal(answer)
 	if err != nil {
-		return refuse(err)
+		return peer.Refuse(err)
 	}
-	return answerOK, data
+	return peer.AnswerOK, data
 }
 
 // learn takes note of where a member is.

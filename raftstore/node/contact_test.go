@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
@@ -33,7 +35,7 @@ func TestStrangersAreToldOnce(t *testing.T) {
 				theirs.Write(appendText(appendText(nil, cluster), ""))
 				io.Copy(io.Discard, theirs)
 			}()
-			_, err := (&checked{Conn: ours, self: identity{ClusterID: "new", ServerID: "s1"}}).Read(make([]byte, 1))
+			_, err := (&checked{Conn: ours, self: disk.Identity{ClusterID: "new", ServerID: "s1"}}).Read(make([]byte, 1))
 			return err
 		}
 		for i := range 100 {
@@ -90,7 +92,7 @@ func TestForeignersAreToldRarely(t *testing.T) {
 func TestSuccessorIsNoForeigner(t *testing.T) {
 	var out bytes.Buffer
 	n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}}
-	told := &StrangerError{Address: "s1:6444", Cluster: "new", Succession: &Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
+	told := &StrangerError{Address: "s1:6444", Cluster: "new", Succession: &group.Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
 	n.noteUnfriendly("s1:6444", fmt.Errorf("connect: %w", told))
 	if met := n.foreign.clusters(); len(met) > 0 || out.Len() > 0 {
 		t.Errorf("met %v, told\n%s", met, out.String())

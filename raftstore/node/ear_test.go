@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/rpc"
 )
 
@@ -12,7 +13,7 @@ import (
 // forgotten.
 func TestEar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEar(Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond})
+		e := newEar(group.Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond})
 		e.attend("a")
 		heard := sound{life: true, led: true}
 		hush := func(ticks int) {
@@ -29,12 +30,12 @@ func TestEar(t *testing.T) {
 				t.Errorf("%s: it is missed: %v", what, got)
 			}
 		}
-		expect("at first", silenceTicks, false)
+		expect("at first", group.SilenceTicks, false)
 		hush(2)
 		e.tick(heard)
-		expect("after what is normal", silenceTicks, false)
+		expect("after what is normal", group.SilenceTicks, false)
 		hush(4)
-		expect("after some silence", silenceTicks, true)
+		expect("after some silence", group.SilenceTicks, true)
 		if e.misses("b") {
 			t.Error("somebody else is missed")
 		}
@@ -50,7 +51,7 @@ func TestEar(t *testing.T) {
 		<-time.After(1)
 		expect("after them", 4*allowance, false) // this server has led meanwhile, say, and there was nobody to listen to
 		<-time.After(allowanceLasts / 2)
-		expect("when all is forgotten", silenceTicks, false)
+		expect("when all is forgotten", group.SilenceTicks, false)
 		e.attend("a")
 		// Nor does a server agree sooner with one who asks: what is normal here must not depose the
 		// leader.
@@ -79,11 +80,11 @@ func TestEar(t *testing.T) {
 // TestAnEarAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at the
 // latest.
 func TestAnEarAllowsNoMoreThanRaft(t *testing.T) {
-	times := Timeouts{}.withDefaults()
+	times := group.Timeouts{}.WithDefaults()
 	e := newEar(times)
 	for _, silent := range []int{6, 400} {
 		e.wronged(silent)
-		if allowed := time.Duration(e.limit()) * times.tick(); allowed != 2*times.Heartbeat {
+		if allowed := time.Duration(e.limit()) * times.Tick(); allowed != 2*times.Heartbeat {
 			t.Errorf("after a silence of %d ticks %v are allowed", silent, allowed)
 		}
 	}

@@ -13,41 +13,14 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/rpc"
-)
-
-// Kinds of requests and answers between servers. A number is never used for something else again.
-const (
-	callPropose byte = 1        // a request, as command writes it
-	callRead    byte = 2        // a readVote
-	callStatus  byte = 3        // a statusQuestion, or nothing
-	callMembers byte = 4        // a Change in JSON
-	callPing         = rpc.Ping // nothing; answered at once
-	callTerm    byte = 6        // nothing; answered with the term that the server is in
-	callState   byte = 7        // a stateQuestion in JSON; answered with a stateAnswer
-	callIsolate byte = 8        // a verdict in JSON
-	callHello   byte = 9        // a hello in JSON; answered with one
-	callReach   byte = 10       // a reach in JSON
-	callLost    byte = 11       // a lostQuestion in JSON; answered with a lostAnswer
-	// 12 told why a leader handed over.
-
-	answerOK          byte = 128
-	answerUnavailable byte = 129 // a text
-	answerUnknown     byte = 130 // a text
-	answerOverloaded  byte = 131 // nothing
-	answerRefused     byte = 132 // a text
-	answerTooLarge    byte = 133 // a text
-	answerInvalid     byte = 134 // a text
-	answerDiskFull    byte = 135 // nothing
+	"github.com/barque/barque/raftstore/status"
 )
 
 var errNoLeader = fmt.Errorf("%w: the servers have no leader at the moment", kv.ErrUnavailable)
-
-// RefusedError is returned for a change of members that the leader will not make.
-type RefusedError struct{ Reason string }
-
-func (e *RefusedError) Error() string { return e.Reason }
 
 // PendingError is returned for a removal or demotion that is recorded and cannot be carried out
 // now. It is as soon as it can be, whoever leads then. Promoting the server takes it back.
@@ -74,7 +47,7 @@ func (c *clients) to(addr string) *rpc.Client {
 	if !ok {
 		n := c.node
 		found = rpc.NewClient(rpc.ClientConfig{
-			Running: &n.links, Patience: n.cfg.Timeouts.Call / 2, Urgent: urgent,
+			Running: &n.links, Patience: n.cfg.Timeouts.Call / 2, Urgent: peer.Urgent,
 			Dial: func(ctx context.Context) (net.Conn, error) {
 				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 				defer cancel()
@@ -92,7 +65,7 @@ func (c *clients) to(addr string) *rpc.Client {
 }
 
 // keep closes the links to all but these, which are as dialed returns them.
-func (c *clients) keep(members []Member) {
+func (c *clients) keep(members []group.Member) {
 	addrs := make(map[string]bool, len(members))
 	for _, m := range members {
 		addrs[m.Address] = true
@@ -188,12 +161,12 @@ func (f *followed) leaderless() time.Time {
 // Propose brings the request into the log, wherever the leader is.
 func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	outcome, err := n.proposeAnywhere(ctx, req)
-	n.stats.requests.WithLabelValues(outcomeName(outcome, err)).Inc()
+	n.stats.Requests.WithLabelValues(status.OutcomeName(outcome, err)).Inc()
 	return outcome, err
 }
 
 func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (command.Outcome, error) {
-	if err := n.quarantine.err(); err != nil {
+	if err := n.guard.Err(); err != nil {
 		return command.Outcome{}, err
 	}
 	over := n.followed.tenure()
@@ -202,39 +175,39 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 		return command.Outcome{}, err
 	}
 	if local {
-		if err := n.storage.reserve.takes(req); err != nil {
+		if err := n.storage.Reserve.Takes(req); err != nil {
 			return command.Outcome{}, err
 		}
 		return n.proposer.propose(ctx, req)
 	}
 	began := time.Now()
-	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, callPropose, command.AppendRequest(nil, req))
-	n.stats.forwarded("write", began, err)
+	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, peer.CallPropose, command.AppendRequest(nil, req))
+	n.stats.Forwarded("write", began, err)
 	if err != nil {
 		return command.Outcome{}, n.callError(err, kv.ErrUnknownOutcome)
 	}
-	if f.Kind == answerOK {
+	if f.Kind == peer.AnswerOK {
 		outcome, err := command.DecodeOutcome(f.Payload)
 		if err != nil {
 			err = fmt.Errorf("%w: answer of the leader: %w", kv.ErrUnknownOutcome, err)
 		}
 		return outcome, err
 	}
-	return command.Outcome{}, answerError(f)
+	return command.Outcome{}, peer.AnswerError(f)
 }
 
 func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
 	vote := readVote{term: n.raft.CurrentTerm(), id: n.id.ServerID}
 	began := time.Now()
-	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, callRead, vote.encode())
-	n.stats.forwarded("read", began, err)
+	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, peer.CallRead, vote.encode())
+	n.stats.Forwarded("read", began, err)
 	if err != nil {
 		return 0, n.callError(err, kv.ErrUnavailable)
 	}
-	if f.Kind == answerOK && len(f.Payload) == 8 {
+	if f.Kind == peer.AnswerOK && len(f.Payload) == 8 {
 		return binary.LittleEndian.Uint64(f.Payload), nil
 	}
-	return 0, answerError(f)
+	return 0, peer.AnswerError(f)
 }
 
 // callError says what a failed call means; sent is the meaning when the request may have arrived.
@@ -250,130 +223,85 @@ func (n *Node) callError(err, sent error) error {
 	return fmt.Errorf("%w: lost the leader: %w", sent, err)
 }
 
-// answerError translates an answer that is not answerOK.
-func answerError(f rpc.Frame) error {
-	switch f.Kind {
-	case answerUnavailable:
-		return fmt.Errorf("%w: %s", kv.ErrUnavailable, f.Payload)
-	case answerOverloaded:
-		return kv.ErrOverloaded
-	case answerDiskFull:
-		return errDiskStuck
-	case answerRefused:
-		return &RefusedError{Reason: string(f.Payload)}
-	case answerTooLarge:
-		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrTooLarge, f.Payload)
-	case answerInvalid:
-		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrInvalid, f.Payload)
-	}
-	return fmt.Errorf("%w: %s", kv.ErrUnknownOutcome, f.Payload)
-}
-
-// refuse is the way back of answerError.
-func refuse(err error) (byte, []byte) {
-	var refused *RefusedError
-	switch {
-	case errors.As(err, &refused):
-		return answerRefused, []byte(refused.Reason)
-	case errors.Is(err, kv.ErrUnknownOutcome): // before ErrClosed, which may be why it is not known
-		return answerUnknown, []byte(err.Error())
-	case errors.Is(err, kv.ErrOverloaded):
-		return answerOverloaded, nil
-	case errors.Is(err, kv.ErrDiskFull):
-		return answerDiskFull, nil
-	case errors.Is(err, kv.ErrTooLarge):
-		return answerTooLarge, []byte(err.Error())
-	case errors.Is(err, kv.ErrInvalid):
-		return answerInvalid, []byte(err.Error())
-	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrClosed):
-		return answerUnavailable, []byte(err.Error())
-	}
-	return answerUnknown, []byte(err.Error())
-}
-
 // handle answers another server. It does not forward: a server that asks the wrong one asks again.
 func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
 	switch kind {
-	case callPropose:
+	case peer.CallPropose:
 		return n.handlePropose(ctx, payload)
-	case callRead:
+	case peer.CallRead:
 		return n.handleRead(ctx)
-	case callStatus:
-		return n.handleStatus(ctx, payload)
-	case callMembers:
+	case peer.CallStatus:
+		return n.board.Handle(ctx, payload)
+	case peer.CallMembers:
 		return n.handleMembers(ctx, payload)
-	case callState:
-		return n.handleState(ctx, payload)
-	case callIsolate:
-		return n.handleVerdict(payload)
-	case callReach:
+	case peer.CallState:
+		return n.guard.HandleState(ctx, payload)
+	case peer.CallIsolate:
+		return n.guard.HandleVerdict(payload)
+	case peer.CallReach:
 		return n.handleReach(ctx, payload)
-	case callHello:
+	case peer.CallHello:
 		return n.handleHello(payload)
-	case callLost:
+	case peer.CallLost:
 		return n.handleLost(ctx, payload)
 	}
-	return answerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
+	return peer.AnswerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }
-
-// urgent tells which calls are sent at once: writes come in numbers, and are better sent together;
-// one question for a read stands for many readers.
-func urgent(kind byte) bool { return kind == callTerm || kind == callRead }
 
 func (n *Node) handler() rpc.Handler {
 	return rpc.Handler{
-		Answer: n.handle, AtOnce: n.handleAtOnce, Urgent: urgent,
-		TooLarge: func() (byte, []byte) { return refuse(rpc.ErrTooLarge) },
+		Answer: n.handle, AtOnce: n.handleAtOnce, Urgent: peer.Urgent,
+		TooLarge: func() (byte, []byte) { return peer.Refuse(rpc.ErrTooLarge) },
 	}
 }
 
 // handleAtOnce answers the questions that need nothing but this server's word.
 func (n *Node) handleAtOnce(kind byte, payload []byte) (byte, []byte, bool) {
 	switch kind {
-	case callRead:
+	case peer.CallRead:
 		if revision, ok := n.confirmBy(decodeReadVote(payload)); ok {
-			return answerOK, binary.LittleEndian.AppendUint64(nil, revision), true
+			return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision), true
 		}
-	case callPing:
-		return answerOK, nil, true
-	case callTerm:
-		return answerOK, binary.LittleEndian.AppendUint64(nil, n.raft.CurrentTerm()), true
+	case peer.CallPing:
+		return peer.AnswerOK, nil, true
+	case peer.CallTerm:
+		return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, n.raft.CurrentTerm()), true
 	}
 	return 0, nil, false
 }
 
 func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte) {
-	if _, local, err := n.leader(); err != nil || !local || n.quarantine.err() != nil {
-		return refuse(errNoLeader)
+	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
+		return peer.Refuse(errNoLeader)
 	}
 	req, err := command.DecodeRequest(payload)
 	if err != nil {
-		return answerRefused, []byte(err.Error())
+		return peer.AnswerRefused, []byte(err.Error())
 	}
 	if req.Kind == command.KindTxn && n.cfg.CheckTxn != nil {
 		if err := n.cfg.CheckTxn(&req.Txn); err != nil {
-			return refuse(err)
+			return peer.Refuse(err)
 		}
 	}
-	if err := n.storage.reserve.takes(&req); err != nil {
-		return refuse(err)
+	if err := n.storage.Reserve.Takes(&req); err != nil {
+		return peer.Refuse(err)
 	}
 	outcome, err := n.proposer.propose(ctx, &req)
 	if err != nil {
-		return refuse(err)
+		return peer.Refuse(err)
 	}
-	return answerOK, command.AppendOutcome(nil, &outcome)
+	return peer.AnswerOK, command.AppendOutcome(nil, &outcome)
 }
 
 func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
-	if _, local, err := n.leader(); err != nil || !local || n.quarantine.err() != nil {
-		return refuse(errNoLeader)
+	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
+		return peer.Refuse(errNoLeader)
 	}
 	revision, err := n.reads.revision(ctx, n.ctx)
 	if err != nil {
-		return refuse(fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
+		return peer.Refuse(fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
 	}
-	return answerOK, binary.LittleEndian.AppendUint64(nil, revision)
+	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision)
 }
 
 // acceptPeers serves the other servers until the listener is closed.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/barque/barque/raftstore/group"
 )
 
 // canned is a connection from which something was received, and then the end.
@@ -64,7 +66,7 @@ func FuzzWelcome(f *testing.F) {
 	f.Add([]byte{welcome, 'x'})
 	f.Add(appendText([]byte{otherCluster}, "other"))
 	f.Add(appendText([]byte{otherServer}, "s2-y"))
-	f.Add(appendSuccession([]byte{successor}, &Succession{Successor: "new", By: "s2-y"}))
+	f.Add(appendSuccession([]byte{successor}, &group.Succession{Successor: "new", By: "s2-y"}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		in := bytes.NewReader(data)
 		err := beWelcome(&canned{Reader: in}, "there", "cluster", "s1-x")

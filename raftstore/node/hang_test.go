@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
@@ -97,10 +98,10 @@ type sickbay struct {
 }
 
 func newSickbay(t *testing.T, size int) *sickbay {
-	return newSickbayWith(t, size, Timeouts{PromoteAfter: time.Millisecond})
+	return newSickbayWith(t, size, group.Timeouts{PromoteAfter: time.Millisecond})
 }
 
-func newSickbayWith(t *testing.T, size int, timeouts Timeouts) *sickbay {
+func newSickbayWith(t *testing.T, size int, timeouts group.Timeouts) *sickbay {
 	return newSickbayOf(t, size, func(cfg *Config) { cfg.Timeouts = timeouts })
 }
 

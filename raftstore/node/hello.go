@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/transport"
 )
 
@@ -48,7 +50,7 @@ type StrangerError struct {
 	// Cluster is the cluster that it belongs to, when that is another one; else Server is its ID.
 	Cluster, Server string
 	// Succession is there when that cluster goes on in place of the one of whoever looked.
-	Succession *Succession
+	Succession *group.Succession
 }
 
 func (e *StrangerError) Error() string {
@@ -62,7 +64,7 @@ func (e *StrangerError) Error() string {
 }
 
 // greet opens a connection to a destination and waits until the server there lets this one in.
-func greet(ctx context.Context, s transport.Stream, dest, proto string, self identity) (net.Conn, error) {
+func greet(ctx context.Context, s transport.Stream, dest, proto string, self disk.Identity) (net.Conn, error) {
 	id, addr := splitDestination(dest)
 	conn, err := s.Dial(ctx, addr, proto)
 	if err != nil {
@@ -112,7 +114,7 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 
 // readSuccession reads how the cluster there goes on in place of this one.
 func readSuccession(conn net.Conn, addr, cluster string) error {
-	s := &Succession{Cluster: cluster}
+	s := &group.Succession{Cluster: cluster}
 	var at string
 	var err error
 	for _, text := range []*string{&s.Successor, &s.By, &at} {
@@ -128,7 +130,7 @@ func readSuccession(conn net.Conn, addr, cluster string) error {
 
 // appendSuccession is what readSuccession reads: all but the cluster, which the other one has
 // named.
-func appendSuccession(to []byte, s *Succession) []byte {
+func appendSuccession(to []byte, s *group.Succession) []byte {
 	for _, text := range []string{s.Successor, s.By, s.At.UTC().Format(time.RFC3339Nano)} {
 		to = appendText(to, text)
 	}
@@ -162,10 +164,10 @@ func readText(r io.Reader) (string, error) {
 // wrong, so that accepting does not wait for it.
 type checked struct {
 	net.Conn
-	self identity
+	self disk.Identity
 	// succeeded tells how this server's cluster became the successor of another one; nil where it
 	// is not. It may be nil.
-	succeeded func(cluster string) *Succession
+	succeeded func(cluster string) *group.Succession
 
 	once sync.Once
 	err  error

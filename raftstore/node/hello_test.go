@@ -14,10 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-var self = identity{ClusterID: "cluster", ServerID: "s1-x"}
+var self = disk.Identity{ClusterID: "cluster", ServerID: "s1-x"}
 
 // host serves one end of a pipe as acceptPeers does, and returns the other end.
 func host(t *testing.T, handle rpc.Handler) (peer net.Conn, ended <-chan error) {
@@ -37,7 +40,7 @@ func host(t *testing.T, handle rpc.Handler) (peer net.Conn, ended <-chan error) 
 func greeting(cluster, id string) []byte { return appendText(appendText(nil, cluster), id) }
 
 var echoes = rpc.Handler{
-	Answer: func(_ context.Context, _ byte, payload []byte) (byte, []byte) { return answerOK, payload },
+	Answer: func(_ context.Context, _ byte, payload []byte) (byte, []byte) { return peer.AnswerOK, payload },
 	AtOnce: func(byte, []byte) (byte, []byte, bool) { return 0, nil, false },
 }
 
@@ -95,16 +98,16 @@ func TestDrippingGreeting(t *testing.T) {
 // A server of a successor says how it became that; what it says beside it for earlier versions is
 // not read.
 func TestSuccessorTellsWhoItIs(t *testing.T) {
-	s := Succession{Cluster: "cluster", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0).UTC()}
+	s := group.Succession{Cluster: "cluster", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0).UTC()}
 	said := appendSuccession([]byte{successor}, &s)
 	for what, c := range map[string]struct {
 		answer []byte
-		want   *Succession
+		want   *group.Succession
 	}{
 		"a successor":                       {said, &s},
 		"one that says for how long":        {appendText(slices.Clone(said), "3600000000000"), &s},
-		"one that says it is this cluster":  {appendSuccession([]byte{successor}, &Succession{Successor: "cluster", By: "s2-y"}), nil},
-		"one that says no name":             {appendSuccession([]byte{successor}, &Succession{By: "s2-y"}), nil},
+		"one that says it is this cluster":  {appendSuccession([]byte{successor}, &group.Succession{Successor: "cluster", By: "s2-y"}), nil},
+		"one that says no name":             {appendSuccession([]byte{successor}, &group.Succession{By: "s2-y"}), nil},
 		"one that says half of it":          {said[:len(said)-5], nil},
 		"another cluster, with the same CA": {appendText([]byte{otherCluster}, "new"), nil},
 	} {
@@ -113,7 +116,7 @@ func TestSuccessorTellsWhoItIs(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: let in", what)
 		}
-		var got *Succession
+		var got *group.Succession
 		if errors.As(err, &stranger) {
 			got = stranger.Succession
 		}
@@ -128,8 +131,8 @@ func TestSuccessorTellsWhoItIs(t *testing.T) {
 func TestEarlierVersionsHearOfTheSuccessor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	server := &checked{Conn: here, self: identity{ClusterID: "new", ServerID: "s2-y"}, succeeded: func(string) *Succession {
-		return &Succession{Cluster: "old", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0)}
+	server := &checked{Conn: here, self: disk.Identity{ClusterID: "new", ServerID: "s2-y"}, succeeded: func(string) *group.Succession {
+		return &group.Succession{Cluster: "old", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0)}
 	}}
 	go func() {
 		defer here.Close()

@@ -9,22 +9,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/barque/barque/raftstore/steward"
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/status"
 )
-
-// LeaderChange is one change of leaders, as one server saw it.
-type LeaderChange struct {
-	// At is when, by this server's clock, and Term the newest one that it knew then.
-	At   time.Time `json:"at"`
-	Term uint64    `json:"term"`
-	// Leader is the ID of the server that leads from then on, empty when none is known, and Before
-	// that of the one that led until then.
-	Leader string `json:"leader,omitempty"`
-	Before string `json:"before,omitempty"`
-	// Why is what this server knows of the reason, for people. The server that lost the leadership
-	// knows best, then the one that got it.
-	Why string `json:"why,omitempty"`
-}
 
 // leaderChangesKept is how many changes are kept. An election is two: the old leader goes, the new
 // one comes.
@@ -34,7 +21,7 @@ const leaderChangesKept = 16
 // they were. It decides nothing. The zero value is empty.
 type leaderHistory struct {
 	mu      sync.Mutex
-	changes []LeaderChange // oldest first
+	changes []status.LeaderChange // oldest first
 	// reason is why this server stands for election in the term reasonFor, where it knows more than
 	// that the leader is missing. Nothing may come of that election.
 	reason    string
@@ -72,7 +59,7 @@ func (h *leaderHistory) lost(term uint64, before, why string) {
 	if h.reason != "" && term <= h.reasonFor {
 		why = h.reason
 	}
-	h.add(LeaderChange{Term: term, Before: before, Why: why})
+	h.add(status.LeaderChange{Term: term, Before: before, Why: why})
 }
 
 // leads notes that a server leads. Its reason is that for which the one before it went; why is the
@@ -80,7 +67,7 @@ func (h *leaderHistory) lost(term uint64, before, why string) {
 func (h *leaderHistory) leads(term uint64, leader, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	change, reason := LeaderChange{Term: term, Leader: leader, Why: why}, ""
+	change, reason := status.LeaderChange{Term: term, Leader: leader, Why: why}, ""
 	if term <= h.reasonFor {
 		reason = h.reason
 	}
@@ -99,7 +86,7 @@ func (h *leaderHistory) leads(term uint64, leader, why string) {
 }
 
 // add is called with mu held.
-func (h *leaderHistory) add(change LeaderChange) {
+func (h *leaderHistory) add(change status.LeaderChange) {
 	change.At = time.Now()
 	h.changes = append(h.changes, change)
 	if over := len(h.changes) - leaderChangesKept; over > 0 {
@@ -108,7 +95,7 @@ func (h *leaderHistory) add(change LeaderChange) {
 }
 
 // newest returns the changes, newest first.
-func (h *leaderHistory) newest() []LeaderChange {
+func (h *leaderHistory) newest() []status.LeaderChange {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	changes := slices.Clone(h.changes)
@@ -121,7 +108,7 @@ func (h *leaderHistory) newest() []LeaderChange {
 func (n *Node) tellOfElections() {
 	n.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		if state, ok := o.Data.(raft.RaftState); ok && state == raft.Candidate {
-			n.stats.elections.Inc()
+			n.stats.Elections.Inc()
 			term := n.raft.CurrentTerm() + 1
 			n.cfg.Logger.Info("this server stands for election", "term", term, "why", n.whyStands(term))
 		}
@@ -142,7 +129,7 @@ func (n *Node) whyStands(term uint64) string {
 	case silent < n.cfg.Timeouts.Heartbeat: // Raft does not stand by itself then
 		from := "the leader"
 		if changes := n.leaders.newest(); len(changes) > 0 {
-			from = nameOf(cmp.Or(changes[0].Leader, changes[0].Before))
+			from = group.NameOf(cmp.Or(changes[0].Leader, changes[0].Before))
 		}
 		return n.leaders.stands(term, fmt.Sprintf("%s handed over to %s", from, n.cfg.Name), false)
 	default:
@@ -153,11 +140,11 @@ func (n *Node) whyStands(term uint64) string {
 // whyRetires is why this server, which leads, is to lose its vote.
 func (n *Node) whyRetires() string {
 	switch s := n.standing(n.id.ServerID); {
-	case s.State == steward.Leaving && s.Why != "":
+	case s.State == group.Leaving && s.Why != "":
 		return "it leaves the cluster: " + s.Why
-	case s.State == steward.Leaving:
+	case s.State == group.Leaving:
 		return "it leaves the cluster"
-	case s.State == steward.Standby:
+	case s.State == group.Standby:
 		return "it is to have no vote until it is promoted"
 	}
 	return "it is to lose its vote"
@@ -165,11 +152,11 @@ func (n *Node) whyRetires() string {
 
 // whyFirst is why this server leads, which has known of no other leader since it was opened.
 func (n *Node) whyFirst() string {
-	read := n.storage.start
+	read := n.storage.Start
 	if read.Log.Last > 0 || read.Snapshot > 0 {
 		for _, p := range n.Predecessors() {
 			if p.Successor == n.id.ClusterID && read.Log.Last <= read.Snapshot { // nothing was written since
-				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", nameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
+				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", group.NameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
 			}
 		}
 		return fmt.Sprintf("nobody led when %s was started at %s", n.cfg.Name, n.opened.UTC().Format(time.RFC3339))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/raftstore/status"
 )
 
 // TestLeaderHistory: who leads is told together with why the one before does not any more.
@@ -11,7 +13,7 @@ func TestLeaderHistory(t *testing.T) {
 	var c leaderHistory
 	expect := func(leader, before, why string, term uint64) {
 		t.Helper()
-		want := LeaderChange{Term: term, Leader: leader, Before: before, Why: why}
+		want := status.LeaderChange{Term: term, Leader: leader, Before: before, Why: why}
 		got := c.newest()[0]
 		if got.At = (time.Time{}); got != want {
 			t.Errorf("%+v, want %+v", got, want)

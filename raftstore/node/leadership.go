@@ -167,7 +167,7 @@ func (n *Node) enterOffice() {
 
 // mayLead returns an ErrUnavailable while this server does not lead, whatever Raft says.
 func (n *Node) mayLead() error {
-	if n.storage.log.Disk().Check() != nil {
+	if n.storage.Log.Disk().Check() != nil {
 		return errHungLeader
 	}
 	return nil
@@ -185,8 +185,8 @@ func (n *Node) followLeadership() {
 			} else {
 				n.leadership.deposed(n.whyDeposed())
 			}
-		case <-n.storage.log.Disk().Changed():
-			hung = n.heedDisk(hung)
+		case <-n.storage.Log.Disk().Changed():
+			hung = n.followDisk(hung)
 		case <-n.stopped:
 			return
 		}
@@ -214,14 +214,14 @@ func (n *Node) whyDeposed() error {
 // A server in quarantine does not: it is in office only to hand it on.
 func (n *Node) takeOffice(t *tenure) {
 	n.offices.Go(func() { n.silence.watch(t.ctx, n.others) }) // ends with the tenure
-	for t.ctx.Err() == nil && n.quarantine.err() == nil {
+	for t.ctx.Err() == nil && n.guard.Err() == nil {
 		response, err := n.mark()
 		if err == nil {
 			n.leadership.leading(t, response.Term)
 			n.leaders.leads(response.Term, n.id.ServerID, n.whyElected())
-			n.offices.Go(func() { n.announce(t.ctx, response.Term) }) // ends with the tenure
-			n.offices.Go(func() { n.compareWhileLeading(t.ctx) })     // ends with the tenure
-			n.offices.Go(func() { n.leaveFullDisk(t.ctx) })           // ends with the tenure
+			n.offices.Go(func() { n.announce(t.ctx, response.Term) })   // ends with the tenure
+			n.offices.Go(func() { n.guard.CompareWhileLeading(t.ctx) }) // ends with the tenure
+			n.offices.Go(func() { n.leaveFullDisk(t.ctx) })             // ends with the tenure
 			n.manageWhileLeading(t.ctx, response.Term)
 			return
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/transport/memnet"
@@ -26,7 +28,7 @@ func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 		dir := t.TempDir()
 		n, err := Open(Config{
 			Dir: dir, Bootstrap: true, Stream: new(memnet.Network).Host("alone"),
-			Timeouts: Timeouts{DiskWrite: time.Hour}, // none of its writes is repeated here, so however slow the disk is it leads on
+			Timeouts: group.Timeouts{DiskWrite: time.Hour}, // none of its writes is repeated here, so however slow the disk is it leads on
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -34,10 +36,8 @@ func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 		if _, _, err := n.AwaitLeadership(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r := n.storage.reserve
-		r.mu.Lock()
-		r.full = true // and nobody shortens the log for that
-		r.mu.Unlock()
+		r := n.storage.Reserve
+		r.Full.Store(true)   // and nobody shortens the log for that
 		for i := range 500 { // 1.5 MB, in entries so small that a write to the file moves little, and frees little
 			ops := []kv.Op{{Kind: kv.Delete, Key: fmt.Sprintf("/%d/%s", i, strings.Repeat("k", 3<<10))}}
 			if _, err := n.Propose(t.Context(), &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: ops}}); err != nil {
@@ -47,7 +47,7 @@ func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}
-		files, err := filepath.Glob(filepath.Join(dir, logDir, "boltdb-*"))
+		files, err := filepath.Glob(filepath.Join(dir, disk.LogDir, "boltdb-*"))
 		if err != nil || len(files) != 1 {
 			t.Fatalf("%q, %v", files, err)
 		}
@@ -58,7 +58,7 @@ func TestAStopLeavesTheLogItsRoom(t *testing.T) {
 			}
 			return info.Sys().(*syscall.Stat_t).Blocks
 		}
-		l, err := logstore.Open(logstore.Options{Dir: filepath.Join(dir, logDir), Timeout: time.Hour})
+		l, err := logstore.Open(logstore.Options{Dir: filepath.Join(dir, disk.LogDir), Timeout: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/peer"
+	"github.com/barque/barque/raftstore/raftfix"
 )
 
 // A follower stays connected with its leader. When the leader's process dies, the kernel breaks the
@@ -99,7 +103,7 @@ func (n *Node) heedLeaders() {
 		n.tellOfLeader(before, id, addr)
 		before = id
 		if n.followed.learn(id) {
-			n.stats.leaders.Inc()
+			n.stats.Leaders.Inc()
 		}
 		// While none is known, what became of the last one is still to be found out: a candidate
 		// whose log is shorter makes Raft forget the leader, and cannot become one.
@@ -125,16 +129,8 @@ func (n *Node) heedLeaders() {
 	attending.Wait()
 }
 
-// leaderWithID is the leader that this server follows, or is; empty while it knows of none, as a
-// candidate does. Raft itself names one whose word comes while this server stands for election as
-// it was told to: it stands all the same, and when that leader dies and no other is elected, nobody
-// ever takes its name back. An observer is told again of the same leader when it is followed.
-func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) {
-	if n.raft.State() == raft.Candidate {
-		return "", ""
-	}
-	return n.raft.LeaderWithID()
-}
+// leaderWithID is the leader that this server follows, or is; empty while it knows of none.
+func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(n.raft) }
 
 // tellOfLeader says whom this server follows from now on. Of its own time in office others tell.
 func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) {
@@ -146,10 +142,10 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 		_, at := splitDestination(string(addr))
 		log.Info("this server follows another one", "leader", now, "address", at)
 	default:
-		heard, why := "never", nameOf(string(before))+" was never heard of"
+		heard, why := "never", group.NameOf(string(before))+" was never heard of"
 		if last := n.raft.LastContact(); !last.IsZero() {
 			silent := time.Since(last)
-			heard, why = silent.Round(time.Millisecond).String()+" ago", n.whyLost(nameOf(string(before)), silent)
+			heard, why = silent.Round(time.Millisecond).String()+" ago", n.whyLost(group.NameOf(string(before)), silent)
 		}
 		n.leaders.lost(n.raft.CurrentTerm(), string(before), why)
 		log.Info("this server has no leader any more", "leader", before, "heard", heard)
@@ -164,7 +160,7 @@ func (n *Node) whyElected() string {
 		return n.whyFirst()
 	}
 	if last := n.raft.LastContact(); !last.IsZero() {
-		return n.whyLost(nameOf(changes[0].Leader), time.Since(last))
+		return n.whyLost(group.NameOf(changes[0].Leader), time.Since(last))
 	}
 	return ""
 }
@@ -262,10 +258,10 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 		}
 		return n.unmoved(id, term)
 	}
-	if still() != nil || id == "" && n.storage.log.Disk().Busy() {
+	if still() != nil || id == "" && n.storage.Log.Disk().Busy() {
 		return // somebody has asked for this server's vote meanwhile, or it is being written
 	}
-	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(nameOf(string(leader))), p.agree, n.voters())
+	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(group.NameOf(string(leader))), p.agree, n.voters())
 	n.leaders.stands(term+1, why, d.why == vacant)
 	if err := n.stand(ctx, still); err != nil {
 		if n.raft.CurrentTerm() == term { // else somebody else stands, for the same reason
@@ -315,16 +311,16 @@ func (a lostAnswer) among(others []lostAnswer, candidates bool) place {
 // hasVoted returns whether this server has given its vote in the term of the moment, as far as is
 // known.
 func (n *Node) hasVoted() bool {
-	term, err := n.storage.log.GetUint64([]byte("LastVoteTerm")) // where Raft keeps it
+	term, err := n.storage.Log.GetUint64([]byte("LastVoteTerm")) // where Raft keeps it
 	return err != nil || term == n.raft.CurrentTerm()
 }
 
 // candidacy is what this server says of itself. It is Lost to begin with.
 func (n *Node) candidacy() lostAnswer {
 	a := lostAnswer{Lost: true, ID: raft.ServerID(n.id.ServerID), Index: n.raft.LastIndex(), Candidate: n.raft.State() == raft.Candidate}
-	a.Term = n.storage.termAt(a.Index)
+	a.Term = n.storage.TermAt(a.Index)
 	self, ok := n.member(n.id.ServerID)
-	a.Stands = ok && self.Voter && n.quarantine.err() == nil && n.mayLead() == nil
+	a.Stands = ok && self.Voter && n.guard.Err() == nil && n.mayLead() == nil
 	return a
 }
 
@@ -344,9 +340,9 @@ func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
 			continue
 		}
 		asking.Go(func() {
-			f, err := n.peers.to(n.dial(m)).Call(ctx, callLost, question)
+			f, err := n.peers.to(n.dial(m)).Call(ctx, peer.CallLost, question)
 			var answer lostAnswer
-			if err != nil || f.Kind != answerOK || json.Unmarshal(f.Payload, &answer) != nil || string(answer.ID) != m.ID {
+			if err != nil || f.Kind != peer.AnswerOK || json.Unmarshal(f.Payload, &answer) != nil || string(answer.ID) != m.ID {
 				return
 			}
 			mu.Lock()
@@ -362,15 +358,15 @@ func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
 func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
 	var q lostQuestion
 	if err := json.Unmarshal(payload, &q); err != nil {
-		return answerRefused, fmt.Appendf(nil, "question for the leader: %v", err)
+		return peer.AnswerRefused, fmt.Appendf(nil, "question for the leader: %v", err)
 	}
 	a := n.candidacy()
 	a.Lost = n.findsLost(ctx, q)
 	data, err := json.Marshal(a)
 	if err != nil {
-		return refuse(err)
+		return peer.Refuse(err)
 	}
-	return answerOK, data
+	return peer.AnswerOK, data
 }
 
 // findsLost tells whether this server suspects the same: hears nothing of the leader; or cannot
@@ -399,11 +395,11 @@ func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// stand makes Raft begin an election if it is still wanted then: see screen.Screen.
+// stand makes Raft begin an election if it is still wanted then: see raftfix.Filter.
 func (n *Node) stand(ctx context.Context, still func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	return n.screen.Stand(ctx, n.rpcHeader(), still)
+	return n.filter.Campaign(ctx, n.rpcHeader(), still)
 }
 
 // unmoved is nil while this server is a follower in a term, of that leader or, if it is empty, of

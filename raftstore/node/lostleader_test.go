@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
 )
 
 // TestSplitVotesAreNotWaitedFor has up to three of four survivors stand for election at about the
@@ -16,7 +18,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 	again := 0
 	for round := range 12 {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSickbayWith(t, 5, Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond})
+			s := newSickbayWith(t, 5, group.Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond, PromoteAfter: time.Millisecond})
 			if err := s.write(0); err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +97,7 @@ func TestACandidateFollowsNobody(t *testing.T) {
 func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSickbayWith(t, 5, Timeouts{Heartbeat: time.Minute, Silence: 500 * time.Millisecond, Call: 5 * time.Second, PromoteAfter: time.Millisecond})
+			s := newSickbayWith(t, 5, group.Timeouts{Heartbeat: time.Minute, Silence: 500 * time.Millisecond, Call: 5 * time.Second, PromoteAfter: time.Millisecond})
 			if err := s.write(0); err != nil {
 				t.Fatal(err)
 			}
@@ -128,11 +130,15 @@ func TestWhoHasOnlyASnapshotRanksByIt(t *testing.T) {
 			}
 		}
 		want := n.candidacy()
-		n.setTrailingLogs(0)
+		cfg := n.raft.ReloadableConfig()
+		cfg.TrailingLogs = 0
+		if err := n.raft.ReloadConfig(cfg); err != nil {
+			t.Fatal(err)
+		}
 		if err := n.Snapshot(); err != nil {
 			t.Fatal(err)
 		}
-		if first, err := n.storage.log.FirstIndex(); err != nil || first != 0 {
+		if first, err := n.storage.Log.FirstIndex(); err != nil || first != 0 {
 			t.Fatalf("the log still begins at %d, %v", first, err)
 		}
 		if got := n.candidacy(); got != want || got.Term == 0 {

@@ -6,46 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/steward"
 )
 
-// Member is one server of the group.
-type Member struct {
-	ID      string `json:"id"`
-	Name    string `json:"name"`
-	Address string `json:"address"`
-	Voter   bool   `json:"voter"`
-	Leader  bool   `json:"leader"`
-	Self    bool   `json:"self"`
-}
-
 // Members returns the members as this server knows them, with the leader marked.
-func (n *Node) Members() []Member {
+func (n *Node) Members() []group.Member {
 	_, leader := n.leaderWithID()
-	var members []Member
+	var members []group.Member
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		id := string(s.ID)
-		members = append(members, Member{
-			ID: id, Name: nameOf(id), Address: string(s.Address), Voter: s.Suffrage == raft.Voter,
+		members = append(members, group.Member{
+			ID: id, Name: group.NameOf(id), Address: string(s.Address), Voter: s.Suffrage == raft.Voter,
 			Leader: s.ID == leader, Self: id == n.id.ServerID,
 		})
 	}
 	return members
-}
-
-// nameOf returns the name in a server's ID.
-func nameOf(id string) string {
-	if i := strings.LastIndexByte(id, '.'); i > 0 {
-		return id[:i]
-	}
-	return id
 }
 
 func (n *Node) voters() int {
@@ -58,13 +41,13 @@ func (n *Node) voters() int {
 	return voters
 }
 
-func (n *Node) member(id string) (Member, bool) {
+func (n *Node) member(id string) (group.Member, bool) {
 	for _, m := range n.Members() {
 		if m.ID == id {
 			return m, true
 		}
 	}
-	return Member{}, false
+	return group.Member{}, false
 }
 
 // Change is a change of the members.
@@ -126,13 +109,13 @@ func (n *Node) submit(ctx context.Context, c Change) error {
 }
 
 func (n *Node) applyAt(ctx context.Context, dest string, c Change) error {
-	_, err := n.tellTo(ctx, n.peers.to(dest), callMembers, c)
+	_, err := n.tellTo(ctx, n.peers.to(dest), peer.CallMembers, c)
 	return n.changeError(err)
 }
 
 // changeError says what the failure of a call means for the change that was asked for.
 func (n *Node) changeError(err error) error {
-	var refused *RefusedError
+	var refused *peer.RefusedError
 	if err == nil || errors.As(err, &refused) || errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrUnknownOutcome) {
 		return err
 	}
@@ -153,12 +136,12 @@ const (
 func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 	ticker := time.NewTicker(departureLook)
 	defer ticker.Stop()
-	asked, hindrance := time.Now(), steward.Health{}
+	asked, hindrance := time.Now(), group.Health{}
 	for {
 		done, err := n.departed(ctx, c)
 		if done && c.Kind == RemoveMember && c.ID == n.id.ServerID {
 			s := n.standing(c.ID)
-			n.expelled(Removal{Name: s.Name, At: s.since(), Why: s.Why})
+			n.expelled(s.Removal())
 		}
 		if done || err != nil {
 			return err
@@ -197,21 +180,21 @@ func departure(c Change) string {
 	return "removal"
 }
 
-func pending(c Change, h steward.Health) error {
+func pending(c Change, h group.Health) error {
 	return &PendingError{fmt.Sprintf("the %s of server %q is recorded and waits, for %s now: %s. It is carried out as soon as that is over; to take it back, promote the server",
 		departure(c), c.ID, h.Blocked.Round(time.Second), h.Reason)}
 }
 
 // hindrance asks the leader whether the departure of a server is blocked, and since when. It is
 // empty when nobody answers.
-func (n *Node) hindrance(ctx context.Context, id string) steward.Health {
+func (n *Node) hindrance(ctx context.Context, id string) group.Health {
 	ctx, cancel := context.WithTimeout(ctx, departureRead)
 	defer cancel()
 	for _, m := range n.Members() {
 		if !m.Leader {
 			continue
 		}
-		status, err := n.ask(ctx, m)
+		status, err := n.board.Ask(ctx, m)
 		if err != nil {
 			break
 		}
@@ -221,7 +204,7 @@ func (n *Node) hindrance(ctx context.Context, id string) steward.Health {
 			}
 		}
 	}
-	return steward.Health{}
+	return group.Health{}
 }
 
 // departed tells whether what was decided about a server is done, by what is committed and settled:
@@ -241,17 +224,17 @@ func (n *Node) departed(ctx context.Context, c Change) (bool, error) {
 	decided := n.standing(c.ID).State
 	switch {
 	case !known:
-	case decided == unreadable:
+	case decided == group.Unreadable:
 		return false, fmt.Errorf("%w: what is recorded about server %q was written by a newer version, which this server cannot read: ask a server of that version",
 			kv.ErrUnknownOutcome, c.ID)
-	case c.Kind == DemoteMember && member && decided == steward.Regular:
-		return false, refused("the demotion of server %q was taken back: somebody has promoted it meanwhile", c.ID)
+	case c.Kind == DemoteMember && member && decided == group.Regular:
+		return false, peer.Refusedf("the demotion of server %q was taken back: somebody has promoted it meanwhile", c.ID)
 	case c.Kind == DemoteMember:
 		return !voter && settled, nil
-	case decided == Removed || decided != steward.Leaving && !member:
+	case decided == group.Removed || decided != group.Leaving && !member:
 		return settled, nil
-	case decided != steward.Leaving:
-		return false, refused("the removal of server %q was taken back: somebody has promoted it meanwhile, and it stays a member", c.ID)
+	case decided != group.Leaving:
+		return false, peer.Refusedf("the removal of server %q was taken back: somebody has promoted it meanwhile, and it stays a member", c.ID)
 	}
 	return false, nil
 }
@@ -272,7 +255,7 @@ func (n *Node) settle(ctx context.Context) {
 
 // agreed tells whether a place of a member that this server acts by is also committed: the leader
 // that wrote it may have been deposed before.
-func (n *Node) agreed(m Member) bool {
+func (n *Node) agreed(m group.Member) bool {
 	member, voter, known := n.committed.place(m.ID)
 	return known && member && voter == m.Voter
 }
@@ -289,7 +272,7 @@ func (n *Node) Join(ctx context.Context, addrs []string) error {
 		limited, cancel := context.WithTimeout(ctx, 5*n.cfg.Timeouts.Call)
 		err = n.joinBy(limited, addr)
 		cancel()
-		var refused *RefusedError
+		var refused *peer.RefusedError
 		if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
 			return err
 		}
@@ -300,7 +283,7 @@ func (n *Node) Join(ctx context.Context, addrs []string) error {
 
 // joinBy asks the server at an address to make this one a member.
 func (n *Node) joinBy(ctx context.Context, addr string) error {
-	_, err := n.tellTo(ctx, n.strangers.to(addr), callMembers, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
+	_, err := n.tellTo(ctx, n.strangers.to(addr), peer.CallMembers, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
 	return n.changeError(err)
 }
 
@@ -309,15 +292,15 @@ func (n *Node) joinBy(ctx context.Context, addr string) error {
 func (n *Node) handleMembers(ctx context.Context, payload []byte) (byte, []byte) {
 	var c Change
 	if err := json.Unmarshal(payload, &c); err != nil {
-		return answerRefused, []byte(err.Error())
+		return peer.AnswerRefused, []byte(err.Error())
 	}
 	if _, local, err := n.leader(); err != nil || c.Forwarded && !local {
-		return refuse(errNoLeader)
+		return peer.Refuse(errNoLeader)
 	}
 	if err := n.submit(ctx, c); err != nil {
-		return refuse(err)
+		return peer.Refuse(err)
 	}
-	return answerOK, nil
+	return peer.AnswerOK, nil
 }
 
 // change makes the change on the leader. A removal and a demotion are only decided here; the
@@ -337,7 +320,7 @@ func (n *Node) change(ctx context.Context, c Change) error {
 		if c.Kind == RemoveMember {
 			return nil
 		}
-		return refused("there is no server %q in this cluster", c.ID)
+		return peer.Refusedf("there is no server %q in this cluster", c.ID)
 	}
 	if !c.DryRun {
 		log := n.cfg.Logger
@@ -359,31 +342,27 @@ func (n *Node) change(ctx context.Context, c Change) error {
 	case TransferLeadership:
 		return n.handOver(ctx, c.ID, m)
 	}
-	return refused("this server does not know the change %q", c.Kind)
-}
-
-func refused(format string, args ...any) error {
-	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
+	return peer.Refusedf("this server does not know the change %q", c.Kind)
 }
 
 // place gives a server its address, and makes it a member when it is none.
-func (n *Node) place(c Change, m Member, known bool) error {
+func (n *Node) place(c Change, m group.Member, known bool) error {
 	if c.ID == "" || c.Address == "" {
-		return refused("a new member needs an ID and an address")
+		return peer.Refusedf("a new member needs an ID and an address")
 	}
 	s := n.standing(c.ID)
 	switch {
-	case s.State == Removed:
-		return refused("server %q was taken out of this cluster at %s (%s): it can join as a new one, with an empty directory", c.ID, s.since().Format(time.RFC3339), s.Why)
-	case s.State == steward.Leaving && !known:
-		return refused("server %q is on its way out of this cluster (%s)", c.ID, s.Why)
+	case s.State == group.Removed:
+		return peer.Refusedf("server %q was taken out of this cluster at %s (%s): it can join as a new one, with an empty directory", c.ID, s.At().Format(time.RFC3339), s.Why)
+	case s.State == group.Leaving && !known:
+		return peer.Refusedf("server %q is on its way out of this cluster (%s)", c.ID, s.Why)
 	case known && m.Address == c.Address && n.agreed(m):
 		return nil
 	}
 	for _, other := range n.Members() {
-		if s.State == Dropped && other.Name == s.Name && other.ID != c.ID { // who asked for a place by its name has got it
-			return refused("server %q was dropped at %s (%s), and another one of its name, %q, is a member now: give one of them another name",
-				c.ID, s.since().Format(time.RFC3339), s.Why, other.ID)
+		if s.State == group.Dropped && other.Name == s.Name && other.ID != c.ID { // who asked for a place by its name has got it
+			return peer.Refusedf("server %q was dropped at %s (%s), and another one of its name, %q, is a member now: give one of them another name",
+				c.ID, s.At().Format(time.RFC3339), s.Why, other.ID)
 		}
 		if other.Address == c.Address && other.ID != c.ID {
 			if err := n.makeWay(other); err != nil {
@@ -399,14 +378,14 @@ func (n *Node) place(c Change, m Member, known bool) error {
 
 // makeWay gives a member that is known to be elsewhere its own new address, so that another one can
 // have the old one; for a moment none, when the new one is also still another's.
-func (n *Node) makeWay(m Member) error {
+func (n *Node) makeWay(m group.Member) error {
 	addr := n.book.of(m.ID, m.Address)
 	if addr == m.Address {
-		return refused("the address %s belongs to server %q: remove that one first if it is gone for good", m.Address, m.ID)
+		return peer.Refusedf("the address %s belongs to server %q: remove that one first if it is gone for good", m.Address, m.ID)
 	}
 	for _, other := range n.Members() {
 		if other.Address == addr {
-			addr = nowhere(m.ID)
+			addr = group.Nowhere(m.ID)
 		}
 	}
 	set := n.raft.AddNonvoter
@@ -417,10 +396,10 @@ func (n *Node) makeWay(m Member) error {
 }
 
 // promote gives a member its vote, if the steward would give it one but for the time.
-func (n *Node) promote(ctx context.Context, term uint64, m Member) error {
+func (n *Node) promote(ctx context.Context, term uint64, m group.Member) error {
 	s := n.standing(m.ID)
-	if s.State == Removed {
-		return refused("server %q is on its way out of this cluster (%s)", m.ID, s.Why)
+	if s.State == group.Removed {
+		return peer.Refusedf("server %q is on its way out of this cluster (%s)", m.ID, s.Why)
 	}
 	if !m.Voter {
 		servers, err := n.surveyed(ctx)
@@ -429,16 +408,16 @@ func (n *Node) promote(ctx context.Context, term uint64, m Member) error {
 		}
 		i := slices.IndexFunc(servers, func(s steward.Server) bool { return s.ID == m.ID })
 		if i < 0 {
-			return refused("server %q is no member any more", m.ID)
+			return peer.Refusedf("server %q is no member any more", m.ID)
 		}
-		servers[i].Standing = steward.Regular // which it is to be
+		servers[i].State = group.Regular // which it is to be
 		(&observer{node: n}).apart(ctx, servers)
 		if why := steward.Fit(servers[i], n.policy()); why != "" {
-			return refused("server %q cannot have a vote now: %s", m.ID, why)
+			return peer.Refusedf("server %q cannot have a vote now: %s", m.ID, why)
 		}
 	}
-	if s.State != steward.Regular {
-		if err := n.decide(ctx, term, m.ID, s, standing{}); err != nil {
+	if s.State != group.Regular {
+		if err := n.decide(ctx, term, m.ID, s, group.Decision{}); err != nil {
 			return err
 		}
 	}
@@ -449,33 +428,33 @@ func (n *Node) promote(ctx context.Context, term uint64, m Member) error {
 }
 
 // retire decides that a server is to lose its vote, or to leave.
-func (n *Node) retire(ctx context.Context, term uint64, c Change, m Member) error {
-	to := standing{State: steward.Leaving, Name: m.Name, Why: c.Why}
+func (n *Node) retire(ctx context.Context, term uint64, c Change, m group.Member) error {
+	to := group.Decision{State: group.Leaving, Name: m.Name, Why: c.Why}
 	if c.Kind == DemoteMember {
-		to.State = steward.Standby
+		to.State = group.Standby
 	}
 	old := n.standing(m.ID)
 	switch {
 	case old.State == to.State:
 		return nil
-	case old.State == steward.Leaving || old.State == Removed:
-		return refused("server %q is on its way out of this cluster (%s)", m.ID, old.Why)
+	case old.State == group.Leaving || old.State == group.Removed:
+		return peer.Refusedf("server %q is on its way out of this cluster (%s)", m.ID, old.Why)
 	}
-	if err := n.guard(ctx, m.ID); err != nil || c.DryRun {
+	if err := n.guardQuorum(ctx, m.ID); err != nil || c.DryRun {
 		return err
 	}
 	return n.decide(ctx, term, m.ID, old, to)
 }
 
-// guard refuses to take the vote of a member away when the voters that stay and are able would be
+// guardQuorum refuses to take the vote of a member away when the voters that stay and are able would be
 // no quorum.
-func (n *Node) guard(ctx context.Context, id string) error {
+func (n *Node) guardQuorum(ctx context.Context, id string) error {
 	servers, err := n.surveyed(ctx)
 	if err != nil {
 		return err
 	}
 	if err := steward.Guard(servers, id); err != nil {
-		return refused("%v", err)
+		return peer.Refusedf("%v", err)
 	}
 	return nil
 }
@@ -491,7 +470,7 @@ func (n *Node) surveyed(ctx context.Context) ([]steward.Server, error) {
 }
 
 // handOver makes a member the leader, or the voter that is the least behind.
-func (n *Node) handOver(ctx context.Context, id string, m Member) error {
+func (n *Node) handOver(ctx context.Context, id string, m group.Member) error {
 	if m.Self {
 		return nil
 	}
@@ -502,23 +481,23 @@ func (n *Node) handOver(ctx context.Context, id string, m Member) error {
 	if id == "" {
 		heir, ok := steward.Heir(servers, n.id.ServerID)
 		if !ok {
-			return refused("no other voter is able to lead")
+			return peer.Refusedf("no other voter is able to lead")
 		}
 		m, _ = n.member(heir.ID)
 		return n.transfer(ctx, m, "an operator wants it")
 	}
 	if !m.Voter {
-		return refused("server %q has no vote, so it cannot lead", m.ID)
+		return peer.Refusedf("server %q has no vote, so it cannot lead", m.ID)
 	}
 	for _, s := range servers {
 		if s.ID != id {
 			continue
 		}
 		if why := steward.Fit(s, n.policy()); why != "" {
-			return refused("server %q cannot lead now: %s", m.ID, why)
+			return peer.Refusedf("server %q cannot lead now: %s", m.ID, why)
 		}
-		if s.Standing == steward.Leaving {
-			return refused("server %q is on its way out of this cluster", m.ID)
+		if s.State == group.Leaving {
+			return peer.Refusedf("server %q is on its way out of this cluster", m.ID)
 		}
 	}
 	return n.transfer(ctx, m, "an operator wants it")

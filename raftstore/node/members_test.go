@@ -13,7 +13,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/steward"
 )
 
@@ -61,7 +63,7 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer n.changing.leave()
-		if err := n.decide(s.ctx, n.leadership.term(), id, standing{}, standing{State: steward.Standby, Name: "s"}); err != nil {
+		if err := n.decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		without := n.raft.GetConfiguration().Configuration()
@@ -72,7 +74,7 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		n.committed.note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
+		n.committed.Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
 		if done, err := n.departed(s.ctx, change); done || err != nil {
 			t.Errorf("with no entry behind it: done %v, %v", done, err)
 		}
@@ -97,7 +99,7 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer n.changing.leave()
-		if err := n.decide(s.ctx, n.leadership.term(), id, standing{}, standing{State: steward.Standby, Name: "s"}); err != nil {
+		if err := n.decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(10 * time.Second)
@@ -124,7 +126,7 @@ func TestAMemberIsOneWhenThatIsCommitted(t *testing.T) {
 				synctest.Wait()
 				without := n.raft.GetConfiguration().Configuration()
 				without.Servers = slices.DeleteFunc(slices.Clone(without.Servers), func(s raft.Server) bool { return string(s.ID) == id })
-				n.committed.note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
+				n.committed.Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
 				m, _ := n.member(id)
 				if err := n.Apply(s.ctx, Change{Kind: kind, ID: id, Address: m.Address}); err != nil {
 					t.Fatal(err)
@@ -143,7 +145,7 @@ func TestWhatANewerVersionRecordedIsNoEndlessWait(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		txn := kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: rosterPrefix + id, Value: []byte(`{"state":{"kind":"witness"}}`)}}}
+		txn := kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: group.DecisionPrefix + id, Value: []byte(`{"state":{"kind":"witness"}}`)}}}
 		if _, err := n.Propose(s.ctx, &command.Request{Kind: command.KindTxn, Txn: txn}); err != nil {
 			t.Fatal(err)
 		}
@@ -180,17 +182,17 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 		if err := n.changing.enter(s.ctx); err != nil { // so the steward cannot carry it out
 			t.Fatal(err)
 		}
-		if err := n.decide(s.ctx, n.leadership.term(), id, standing{}, standing{State: steward.Standby, Name: "s"}); err != nil {
+		if err := n.decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		answer := make(chan error, 1)
 		go func() { answer <- n.awaitDeparture(s.ctx, Change{Kind: DemoteMember, ID: id}) }()
 		<-time.After(time.Second)
-		if err := n.decide(s.ctx, n.leadership.term(), id, n.standing(id), standing{}); err != nil { // as Promote does
+		if err := n.decide(s.ctx, n.leadership.term(), id, n.standing(id), group.Decision{}); err != nil { // as Promote does
 			t.Fatal(err)
 		}
 		n.changing.leave()
-		var refused *RefusedError
+		var refused *peer.RefusedError
 		if err := <-answer; !errors.As(err, &refused) || !strings.Contains(err.Error(), "promoted it meanwhile") {
 			t.Errorf("it is told %v", err)
 		}
@@ -203,13 +205,13 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 func TestABlockedDepartureWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		change Change
-		to     steward.Standing
+		to     group.State
 		back   bool // a promotion takes it back
 	}{
-		"a removal":              {Change{Kind: RemoveMember}, steward.Leaving, false},
-		"a demotion":             {Change{Kind: DemoteMember}, steward.Standby, false},
-		"a removal, taken back":  {Change{Kind: RemoveMember}, steward.Leaving, true},
-		"a demotion, taken back": {Change{Kind: DemoteMember}, steward.Standby, true},
+		"a removal":              {Change{Kind: RemoveMember}, group.Leaving, false},
+		"a demotion":             {Change{Kind: DemoteMember}, group.Standby, false},
+		"a removal, taken back":  {Change{Kind: RemoveMember}, group.Leaving, true},
+		"a demotion, taken back": {Change{Kind: DemoteMember}, group.Standby, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -221,7 +223,7 @@ func TestABlockedDepartureWaits(t *testing.T) {
 				if err := n.changing.enter(s.ctx); err != nil { // so the steward cannot carry it out yet
 					t.Fatal(err)
 				}
-				if err := n.decide(s.ctx, n.leadership.term(), goes.ID(), standing{}, standing{State: c.to, Name: "s"}); err != nil {
+				if err := n.decide(s.ctx, n.leadership.term(), goes.ID(), group.Decision{}, group.Decision{State: c.to, Name: "s"}); err != nil {
 					t.Fatal(err)
 				}
 				s.net.Mute(fmt.Sprintf("s%d:1", away))
@@ -246,7 +248,7 @@ func TestABlockedDepartureWaits(t *testing.T) {
 				s.net.Heal()
 				if c.back {
 					<-time.After(time.Minute)
-					if m, _ := n.member(goes.ID()); !m.Voter || n.standing(goes.ID()).State != steward.Regular {
+					if m, _ := n.member(goes.ID()); !m.Voter || n.standing(goes.ID()).State != group.Regular {
 						t.Errorf("it was taken back, and it is %+v, %q", m, n.standing(goes.ID()).State)
 					}
 				} else if err := n.Apply(s.ctx, change); err != nil {
@@ -263,7 +265,7 @@ func TestAStepThatIsOutdatedIsNotTaken(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		step := steward.Step{Kind: steward.Remove, Server: steward.Server{ID: id, Standing: steward.Leaving}}
+		step := steward.Step{Kind: steward.Remove, Server: steward.Server{ID: id, State: group.Leaving}}
 		if err := newObserver(n, n.leadership.term()).take(s.ctx, step); err != nil {
 			t.Fatal(err)
 		}

@@ -11,30 +11,31 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/fsm"
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/integrity"
 	"github.com/barque/barque/raftstore/kv"
-	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/mvcc"
-	"github.com/barque/barque/raftstore/raftlog"
-	"github.com/barque/barque/raftstore/screen"
-	"github.com/barque/barque/raftstore/steward"
+	"github.com/barque/barque/raftstore/raftfix"
+	"github.com/barque/barque/raftstore/status"
 )
 
 // Node is one server of the group.
 type Node struct {
 	cfg         Config
-	id          identity
-	lock        dirLock
+	id          disk.Identity
+	lock        disk.Lock
 	state       *mvcc.Store
 	fsm         *fsm.FSM
-	machine     *measured // the same, as Raft has it
+	machine     *status.Machine // the same, as Raft has it
 	committed   committed
-	storage     *storage
+	storage     *disk.Storage
 	stream      *raftStream
-	transport   *named
+	transport   raftfix.Transport // to servers by their IDs
 	book        *book
 	raft        *raft.Raft
-	screen      *screen.Screen // what others tell Raft goes through it, but for heartbeats
+	filter      *raftfix.Filter
 	leadership  *leadership
 	silence     *silence
 	proposer    *proposer
@@ -50,24 +51,23 @@ type Node struct {
 	vacancy     vacancy
 	strangers   *clients // of whom only the address is known
 	refusal     string   // why this server, which was dropped, is not let in again, as was told; keepContact's
-	stats       *metrics
-	quarantine  *quarantine
-	compared    compared
-	space       atomic.Int32 // a level
+	stats       *status.Metrics
+	guard       *integrity.Guard // against a wrong state
+	space       *status.Space
+	board       *status.Board // the status of all members
 	notify      chan bool
 	hung        chan struct{} // holds a token when the disk of this server, which led, has begun to hang
 	listener    net.Listener
 	seeds       net.Listener
-	seeding     sync.Mutex // one server in quarantine is served at a time
-	changing    gate       // one change of members at a time
+	changing    gate // one change of members at a time
 	nudged      chan struct{}
-	health      atomic.Pointer[[]steward.Health] // while this server leads
-	fatal       atomic.Pointer[error]            // why the state machine cannot go on
-	heir        atomic.Pointer[string]           // to whom this server, which leads, is handing over
-	successions chan Succession                  // holds one that this server was told of
-	superseded  atomic.Pointer[Succession]
+	health      atomic.Pointer[[]group.Health] // while this server leads
+	fatal       atomic.Pointer[error]          // why the state machine cannot go on
+	heir        atomic.Pointer[string]         // to whom this server, which leads, is handing over
+	successions chan group.Succession          // holds one that this server was told of
+	superseded  atomic.Pointer[group.Succession]
 	removal     sync.Once
-	removed     atomic.Pointer[Removal]
+	removed     atomic.Pointer[group.Removal]
 	out         chan struct{} // closed when this server has learned that it was removed
 
 	ctx     context.Context // ends with Close
@@ -76,21 +76,14 @@ type Node struct {
 	links   sync.WaitGroup // goroutines of the links to other servers
 	offices sync.WaitGroup // goroutines that end with a tenure
 	// questions to Raft that may outlast who asks.
-	questions questions
+	questions raftfix.Questions
 
 	stopped   chan struct{} // closed when Raft has stopped
 	following sync.WaitGroup
-	transfers transfers
+	transfers raftfix.Transfers
 	closing   sync.Once
 	closed    error
 }
-
-// raftPool is how many idle connections Raft keeps to each server.
-const raftPool = 3
-
-// logCacheBytes is twice what may be under way to a quorum, so that followers that keep up are
-// served from memory.
-const logCacheBytes = 2 * maxInFlight * maxEntryBytes
 
 // Open starts a server with what it finds in its directory. It does not wait for a leader.
 func Open(cfg Config) (*Node, error) {
@@ -98,13 +91,15 @@ func Open(cfg Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(&cfg)
-	if err != nil {
-		return nil, err
+	var lock disk.Lock
+	if !cfg.InMemory {
+		if lock, err = disk.LockDir(cfg.Dir); err != nil {
+			return nil, err
+		}
 	}
 	n, err := open(cfg)
 	if err != nil {
-		return nil, errors.Join(err, lock.release())
+		return nil, errors.Join(err, lock.Release())
 	}
 	n.lock = lock
 	return n, nil
@@ -112,135 +107,64 @@ func Open(cfg Config) (*Node, error) {
 
 // open is Open for one who holds the lock of the directory.
 func open(cfg Config) (*Node, error) {
-	if err := checkNotRecovering(&cfg); err != nil {
+	opts := cfg.disk()
+	if err := disk.CheckNotRecovering(&opts); err != nil {
 		return nil, err
 	}
-	if err := checkNotRemoved(&cfg); err != nil {
+	if err := disk.CheckNotRemoved(&opts, cfg.Name); err != nil {
 		return nil, err
 	}
-	id, err := openIdentity(&cfg)
+	id, err := disk.OpenIdentity(&opts, disk.Owner{Name: cfg.Name, ServerID: cfg.ServerID, ClusterID: cfg.ClusterID, Bootstrap: cfg.Bootstrap})
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(checkNotSuperseded(&cfg, id.ClusterID), id.checkLog(&cfg)); err != nil {
+	if err := errors.Join(disk.CheckNotSuperseded(&opts, id.ClusterID), id.CheckLog(&opts)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan Succession, 1), nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
 	n.leadership.told = func(term uint64, why string) {
 		n.leaders.lost(term, id.ServerID, cfg.Name+" gave it up: "+why)
 	}
-	if err := adoptSeed(&cfg); err != nil {
+	if err := integrity.AdoptState(&opts); err != nil {
 		return nil, err
 	}
-	if n.quarantine, err = openQuarantine(&cfg); err != nil {
+	n.guard, err = integrity.New(integrity.Options{
+		ServerID: id.ServerID, Dir: cfg.dir(), Keep: cfg.KeepQuarantine, OnNewState: cfg.OnReseed, JoinAgain: cfg.JoinAgain,
+		CallTimeout: cfg.Timeouts.Call, History: cfg.History, FaultPoint: cfg.FaultPoint, Logger: cfg.Logger,
+	}, wiring{n})
+	if err != nil {
 		return nil, err
 	}
-	removeOldRecords(&cfg)
-	n.withdraw()
+	if !cfg.InMemory {
+		disk.RemoveOldRecords(cfg.Dir)
+	}
 	n.book = newBook()
 	n.silence = newSilence(cfg.Timeouts.Heartbeat, cfg.Logger)
 	n.ear = newEar(cfg.Timeouts)
 	n.census = &census{members: n.dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.peers, n.strangers = newClients(n), newClients(n)
-	n.stats = newMetrics(cfg.Registerer)
-	if n.storage, err = openStorage(&cfg, n.fsm, n.stats, n.halt); err != nil {
+	n.stats = status.NewMetrics(cfg.Registerer)
+	n.space = status.NewSpace(n.state, n.stateLimit, cfg.Logger)
+	n.board = status.NewBoard(wiring{n}, cfg.Report)
+	opts.Observe, opts.Fatal = n.stats.ObserveLog, n.halt
+	if n.storage, err = disk.Open(&opts, n.fsm); err != nil {
 		return nil, err
 	}
-	n.fsm.OmitHistory(n.storage.reserve.exhausted)
-	if err := n.id.noteLog(&cfg); err != nil {
-		return nil, errors.Join(err, n.storage.log.Close())
+	n.fsm.OmitHistory(n.storage.Reserve.Full.Load)
+	if err := n.id.NoteLog(&opts); err != nil {
+		return nil, errors.Join(err, n.storage.Log.Close())
 	}
 	if err := n.startRaft(); err != nil {
-		return nil, errors.Join(err, n.storage.log.Close())
+		return nil, errors.Join(err, n.storage.Log.Close())
 	}
 	n.start()
-	if err := n.stats.show(n); err != nil {
+	if err := n.stats.Show(wiring{n}, n.storage.Start.SnapshotTaken); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
-}
-
-func (n *Node) startRaft() error {
-	cfg := n.cfg.raft(n.id.ServerID, n.notify)
-	n.stream = newRaftStream(n.cfg.Stream, n.id)
-	n.stream.succeeded, n.stream.heed = n.succeeded, n.heed
-	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: n.stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
-		Logger: raftlog.New(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
-	})
-	n.transport = &named{transport, n.book}
-	if err := n.bootstrap(cfg); err != nil {
-		return errors.Join(err, n.transport.Close())
-	}
-	var err error
-	heard := &attentive{n.transport, n.silence, n.quarantine}
-	n.machine = &measured{
-		BatchingFSM: &guarded{n.fsm, n.quarantine}, stats: n.stats, logger: n.cfg.Logger, state: n.state,
-		members: &n.committed, snapshots: n.storage.snapshots,
-	}
-	if err := n.committed.load(n.storage.snapshots); err != nil {
-		return errors.Join(fmt.Errorf("list the snapshots in %s: %w", n.cfg.Dir, err), n.transport.Close())
-	}
-	if n.machine.known, err = n.storage.log.LastIndex(); err != nil {
-		return errors.Join(fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err), n.transport.Close())
-	}
-	log := screen.NewLog(logstore.NewCache(logstore.NewTail(n.storage.log, n.halt), logCacheBytes), screen.LogOptions{
-		Snapshots: n.storage.snapshots, Sever: n.storage.sever, Fatal: n.halt,
-	})
-	n.screen = screen.New(log)
-	n.raft, err = raft.NewRaft(cfg, n.machine, log, n.storage.log, n.storage.snapshots, &screened{&muzzle{heard, n.storage.log.Disk()}, n.screen})
-	if err != nil {
-		return errors.Join(fmt.Errorf("start raft: %w", err), n.transport.Close())
-	}
-	log.Attach(n.raft)
-	n.following.Go(func() { n.screen.Run(n.transport.Consumer(), n.stopped) })
-	return nil
-}
-
-// bootstrap makes this server the only member of a new group, if it is told to and is new.
-func (n *Node) bootstrap(cfg *raft.Config) error {
-	has, err := raft.HasExistingState(n.storage.log, n.storage.log, n.storage.snapshots)
-	if err != nil {
-		return fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err)
-	}
-	if !n.cfg.Bootstrap {
-		return nil
-	}
-	alone := raft.Configuration{Servers: []raft.Server{{
-		ID: raft.ServerID(n.id.ServerID), Address: raft.ServerAddress(n.cfg.Stream.Addr()), Suffrage: raft.Voter,
-	}}}
-	if has {
-		return n.finishBootstrap(alone)
-	}
-	if err := raft.BootstrapCluster(cfg, n.storage.log, n.storage.log, n.storage.snapshots, n.transport, alone); err != nil {
-		return fmt.Errorf("make a new cluster: %w", err)
-	}
-	return nil
-}
-
-// finishBootstrap writes the first entry of the log, should a crash have hit between Raft's two
-// writes of a bootstrap: the term, and this entry. Raft counts the term as existing state, and
-// without members nobody would ever be elected.
-func (n *Node) finishBootstrap(alone raft.Configuration) error {
-	last, err := n.storage.log.LastIndex()
-	if err != nil {
-		return fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err)
-	}
-	snapshots, err := n.storage.snapshots.List()
-	if err != nil {
-		return fmt.Errorf("list the snapshots in %s: %w", n.cfg.Dir, err)
-	}
-	if last > 0 || len(snapshots) > 0 {
-		return nil
-	}
-	entry := &raft.Log{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(alone)}
-	if err := n.storage.log.StoreLog(entry); err != nil {
-		return fmt.Errorf("finish making a new cluster: %w", err)
-	}
-	return nil
 }
 
 // start sets the goroutines going. They end with n.ctx or with the listener, and followLeadership
@@ -248,10 +172,10 @@ func (n *Node) finishBootstrap(alone raft.Configuration) error {
 func (n *Node) start() {
 	n.tellOfElections()
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
-	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.log.Disk(), n.stats)
+	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.Log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
-	n.listener, n.seeds = n.cfg.Stream.Listener(ProtoStore), n.cfg.Stream.Listener(ProtoSeed)
+	n.listener, n.seeds = n.cfg.Stream.Listener(ProtoStore), n.cfg.Stream.Listener(integrity.Protocol)
 	n.following.Go(n.followLeadership)
 	n.running.Go(n.proposer.run)
 	n.running.Go(func() { n.reads.run(n.ctx) })
@@ -262,11 +186,11 @@ func (n *Node) start() {
 	n.running.Go(n.heedLeaders)
 	n.running.Go(n.fillVacancy)
 	n.running.Go(n.tellOfNoLeader)
-	n.running.Go(n.watchSpace)
-	n.running.Go(n.keepQuarantine)
+	n.running.Go(func() { n.space.Watch(n.ctx) })
+	n.running.Go(func() { n.guard.Keep(n.ctx, func() bool { return n.superseded.Load() != nil }) })
 	n.running.Go(n.awaitSuccessor)
-	n.running.Go(n.keepRoom)
-	n.running.Go(n.keepLogSmall)
+	n.running.Go(func() { n.storage.KeepRoom(n.ctx, n.raft) })
+	n.running.Go(func() { n.storage.KeepLogSmall(n.ctx) })
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
 }
@@ -338,14 +262,14 @@ func (n *Node) close() error {
 	n.running.Wait()
 	n.links.Wait()
 	n.offices.Wait()
-	n.questions.close()
+	n.questions.Close()
 	n.stream.cut()
 	err := n.raft.Shutdown().Error() // closes the transport, too
 	close(n.stopped)
 	n.following.Wait()
-	n.stats.unregister()
-	n.leaveRoom()
-	return errors.Join(err, n.storage.log.Close(), n.lock.release())
+	n.stats.Unregister()
+	n.storage.LeaveRoom()
+	return errors.Join(err, n.storage.Log.Close(), n.lock.Release())
 }
 
 // Snapshot writes a snapshot of the state to disk now.

@@ -14,6 +14,7 @@ import (
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
+	"github.com/barque/barque/raftstore/status"
 )
 
 const (
@@ -40,7 +41,7 @@ type proposer struct {
 	slots   chan struct{}
 	done    <-chan struct{} // closed when the node stops
 	disk    *logstore.Watchdog
-	stats   *metrics
+	stats   *status.Metrics
 
 	stateBytes int64        // goes into each entry
 	queued     atomic.Int64 // bytes in the queue
@@ -67,7 +68,7 @@ type flight struct {
 	start     time.Time
 }
 
-func newProposer(apply func([]byte) raft.ApplyFuture, now func() time.Time, length int, done <-chan struct{}, disk *logstore.Watchdog, stats *metrics) *proposer {
+func newProposer(apply func([]byte) raft.ApplyFuture, now func() time.Time, length int, done <-chan struct{}, disk *logstore.Watchdog, stats *status.Metrics) *proposer {
 	return &proposer{
 		apply: apply, now: now, queue: make(chan *proposal, length), flights: make(chan flight, maxInFlight),
 		slots: make(chan struct{}, maxInFlight), done: done, disk: disk, stats: stats,
@@ -111,7 +112,10 @@ func (p *proposer) gather() {
 			c.Requests[i] = each.req
 		}
 		data, now := command.Encode(&c), time.Now()
-		p.stats.gathered(batch, len(data), now)
+		p.stats.Gathered(len(batch), len(data))
+		for _, each := range batch {
+			p.stats.QueueWait.Observe(now.Sub(each.since).Seconds())
+		}
 		p.flights <- flight{p.apply(data), batch, now}
 	}
 }
@@ -146,7 +150,7 @@ func (p *proposer) settle(f flight) {
 	if err == nil {
 		response := f.future.Response().(*fsm.Response)
 		if err = response.Err; err == nil {
-			p.stats.commit.Observe(time.Since(f.start).Seconds())
+			p.stats.Commit.Observe(time.Since(f.start).Seconds())
 			for i, each := range f.proposals {
 				each.answer <- answer{outcome: response.Outcomes[i]}
 			}

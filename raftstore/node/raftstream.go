@@ -9,6 +9,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/transport"
 )
 
@@ -30,10 +32,10 @@ const raftSilence = 10 * time.Second
 type raftStream struct {
 	net.Listener
 	stream transport.Stream
-	self   identity
+	self   disk.Identity
 	// Set before the first connection, or nil: succeeded as in checked, and heed, which is told why
 	// dialing failed.
-	succeeded func(cluster string) *Succession
+	succeeded func(cluster string) *group.Succession
 	heed      func(error)
 
 	ctx    context.Context // of dials; ends with cut
@@ -45,7 +47,7 @@ type raftStream struct {
 	closed   bool
 }
 
-func newRaftStream(s transport.Stream, self identity) *raftStream {
+func newRaftStream(s transport.Stream, self disk.Identity) *raftStream {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &raftStream{
 		Listener: s.Listener(ProtoRaft), stream: s, self: self, ctx: ctx, cancel: cancel,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/raftlog"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
@@ -26,7 +27,7 @@ func TestRaftConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := new(memnet.Network)
 		open := func(name string) (*raft.NetworkTransport, *raftStream) {
-			stream := newRaftStream(network.Host(name+":1"), identity{ClusterID: "test", ServerID: name})
+			stream := newRaftStream(network.Host(name+":1"), disk.Identity{ClusterID: "test", ServerID: name})
 			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 				Stream: stream, MaxPool: 1, Timeout: time.Second, Logger: raftlog.New(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
 			})
@@ -74,7 +75,7 @@ func TestRaftConnectionsAreBounded(t *testing.T) {
 		synctest.Wait()     // until the other end is done with it, too
 		gone := network.Host("a:2")
 		for range maxRaftConns {
-			conn, err := greet(context.Background(), gone, "b:1", ProtoRaft, identity{ClusterID: "test"})
+			conn, err := greet(context.Background(), gone, "b:1", ProtoRaft, disk.Identity{ClusterID: "test"})
 			if err != nil {
 				t.Fatal(err)
 			}

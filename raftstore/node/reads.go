@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/status"
 )
 
 // reads finds out up to which revision the local state must have come before a read that begins
@@ -15,7 +16,7 @@ type reads struct {
 	round func(ctx context.Context) (uint64, error)
 	limit time.Duration
 	kick  chan struct{} // holds a token when somebody waits
-	stats *metrics
+	stats *status.Metrics
 
 	mu   sync.Mutex
 	next *round
@@ -29,7 +30,7 @@ type round struct {
 	err      error
 }
 
-func newReads(limit time.Duration, stats *metrics, exchange func(context.Context) (uint64, error)) *reads {
+func newReads(limit time.Duration, stats *status.Metrics, exchange func(context.Context) (uint64, error)) *reads {
 	return &reads{round: exchange, limit: limit, kick: make(chan struct{}, 1), stats: stats}
 }
 
@@ -50,7 +51,7 @@ func (r *reads) run(ctx context.Context) {
 		limited, cancel := context.WithTimeoutCause(ctx, r.limit, errSlowRound)
 		revision, err := r.round(limited)
 		cancel()
-		r.stats.readRound(current.readers, time.Since(start), err)
+		r.stats.ReadRound(current.readers, time.Since(start), err)
 		r.finish(current, revision, err)
 	}
 }
@@ -113,7 +114,7 @@ func (n *Node) ReadRevision(ctx context.Context) (uint64, error) {
 	if n.ctx.Err() != nil {
 		return 0, kv.ErrClosed
 	}
-	if err := n.quarantine.err(); err != nil {
+	if err := n.guard.Err(); err != nil {
 		return 0, err
 	}
 	return n.reads.revision(ctx, n.ctx)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/raftstore/status"
 )
 
 // TestWaitingReadersShareAnExchange: all who come while an exchange is under way are served by the
@@ -15,7 +17,7 @@ func TestWaitingReadersShareAnExchange(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		release := make(chan struct{})
 		exchanges := uint64(0)
-		r := newReads(time.Hour, newMetrics(nil), func(context.Context) (uint64, error) {
+		r := newReads(time.Hour, status.NewMetrics(nil), func(context.Context) (uint64, error) {
 			exchanges++
 			<-release
 			return exchanges, nil

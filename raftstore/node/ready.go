@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 )
 
@@ -24,7 +25,7 @@ func (n *Node) Ailment() error {
 		return kv.ErrClosed
 	}
 	if r := n.removed.Load(); r != nil {
-		return fmt.Errorf("%w: %w", kv.ErrUnavailable, &RemovedError{Dir: n.cfg.Dir, Removal: *r})
+		return fmt.Errorf("%w: %w", kv.ErrUnavailable, &group.RemovedError{Dir: n.cfg.Dir, Removal: *r})
 	}
 	if fatal := n.fatal.Load(); fatal != nil {
 		return fmt.Errorf("%w: this server cannot go on: %w", kv.ErrUnavailable, *fatal)
@@ -32,10 +33,10 @@ func (n *Node) Ailment() error {
 	if err := n.whySuperseded(); err != nil {
 		return err
 	}
-	if err := n.quarantine.explain(); err != nil {
+	if err := n.guard.Explain(); err != nil {
 		return err
 	}
-	if err := n.storage.log.Disk().Check(); err != nil {
+	if err := n.storage.Log.Disk().Check(); err != nil {
 		return fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
 	if since := n.leaderless(); since >= electionsTaken*n.electionTimeout() {
@@ -86,16 +87,16 @@ func (n *Node) Explain(err error) error {
 	if since := n.leaderless(); since > 0 {
 		also = append(also, fmt.Sprintf("no leader is known for %s", since.Round(time.Millisecond)))
 	}
-	if n.machine.restoring.Load() {
+	if n.machine.Restoring() {
 		also = append(also, "it is reading a snapshot of the leader")
 	}
 	if applied, committed := n.fsm.Applied().Index, n.raft.CommitIndex(); applied < committed {
 		also = append(also, fmt.Sprintf("it has applied entry %d of %d", applied, committed))
 	}
-	if failed := n.storage.log.Err(); failed != nil {
+	if failed := n.storage.Log.Err(); failed != nil {
 		also = append(also, fmt.Sprintf("its last write to the log failed: %v", failed))
 	}
-	if n.storage.reserve.exhausted() {
+	if n.storage.Reserve.Full.Load() {
 		also = append(also, "its disk is full")
 	}
 	if !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrClosed) {

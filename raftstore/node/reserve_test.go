@@ -6,17 +6,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
-	"github.com/barque/barque/raftstore/steward"
 )
 
 // fill makes a server believe that its disk is full, for good.
 func (s *sickbay) fill(i int) {
-	r := s.nodes[i].storage.reserve
-	r.path = s.t.TempDir() + "/reserve" // as if it were on disk
-	r.size = 1 << 50                    // for which there is never room again
-	r.release()
+	r := s.nodes[i].storage.Reserve
+	r.Path = s.t.TempDir() + "/reserve" // as if it were on disk
+	r.Size = 1 << 50                    // for which there is never room again
+	r.Release()
 }
 
 // TestMembersLeaveAFullLeader: what is decided about members goes through on a full disk. Taking
@@ -27,10 +26,8 @@ func TestMembersLeaveAFullLeader(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSickbay(t, 3)
 				full := s.leader(-1)
-				r := s.nodes[full].storage.reserve
-				r.mu.Lock()
-				r.full = true // and nobody has told the leader yet that it is to hand over
-				r.mu.Unlock()
+				r := s.nodes[full].storage.Reserve
+				r.Full.Store(true) // and nobody has told the leader yet that it is to hand over
 				began := time.Now()
 				if err := s.nodes[full].Apply(s.ctx, Change{Kind: kind, ID: s.nodes[full].ID()}); err != nil {
 					t.Fatal(err)
@@ -46,36 +43,6 @@ func TestMembersLeaveAFullLeader(t *testing.T) {
 	}
 }
 
-// TestWhatAFullDiskTakes: what makes room, or room for what is decided about the group; nothing
-// else.
-func TestWhatAFullDiskTakes(t *testing.T) {
-	txn := func(ops ...kv.Op) *command.Request {
-		return &command.Request{Kind: command.KindTxn, Txn: kv.Txn{Ops: ops}}
-	}
-	restore := func(step command.Step) *command.Request {
-		return &command.Request{Kind: command.KindRestore, Restore: command.Restore{Step: step}}
-	}
-	for name, test := range map[string]struct {
-		request *command.Request
-		taken   bool
-	}{
-		"put":              {txn(kv.Op{Kind: kv.Put, Key: "/a"}), false},
-		"delete":           {txn(kv.Op{Kind: kv.Delete, Key: "/a"}), true},
-		"delete and put":   {txn(kv.Op{Kind: kv.Delete, Key: "/a"}, kv.Op{Kind: kv.Put, Key: "/b"}), false},
-		"put of the group": {txn(kv.Op{Kind: kv.Put, Key: kv.ReservedPrefix + "x"}), true},
-		"compact":          {&command.Request{Kind: command.KindCompact}, true},
-		"expire":           {&command.Request{Kind: command.KindExpire}, true},
-		"restore begun":    {restore(command.RestoreBegin), false},
-		"restore goes on":  {restore(command.RestoreChunk), false},
-		"restore ends":     {restore(command.RestoreCommit), false},
-		"restore dropped":  {restore(command.RestoreAbort), true},
-	} {
-		if needsNoRoom(test.request) != test.taken {
-			t.Errorf("%s is taken: %t", name, !test.taken)
-		}
-	}
-}
-
 // TestAServerThatLeavesIsNoHeir: a leader with a full disk keeps its office rather than give it to
 // one that is on its way out, and that only waits for a third one to be well.
 func TestAServerThatLeavesIsNoHeir(t *testing.T) {
@@ -86,7 +53,7 @@ func TestAServerThatLeavesIsNoHeir(t *testing.T) {
 		n, term := s.nodes[leader], s.nodes[leader].leadership.term()
 		s.disks[sick].hang()
 		id := s.nodes[leaver].ID()
-		if err := n.decide(s.ctx, term, id, n.standing(id), standing{State: steward.Leaving, Name: "leaver"}); err != nil {
+		if err := n.decide(s.ctx, term, id, n.standing(id), group.Decision{State: group.Leaving, Name: "leaver"}); err != nil {
 			t.Fatal(err)
 		}
 		s.fill(leader)
@@ -128,7 +95,7 @@ func TestWhoDoesNotAnswerIsWaitedFor(t *testing.T) {
 		s.fill(full)
 		s.net.Mute(s.hosts[silent].Addr())
 		s.fill(leader)
-		stuck := &s.nodes[leader].storage.reserve.stuck
+		stuck := &s.nodes[leader].storage.Reserve.Stuck
 		began := time.Now()
 		s.await("it is stuck", stuck.Load)
 		if took := time.Since(began); took < stuckAfter || took > stuckAfter+2*fullLook { // a look may begin just before, and after a pause
@@ -166,7 +133,7 @@ func TestWhoIsSlowToAnswerIsFound(t *testing.T) {
 		s.fill(full)
 		s.net.Mute(s.hosts[silent].Addr())
 		s.fill(leader)
-		s.await("it is stuck", s.nodes[leader].storage.reserve.stuck.Load)
+		s.await("it is stuck", s.nodes[leader].storage.Reserve.Stuck.Load)
 		s.net.Delay(func(from, _ string, _ int) time.Duration { // of an answer, and less than a leader may be silent
 			if from == s.hosts[silent].Addr() {
 				return fullLook + 100*time.Millisecond
@@ -190,9 +157,9 @@ func TestReserveTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 1)
 		n := s.nodes[0]
-		n.storage.reserve.path = t.TempDir() + "/reserve" // as if it were on disk
-		n.storage.reserve.size = 1 << 50                  // for which there is never room again
-		n.storage.reserve.release()
+		n.storage.Reserve.Path = t.TempDir() + "/reserve" // as if it were on disk
+		n.storage.Reserve.Size = 1 << 50                  // for which there is never room again
+		n.storage.Reserve.Release()
 		_, err := n.Propose(s.ctx, s.request())
 		if err == nil || !strings.Contains(err.Error(), "disk of this server is full") {
 			t.Errorf("a write: %v", err)

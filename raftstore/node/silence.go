@@ -9,7 +9,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/barque/barque/raftstore/screen"
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/raftfix"
 )
 
 // SilentMember is a member that does not answer this server, which leads.
@@ -58,7 +59,7 @@ func newSilence(limit time.Duration, logger *slog.Logger) *silence {
 
 // watch keeps the list of the silent until ctx ends, which does with the tenure. others returns all
 // members but this one.
-func (s *silence) watch(ctx context.Context, others func() []Member) {
+func (s *silence) watch(ctx context.Context, others func() []group.Member) {
 	h := &hearing{members: make(map[raft.ServerID]*contact)}
 	s.mu.Lock()
 	s.hearing = h
@@ -88,7 +89,7 @@ func (s *silence) end(h *hearing) {
 }
 
 // look draws the list anew. A member that is new to this tenure counts as heard of just now.
-func (s *silence) look(h *hearing, others []Member, now time.Time) {
+func (s *silence) look(h *hearing, others []group.Member, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hearing != h {
@@ -113,7 +114,7 @@ func (s *silence) look(h *hearing, others []Member, now time.Time) {
 }
 
 // tell says when a member falls silent, and when it answers again.
-func (s *silence) tell(m Member, c *contact, before bool, now time.Time) {
+func (s *silence) tell(m group.Member, c *contact, before bool, now time.Time) {
 	switch {
 	case c.silent && !before:
 		c.fell = c.heard
@@ -162,19 +163,18 @@ func (s *silence) members() ([]SilentMember, <-chan struct{}) {
 	return slices.Clone(s.silent), s.changed
 }
 
-// attentive is Raft's transport, which notes who answers and spreads no state that is wrong.
-type attentive struct {
-	*named
-	silence    *silence
-	quarantine *quarantine
+// heard is Raft's transport, which notes the members that answer.
+type heard struct {
+	raftfix.Transport
+	silence *silence
 }
 
 // AppendEntries implements raft.Transport. Any answer is a sign of life. Of failures only those of
 // heartbeats count: another message may be too large for its time while heartbeats pass beside it.
-func (a *attentive) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	err := a.named.AppendEntries(id, target, args, resp)
-	if err == nil || screen.IsHeartbeat(args) {
-		a.silence.note(id, err)
+func (h *heard) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	err := h.Transport.AppendEntries(id, target, args, resp)
+	if err == nil || raftfix.IsHeartbeat(args) {
+		h.silence.note(id, err)
 	}
 	return err
 }
@@ -183,6 +183,6 @@ func (a *attentive) AppendEntries(id raft.ServerID, target raft.ServerAddress, a
 // closed when that changes. There are none while this server does not lead: then it does not know.
 func (n *Node) Silent() ([]SilentMember, <-chan struct{}) { return n.silence.members() }
 
-func (n *Node) others() []Member {
-	return slices.DeleteFunc(n.Members(), func(m Member) bool { return m.Self })
+func (n *Node) others() []group.Member {
+	return slices.DeleteFunc(n.Members(), func(m group.Member) bool { return m.Self })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/rpc"
 )
 
@@ -36,8 +37,6 @@ import (
 // When it is lost, things go as when its process has died: see lostleader.go.
 
 const (
-	// silenceTicks is how many ticks Timeouts.Silence has.
-	silenceTicks = 5
 	// shareTicks is after how many of them a server agrees with one who asks. So much less than its
 	// own limit may be every server's: their ticks are not at the same time.
 	shareTicks = 3
@@ -45,12 +44,12 @@ const (
 	allowance = 3
 	// afterTicks is for how many ticks a leader that fell silent is listened to after another one
 	// leads.
-	afterTicks = 2 * silenceTicks
+	afterTicks = 2 * group.SilenceTicks
 	// allowanceLasts is for how long that is remembered.
 	allowanceLasts = 5 * time.Minute
 	// lateTicks is for how many ticks behind its limit a silence is this server's to end. After
 	// that it is Raft's to elect somebody, as when this server is the one that is cut off.
-	lateTicks = 4 * silenceTicks
+	lateTicks = 4 * group.SilenceTicks
 )
 
 // ear is how this server hears its leader.
@@ -72,13 +71,10 @@ type lull struct {
 	ended time.Time
 }
 
-// tick returns how long a tick of an ear is, and 0 when nobody listens.
-func (t Timeouts) tick() time.Duration { return max(t.Silence/silenceTicks, 0) }
-
-func newEar(t Timeouts) *ear {
+func newEar(t group.Timeouts) *ear {
 	e := new(ear)
-	if every := t.tick(); every > 0 {
-		e.most = max(silenceTicks, int(2*t.Heartbeat/every))
+	if every := t.Tick(); every > 0 {
+		e.most = max(group.SilenceTicks, int(2*t.Heartbeat/every))
 	}
 	return e
 }
@@ -162,7 +158,7 @@ func (e *ear) limitLocked() int {
 		e.lulls = e.lulls[1:]
 	}
 	if len(e.lulls) == 0 {
-		return silenceTicks
+		return group.SilenceTicks
 	}
 	return min(allowance*(e.lulls[0].ticks+1), e.most) // it was silent in a part of the ticks before and after, too
 }
@@ -172,13 +168,13 @@ func (e *ear) limitLocked() int {
 func (e *ear) misses(leader raft.ServerID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.leader == leader && e.silent >= e.limitLocked()-(silenceTicks-shareTicks)
+	return e.leader == leader && e.silent >= e.limitLocked()-(group.SilenceTicks-shareTicks)
 }
 
 // listen finds out when the leader falls silent. It ends with ctx, which does when another leader
 // is known.
 func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
-	every := n.cfg.Timeouts.tick()
+	every := n.cfg.Timeouts.Tick()
 	if every == 0 {
 		return
 	}
@@ -192,13 +188,13 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		case <-ctx.Done():
 			// One that was not heard for longer was not deposed for that: this server was cut off,
 			// say.
-			if missed := n.ear.silence(); missed >= shareTicks && missed <= n.ear.limit()+silenceTicks && signs.link != nil {
+			if missed := n.ear.silence(); missed >= shareTicks && missed <= n.ear.limit()+group.SilenceTicks && signs.link != nil {
 				n.running.Go(func() { n.listenAfter(signs.link, signs.read, every, missed, leader) }) // ends soon, or with the node
 			}
 			return
 		}
 		if missed, limit := n.ear.tick(signs.heard()), n.ear.limit(); missed >= limit && n.ear.doubts(missed) {
-			n.succeed(ctx, leader, doubt{why: silent, turns: turns(missed-limit, silenceTicks)})
+			n.succeed(ctx, leader, doubt{why: silent, turns: turns(missed-limit, group.SilenceTicks)})
 		}
 	}
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/peer"
+	"github.com/barque/barque/raftstore/status"
 	"github.com/barque/barque/raftstore/steward"
 )
 
@@ -85,7 +88,7 @@ func (o *observer) look(ctx context.Context) (pause time.Duration) {
 		step, due, blocked = steward.Decide(servers, policy)
 	}
 	o.noteBlocked(blocked, due)
-	health := make([]steward.Health, len(servers))
+	health := make([]group.Health, len(servers))
 	for i, s := range servers {
 		health[i] = steward.HealthOf(s, policy, blocked[s.ID])
 		if blocked[s.ID] != "" {
@@ -115,7 +118,7 @@ func (o *observer) look(ctx context.Context) (pause time.Duration) {
 // inMotion tells whether a member is on its way to a vote, or out, and nobody else has to do
 // something first.
 func inMotion(s steward.Server) bool {
-	return s.Standing == steward.Leaving || s.Standing == steward.Regular && !s.Voter && s.Answers || s.Standing == steward.Standby && s.Voter
+	return s.State == group.Leaving || s.State == group.Regular && !s.Voter && s.Answers || s.State == group.Standby && s.Voter
 }
 
 // mayTell tells whether the log may say something of a member: it has not for a while.
@@ -132,7 +135,7 @@ func (o *observer) mayTell(what, id string) bool {
 // applied; 0 when that is not known, as when the member does not answer.
 func (n *Node) lagFor(s steward.Server) time.Duration {
 	var first raft.Log
-	if !s.Answers || s.Lag == 0 || n.storage.log.GetLog(s.Applied+1, &first) != nil || first.AppendedAt.IsZero() {
+	if !s.Answers || s.Lag == 0 || n.storage.Log.GetLog(s.Applied+1, &first) != nil || first.AppendedAt.IsZero() {
 		return 0
 	}
 	return max(0, time.Since(first.AppendedAt))
@@ -243,7 +246,7 @@ func (n *Node) survey(ctx context.Context) []steward.Server {
 		decided := roster[p.Member.ID]
 		s := steward.Server{
 			ID: p.Member.ID, Name: p.Member.Name, Voter: p.Member.Voter, Leader: p.Member.Self,
-			Standing: decided.forSteward(), Decided: decided.since(), Answers: p.Status != nil,
+			State: decided.Effective(), Decided: decided.At(), Answers: p.Status != nil,
 		}
 		if p.Status != nil {
 			s.Ill = illness(p.Status)
@@ -254,7 +257,7 @@ func (n *Node) survey(ctx context.Context) []steward.Server {
 	return servers
 }
 
-func illness(s *Status) string {
+func illness(s *status.Status) string {
 	switch {
 	case s.Quarantined != "":
 		return "it is in quarantine: " + s.Quarantined
@@ -274,7 +277,7 @@ func (o *observer) apart(ctx context.Context, servers []steward.Server) {
 	var mu sync.Mutex
 	for i := range servers {
 		s := &servers[i]
-		if s.Voter || s.Standing != steward.Regular || steward.Fit(*s, n.policy()) != "" {
+		if s.Voter || s.State != group.Regular || steward.Fit(*s, n.policy()) != "" {
 			continue
 		}
 		for _, v := range servers {
@@ -314,7 +317,7 @@ func (n *Node) reaches(ctx context.Context, from, to string) error {
 	if !ok {
 		return fmt.Errorf("%q is no member", from)
 	}
-	_, err := n.tell(ctx, m, callReach, reach{ID: to})
+	_, err := n.tell(ctx, m, peer.CallReach, reach{ID: to})
 	return err
 }
 
@@ -324,24 +327,24 @@ func (n *Node) ping(ctx context.Context, id string) error {
 	if !ok {
 		return fmt.Errorf("%s does not know of it yet", n.cfg.Name)
 	}
-	_, err := n.peers.to(n.dial(m)).Call(ctx, callPing, nil)
+	_, err := n.peers.to(n.dial(m)).Call(ctx, peer.CallPing, nil)
 	return err
 }
 
 func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
 	var q reach
 	if err := json.Unmarshal(payload, &q); err != nil {
-		return answerRefused, []byte(err.Error())
+		return peer.AnswerRefused, []byte(err.Error())
 	}
 	if q.ID == n.id.ServerID {
-		return answerOK, nil
+		return peer.AnswerOK, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
 	if err := n.ping(ctx, q.ID); err != nil {
-		return answerUnavailable, []byte(err.Error())
+		return peer.AnswerUnavailable, []byte(err.Error())
 	}
-	return answerOK, nil
+	return peer.AnswerOK, nil
 }
 
 // take carries out one step.
@@ -358,7 +361,7 @@ func (o *observer) take(ctx context.Context, step steward.Step) error {
 		n.cfg.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
 	}
 	m, ok := n.member(step.Server.ID)
-	if !ok || n.standing(m.ID).forSteward() != step.Server.Standing {
+	if !ok || n.standing(m.ID).Effective() != step.Server.State {
 		return nil // somebody decided otherwise since the look, as by a promotion: the next look goes by that
 	}
 	id, call := raft.ServerID(m.ID), n.cfg.Timeouts.Call
@@ -373,12 +376,12 @@ func (o *observer) take(ctx context.Context, step steward.Step) error {
 		if err := n.configured(n.raft.RemoveServer(id, 0, call)); err != nil {
 			return err
 		}
-		return n.decide(ctx, term, m.ID, n.standing(m.ID), standing{State: Dropped, Name: m.Name, Why: step.Why})
+		return n.decide(ctx, term, m.ID, n.standing(m.ID), group.Decision{State: group.Dropped, Name: m.Name, Why: step.Why})
 	case steward.HandOver:
 		return n.transfer(ctx, m, n.whyRetires())
 	case steward.Expire:
 		old := n.standing(m.ID)
-		return n.decide(ctx, term, m.ID, old, standing{State: steward.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
+		return n.decide(ctx, term, m.ID, old, group.Decision{State: group.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
 	}
 	return fmt.Errorf("the step %q is not known", step.Kind)
 }
@@ -393,7 +396,7 @@ func (o *observer) settle() {
 	default:
 	}
 	if o.settling == nil && n.committed.endsLog(n.raft.LastIndex()) {
-		o.settling = n.questions.begin(func() raft.Future { return n.beginMark() })
+		o.settling = n.questions.Begin(func() raft.Future { return n.beginMark() })
 	}
 }
 
@@ -421,20 +424,20 @@ func (o *observer) bury(ctx context.Context) {
 	n := o.node
 	for id, s := range n.roster() {
 		_, member := n.member(id)
-		if s.State == Dropped && member {
-			if err := n.decide(ctx, o.term, id, s, standing{}); err != nil {
+		if s.State == group.Dropped && member {
+			if err := n.decide(ctx, o.term, id, s, group.Decision{}); err != nil {
 				n.cfg.Logger.Debug("cannot write down yet that a server is here again", "server", id, "err", err)
 			}
 			continue
 		}
-		if s.State == Removed || s.State == Dropped || member {
+		if s.State == group.Removed || s.State == group.Dropped || member {
 			continue
 		}
 		why := s.Why
-		if s.State != steward.Leaving {
+		if s.State != group.Leaving {
 			why = "it is no member any more"
 		}
-		if err := n.decide(ctx, o.term, id, s, standing{State: Removed, Name: s.Name, Why: why}); err != nil {
+		if err := n.decide(ctx, o.term, id, s, group.Decision{State: group.Removed, Name: s.Name, Why: why}); err != nil {
 			n.cfg.Logger.Debug("cannot write down yet that a server has left", "server", id, "err", err)
 			continue
 		}

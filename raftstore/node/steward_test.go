@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/steward"
 )
@@ -27,13 +28,13 @@ func TestADecisionOfAnEarlierTerm(t *testing.T) {
 		now := s.nodes[s.leader(before)]
 		id := s.nodes[3-before-index(s, now)].id.ServerID
 		s.await("it knows who leads", func() bool { _, local, err := old.leader(); return err == nil && !local })
-		if err := old.decide(s.ctx, term, id, standing{}, standing{State: Removed}); !errors.Is(err, kv.ErrUnavailable) {
+		if err := old.decide(s.ctx, term, id, group.Decision{}, group.Decision{State: group.Removed}); !errors.Is(err, kv.ErrUnavailable) {
 			t.Errorf("a decision of an earlier term: %v", err)
 		}
-		if got := now.standing(id); got.State != steward.Regular {
+		if got := now.standing(id); got.State != group.Regular {
 			t.Errorf("server %s is %s by the word of one who does not lead", id, got.State)
 		}
-		if err := now.decide(s.ctx, now.leadership.term(), id, standing{}, standing{State: steward.Standby}); err != nil {
+		if err := now.decide(s.ctx, now.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby}); err != nil {
 			t.Errorf("a decision of this term: %v", err)
 		}
 	})
@@ -51,7 +52,7 @@ func index(s *sickbay, of *Node) int {
 // TestFrozenLeaderTakesNobodyForDead stops the clock of the leader's process between two looks.
 func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSickbayWith(t, 3, Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond})
+		s := newSickbayWith(t, 3, group.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond})
 		leader := s.leader(-1)
 		o := newObserver(s.nodes[leader], 0)
 		mute := s.nodes[(leader+1)%3]
@@ -87,7 +88,7 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leader, leaves, dead *Node, log *syncbuf.Buffer) {
 	log = new(syncbuf.Buffer)
 	s = newSickbayOf(t, 5, func(cfg *Config) {
-		cfg.Timeouts, cfg.CleanAfter = Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond}, cleanAfter
+		cfg.Timeouts, cfg.CleanAfter = group.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond}, cleanAfter
 		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 	})
 	at := s.leader(-1)
@@ -95,7 +96,7 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 	s.hosts[(at+2)%5].Close()
 	<-time.After(9 * time.Minute)
 	s.hosts[(at+3)%5].Close()
-	if err := leader.decide(s.ctx, leader.leadership.term(), leaves.ID(), standing{}, standing{State: steward.Leaving, Name: leaves.cfg.Name}); err != nil {
+	if err := leader.decide(s.ctx, leader.leadership.term(), leaves.ID(), group.Decision{}, group.Decision{State: group.Leaving, Name: leaves.cfg.Name}); err != nil {
 		t.Fatal(err)
 	}
 	return s, leader, leaves, dead, log
@@ -106,12 +107,12 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, leader, leaves, dead, _ := blockedDeparture(t, 10*time.Minute)
-		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && leader.standing(leaves.ID()).State != Removed; {
+		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && leader.standing(leaves.ID()).State != group.Removed; {
 			<-time.After(time.Second)
 		}
 		for _, n := range []*Node{dead, leaves} {
-			if got := leader.standing(n.ID()).State; got != Removed {
-				t.Errorf("%s is %q, want %q", n.cfg.Name, got, Removed)
+			if got := leader.standing(n.ID()).State; got != group.Removed {
+				t.Errorf("%s is %q, want %q", n.cfg.Name, got, group.Removed)
 			}
 		}
 		if got := leader.voters(); got != 3 {
@@ -143,7 +144,7 @@ func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 		if text := log.String(); strings.Count(text, want) != 1 || !strings.Contains(text, "bring servers back, remove one that is lost for good, or let new ones join") {
 			t.Errorf("it says %d times why it is blocked, want once:\n%s", strings.Count(text, want), text)
 		}
-		if got := leader.standing(leaves.ID()).State; got != steward.Leaving {
+		if got := leader.standing(leaves.ID()).State; got != group.Leaving {
 			t.Errorf("it is %q", got)
 		}
 	})
@@ -170,12 +171,12 @@ func TestTheLogRepeatsItselfRarely(t *testing.T) {
 }
 
 func TestAStandingOfANewerVersionIsLeftAlone(t *testing.T) {
-	s := readStanding(kv.Item{Value: []byte(`{"state":{"kind":"witness"}}`), ModRevision: 7})
+	s := group.ReadDecision(kv.Item{Value: []byte(`{"state":{"kind":"witness"}}`), ModRevision: 7})
 	servers := []steward.Server{
 		{ID: "a", Voter: true, Leader: true, Answers: true}, {ID: "b", Voter: true, Answers: true},
-		{ID: "c", Voter: true, Answers: true, Standing: s.State}, {ID: "d", Answers: true, Standing: s.State},
+		{ID: "c", Voter: true, Answers: true, State: s.State}, {ID: "d", Answers: true, State: s.State},
 	}
-	if step, due, _ := steward.Decide(servers, steward.Policy{}); due || s.revision != 7 {
+	if step, due, _ := steward.Decide(servers, steward.Policy{}); due || s.Revision != 7 {
 		t.Errorf("%+v leads to %+v", s, step)
 	}
 }

@@ -4,78 +4,30 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/steward"
 )
 
-// transfers remembers the transfers of leadership that Raft may not be done with.
-//
-// To transfer, Raft gives the replication to the other server a task, through a channel with room
-// for one, and waits until it is done. It gives up after a while, as when the other server does not
-// answer; the task stays. A second transfer to the same server then waits for room, and takes no
-// notice of its own end: if leadership ends before the replication has come back to its channel,
-// that is for ever. From then on Raft believes that a transfer is under way, and whenever this
-// server is elected it leads and refuses every write (raft.leadershipTransfer in 1.8.0). So there
-// is no second transfer before the first one's task is gone.
-type transfers struct {
-	mu   sync.Mutex
-	term uint64                   // in which they were; the replications end with it
-	left map[raft.ServerID]uint64 // to whom a transfer was given up, and the newest entry of the log then
-}
-
-// pending returns what is known of a transfer to a server that was given up in this term.
-func (t *transfers) pending(term uint64, id raft.ServerID) (newest uint64, is bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.term != term {
-		return 0, false
-	}
-	newest, is = t.left[id]
-	return newest, is
-}
-
-func (t *transfers) gaveUp(term uint64, id raft.ServerID, newest uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.term != term {
-		t.term, t.left = term, make(map[raft.ServerID]uint64)
-	}
-	t.left[id] = newest
-}
-
-func (t *transfers) done(id raft.ServerID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.left, id)
-}
-
-// any tells whether there is a transfer in the term that was given up.
-func (t *transfers) any(term uint64) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.term == term && len(t.left) > 0
-}
-
 // transfer waits until the other server was told to stand for election, no longer than ctx. why is
 // for people who ask later.
-func (n *Node) transfer(ctx context.Context, m Member, why string) error {
+func (n *Node) transfer(ctx context.Context, m group.Member, why string) error {
 	id, term := raft.ServerID(m.ID), n.raft.CurrentTerm()
-	if newest, is := n.transfers.pending(term, id); is {
+	if newest, is := n.transfers.Pending(term, id); is {
 		if err := n.awaitReplication(ctx, m, newest); err != nil {
 			return fmt.Errorf("%w: transfer leadership to server %q: an earlier attempt is not over: %w", kv.ErrUnavailable, m.ID, err)
 		}
-		n.transfers.done(id)
+		n.transfers.Done(id)
 	}
 	n.heir.Store(new(m.Name + ", because " + why))
-	err := n.questions.ask(ctx, func() raft.Future { return n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
+	err := n.questions.Ask(ctx, func() raft.Future { return n.raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
 	if err != nil {
 		n.heir.Store(nil)
-		n.transfers.gaveUp(term, id, n.raft.LastIndex())
+		n.transfers.GaveUp(term, id, n.raft.LastIndex())
 		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
 	}
 	return nil
@@ -83,14 +35,14 @@ func (n *Node) transfer(ctx context.Context, m Member, why string) error {
 
 // awaitReplication waits, for a short time, until a member has an entry that is newer than the one
 // given: then the replication to it does its work again.
-func (n *Node) awaitReplication(ctx context.Context, m Member, newest uint64) error {
+func (n *Node) awaitReplication(ctx context.Context, m group.Member, newest uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
 	if n.raft.LastIndex() <= newest {
-		_ = n.questions.ask(ctx, func() raft.Future { return n.beginMark() }) // whether there is a newer entry is looked at below
+		_ = n.questions.Ask(ctx, func() raft.Future { return n.beginMark() }) // whether there is a newer entry is looked at below
 	}
 	for {
-		status, err := n.ask(ctx, m)
+		status, err := n.board.Ask(ctx, m)
 		if err == nil && status.LastIndex > newest {
 			return nil
 		}
@@ -141,11 +93,11 @@ func (n *Node) bequeath(why string, stays bool) error {
 		m, _ := n.member(heir.ID)
 		return n.transfer(ctx, m, why)
 	}
-	if n.transfers.any(n.raft.CurrentTerm()) {
+	if n.transfers.Any(n.raft.CurrentTerm()) {
 		return errNoHeir
 	}
 	n.heir.Store(new("a server of Raft's choice, because " + why))
-	err := n.questions.ask(ctx, n.raft.LeadershipTransfer) // to the one that has the most of the log
+	err := n.questions.Ask(ctx, n.raft.LeadershipTransfer) // to the one that has the most of the log
 	if err != nil {
 		n.heir.Store(nil)
 	}

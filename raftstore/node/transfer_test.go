@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 )
 
@@ -18,7 +19,7 @@ func TestTransferTwice(t *testing.T) {
 		leader := s.leader(-1)
 		ill, heir := (leader+1)%3, (leader+2)%3
 		n := s.nodes[leader]
-		member := func(i int) Member {
+		member := func(i int) group.Member {
 			m, _ := n.member(s.nodes[i].id.ServerID)
 			return m
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
 )
 
 // An election may bring no leader: votes were split, or the one who won was deposed at once by
@@ -27,7 +29,7 @@ import (
 
 // vacantMost is for how many ticks they wait at most. A server whose disk takes longer than that
 // does not stand.
-const vacantMost = 4 * silenceTicks
+const vacantMost = 4 * group.SilenceTicks
 
 // vacancy is for how long this server has known of no leader, and of no election.
 type vacancy struct {
@@ -51,11 +53,11 @@ func (v *vacancy) tick(led bool, term uint64) int {
 		v.ticks++
 	}
 	v.term = term
-	waited := v.ticks - min(max(v.before, silenceTicks), vacantMost)
-	if v.ticks == 0 || waited < 0 || waited%silenceTicks != 0 {
+	waited := v.ticks - min(max(v.before, group.SilenceTicks), vacantMost)
+	if v.ticks == 0 || waited < 0 || waited%group.SilenceTicks != 0 {
 		return 0
 	}
-	return 1 + waited/silenceTicks
+	return 1 + waited/group.SilenceTicks
 }
 
 // lasts tells whether this server, too, has known of no leader for a while.
@@ -68,7 +70,7 @@ func (v *vacancy) lasts() bool {
 // fillVacancy makes this server stand for election when nobody leads after an election, and it is
 // its turn. It ends with the node.
 func (n *Node) fillVacancy() {
-	every := n.cfg.Timeouts.Silence / silenceTicks
+	every := n.cfg.Timeouts.Silence / group.SilenceTicks
 	if every <= 0 {
 		return
 	}
@@ -82,7 +84,7 @@ func (n *Node) fillVacancy() {
 			return
 		}
 		before := wrote
-		wrote = n.storage.log.Disk().Busy()
+		wrote = n.storage.Log.Disk().Busy()
 		_, leader := n.leaderWithID()
 		if turn := n.vacancy.tick(leader != "", n.raft.CurrentTerm()); turn > 0 && !before && n.raft.State() == raft.Follower {
 			n.succeed(n.ctx, "", doubt{why: vacant, turns: turn - 1}) // the first one is for whoever comes first

@@ -18,4 +18,5 @@
 //   - one step at a time.
 //
 // It is not for watching: that is package node's.
+
 package steward

@@ -6,18 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// Standing is what was decided about a server, beside its place in the configuration of the group.
-type Standing string
-
-const (
-	// Regular is a server about which nothing was decided. It gets a vote when it can have one.
-	Regular Standing = ""
-	// Standby is a server that is to stay without a vote.
-	Standby Standing = "standby"
-	// Leaving is a server that is on its way out.
-	Leaving Standing = "leaving"
+	"github.com/barque/barque/raftstore/group"
 )
 
 // Server is what the leader knows of one member.
@@ -25,7 +15,7 @@ type Server struct {
 	ID, Name string
 	Voter    bool
 	Leader   bool
-	Standing Standing
+	State    group.State
 	// Decided orders those that leave: who was decided about first goes first.
 	Decided time.Time
 
@@ -90,34 +80,15 @@ type Step struct {
 	Why    string // for the log
 }
 
-// Health is how a member does, as the leader sees it.
-type Health struct {
-	ID       string   `json:"id"`
-	Name     string   `json:"name"`
-	Healthy  bool     `json:"healthy"`
-	Reason   string   `json:"reason,omitempty"` // why not, or why it has no vote
-	Standing Standing `json:"standing,omitempty"`
-	// Stable is for how long it has been well; Silent for how long it has not answered.
-	Stable time.Duration `json:"stable"`
-	Silent time.Duration `json:"silent,omitempty"`
-	// Blocked is for how long it could not lose its vote or leave, as was recorded; Reason says
-	// why.
-	Blocked time.Duration `json:"blocked,omitempty"`
-	// Lag is how many entries of the log it is behind, and LagFor how long ago the first of them
-	// was written; 0 when it does not answer.
-	Lag    uint64        `json:"lag,omitempty"`
-	LagFor time.Duration `json:"lagFor,omitempty"`
-}
-
 // Decide returns what to do next, and false when there is nothing to do. blocked has, by ID, why a
 // server that is to lose its vote or to leave cannot do so now.
 func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string]string) {
 	servers = slices.Clone(servers)
 	slices.SortFunc(servers, func(a, b Server) int { return cmp.Or(a.Decided.Compare(b.Decided), cmp.Compare(a.ID, b.ID)) })
 	blocked = make(map[string]string)
-	for _, want := range []Standing{Leaving, Standby} {
+	for _, want := range []group.State{group.Leaving, group.Standby} {
 		for _, s := range servers {
-			if s.Standing != want || want == Standby && !s.Voter {
+			if s.State != want || want == group.Standby && !s.Voter {
 				continue
 			}
 			if step, reason := retire(servers, s); reason == "" {
@@ -128,7 +99,7 @@ func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string
 		}
 	}
 	for _, s := range servers {
-		if s.Standing == Regular && !s.Voter && Fit(s, p) == "" && s.Stable >= p.PromoteAfter {
+		if s.State == group.Regular && !s.Voter && Fit(s, p) == "" && s.Stable >= p.PromoteAfter {
 			return Step{Promote, s, fmt.Sprintf("it has kept up for %s and reaches all voters", s.Stable.Round(time.Millisecond))}, true, blocked
 		}
 	}
@@ -138,7 +109,7 @@ func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string
 		}
 	}
 	for _, s := range servers { // also while a departure is blocked: without the dead one it may have its quorum
-		if s.Standing != Leaving && dead(servers, s, p) {
+		if s.State != group.Leaving && dead(servers, s, p) {
 			return Step{Expire, s, fmt.Sprintf("it has not answered for %s", s.Silent.Round(time.Second))}, true, blocked
 		}
 	}
@@ -153,7 +124,7 @@ func retire(servers []Server, s Server) (Step, string) {
 		}
 	}
 	why := "it is to be without a vote"
-	if s.Standing == Leaving {
+	if s.State == group.Leaving {
 		why = "it leaves"
 	}
 	switch {
@@ -163,7 +134,7 @@ func retire(servers []Server, s Server) (Step, string) {
 			return Step{}, "no other voter is able to lead"
 		}
 		return Step{HandOver, heir, s.Name + " leads, and " + why}, ""
-	case s.Voter && (s.Standing == Standby || s.Answers):
+	case s.Voter && (s.State == group.Standby || s.Answers):
 		return Step{Demote, s, why}, ""
 	}
 	return Step{Remove, s, why}, ""
@@ -174,7 +145,7 @@ func retire(servers []Server, s Server) (Step, string) {
 func Heir(servers []Server, id string) (Server, bool) {
 	var heirs []Server
 	for _, s := range servers {
-		if s.ID != id && s.Voter && s.able() && s.Standing == Regular {
+		if s.ID != id && s.Voter && s.able() && s.State == group.Regular {
 			heirs = append(heirs, s)
 		}
 	}
@@ -187,7 +158,7 @@ func Heir(servers []Server, id string) (Server, bool) {
 // droppable tells whether a server is dropped when it is silent for long. The quorum never needs
 // one without a vote. One that was told to stay so may be away for as long as it likes.
 func droppable(s Server) bool {
-	return !s.Voter && !s.Answers && s.Standing == Regular
+	return !s.Voter && !s.Answers && s.State == group.Regular
 }
 
 // dead tells whether a member may be taken out for its silence. The leader must be sure of itself:
@@ -206,7 +177,7 @@ func dead(servers []Server, s Server, p Policy) bool {
 	}
 	stay := 0
 	for _, other := range servers {
-		if other.ID != s.ID && other.Voter && other.Standing == Regular {
+		if other.ID != s.ID && other.Voter && other.State == group.Regular {
 			stay++
 		}
 	}
@@ -272,17 +243,17 @@ func Fit(s Server, p Policy) string {
 }
 
 // HealthOf says how a member does.
-func HealthOf(s Server, p Policy, blocked string) Health {
-	h := Health{ID: s.ID, Name: s.Name, Standing: s.Standing, Stable: s.Stable, Silent: s.Silent, Reason: Fit(s, p)}
+func HealthOf(s Server, p Policy, blocked string) group.Health {
+	h := group.Health{ID: s.ID, Name: s.Name, State: s.State, Stable: s.Stable, Silent: s.Silent, Reason: Fit(s, p)}
 	h.Healthy = h.Reason == ""
 	switch {
 	case blocked != "":
 		h.Reason = blocked
 	case droppable(s) && s.Reached == "":
 		h.Reason += fmt.Sprintf("; it has no vote yet, and is dropped when it has not answered for %s", p.DropAfter)
-	case h.Healthy && s.Standing == Leaving:
+	case h.Healthy && s.State == group.Leaving:
 		h.Reason = "it is on its way out"
-	case h.Healthy && s.Standing == Standby && !s.Voter:
+	case h.Healthy && s.State == group.Standby && !s.Voter:
 		h.Reason = "it was told to stay without a vote"
 	case h.Healthy && !s.Voter:
 		h.Reason = fmt.Sprintf("it gets its vote when it has been well for %s", p.PromoteAfter)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/raftstore/group"
 )
 
 var policy = Policy{PromoteAfter: time.Second, MaxLag: 64, CleanAfter: time.Hour, MinVoters: 3, DropAfter: 10 * time.Minute}
@@ -46,14 +48,14 @@ func TestDecide(t *testing.T) {
 		"it is in quarantine":          {append(three(), with(newcomer("d"), func(s *Server) { s.Ill = "in quarantine" })), "", ""},
 		"it is behind":                 {append(three(), with(newcomer("d"), func(s *Server) { s.Lag = 65 })), "", ""},
 		"a voter does not reach it":    {append(three(), with(newcomer("d"), func(s *Server) { s.Apart = []string{"b does not reach d"} })), "", ""},
-		"it is to stay without a vote": {append(three(), with(newcomer("d"), func(s *Server) { s.Standing = Standby })), "", ""},
+		"it is to stay without a vote": {append(three(), with(newcomer("d"), func(s *Server) { s.State = group.Standby })), "", ""},
 		"a follower leaves":            {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves)}, "demote c", ""},
 		"without a vote":               {append(three(), with(newcomer("d"), leaves)), "remove d", ""},
 		"the leader leaves":            {[]Server{with(voter("a", true), leaves), voter("b", false), voter("c", false)}, "hand-over b", ""},
 		"not to one that is ill":       {[]Server{with(voter("a", true), leaves), with(voter("b", false), func(s *Server) { s.Ill = "its disk hangs" }), voter("c", false), voter("d", false)}, "hand-over c", ""},
 		"a dead one leaves":            {[]Server{voter("a", true), voter("b", false), with(gone("c", time.Second), leaves)}, "remove c", ""},
 		"it would break the quorum":    {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves)}, "", "only 1 of the 2"},
-		"a vote that would be missed":  {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), func(s *Server) { s.Standing = Standby })}, "", "only 1 of the 2"},
+		"a vote that would be missed":  {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), func(s *Server) { s.State = group.Standby })}, "", "only 1 of the 2"},
 		"a newcomer helps a departure": {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves), newcomer("d")}, "promote d", "only 1 of the 2"},
 		"the only one":                 {[]Server{with(voter("a", true), leaves)}, "", ""},
 		"dead, and needed":             {[]Server{voter("a", true), voter("b", false), gone("c", 2*time.Hour)}, "", ""},
@@ -65,8 +67,8 @@ func TestDecide(t *testing.T) {
 		"dead, and no quorum answers":  {[]Server{voter("a", true), gone("b", time.Second), with(voter("c", false), leaves), {ID: "d", Silent: time.Hour}}, "drop d", "only 1 of the 2"},
 		"another one reaches it":       {append(three(), Server{ID: "d", Name: "d", Silent: time.Hour, Reached: "b"}), "", ""},
 		"and one that votes":           {append([]Server{voter("a", true), voter("b", false), with(gone("c", 2*time.Hour), func(s *Server) { s.Reached = "b" })}, voter("d", false)), "", ""},
-		"demoted, and away":            {append(three(), Server{ID: "d", Name: "d", Standing: Standby, Silent: 30 * time.Minute}), "", ""},
-		"demoted, and dead":            {append(three(), Server{ID: "d", Name: "d", Standing: Standby, Silent: time.Hour}), "expire d", ""},
+		"demoted, and away":            {append(three(), Server{ID: "d", Name: "d", State: group.Standby, Silent: 30 * time.Minute}), "", ""},
+		"demoted, and dead":            {append(three(), Server{ID: "d", Name: "d", State: group.Standby, Silent: time.Hour}), "expire d", ""},
 		"the leader sees no quorum":    {[]Server{voter("a", true), gone("b", 2*time.Hour), gone("c", 2*time.Hour), gone("d", 2*time.Hour), voter("e", false)}, "", ""},
 		"one departure at a time":      {append([]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), voter("d", false)}, gone("e", 2*time.Hour)), "demote c", ""},
 		"one is blocked, a dead one helps": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", 2*time.Hour), gone("e", time.Second)},
@@ -75,7 +77,7 @@ func TestDecide(t *testing.T) {
 			"", "only 2 of the 4"},
 		"one is blocked, none is dead for long": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), leaves), gone("d", time.Minute), gone("e", time.Second)},
 			"", "only 2 of the 4"},
-		"a demotion is blocked, a dead one goes": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), func(s *Server) { s.Standing = Standby }), gone("d", 2*time.Hour), gone("e", time.Second)},
+		"a demotion is blocked, a dead one goes": {[]Server{voter("a", true), voter("b", false), with(voter("c", false), func(s *Server) { s.State = group.Standby }), gone("d", 2*time.Hour), gone("e", time.Second)},
 			"expire d", "only 2 of the 4"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +96,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func leaves(s *Server) { s.Standing = Leaving }
+func leaves(s *Server) { s.State = group.Leaving }
 
 func TestNeverCleansWhenTurnedOff(t *testing.T) {
 	off := policy
@@ -146,7 +148,7 @@ func TestNoStepBreaksTheQuorum(t *testing.T) {
 // staying counts the voters about which nothing was decided.
 func staying(servers []Server) (n int) {
 	for _, s := range servers {
-		if s.Voter && s.Standing == Regular {
+		if s.Voter && s.State == group.Regular {
 			n++
 		}
 	}
@@ -156,15 +158,15 @@ func staying(servers []Server) (n int) {
 func fair(step Step) error {
 	s := step.Server
 	switch {
-	case step.Kind == Promote && (!s.able() || s.Lag > policy.MaxLag || len(s.Apart) > 0 || s.Stable < policy.PromoteAfter || s.Standing != Regular):
+	case step.Kind == Promote && (!s.able() || s.Lag > policy.MaxLag || len(s.Apart) > 0 || s.Stable < policy.PromoteAfter || s.State != group.Regular):
 		return fmt.Errorf("a vote for %+v", s)
 	case step.Kind == Expire && (s.Answers || s.Leader):
 		return errors.New("expired one that lives")
-	case step.Kind == Drop && (s.Voter || s.Answers || s.Standing != Regular || s.Silent < policy.DropAfter):
+	case step.Kind == Drop && (s.Voter || s.Answers || s.State != group.Regular || s.Silent < policy.DropAfter):
 		return fmt.Errorf("dropped %+v", s)
 	case step.Kind == HandOver && !s.able():
 		return errors.New("handed over to one that is ill")
-	case step.Kind == Remove && s.Standing != Leaving, step.Kind == Demote && s.Standing == Regular:
+	case step.Kind == Remove && s.State != group.Leaving, step.Kind == Demote && s.State == group.Regular:
 		return fmt.Errorf("%s of one about which nothing was decided", step.Kind)
 	}
 	return nil
@@ -175,7 +177,7 @@ func randomGroup(rnd *rand.Rand) []Server {
 	for i := range servers {
 		s := Server{ID: string(rune('a' + i)), Voter: rnd.IntN(4) > 0, Answers: rnd.IntN(4) > 0}
 		s.Name = s.ID
-		s.Standing = []Standing{Regular, Regular, Regular, Leaving, Standby}[rnd.IntN(5)]
+		s.State = []group.State{group.Regular, group.Regular, group.Regular, group.Leaving, group.Standby}[rnd.IntN(5)]
 		if !s.Answers {
 			s.Silent = time.Duration(rnd.IntN(3)) * time.Hour
 		} else {
@@ -211,7 +213,7 @@ func carryOut(servers []Server, step Step) []Server {
 			s.Leader = is
 		case Expire:
 			if is {
-				s.Standing = Leaving
+				s.State = group.Leaving
 			}
 		}
 		after = append(after, s)

@@ -1,0 +1,43 @@
+package disk
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/logstore"
+)
+
+// Options say where the data of a server is, and how it is kept.
+type Options struct {
+	// Dir belongs to the server alone. InMemory keeps nothing on disk; Dir is not used then.
+	Dir      string
+	InMemory bool
+	// LogStore is how the log is kept on disk: see logstore.ParseKind.
+	LogStore string
+	// WriteTimeout is how long a write to the log may take until the disk counts as one that hangs.
+	WriteTimeout time.Duration
+	// Reserve is how many bytes are held for the time when the disk is full; a negative number
+	// means none.
+	Reserve int64
+	// TrailingLogs is how many entries stay behind a snapshot.
+	TrailingLogs uint64
+	Logger       *slog.Logger
+	// Observe is told how long each write to the log took; nil: nobody is.
+	Observe func(op logstore.Operation, took time.Duration)
+	// Fatal is told when the log cannot go on.
+	Fatal func(error)
+
+	// WrapLog, WrapSnapshots and FaultPoint are for tests, and may be nil.
+	WrapLog       func(logstore.Store) logstore.Store
+	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
+	FaultPoint    func(name string)
+}
+
+// Owner is the server that a new directory is made for.
+type Owner struct {
+	Name, ServerID, ClusterID string
+	// Bootstrap lets the server draw the ID of a new cluster.
+	Bootstrap bool
+}

@@ -1,0 +1,22 @@
+package group
+
+// State is the member state of a server: what was decided about it, beside its place in Raft's
+// configuration of the group.
+type State string
+
+const (
+	// Regular is a server about which nothing was decided. It gets a vote when it can have one.
+	Regular State = ""
+	// Standby is a server that is to stay without a vote.
+	Standby State = "standby"
+	// Leaving is a server that is on its way out.
+	Leaving State = "leaving"
+	// Removed is a server that was taken out of the group.
+	Removed State = "removed"
+	// Dropped is a server that was taken out of the group because it died before it had its vote.
+	// It may join again, and does so by itself. The decision is for people, and goes when the
+	// server is a member.
+	Dropped State = "dropped"
+	// Unreadable is a server about which a newer version has decided something. It stays as it is.
+	Unreadable State = "unreadable"
+)

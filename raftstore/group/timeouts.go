@@ -1,0 +1,57 @@
+package group
+
+import "time"
+
+// Timeouts of the group. Zero values mean the defaults, which suit servers in one LAN; all servers
+// should have the same.
+type Timeouts struct {
+	// Heartbeat is how long a follower goes without a word from the leader before it calls an
+	// election: between once and twice this. It is for machines that lose power and networks that
+	// are cut: when the leader's process dies, followers know it by their broken connections, at
+	// once. So it leaves room for a leader that is short of CPU. Default: 1 s.
+	Heartbeat time.Duration
+	// Silence is how long a leader may be silent, in every way, to a quorum of the others, before
+	// one of them stands for election without waiting for Heartbeat; longer where leaders were
+	// silent for long and came back. Default: half of Heartbeat, and no less than 200 ms; negative:
+	// they always wait.
+	Silence time.Duration
+	// Election is how long a candidate waits for votes before it tries again: between once and
+	// twice this, and no less than Heartbeat. Default: Heartbeat.
+	Election time.Duration
+	// Lease is how long a leader stays one without a word from a quorum. It must not be longer
+	// than Heartbeat. Default: five sixths of Heartbeat.
+	Lease time.Duration
+	// Call bounds one exchange with another server, other than a write. Default: 2 s.
+	Call time.Duration
+	// DiskWrite is how long a write to the log may be under way. A server that waits for one for
+	// longer neither leads nor stands for election until it is done: another server, whose disk is
+	// well, is asked to lead then. Default: 2 s.
+	DiskWrite time.Duration
+	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
+	// Default: 1 s.
+	PromoteAfter time.Duration
+}
+
+func (t Timeouts) WithDefaults() Timeouts {
+	set := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&t.Heartbeat, time.Second)
+	if t.Silence == 0 {
+		t.Silence = max(t.Heartbeat/2, 200*time.Millisecond)
+	}
+	set(&t.Election, t.Heartbeat)
+	set(&t.Lease, t.Heartbeat*5/6)
+	set(&t.Call, 2*time.Second)
+	set(&t.DiskWrite, 2*time.Second)
+	set(&t.PromoteAfter, time.Second)
+	return t
+}
+
+// Tick is one sample of the failure detector of the leader; 0 when there is none.
+func (t Timeouts) Tick() time.Duration { return max(t.Silence/SilenceTicks, 0) }
+
+// SilenceTicks is how many ticks Timeouts.Silence has.
+const SilenceTicks = 5

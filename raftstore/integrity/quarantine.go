@@ -1,0 +1,84 @@
+package integrity
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// Quarantine is whether this server may serve. It may until its state was found to be wrong, and
+// never again after that, until it is opened with another state: see plan.go.
+//
+// A server in quarantine still takes and acknowledges log entries, and votes: its log is right,
+// only what it made of it is not, and the others may need its vote. It can even be elected, when no
+// other has as long a log; then it brings the others up to date, hands leadership over, and serves
+// nobody meanwhile.
+type Quarantine struct {
+	path  string        // of the mark; empty in memory
+	begun chan struct{} // closed with the first verdict
+
+	mu     sync.Mutex
+	reason string
+	cure   string // what is done about it
+}
+
+// openQuarantine finds out whether the directory is marked; empty is none, as in memory.
+func openQuarantine(dir, joinAgain string) (*Quarantine, error) {
+	q := &Quarantine{begun: make(chan struct{})}
+	if dir == "" {
+		return q, nil
+	}
+	q.path = disk.QuarantinePath(dir)
+	reason, err := disk.ReadQuarantine(dir, joinAgain)
+	if err == nil && reason != "" {
+		q.begin(reason)
+	}
+	return q, err
+}
+
+// begin starts the quarantine, unless it has begun.
+func (q *Quarantine) begin(reason string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.reason != "" {
+		return false
+	}
+	q.reason = reason
+	close(q.begun)
+	return true
+}
+
+// Why returns why this server is in quarantine; empty when it is not.
+func (q *Quarantine) Why() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.reason
+}
+
+// treat takes note of what is done to get a right state.
+func (q *Quarantine) treat(cure string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cure = cure
+}
+
+// Explain is err, with what is done about it.
+func (q *Quarantine) Explain() error {
+	err := q.Err()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil || q.cure == "" {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, q.cure)
+}
+
+// Err returns an ErrQuarantined, or nil when this server may serve.
+func (q *Quarantine) Err() error {
+	if reason := q.Why(); reason != "" {
+		return fmt.Errorf("%w: %s", kv.ErrQuarantined, reason)
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/status"
+)
+
+// Status returns how this server sees itself.
+func (n *Node) Status() status.Status {
+	view := n.state.Latest()
+	_, leader := n.leaderWithID()
+	s := status.Status{
+		ID: n.id.ServerID, Name: n.cfg.Name, ClusterID: n.id.ClusterID,
+		Address: n.cfg.Stream.Addr(), Version: n.cfg.Version,
+		Role: strings.ToLower(n.raft.State().String()), Term: n.raft.CurrentTerm(), LeaderID: string(leader),
+		LastIndex: n.raft.LastIndex(), CommitIndex: n.raft.CommitIndex(), AppliedIndex: n.fsm.Applied().Index,
+		Revision: view.Revision(), Compacted: n.state.Compacted(), StateHash: fmt.Sprintf("%016x", view.Hash()),
+		Keys: view.Len(), StateBytes: view.Bytes(),
+	}
+	space, _, limit := n.space.Measure()
+	s.StateLimit, s.Space = limit, space.String()
+	if m, ok := n.member(s.ID); s.Role == "follower" && (!ok || !m.Voter) {
+		s.Role = "nonvoter"
+	}
+	if n.raft.State() != raft.Leader {
+		s.LastContact = -1
+		if last := n.raft.LastContact(); !last.IsZero() {
+			s.LastContact = time.Since(last)
+		}
+	}
+	s.Quarantined = n.guard.Why()
+	s.Compared, s.Undecided = n.guard.Compared()
+	if health := n.health.Load(); health != nil {
+		s.Health = *health
+	}
+	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.Log.Latency()
+	s.Start, s.DiskFull = n.storage.Start, n.storage.Reserve.Full.Load()
+	s.Superseded, s.Predecessors = n.superseded.Load(), group.Predecessors(view)
+	s.Changes, s.Foreign = n.leaders.newest(), n.foreign.clusters()
+	if n.cfg.Warnings != nil {
+		s.Warnings = n.cfg.Warnings()
+	}
+	if err := n.storage.Log.Err(); err != nil {
+		s.DiskError = err.Error()
+	}
+	return s
+}
+
+// PeerStatus asks all members for their status, all at once, each for a limited time.
+func (n *Node) PeerStatus(ctx context.Context) []status.PeerStatus { return n.board.All(ctx) }
+
+// PeerDetails asks all members for their status with its Detail, all at once, each for a limited
+// time. A member that others cannot reach makes it take longer than PeerStatus.
+func (n *Node) PeerDetails(ctx context.Context) []status.PeerStatus { return n.board.Details(ctx) }
+
+// stateLimit is the limit that counts: the one in the newest entry. A server that has seen none
+// since it started shows its own.
+func (n *Node) stateLimit() int64 {
+	if limit := n.fsm.StateBytes(); limit > 0 {
+		return limit
+	}
+	return max(n.cfg.StateBytes, 0)
+}

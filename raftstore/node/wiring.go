@@ -1,0 +1,89 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/status"
+)
+
+// wiring is what the parts of a server see of it: each declares the interface that it needs.
+type wiring struct{ *Node }
+
+// CommitIndex implements integrity.Server.
+func (w wiring) CommitIndex() uint64 { return w.raft.CommitIndex() }
+
+// AwaitApplied implements integrity.Server.
+func (w wiring) AwaitApplied(ctx context.Context, index uint64) error {
+	return w.fsm.Waiter().Wait(ctx, index)
+}
+
+// Tell implements integrity.Server.
+func (w wiring) Tell(ctx context.Context, m group.Member, kind byte, message any) ([]byte, error) {
+	return w.tell(ctx, m, kind, message)
+}
+
+// DialLeader implements integrity.Server.
+func (w wiring) DialLeader(ctx context.Context, protocol string) (net.Conn, error) {
+	leader, local, err := w.leader()
+	if err != nil {
+		return nil, err
+	}
+	if local {
+		return nil, errors.New("this server leads itself at the moment")
+	}
+	return greet(ctx, w.cfg.Stream, leader, protocol, w.id)
+}
+
+// Leads implements integrity.Server.
+func (w wiring) Leads() bool { return w.raft.State() == raft.Leader }
+
+// StepDown implements integrity.Server.
+func (w wiring) StepDown(cause error) { w.leadership.deposed(cause) }
+
+// HandOver implements integrity.Server.
+func (w wiring) HandOver(why string) error { return w.bequeath(why, true) }
+
+// NewestSnapshot implements integrity.Server.
+func (w wiring) NewestSnapshot() (*raft.SnapshotMeta, io.ReadCloser, error) {
+	future := w.raft.Snapshot()
+	err := future.Error()
+	if err == nil {
+		return future.Open()
+	}
+	if !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil, nil, fmt.Errorf("take a snapshot: %w", err)
+	}
+	all, err := w.storage.Snapshots.List()
+	if err == nil && len(all) == 0 {
+		err = errors.New("there is none, and nothing to take one of")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the newest snapshot: %w", err)
+	}
+	return w.storage.Snapshots.Open(all[0].ID)
+}
+
+// Ping implements status.Server.
+func (w wiring) Ping(ctx context.Context, id string) error { return w.ping(ctx, id) }
+
+// Reading implements status.Source.
+func (w wiring) Reading() status.Reading {
+	_, leader := w.leaderWithID()
+	silent, _ := w.Silent()
+	disk := w.storage.Log
+	return status.Reading{
+		QueueLength: len(w.proposer.queue), QueueBytes: w.proposer.queued.Load(),
+		View: w.state.Latest(), Stats: w.state.Stats(), StateLimit: w.stateLimit(), Now: w.cfg.Now(),
+		Term: w.raft.CurrentTerm(), LastIndex: w.raft.LastIndex(), CommitIndex: w.raft.CommitIndex(), AppliedIndex: w.fsm.Applied().Index,
+		Leads: w.raft.State() == raft.Leader, HasLeader: leader != "", Voters: w.voters(), Silent: len(silent),
+		Space: w.space.Alarm(), Quarantined: w.guard.Why() != "",
+		DiskHangs: disk.Disk().Check() != nil, DiskFull: w.storage.Reserve.Full.Load(), LogFails: disk.Err() != nil,
+	}
+}

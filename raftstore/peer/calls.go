@@ -1,0 +1,90 @@
+package peer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/rpc"
+)
+
+// Kinds of requests and answers between servers. A number is never used for something else again.
+const (
+	CallPropose byte = 1        // a request, as command writes it
+	CallRead    byte = 2        // a readVote
+	CallStatus  byte = 3        // a statusQuestion, or nothing
+	CallMembers byte = 4        // a Change in JSON
+	CallPing         = rpc.Ping // nothing; answered at once
+	CallTerm    byte = 6        // nothing; answered with the term that the server is in
+	CallState   byte = 7        // a stateQuestion in JSON; answered with a stateAnswer
+	CallIsolate byte = 8        // a verdict in JSON
+	CallHello   byte = 9        // a hello in JSON; answered with one
+	CallReach   byte = 10       // a reach in JSON
+	CallLost    byte = 11       // a lostQuestion in JSON; answered with a lostAnswer
+	// 12 told why a leader handed over.
+
+	AnswerOK          byte = 128
+	AnswerUnavailable byte = 129 // a text
+	answerUnknown     byte = 130 // a text
+	answerOverloaded  byte = 131 // nothing
+	AnswerRefused     byte = 132 // a text
+	answerTooLarge    byte = 133 // a text
+	answerInvalid     byte = 134 // a text
+	answerDiskFull    byte = 135 // nothing
+)
+
+// RefusedError is returned for a change of members that the leader will not make.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Refusedf returns a RefusedError.
+func Refusedf(format string, args ...any) error {
+	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// AnswerError translates an answer that is not answerOK.
+func AnswerError(f rpc.Frame) error {
+	switch f.Kind {
+	case AnswerUnavailable:
+		return fmt.Errorf("%w: %s", kv.ErrUnavailable, f.Payload)
+	case answerOverloaded:
+		return kv.ErrOverloaded
+	case answerDiskFull:
+		return group.ErrDiskStuck
+	case AnswerRefused:
+		return &RefusedError{Reason: string(f.Payload)}
+	case answerTooLarge:
+		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrTooLarge, f.Payload)
+	case answerInvalid:
+		return fmt.Errorf("%w: as the leader sees it: %s", kv.ErrInvalid, f.Payload)
+	}
+	return fmt.Errorf("%w: %s", kv.ErrUnknownOutcome, f.Payload)
+}
+
+// Refuse is the way back of answerError.
+func Refuse(err error) (byte, []byte) {
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return AnswerRefused, []byte(refused.Reason)
+	case errors.Is(err, kv.ErrUnknownOutcome): // before ErrClosed, which may be why it is not known
+		return answerUnknown, []byte(err.Error())
+	case errors.Is(err, kv.ErrOverloaded):
+		return answerOverloaded, nil
+	case errors.Is(err, kv.ErrDiskFull):
+		return answerDiskFull, nil
+	case errors.Is(err, kv.ErrTooLarge):
+		return answerTooLarge, []byte(err.Error())
+	case errors.Is(err, kv.ErrInvalid):
+		return answerInvalid, []byte(err.Error())
+	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrClosed):
+		return AnswerUnavailable, []byte(err.Error())
+	}
+	return answerUnknown, []byte(err.Error())
+}
+
+// Urgent tells which calls are sent at once: writes come in numbers, and are better sent together;
+// one question for a read stands for many readers.
+func Urgent(kind byte) bool { return kind == CallTerm || kind == CallRead }

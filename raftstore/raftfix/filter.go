@@ -1,0 +1,204 @@
+package raftfix
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// Filter stands where messages of other servers reach Raft, which takes each of them at its word. A
+// network may hold a message back, though, and deliver it after others that were sent later; and a
+// leader may know less of this server than this server does. What Raft (1.8.0) does wrong then:
+//
+//   - It installs any snapshot of the current term, also one of entries that it has already: state
+//     and log go back, and it panics when entries that it has dropped are to be applied ("log not
+//     found"). Here a snapshot is answered as installed, and is not, when its last entry was applied
+//     or is in the log (Raft paper, figure 13, step 6).
+//   - It believes that the leader has entries only when it has the one that precedes them, with its
+//     term. After a snapshot the log may lack it, or have another one there. A snapshot has committed
+//     entries, so the leader has them too: of such a message only the entries behind the snapshot
+//     are compared.
+//   - It takes all entries up to the leader's commit index for the leader's, also those behind the
+//     ones in the message, which nobody has compared. The index is bounded as in the paper (figure
+//     2, AppendEntries, step 5).
+//
+// The tests of this file reproduce each against Raft.
+//
+// The filter answers nothing otherwise than Raft would, except that a snapshot is there which is. As
+// it knows the messages that Raft has been given, it also makes Raft campaign: see Campaign.
+// Heartbeats do not come here: Raft's transport hands them over by itself.
+type Filter struct {
+	log *Log
+	out chan raft.RPC
+
+	orders  chan order
+	answers sync.WaitGroup // to what Raft does not see
+}
+
+// order is one to stand for election.
+type order struct {
+	ctx    context.Context // of who waits for it
+	header raft.RPCHeader
+	still  func() error // why it is to be so no more, or nil
+	done   chan error
+}
+
+// NewFilter returns the filter for the Raft that has the log.
+func NewFilter(log *Log) *Filter {
+	return &Filter{log: log, out: make(chan raft.RPC), orders: make(chan order)}
+}
+
+// Consumer returns where Raft finds its messages, as raft.Transport has it.
+func (f *Filter) Consumer() <-chan raft.RPC { return f.out }
+
+// Run passes messages on, in their order, from when Raft runs until stopped is closed.
+func (f *Filter) Run(in <-chan raft.RPC, stopped <-chan struct{}) {
+	defer f.answers.Wait()
+	for {
+		select {
+		case rpc := <-in:
+			if f.pass(rpc, stopped) && !f.hand(rpc, stopped) {
+				return
+			}
+		case o := <-f.orders:
+			o.done <- f.campaign(o, in, stopped)
+		case <-stopped:
+			return
+		}
+	}
+}
+
+// Campaign makes Raft begin an election, in which those vote who know of a leader, too, as after a
+// transfer of leadership (Raft thesis, section 3.10). Raft has dealt with every message that came
+// before, and still has said then that the election is wanted: whoever has asked for this server's
+// vote meanwhile, or has been elected, would be deposed. Else its error is returned, or that of
+// ctx, after whose end no election is begun any more, unless at that very moment. The header is
+// that of this server.
+func (f *Filter) Campaign(ctx context.Context, header raft.RPCHeader, still func() error) error {
+	o := order{ctx: ctx, header: header, still: still, done: make(chan error, 1)}
+	select {
+	case f.orders <- o:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-ctx.Done(): // Raft may hang on its disk, and Run with it
+		return context.Cause(ctx)
+	}
+}
+
+func (f *Filter) campaign(o order, in <-chan raft.RPC, stopped <-chan struct{}) error {
+	for waiting := true; waiting; {
+		if !f.awaitRaft(o.ctx.Done(), stopped) {
+			break
+		}
+		select {
+		case rpc := <-in:
+			if f.pass(rpc, stopped) && !f.hand(rpc, stopped) {
+				return raft.ErrRaftShutdown
+			}
+		default:
+			waiting = false
+		}
+	}
+	if o.ctx.Err() != nil {
+		return context.Cause(o.ctx)
+	}
+	if err := o.still(); err != nil {
+		return err
+	}
+	answer := make(chan raft.RPCResponse, 1)
+	select {
+	case f.out <- raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: o.header}, RespChan: answer}:
+	case <-o.ctx.Done():
+		return context.Cause(o.ctx)
+	case <-stopped:
+		return raft.ErrRaftShutdown
+	}
+	select {
+	case r := <-answer: // at once
+		return r.Error
+	case <-stopped:
+		return raft.ErrRaftShutdown
+	}
+}
+
+// hand gives Raft a message. It returns whether Raft has taken it.
+func (f *Filter) hand(rpc raft.RPC, stopped <-chan struct{}) bool {
+	select {
+	case f.out <- rpc:
+		return true
+	case <-stopped:
+		return false
+	}
+}
+
+// pass changes a message as it must be, and returns whether it is for Raft.
+func (f *Filter) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
+	switch m := rpc.Command.(type) {
+	case *raft.AppendEntriesRequest:
+		if IsHeartbeat(m) {
+			return true
+		}
+		m.LeaderCommitIndex = min(m.LeaderCommitIndex, m.PrevLogEntry+uint64(len(m.Entries)))
+		if m.PrevLogEntry <= f.log.raft.Load().AppliedIndex() && !f.log.agrees(m.PrevLogEntry, m.PrevLogTerm) {
+			f.cut(m)
+		}
+	case *raft.InstallSnapshotRequest:
+		f.awaitRaft(nil, stopped)
+		own := f.log.raft.Load()
+		if m.Term < own.CurrentTerm() || m.LastLogIndex > own.AppliedIndex() && !f.log.agrees(m.LastLogIndex, m.LastLogTerm) {
+			return true
+		}
+		f.answers.Go(func() {
+			_, _ = io.Copy(io.Discard, rpc.Reader) // as Raft does before any answer; an error ends the connection by itself
+			rpc.Respond(&raft.InstallSnapshotResponse{Term: m.Term, Success: true}, nil)
+		})
+		return false
+	}
+	return true
+}
+
+// awaitRaft waits until Raft is done with the messages that it was given: it takes one after the
+// other, so it is when it has refused one more, which is in no version of the protocol. It returns
+// false when either channel is closed before.
+func (f *Filter) awaitRaft(over, stopped <-chan struct{}) bool {
+	answer := make(chan raft.RPCResponse, 1)
+	unknown := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax + 1}}
+	select {
+	case f.out <- raft.RPC{Command: unknown, RespChan: answer}:
+	case <-over:
+		return false
+	case <-stopped:
+		return false
+	}
+	select {
+	case <-answer:
+		return true
+	case <-over:
+		return false
+	case <-stopped:
+		return false
+	}
+}
+
+// cut takes out of a message what is in this server's newest snapshot.
+func (f *Filter) cut(m *raft.AppendEntriesRequest) {
+	end, ok := f.log.installed()
+	if !ok || m.PrevLogEntry > end.Index {
+		return
+	}
+	for len(m.Entries) > 0 && m.Entries[0].Index <= end.Index {
+		m.Entries = m.Entries[1:]
+	}
+	m.PrevLogEntry, m.PrevLogTerm = 0, 0 // nothing to compare
+}
+
+// IsHeartbeat tells Raft's heartbeats from its other messages as Raft's transport does.
+func IsHeartbeat(m *raft.AppendEntriesRequest) bool {
+	return len(m.Entries) == 0 && m.PrevLogEntry == 0 && m.PrevLogTerm == 0 && m.LeaderCommitIndex == 0
+}
