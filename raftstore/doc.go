@@ -68,7 +68,7 @@
 //	raftlog     Raft's own words in the log of the program
 //	steward     what to do next about the members of the group, decided purely
 //	group       members, and what is decided about them: the vocabulary of the parts of a server
-//	peer        what servers say to each other
+//	peer        greetings, addresses, links and calls between servers
 //	disk        the data directory: identity, marks, log, snapshots, room for the time when it is full
 //	raftfix     the workarounds for hashicorp/raft
 //	status      what a server tells of itself, and the metrics

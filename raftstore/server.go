@@ -64,7 +64,7 @@ type (
 	// RecoverConfig says whose directory becomes a cluster of its own.
 	RecoverConfig = recovery.Config
 	// StrangerError is returned when the server at an address is not the one that was looked for.
-	StrangerError = node.StrangerError
+	StrangerError = peer.StrangerError
 	// RefusedError is returned for a change of members that the leader will not make.
 	RefusedError = peer.RefusedError
 	// PendingError is returned for a removal or demotion that is recorded, and waits until the

@@ -21,7 +21,7 @@ import (
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/integrity"
-	"github.com/barque/barque/raftstore/node"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport"
 )
@@ -190,7 +190,7 @@ func TestBadPeers(t *testing.T) {
 				other.Issue(transport.ServerOrganization), w.ca.Issue("system:nodes"), {},
 				w.ca.IssueUntil(transport.ServerOrganization, time.Now().Add(-time.Minute)),
 			} {
-				cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{node.ProtoStore}}
+				cfg := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{peer.ProtoStore}}
 				if cert.Certificate != nil {
 					cfg.Certificates = []tls.Certificate{*cert}
 				}
@@ -200,7 +200,7 @@ func TestBadPeers(t *testing.T) {
 			}
 		}},
 		{"another cluster", func(i int) {
-			for _, proto := range []string{node.ProtoRaft, node.ProtoStore} {
+			for _, proto := range []string{peer.ProtoRaft, peer.ProtoStore} {
 				if heard := w.isClosed(proto, w.peer(rogue, i, proto, "there")); string(heard) != "\x01\x00\x04here" {
 					t.Errorf("%s: a peer of another cluster hears %q", proto, heard)
 				}
@@ -208,11 +208,11 @@ func TestBadPeers(t *testing.T) {
 		}},
 		{"garbage after the greeting", func(i int) {
 			for _, garbage := range [][]byte{bytes.Repeat([]byte{0xff}, 5000), make([]byte, 5000), []byte(strings.Repeat("GET / HTTP/1.1\r\n", 100))} {
-				conn := w.peer(rogue, i, node.ProtoStore, "here")
+				conn := w.peer(rogue, i, peer.ProtoStore, "here")
 				conn.Write(garbage)
 				w.isClosed("store", conn)
 				for rpc := range byte(6) { // each kind of message that Raft has, and one that it has not
-					conn := w.peer(rogue, i, node.ProtoRaft, "here")
+					conn := w.peer(rogue, i, peer.ProtoRaft, "here")
 					conn.Write(append([]byte{rpc}, garbage...))
 					conn.(*tls.Conn).CloseWrite()
 					w.isClosed("raft", conn)
@@ -223,19 +223,19 @@ func TestBadPeers(t *testing.T) {
 			}
 		}},
 		{"forged lengths", func(i int) {
-			conn := w.peer(rogue, i, node.ProtoStore, "here")
+			conn := w.peer(rogue, i, peer.ProtoStore, "here")
 			conn.Write(binary.LittleEndian.AppendUint32(nil, 1<<30))
 			conn.Write(make([]byte, 9))
 			w.isClosed("store", conn)
 			for _, forged := range []string{"\x81\xa1X\xc6\xff\xff\xff\xff", "\x81\xa7Entries\xdd\xff\xff\xff\xff", "\xdf\xff\xff\xff\xff", strings.Repeat("\x91", 100_000)} {
-				conn := w.peer(rogue, i, node.ProtoRaft, "here")
+				conn := w.peer(rogue, i, peer.ProtoRaft, "here")
 				io.WriteString(conn, "\x00"+forged)
 				conn.(*tls.Conn).CloseWrite()
 				w.isClosed("raft", conn)
 			}
 		}},
 		{"requests that are none", func(i int) {
-			conn := w.peer(rogue, i, node.ProtoStore, "here")
+			conn := w.peer(rogue, i, peer.ProtoStore, "here")
 			defer conn.Close()
 			if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
 				t.Fatal(err)
@@ -261,7 +261,7 @@ func TestBadPeers(t *testing.T) {
 		{"too many connections", func(i int) {
 			var conns []net.Conn
 			for range 140 {
-				conns = append(conns, w.peer(rogue, i, node.ProtoRaft, "here"))
+				conns = append(conns, w.peer(rogue, i, peer.ProtoRaft, "here"))
 			}
 			var open atomic.Int64
 			var reading sync.WaitGroup

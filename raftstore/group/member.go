@@ -24,3 +24,24 @@ func NameOf(id string) string {
 // one gets its old address and its new one is still that other's: an address stands there once.
 // Nothing answers to it.
 func Nowhere(id string) string { return "moving." + id }
+
+// Find returns the member with an ID.
+func Find(members []Member, id string) (Member, bool) {
+	for _, m := range members {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// Voters counts the members that vote.
+func Voters(members []Member) int {
+	voters := 0
+	for _, m := range members {
+		if m.Voter {
+			voters++
+		}
+	}
+	return voters
+}

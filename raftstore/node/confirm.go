@@ -171,7 +171,7 @@ func (c *census) run(addr string, ballots []*ballot) {
 func (n *Node) termOf(addr string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	f, err := n.peers.to(addr).Call(ctx, peer.CallTerm, nil)
+	f, err := n.peers.At(addr).Call(ctx, peer.CallTerm, nil)
 	switch {
 	case err != nil:
 		return 0, err

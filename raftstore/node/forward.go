@@ -5,15 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
-	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/rpc"
@@ -27,67 +24,6 @@ var errNoLeader = fmt.Errorf("%w: the servers have no leader at the moment", kv.
 type PendingError struct{ Reason string }
 
 func (e *PendingError) Error() string { return e.Reason }
-
-// clients are the links to the other servers.
-type clients struct {
-	node *Node
-
-	mu     sync.Mutex
-	byAddr map[string]*rpc.Client // by destination
-	closed bool
-}
-
-func newClients(n *Node) *clients { return &clients{node: n, byAddr: make(map[string]*rpc.Client)} }
-
-// to returns the link to a destination.
-func (c *clients) to(addr string) *rpc.Client {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	found, ok := c.byAddr[addr]
-	if !ok {
-		n := c.node
-		found = rpc.NewClient(rpc.ClientConfig{
-			Running: &n.links, Patience: n.cfg.Timeouts.Call / 2, Urgent: peer.Urgent,
-			Dial: func(ctx context.Context) (net.Conn, error) {
-				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
-				defer cancel()
-				conn, err := greet(ctx, n.cfg.Stream, addr, ProtoStore, n.id)
-				n.heed(err)
-				return conn, err
-			},
-		})
-		if c.closed {
-			found.Close()
-		}
-		c.byAddr[addr] = found
-	}
-	return found
-}
-
-// keep closes the links to all but these, which are as dialed returns them.
-func (c *clients) keep(members []group.Member) {
-	addrs := make(map[string]bool, len(members))
-	for _, m := range members {
-		addrs[m.Address] = true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for addr, each := range c.byAddr {
-		if !addrs[addr] {
-			each.Close()
-			delete(c.byAddr, addr)
-		}
-	}
-}
-
-func (c *clients) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	for _, each := range c.byAddr {
-		each.Close()
-	}
-}
 
 // leader returns how to dial the leader, and whether it is this server.
 func (n *Node) leader() (addr string, local bool, err error) {
@@ -181,7 +117,7 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 		return n.proposer.propose(ctx, req)
 	}
 	began := time.Now()
-	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, peer.CallPropose, command.AppendRequest(nil, req))
+	f, err := n.peers.At(leader).CallUntil(ctx, over, errDeposed, peer.CallPropose, command.AppendRequest(nil, req))
 	n.stats.Forwarded("write", began, err)
 	if err != nil {
 		return command.Outcome{}, n.callError(err, kv.ErrUnknownOutcome)
@@ -199,7 +135,7 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
 	vote := readVote{term: n.raft.CurrentTerm(), id: n.id.ServerID}
 	began := time.Now()
-	f, err := n.peers.to(leader).CallUntil(ctx, over, errDeposed, peer.CallRead, vote.encode())
+	f, err := n.peers.At(leader).CallUntil(ctx, over, errDeposed, peer.CallRead, vote.encode())
 	n.stats.Forwarded("read", began, err)
 	if err != nil {
 		return 0, n.callError(err, kv.ErrUnavailable)
@@ -241,7 +177,7 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 	case peer.CallReach:
 		return n.handleReach(ctx, payload)
 	case peer.CallHello:
-		return n.handleHello(payload)
+		return n.peers.HandleHello(payload)
 	case peer.CallLost:
 		return n.handleLost(ctx, payload)
 	}
@@ -302,22 +238,4 @@ func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
 		return peer.Refuse(fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
 	}
 	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision)
-}
-
-// acceptPeers serves the other servers until the listener is closed.
-func (n *Node) acceptPeers(l net.Listener) {
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		serving.Go(func() { // ends with the connection, or with the node
-			err := rpc.Serve(n.ctx, &checked{Conn: conn, self: n.id, succeeded: n.succeeded}, n.handler())
-			if n.ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-				n.noteEnd(conn.RemoteAddr(), err)
-			}
-		})
-	}
 }

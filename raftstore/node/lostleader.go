@@ -139,7 +139,7 @@ func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	case before == now || now == self || now == "" && before == self:
 	case now != "":
 		n.leaders.leads(n.raft.CurrentTerm(), string(now), "")
-		_, at := splitDestination(string(addr))
+		_, at := peer.SplitDestination(string(addr))
 		log.Info("this server follows another one", "leader", now, "address", at)
 	default:
 		heard, why := "never", group.NameOf(string(before))+" was never heard of"
@@ -178,7 +178,7 @@ func (n *Node) whyLost(leader string, silent time.Duration) string {
 func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	connected := false
 	for round, asked := 0, 0; ctx.Err() == nil; round++ {
-		link, err := n.peers.to(addr).Connect(ctx)
+		link, err := n.peers.At(addr).Connect(ctx)
 		switch {
 		case err == nil:
 			connected, round, asked = true, 0, 0
@@ -340,7 +340,7 @@ func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
 			continue
 		}
 		asking.Go(func() {
-			f, err := n.peers.to(n.dial(m)).Call(ctx, peer.CallLost, question)
+			f, err := n.peers.To(m).Call(ctx, peer.CallLost, question)
 			var answer lostAnswer
 			if err != nil || f.Kind != peer.AnswerOK || json.Unmarshal(f.Payload, &answer) != nil || string(answer.ID) != m.ID {
 				return
@@ -391,7 +391,7 @@ func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doubtTimeout)
 	defer cancel()
-	_, err := n.peers.to(n.dial(m)).Connect(ctx) // one that is open, or else a new one
+	_, err := n.peers.To(m).Connect(ctx) // one that is open, or else a new one
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 

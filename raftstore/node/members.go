@@ -31,24 +31,9 @@ func (n *Node) Members() []group.Member {
 	return members
 }
 
-func (n *Node) voters() int {
-	voters := 0
-	for _, m := range n.Members() {
-		if m.Voter {
-			voters++
-		}
-	}
-	return voters
-}
+func (n *Node) voters() int { return group.Voters(n.Members()) }
 
-func (n *Node) member(id string) (group.Member, bool) {
-	for _, m := range n.Members() {
-		if m.ID == id {
-			return m, true
-		}
-	}
-	return group.Member{}, false
-}
+func (n *Node) member(id string) (group.Member, bool) { return group.Find(n.Members(), id) }
 
 // Change is a change of the members.
 type Change struct {
@@ -109,7 +94,7 @@ func (n *Node) submit(ctx context.Context, c Change) error {
 }
 
 func (n *Node) applyAt(ctx context.Context, dest string, c Change) error {
-	_, err := n.tellTo(ctx, n.peers.to(dest), peer.CallMembers, c)
+	_, err := n.peers.TellAt(ctx, dest, peer.CallMembers, c)
 	return n.changeError(err)
 }
 
@@ -283,7 +268,7 @@ func (n *Node) Join(ctx context.Context, addrs []string) error {
 
 // joinBy asks the server at an address to make this one a member.
 func (n *Node) joinBy(ctx context.Context, addr string) error {
-	_, err := n.tellTo(ctx, n.strangers.to(addr), peer.CallMembers, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
+	_, err := n.peers.TellUnknown(ctx, addr, peer.CallMembers, Change{Kind: AddMember, ID: n.id.ServerID, Address: n.cfg.Stream.Addr()})
 	return n.changeError(err)
 }
 
@@ -379,7 +364,7 @@ func (n *Node) place(c Change, m group.Member, known bool) error {
 // makeWay gives a member that is known to be elsewhere its own new address, so that another one can
 // have the old one; for a moment none, when the new one is also still another's.
 func (n *Node) makeWay(m group.Member) error {
-	addr := n.book.of(m.ID, m.Address)
+	addr := n.peers.AddressOf(m)
 	if addr == m.Address {
 		return peer.Refusedf("the address %s belongs to server %q: remove that one first if it is gone for good", m.Address, m.ID)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/raftstore/integrity"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/mvcc"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/raftfix"
 	"github.com/barque/barque/raftstore/status"
 )
@@ -31,9 +32,8 @@ type Node struct {
 	machine     *status.Machine // the same, as Raft has it
 	committed   committed
 	storage     *disk.Storage
-	stream      *raftStream
+	stream      *peer.RaftStream
 	transport   raftfix.Transport // to servers by their IDs
-	book        *book
 	raft        *raft.Raft
 	filter      *raftfix.Filter
 	leadership  *leadership
@@ -41,16 +41,12 @@ type Node struct {
 	proposer    *proposer
 	reads       *reads
 	census      *census
-	peers       *clients
+	peers       *peer.Peers
 	followed    followed
 	leaders     leaderHistory
-	foreign     foreigners // met where one of this cluster was expected
-	knockers    foreigners // that came here, by their host
 	opened      time.Time
 	ear         *ear
 	vacancy     vacancy
-	strangers   *clients // of whom only the address is known
-	refusal     string   // why this server, which was dropped, is not let in again, as was told; keepContact's
 	stats       *status.Metrics
 	guard       *integrity.Guard // against a wrong state
 	space       *status.Space
@@ -73,7 +69,6 @@ type Node struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // goroutines that end with ctx
-	links   sync.WaitGroup // goroutines of the links to other servers
 	offices sync.WaitGroup // goroutines that end with a tenure
 	// questions to Raft that may outlast who asks.
 	questions raftfix.Questions
@@ -141,11 +136,13 @@ func open(cfg Config) (*Node, error) {
 	if !cfg.InMemory {
 		disk.RemoveOldRecords(cfg.Dir)
 	}
-	n.book = newBook()
+	n.peers = peer.New(peer.Options{
+		Self: peer.Identity{ClusterID: id.ClusterID, ServerID: id.ServerID}, Name: cfg.Name, Stream: cfg.Stream,
+		CallTimeout: cfg.Timeouts.Call, Known: cfg.Peers, JoinAgain: cfg.JoinAgain, Logger: cfg.Logger,
+	}, wiring{n})
 	n.silence = newSilence(cfg.Timeouts.Heartbeat, cfg.Logger)
 	n.ear = newEar(cfg.Timeouts)
-	n.census = &census{members: n.dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
-	n.peers, n.strangers = newClients(n), newClients(n)
+	n.census = &census{members: n.peers.Dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.stats = status.NewMetrics(cfg.Registerer)
 	n.space = status.NewSpace(n.state, n.stateLimit, cfg.Logger)
 	n.board = status.NewBoard(wiring{n}, cfg.Report)
@@ -175,14 +172,14 @@ func (n *Node) start() {
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.Log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
-	n.listener, n.seeds = n.cfg.Stream.Listener(ProtoStore), n.cfg.Stream.Listener(integrity.Protocol)
+	n.listener, n.seeds = n.cfg.Stream.Listener(peer.ProtoStore), n.cfg.Stream.Listener(integrity.Protocol)
 	n.following.Go(n.followLeadership)
 	n.running.Go(n.proposer.run)
 	n.running.Go(func() { n.reads.run(n.ctx) })
-	n.running.Go(func() { n.acceptPeers(n.listener) })
+	n.running.Go(func() { n.peers.Serve(n.ctx, n.listener, n.handler()) })
 	n.running.Go(func() { n.acceptSeeds(n.seeds) })
 	n.running.Go(n.electAlone)
-	n.running.Go(n.keepContact)
+	n.running.Go(func() { n.peers.KeepContact(n.ctx) })
 	n.running.Go(n.heedLeaders)
 	n.running.Go(n.fillVacancy)
 	n.running.Go(n.tellOfNoLeader)
@@ -257,13 +254,12 @@ func (n *Node) close() error {
 	n.leadership.close()
 	n.listener.Close()
 	n.seeds.Close()
-	n.peers.close()
-	n.strangers.close()
+	n.peers.Close()
 	n.running.Wait()
-	n.links.Wait()
+	n.peers.Wait()
 	n.offices.Wait()
 	n.questions.Close()
-	n.stream.cut()
+	n.stream.Cut()
 	err := n.raft.Shutdown().Error() // closes the transport, too
 	close(n.stopped)
 	n.following.Wait()

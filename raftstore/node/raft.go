@@ -46,13 +46,12 @@ func (n *Node) startRaft() error {
 // network is the inside of Raft's transport: connections to servers by their IDs. This server's own
 // messages go out there.
 func (n *Node) network() raftfix.Transport {
-	n.stream = newRaftStream(n.cfg.Stream, n.id)
-	n.stream.succeeded, n.stream.heed = n.succeeded, n.heed
+	n.stream = n.peers.RaftStream()
 	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: n.stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
 		Logger: raftlog.New(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
 	})
-	return &named{network, n.book}
+	return n.peers.ByID(network)
 }
 
 // filtered is the rest of Raft's transport.

@@ -179,7 +179,7 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 		return
 	}
 	n.ear.attend(leader)
-	signs := signsOfLife{contact: n.raft.LastContact, leads: func() bool { return n.follows(leader) }, client: n.peers.to(addr)}
+	signs := signsOfLife{contact: n.raft.LastContact, leads: func() bool { return n.follows(leader) }, client: n.peers.At(addr)}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {

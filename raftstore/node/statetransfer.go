@@ -19,7 +19,7 @@ func (n *Node) acceptSeeds(l net.Listener) {
 			stop := context.AfterFunc(n.ctx, func() { conn.Close() })
 			defer stop()
 			defer conn.Close()
-			if err := n.guard.Send(&checked{Conn: conn, self: n.id, succeeded: n.succeeded}); err != nil {
+			if err := n.guard.Send(n.peers.Accept(conn)); err != nil {
 				n.cfg.Logger.Warn("could not send the state to a server in quarantine", "to", conn.RemoteAddr(), "err", err)
 			}
 		})

@@ -61,7 +61,7 @@ func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
 		case <-n.nudged:
 		case <-wait.C:
 		}
-		n.peers.keep(n.dialed())
+		n.peers.Keep()
 		wait.Reset(o.look(ctx))
 	}
 }
@@ -311,23 +311,13 @@ type reach struct {
 // reaches asks one member whether it can talk to another one.
 func (n *Node) reaches(ctx context.Context, from, to string) error {
 	if from == n.id.ServerID {
-		return n.ping(ctx, to)
+		return n.peers.Ping(ctx, to)
 	}
 	m, ok := n.member(from)
 	if !ok {
 		return fmt.Errorf("%q is no member", from)
 	}
-	_, err := n.tell(ctx, m, peer.CallReach, reach{ID: to})
-	return err
-}
-
-// ping exchanges a word with a member, over a connection that this server has opened.
-func (n *Node) ping(ctx context.Context, id string) error {
-	m, ok := n.member(id)
-	if !ok {
-		return fmt.Errorf("%s does not know of it yet", n.cfg.Name)
-	}
-	_, err := n.peers.to(n.dial(m)).Call(ctx, peer.CallPing, nil)
+	_, err := n.peers.Tell(ctx, m, peer.CallReach, reach{ID: to})
 	return err
 }
 
@@ -341,7 +331,7 @@ func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
 	defer cancel()
-	if err := n.ping(ctx, q.ID); err != nil {
+	if err := n.peers.Ping(ctx, q.ID); err != nil {
 		return peer.AnswerUnavailable, []byte(err.Error())
 	}
 	return peer.AnswerOK, nil

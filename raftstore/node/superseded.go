@@ -7,6 +7,7 @@ import (
 	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/peer"
 )
 
 // Predecessors returns the clusters in whose place this one goes on, as far as this server knows.
@@ -17,15 +18,10 @@ func (n *Node) Succeed(cluster string) (kv.Op, error) {
 	return group.Succession{Cluster: cluster, Successor: n.id.ClusterID, By: n.id.ServerID, At: n.cfg.Now().UTC()}.Op()
 }
 
-// succeeded returns how this cluster became the successor of another one, or nil when it is not.
-func (n *Node) succeeded(cluster string) *group.Succession {
-	return group.SuccessionOf(n.state.Latest(), n.id.ClusterID, cluster)
-}
-
 // heed looks for a succession in the error of a connection that did not come about. It does not
 // block.
 func (n *Node) heed(err error) {
-	var stranger *StrangerError
+	var stranger *peer.StrangerError
 	if !errors.As(err, &stranger) || stranger.Succession == nil {
 		return
 	}
@@ -48,7 +44,7 @@ func (n *Node) awaitSuccessor() {
 func (n *Node) supersede(s group.Succession) {
 	e := &group.SupersededError{Dir: n.cfg.Dir, Succession: s}
 	n.superseded.Store(&e.Succession)
-	n.stream.cut() // no vote, no entry, no heartbeat from here on
+	n.stream.Cut() // no vote, no entry, no heartbeat from here on
 	n.guard.Begin(e.Error())
 	n.cfg.Logger.Error("another cluster goes on in place of this server's: this server serves nothing any more, and stops; "+n.cfg.JoinAgain,
 		"server", n.id.ServerID, "cluster", s.Cluster, "goesOnAs", s.Successor, "since", s.At, "by", s.By)

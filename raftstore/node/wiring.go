@@ -26,7 +26,7 @@ func (w wiring) AwaitApplied(ctx context.Context, index uint64) error {
 
 // Tell implements integrity.Server.
 func (w wiring) Tell(ctx context.Context, m group.Member, kind byte, message any) ([]byte, error) {
-	return w.tell(ctx, m, kind, message)
+	return w.peers.Tell(ctx, m, kind, message)
 }
 
 // DialLeader implements integrity.Server.
@@ -38,7 +38,7 @@ func (w wiring) DialLeader(ctx context.Context, protocol string) (net.Conn, erro
 	if local {
 		return nil, errors.New("this server leads itself at the moment")
 	}
-	return greet(ctx, w.cfg.Stream, leader, protocol, w.id)
+	return w.peers.Dial(ctx, leader, protocol)
 }
 
 // Leads implements integrity.Server.
@@ -71,7 +71,7 @@ func (w wiring) NewestSnapshot() (*raft.SnapshotMeta, io.ReadCloser, error) {
 }
 
 // Ping implements status.Server.
-func (w wiring) Ping(ctx context.Context, id string) error { return w.ping(ctx, id) }
+func (w wiring) Ping(ctx context.Context, id string) error { return w.peers.Ping(ctx, id) }
 
 // Reading implements status.Source.
 func (w wiring) Reading() status.Reading {
@@ -87,3 +87,37 @@ func (w wiring) Reading() status.Reading {
 		DiskHangs: disk.Disk().Check() != nil, DiskFull: w.storage.Reserve.Full.Load(), LogFails: disk.Err() != nil,
 	}
 }
+
+// Leader implements peer.Server.
+func (w wiring) Leader() string {
+	_, leader := w.leaderWithID()
+	return string(leader)
+}
+
+// Succeeded implements peer.Server.
+func (w wiring) Succeeded(cluster string) *group.Succession {
+	return group.SuccessionOf(w.state.Latest(), w.id.ClusterID, cluster)
+}
+
+// RemovalOf implements peer.Server.
+func (w wiring) RemovalOf(id string) *group.Removal {
+	s := w.standing(id)
+	if s.State != group.Removed {
+		return nil
+	}
+	return new(s.Removal())
+}
+
+// Refused implements peer.Server.
+func (w wiring) Refused(err error) { w.heed(err) }
+
+// Removed implements peer.Server.
+func (w wiring) Removed(r group.Removal) { w.expelled(r) }
+
+// Move implements peer.Server.
+func (w wiring) Move(ctx context.Context, addr string) error {
+	return w.Apply(ctx, Change{Kind: MoveMember, ID: w.id.ServerID, Address: addr})
+}
+
+// JoinBy implements peer.Server.
+func (w wiring) JoinBy(ctx context.Context, addr string) error { return w.joinBy(ctx, addr) }

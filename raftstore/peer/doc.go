@@ -1,3 +1,9 @@
-// Package peer is how servers reach each other: the kinds of calls between them, and what answers
-// mean.
+// Package peer is how servers reach each other: the greeting in which both ends of a connection say
+// who they are, where each member is, links for calls, the kinds of calls and what answers mean, and
+// the connections of Raft. Peers also looks for the other servers while this one is out of touch.
+//
+// A server is known by its ID. A connection is meant for an ID, and a server of another cluster or
+// with another ID closes it, so that no vote is counted for the wrong server.
+//
+// It does not know what calls are for: package node gives each to the part that answers it.
 package peer

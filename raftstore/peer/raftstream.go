@@ -1,4 +1,4 @@
-package node
+package peer
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/transport"
 )
@@ -22,17 +21,17 @@ const maxRaftConns = 64
 // One that carries heartbeats is never that silent.
 const raftSilence = 10 * time.Second
 
-// raftStream is a transport.Stream as Raft wants it. It keeps track of the connections, because
+// RaftStream is a transport.Stream as Raft wants it. It keeps track of the connections, because
 // Raft leaves the accepted ones open when it stops.
 //
 // It also bounds how many there are. For each accepted connection Raft has a goroutine, which hands
 // what it reads to Raft's main goroutine and waits. While that does not listen, as when the disk
 // hangs, it does not notice that the other end has long given up and comes back with another
 // connection, again and again.
-type raftStream struct {
+type RaftStream struct {
 	net.Listener
 	stream transport.Stream
-	self   disk.Identity
+	self   Identity
 	// Set before the first connection, or nil: succeeded as in checked, and heed, which is told why
 	// dialing failed.
 	succeeded func(cluster string) *group.Succession
@@ -47,18 +46,25 @@ type raftStream struct {
 	closed   bool
 }
 
-func newRaftStream(s transport.Stream, self disk.Identity) *raftStream {
+func newRaftStream(s transport.Stream, self Identity) *RaftStream {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &raftStream{
+	return &RaftStream{
 		Listener: s.Listener(ProtoRaft), stream: s, self: self, ctx: ctx, cancel: cancel,
 		open: make(map[net.Conn]struct{}), accepted: make(map[string]map[*accepted]struct{}),
 	}
 }
 
+// RaftStream returns the stream of Raft's transport.
+func (p *Peers) RaftStream() *RaftStream {
+	s := newRaftStream(p.opts.Stream, p.opts.Self)
+	s.succeeded, s.heed = p.server.Succeeded, p.server.Refused
+	return s
+}
+
 // accepted is a connection that another server has opened.
 type accepted struct {
 	net.Conn // tracked
-	stream   *raftStream
+	stream   *RaftStream
 	from     string
 	began    time.Time
 	heard    atomic.Int64 // when Raft has read from it last: time.Duration since began
@@ -67,7 +73,7 @@ type accepted struct {
 // Accept returns the next connection. One that is too many is closed, and with it the one that has
 // been silent for the longest time, if that is long: when Raft was waiting to read from it, as when
 // the other end is gone without a word, there is room for the next attempt.
-func (s *raftStream) Accept() (net.Conn, error) {
+func (s *RaftStream) Accept() (net.Conn, error) {
 	for {
 		conn, err := s.Listener.Accept()
 		if err != nil {
@@ -95,7 +101,7 @@ func hostOf(a net.Addr) string {
 }
 
 // makeRoom tells whether there may be another connection from an address. If not, it closes one.
-func (s *raftStream) makeRoom(from string) bool {
+func (s *RaftStream) makeRoom(from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.accepted[from]) < maxRaftConns {
@@ -116,7 +122,7 @@ func (s *raftStream) makeRoom(from string) bool {
 	return false
 }
 
-func (s *raftStream) admit(conn net.Conn, from string) net.Conn {
+func (s *RaftStream) admit(conn net.Conn, from string) net.Conn {
 	a := &accepted{Conn: conn, stream: s, from: from, began: time.Now()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +154,7 @@ func (a *accepted) Close() error {
 	return a.Conn.Close()
 }
 
-func (s *raftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+func (s *RaftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
 	conn, err := greet(ctx, s.stream, string(addr), ProtoRaft, s.self)
@@ -161,7 +167,7 @@ func (s *raftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.C
 	return s.track(conn)
 }
 
-func (s *raftStream) track(conn net.Conn) (net.Conn, error) {
+func (s *RaftStream) track(conn net.Conn) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -172,9 +178,9 @@ func (s *raftStream) track(conn net.Conn) (net.Conn, error) {
 	return &tracked{Conn: conn, stream: s}, nil
 }
 
-// cut breaks all connections, for good. Raft does not wait for answers any more that it would wait
+// Cut breaks all connections, for good. Raft does not wait for answers any more that it would wait
 // for when it stops.
-func (s *raftStream) cut() {
+func (s *RaftStream) Cut() {
 	s.cancel()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,14 +191,14 @@ func (s *raftStream) cut() {
 }
 
 // Close closes the listener and all connections.
-func (s *raftStream) Close() error {
-	s.cut()
+func (s *RaftStream) Close() error {
+	s.Cut()
 	return s.Listener.Close()
 }
 
 type tracked struct {
 	net.Conn
-	stream *raftStream
+	stream *RaftStream
 }
 
 func (t *tracked) Close() error {

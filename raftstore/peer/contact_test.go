@@ -1,4 +1,4 @@
-package node
+package peer
 
 import (
 	"bytes"
@@ -12,17 +12,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/group"
-	"github.com/barque/barque/raftstore/mvcc"
 )
+
+// noSuccessor is a server whose cluster is the successor of no other one.
+type noSuccessor struct{ Server }
+
+func (noSuccessor) Succeeded(string) *group.Succession { return nil }
 
 // TestStrangersAreToldOnce: a server that a recovery shut out tries every two seconds, for ever.
 // That is told now and then; other ends of connections always.
 func TestStrangersAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}, state: mvcc.New(mvcc.Limits{})}
+		p := New(Options{Logger: slog.New(slog.NewTextHandler(&out, nil))}, noSuccessor{})
 		told := func() int {
 			defer out.Reset()
 			return strings.Count(out.String(), "\n")
@@ -35,25 +38,25 @@ func TestStrangersAreToldOnce(t *testing.T) {
 				theirs.Write(appendText(appendText(nil, cluster), ""))
 				io.Copy(io.Discard, theirs)
 			}()
-			_, err := (&checked{Conn: ours, self: disk.Identity{ClusterID: "new", ServerID: "s1"}}).Read(make([]byte, 1))
+			_, err := (&checked{Conn: ours, self: Identity{ClusterID: "new", ServerID: "s1"}}).Read(make([]byte, 1))
 			return err
 		}
 		for i := range 100 {
-			n.noteEnd(from(40000+i), greeted("old"))
+			p.noteEnd(from(40000+i), greeted("old"))
 			time.Sleep(contactEvery)
 		}
 		if lines := told(); lines != 1 {
 			t.Errorf("100 connections of a stranger: %d lines", lines)
 		}
-		n.noteEnd(from(1), greeted("another"))
+		p.noteEnd(from(1), greeted("another"))
 		for range 3 {
-			n.noteEnd(from(1), errors.New("reset"))
+			p.noteEnd(from(1), errors.New("reset"))
 		}
 		if lines := told(); lines != 4 {
 			t.Errorf("%d lines; want 4", lines)
 		}
 		time.Sleep(foreignAgain)
-		n.noteEnd(from(2), greeted("another"))
+		p.noteEnd(from(2), greeted("another"))
 		if lines := told(); lines != 1 {
 			t.Errorf("after a while: %d lines", lines)
 		}
@@ -62,7 +65,7 @@ func TestStrangersAreToldOnce(t *testing.T) {
 
 // TestForeignersAreToldRarely: what stays as it is for days is said once, and then now and then.
 func TestForeignersAreToldRarely(t *testing.T) {
-	var f foreigners
+	var f unknownPeers
 	now := time.Unix(0, 0)
 	for _, c := range []struct {
 		after   time.Duration
@@ -91,14 +94,14 @@ func TestForeignersAreToldRarely(t *testing.T) {
 // cluster is told of.
 func TestSuccessorIsNoForeigner(t *testing.T) {
 	var out bytes.Buffer
-	n := &Node{cfg: Config{Logger: slog.New(slog.NewTextHandler(&out, nil))}}
+	p := New(Options{Logger: slog.New(slog.NewTextHandler(&out, nil))}, noSuccessor{})
 	told := &StrangerError{Address: "s1:6444", Cluster: "new", Succession: &group.Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
-	n.noteUnfriendly("s1:6444", fmt.Errorf("connect: %w", told))
-	if met := n.foreign.clusters(); len(met) > 0 || out.Len() > 0 {
+	p.noteUnfriendly("s1:6444", fmt.Errorf("connect: %w", told))
+	if met := p.Foreign(); len(met) > 0 || out.Len() > 0 {
 		t.Errorf("met %v, told\n%s", met, out.String())
 	}
-	n.noteUnfriendly("s2:6444", fmt.Errorf("connect: %w", &StrangerError{Address: "s2:6444", Cluster: "third"}))
-	if met := n.foreign.clusters(); len(met) != 1 || met["s2:6444"] != "third" || !strings.Contains(out.String(), "its=third") {
+	p.noteUnfriendly("s2:6444", fmt.Errorf("connect: %w", &StrangerError{Address: "s2:6444", Cluster: "third"}))
+	if met := p.Foreign(); len(met) != 1 || met["s2:6444"] != "third" || !strings.Contains(out.String(), "its=third") {
 		t.Errorf("met %v, told\n%s", met, out.String())
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package peer
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/transport"
 )
@@ -32,7 +31,7 @@ const helloTimeout = 5 * time.Second
 // from the one who opens it, and one byte from the other: welcome, or why not, and after that which
 // cluster or server it is, length(2) text. A server of the successor of the other's cluster says
 // which cluster that is, the ID of its first server, and when that began it, three texts: see
-// superseded.go. A fourth text is for servers of earlier versions, which believe none that lacks
+// group.Succession. A fourth text is for servers of earlier versions, which believe none that lacks
 // it: for how many nanoseconds that is so.
 //
 // A server of another cluster must not be listened to even when the same CA signed its certificate,
@@ -64,8 +63,8 @@ func (e *StrangerError) Error() string {
 }
 
 // greet opens a connection to a destination and waits until the server there lets this one in.
-func greet(ctx context.Context, s transport.Stream, dest, proto string, self disk.Identity) (net.Conn, error) {
-	id, addr := splitDestination(dest)
+func greet(ctx context.Context, s transport.Stream, dest, proto string, self Identity) (net.Conn, error) {
+	id, addr := SplitDestination(dest)
 	conn, err := s.Dial(ctx, addr, proto)
 	if err != nil {
 		return nil, err
@@ -164,7 +163,7 @@ func readText(r io.Reader) (string, error) {
 // wrong, so that accepting does not wait for it.
 type checked struct {
 	net.Conn
-	self disk.Identity
+	self Identity
 	// succeeded tells how this server's cluster became the successor of another one; nil where it
 	// is not. It may be nil.
 	succeeded func(cluster string) *group.Succession

@@ -1,4 +1,4 @@
-package node
+package peer
 
 import (
 	"bytes"
@@ -14,13 +14,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/group"
-	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-var self = disk.Identity{ClusterID: "cluster", ServerID: "s1-x"}
+var self = Identity{ClusterID: "cluster", ServerID: "s1-x"}
 
 // host serves one end of a pipe as acceptPeers does, and returns the other end.
 func host(t *testing.T, handle rpc.Handler) (peer net.Conn, ended <-chan error) {
@@ -40,7 +38,7 @@ func host(t *testing.T, handle rpc.Handler) (peer net.Conn, ended <-chan error) 
 func greeting(cluster, id string) []byte { return appendText(appendText(nil, cluster), id) }
 
 var echoes = rpc.Handler{
-	Answer: func(_ context.Context, _ byte, payload []byte) (byte, []byte) { return peer.AnswerOK, payload },
+	Answer: func(_ context.Context, _ byte, payload []byte) (byte, []byte) { return AnswerOK, payload },
 	AtOnce: func(byte, []byte) (byte, []byte, bool) { return 0, nil, false },
 }
 
@@ -131,7 +129,7 @@ func TestSuccessorTellsWhoItIs(t *testing.T) {
 func TestEarlierVersionsHearOfTheSuccessor(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	server := &checked{Conn: here, self: disk.Identity{ClusterID: "new", ServerID: "s2-y"}, succeeded: func(string) *group.Succession {
+	server := &checked{Conn: here, self: Identity{ClusterID: "new", ServerID: "s2-y"}, succeeded: func(string) *group.Succession {
 		return &group.Succession{Cluster: "old", Successor: "new", By: "s2-y", At: time.Unix(1e9, 0)}
 	}}
 	go func() {

@@ -1,4 +1,4 @@
-package node
+package peer
 
 import (
 	"context"
@@ -9,12 +9,11 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/raftlog"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-func (s *raftStream) acceptedFrom(host string) int {
+func (s *RaftStream) acceptedFrom(host string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.accepted[host])
@@ -26,8 +25,8 @@ func (s *raftStream) acceptedFrom(host string) int {
 func TestRaftConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := new(memnet.Network)
-		open := func(name string) (*raft.NetworkTransport, *raftStream) {
-			stream := newRaftStream(network.Host(name+":1"), disk.Identity{ClusterID: "test", ServerID: name})
+		open := func(name string) (*raft.NetworkTransport, *RaftStream) {
+			stream := newRaftStream(network.Host(name+":1"), Identity{ClusterID: "test", ServerID: name})
 			trans := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 				Stream: stream, MaxPool: 1, Timeout: time.Second, Logger: raftlog.New(slog.New(slog.DiscardHandler)), MsgpackUseNewTimeFormat: true,
 			})
@@ -75,7 +74,7 @@ func TestRaftConnectionsAreBounded(t *testing.T) {
 		synctest.Wait()     // until the other end is done with it, too
 		gone := network.Host("a:2")
 		for range maxRaftConns {
-			conn, err := greet(context.Background(), gone, "b:1", ProtoRaft, disk.Identity{ClusterID: "test"})
+			conn, err := greet(context.Background(), gone, "b:1", ProtoRaft, Identity{ClusterID: "test"})
 			if err != nil {
 				t.Fatal(err)
 			}
