@@ -72,6 +72,7 @@
 //	disk        the data directory: identity, marks, log, snapshots, room for the time when it is full
 //	raftfix     the workarounds for hashicorp/raft
 //	status      what a server tells of itself, and the metrics
+//	election    finds out that there is no leader, and campaigns
 //	integrity   compares the states of the members, and keeps a wrong one from being served
 //	recovery    inspects and recovers the directory of a server that does not run
 //	node        Raft, proposing, reading, leadership; it wires the parts

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/logstore"
@@ -46,7 +47,7 @@ type (
 	// LogStore keeps the log, the term and the vote of a server.
 	LogStore = logstore.Store
 	// SilentMember is a member that does not answer the leader.
-	SilentMember = node.SilentMember
+	SilentMember = election.SilentMember
 	// MemberHealth is how a member does, as the leader sees it.
 	MemberHealth = group.Health
 	// Removal tells when and why a server was taken out of the group.

@@ -22,10 +22,7 @@ func (n *Node) followDisk(told bool) bool {
 				"look for the cause in the kernel's log and at the volume below the directory, and stop this server if it lasts",
 				"dir", n.cfg.Dir, "limit", n.cfg.Timeouts.DiskWrite, "err", err)
 			if n.raft.State() == raft.Leader {
-				select {
-				case n.hung <- struct{}{}:
-				default: // a token is there
-				}
+				n.election.Disk()
 			}
 		}
 		n.leadership.deposed(logstore.ErrHangs)
@@ -36,28 +33,4 @@ func (n *Node) followDisk(told bool) bool {
 	}
 	n.enterOffice()
 	return false
-}
-
-// nominate makes the server whose log goes furthest stand for election. A transfer of leadership
-// would take the goroutine of Raft that waits for the disk. If it fails, the others elect somebody
-// when they have missed the heartbeats for long enough.
-func (n *Node) nominate() {
-	best, found := lostAnswer{}, false
-	for _, answer := range n.askForLost(n.ctx, lostQuestion{Leader: raft.ServerID(n.id.ServerID)}) {
-		if answer.Stands && (!found || best.before(answer)) {
-			best, found = answer, true
-		}
-	}
-	if !found {
-		return
-	}
-	m, ok := n.member(string(best.ID))
-	if !ok || n.storage.Log.Disk().Check() == nil { // it writes again
-		return
-	}
-	n.cfg.Logger.Info("another server is asked to lead", "server", m.ID)
-	err := n.transport.TimeoutNow(best.ID, raft.ServerAddress(m.Address), &raft.TimeoutNowRequest{RPCHeader: n.rpcHeader()}, &raft.TimeoutNowResponse{})
-	if err != nil {
-		n.cfg.Logger.Warn("the other server could not be asked to lead; it will elect itself later", "server", m.ID, "err", err)
-	}
 }

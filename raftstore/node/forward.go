@@ -5,14 +5,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/election"
+	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/peer"
+	"github.com/barque/barque/raftstore/raftfix"
 	"github.com/barque/barque/raftstore/rpc"
 	"github.com/barque/barque/raftstore/status"
 )
@@ -47,53 +50,6 @@ func (n *Node) leader() (addr string, local bool, err error) {
 // and another one can be asked.
 var errDeposed = errors.New("another server leads now")
 
-// followed tells those who wait for a leader's answer when another server is known to lead.
-type followed struct {
-	mu     sync.Mutex
-	leader raft.ServerID
-	over   chan struct{} // closed when another one than leader is known to lead
-	lost   time.Time     // since when nobody is known to lead; zero while somebody is
-}
-
-// tenure returns a channel that is closed when another server is known to lead than now.
-func (f *followed) tenure() <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.over == nil {
-		f.over = make(chan struct{})
-	}
-	return f.over
-}
-
-// learn is told who leads, and tells whether that is another one than before; empty is nobody,
-// which ends nothing: the last one may still answer.
-func (f *followed) learn(leader raft.ServerID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case leader != "":
-		f.lost = time.Time{}
-	case f.lost.IsZero():
-		f.lost = time.Now()
-	}
-	if leader == "" || leader == f.leader {
-		return false
-	}
-	f.leader = leader
-	if f.over != nil {
-		close(f.over)
-		f.over = nil
-	}
-	return true
-}
-
-// leaderless returns since when nobody is known to lead; zero while somebody is.
-func (f *followed) leaderless() time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lost
-}
-
 // Propose brings the request into the log, wherever the leader is.
 func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	outcome, err := n.proposeAnywhere(ctx, req)
@@ -105,7 +61,7 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 	if err := n.guard.Err(); err != nil {
 		return command.Outcome{}, err
 	}
-	over := n.followed.tenure()
+	over := n.election.LeaderChanged()
 	leader, local, err := n.leader()
 	if err != nil {
 		return command.Outcome{}, err
@@ -179,7 +135,7 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 	case peer.CallHello:
 		return n.peers.HandleHello(payload)
 	case peer.CallLost:
-		return n.handleLost(ctx, payload)
+		return n.election.HandleLost(ctx, payload)
 	}
 	return peer.AnswerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }
@@ -238,4 +194,15 @@ func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
 		return peer.Refuse(fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
 	}
 	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision)
+}
+
+// leaderWithID is the leader that this server follows, or is; empty while it knows of none.
+func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(n.raft) }
+
+// Silent returns the members that do not answer this server's heartbeats, and a channel that is
+// closed when that changes. There are none while this server does not lead: then it does not know.
+func (n *Node) Silent() ([]election.SilentMember, <-chan struct{}) { return n.election.Silent() }
+
+func (n *Node) others() []group.Member {
+	return slices.DeleteFunc(n.Members(), func(m group.Member) bool { return m.Self })
 }

@@ -213,12 +213,12 @@ func (n *Node) whyDeposed() error {
 //
 // A server in quarantine does not: it is in office only to hand it on.
 func (n *Node) takeOffice(t *tenure) {
-	n.offices.Go(func() { n.silence.watch(t.ctx, n.others) }) // ends with the tenure
+	n.offices.Go(func() { n.election.WatchFollowers(t.ctx) }) // ends with the tenure
 	for t.ctx.Err() == nil && n.guard.Err() == nil {
 		response, err := n.mark()
 		if err == nil {
 			n.leadership.leading(t, response.Term)
-			n.leaders.leads(response.Term, n.id.ServerID, n.whyElected())
+			n.election.Leads(response.Term)
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) })   // ends with the tenure
 			n.offices.Go(func() { n.guard.CompareWhileLeading(t.ctx) }) // ends with the tenure
 			n.offices.Go(func() { n.leaveFullDisk(t.ctx) })             // ends with the tenure

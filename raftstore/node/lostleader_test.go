@@ -49,7 +49,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 // insist makes a server stand for election, whatever has happened.
 func insist(t *testing.T, n *Node) {
 	t.Helper()
-	if err := n.stand(t.Context(), func() error { return nil }); err != nil {
+	if err := n.election.Campaign(t.Context(), func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +129,7 @@ func TestWhoHasOnlyASnapshotRanksByIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want := n.candidacy()
+		want := n.election.Candidacy()
 		cfg := n.raft.ReloadableConfig()
 		cfg.TrailingLogs = 0
 		if err := n.raft.ReloadConfig(cfg); err != nil {
@@ -141,7 +141,7 @@ func TestWhoHasOnlyASnapshotRanksByIt(t *testing.T) {
 		if first, err := n.storage.Log.FirstIndex(); err != nil || first != 0 {
 			t.Fatalf("the log still begins at %d, %v", first, err)
 		}
-		if got := n.candidacy(); got != want || got.Term == 0 {
+		if got := n.election.Candidacy(); got != want || got.Term == 0 {
 			t.Errorf("it says of itself %+v, and said before %+v", got, want)
 		}
 	})

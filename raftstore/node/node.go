@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/disk"
+	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/integrity"
@@ -37,22 +38,17 @@ type Node struct {
 	raft        *raft.Raft
 	filter      *raftfix.Filter
 	leadership  *leadership
-	silence     *silence
+	election    *election.Elector
 	proposer    *proposer
 	reads       *reads
 	census      *census
 	peers       *peer.Peers
-	followed    followed
-	leaders     leaderHistory
 	opened      time.Time
-	ear         *ear
-	vacancy     vacancy
 	stats       *status.Metrics
 	guard       *integrity.Guard // against a wrong state
 	space       *status.Space
 	board       *status.Board // the status of all members
 	notify      chan bool
-	hung        chan struct{} // holds a token when the disk of this server, which led, has begun to hang
 	listener    net.Listener
 	seeds       net.Listener
 	changing    gate // one change of members at a time
@@ -116,12 +112,12 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(disk.CheckNotSuperseded(&opts, id.ClusterID), id.CheckLog(&opts)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), hung: make(chan struct{}, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
 	n.leadership.told = func(term uint64, why string) {
-		n.leaders.lost(term, id.ServerID, cfg.Name+" gave it up: "+why)
+		n.election.Lost(term, why)
 	}
 	if err := integrity.AdoptState(&opts); err != nil {
 		return nil, err
@@ -140,10 +136,9 @@ func open(cfg Config) (*Node, error) {
 		Self: peer.Identity{ClusterID: id.ClusterID, ServerID: id.ServerID}, Name: cfg.Name, Stream: cfg.Stream,
 		CallTimeout: cfg.Timeouts.Call, Known: cfg.Peers, JoinAgain: cfg.JoinAgain, Logger: cfg.Logger,
 	}, wiring{n})
-	n.silence = newSilence(cfg.Timeouts.Heartbeat, cfg.Logger)
-	n.ear = newEar(cfg.Timeouts)
 	n.census = &census{members: n.peers.Dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.stats = status.NewMetrics(cfg.Registerer)
+	n.election = election.New(election.Options{ID: raft.ServerID(id.ServerID), Name: cfg.Name, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, n.peers, wiring{n})
 	n.space = status.NewSpace(n.state, n.stateLimit, cfg.Logger)
 	n.board = status.NewBoard(wiring{n}, cfg.Report)
 	opts.Observe, opts.Fatal = n.stats.ObserveLog, n.halt
@@ -167,7 +162,7 @@ func open(cfg Config) (*Node, error) {
 // start sets the goroutines going. They end with n.ctx or with the listener, and followLeadership
 // with Raft; Close ends all three and waits.
 func (n *Node) start() {
-	n.tellOfElections()
+	n.election.Attach(n.raft)
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.Log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes
@@ -178,10 +173,10 @@ func (n *Node) start() {
 	n.running.Go(func() { n.reads.run(n.ctx) })
 	n.running.Go(func() { n.peers.Serve(n.ctx, n.listener, n.handler()) })
 	n.running.Go(func() { n.acceptSeeds(n.seeds) })
-	n.running.Go(n.electAlone)
+	n.running.Go(func() { n.election.ElectAlone(n.ctx) })
 	n.running.Go(func() { n.peers.KeepContact(n.ctx) })
-	n.running.Go(n.heedLeaders)
-	n.running.Go(n.fillVacancy)
+	n.running.Go(func() { n.election.Follow(n.ctx) })
+	n.running.Go(func() { n.election.WatchNoLeader(n.ctx) })
 	n.running.Go(n.tellOfNoLeader)
 	n.running.Go(func() { n.space.Watch(n.ctx) })
 	n.running.Go(func() { n.guard.Keep(n.ctx, func() bool { return n.superseded.Load() != nil }) })
@@ -190,18 +185,6 @@ func (n *Node) start() {
 	n.running.Go(func() { n.storage.KeepLogSmall(n.ctx) })
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
-}
-
-// electAlone spares the only voter of a group the wait for a leader that cannot exist.
-func (n *Node) electAlone() {
-	servers := n.raft.GetConfiguration().Configuration().Servers
-	if len(servers) != 1 || string(servers[0].ID) != n.id.ServerID || servers[0].Suffrage != raft.Voter {
-		return
-	}
-	term := n.raft.CurrentTerm()
-	if err := n.stand(n.ctx, func() error { return n.unmoved("", term) }); err != nil {
-		n.cfg.Logger.Debug("the election is left to Raft", "err", err)
-	}
 }
 
 func (n *Node) rpcHeader() raft.RPCHeader {

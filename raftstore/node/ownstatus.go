@@ -43,7 +43,7 @@ func (n *Node) Status() status.Status {
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.Log.Latency()
 	s.Start, s.DiskFull = n.storage.Start, n.storage.Reserve.Full.Load()
 	s.Superseded, s.Predecessors = n.superseded.Load(), group.Predecessors(view)
-	s.Changes, s.Foreign = n.leaders.newest(), n.peers.Foreign()
+	s.Changes, s.Foreign = n.election.Changes(), n.peers.Foreign()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()
 	}

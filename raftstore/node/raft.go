@@ -56,7 +56,7 @@ func (n *Node) network() raftfix.Transport {
 
 // filtered is the rest of Raft's transport.
 func (n *Node) filtered(t raftfix.Transport) raftfix.Transport {
-	t = &heard{t, n.silence}                      // which members answer
+	t = n.election.Listen(t)                      // which members answer
 	t = n.guard.GuardTransport(t)                 // a wrong state goes nowhere
 	t = raftfix.DrainPipelines(t)                 // no message waits for an answer to be taken
 	t = raftfix.RepeatVotes(t, raftPool)          // a broken connection is no refusal

@@ -98,7 +98,7 @@ func (r *reads) revision(ctx, node context.Context) (uint64, error) {
 
 // readRound is one exchange, wherever the leader is.
 func (n *Node) readRound(ctx context.Context) (uint64, error) {
-	over := n.followed.tenure()
+	over := n.election.LeaderChanged()
 	leader, local, err := n.leader()
 	if err != nil {
 		return 0, err

@@ -50,7 +50,7 @@ func (n *Node) leaderless() time.Duration {
 	if _, id := n.leaderWithID(); id != "" {
 		return 0
 	}
-	since := n.followed.leaderless()
+	since := n.election.LeaderlessSince()
 	if since.IsZero() { // it was lost just now
 		return 0
 	}

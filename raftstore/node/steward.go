@@ -434,3 +434,16 @@ func (o *observer) bury(ctx context.Context) {
 		n.cfg.Logger.Info("a server has left the cluster", "server", id, "why", why)
 	}
 }
+
+// whyRetires is why this server, which leads, is to lose its vote.
+func (n *Node) whyRetires() string {
+	switch s := n.standing(n.id.ServerID); {
+	case s.State == group.Leaving && s.Why != "":
+		return "it leaves the cluster: " + s.Why
+	case s.State == group.Leaving:
+		return "it leaves the cluster"
+	case s.State == group.Standby:
+		return "it is to have no vote until it is promoted"
+	}
+	return "it is to lose its vote"
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/steward"
@@ -120,7 +121,7 @@ func (n *Node) surveyFor(ctx context.Context, limit time.Duration) []steward.Ser
 func (n *Node) deserted() bool {
 	silent, _ := n.Silent()
 	for _, m := range n.others() {
-		if m.Voter && !slices.ContainsFunc(silent, func(s SilentMember) bool { return s.ID == m.ID }) {
+		if m.Voter && !slices.ContainsFunc(silent, func(s election.SilentMember) bool { return s.ID == m.ID }) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -121,3 +122,47 @@ func (w wiring) Move(ctx context.Context, addr string) error {
 
 // JoinBy implements peer.Server.
 func (w wiring) JoinBy(ctx context.Context, addr string) error { return w.joinBy(ctx, addr) }
+
+// MayLead implements election.Server.
+func (w wiring) MayLead() bool { return w.guard.Err() == nil && w.mayLead() == nil }
+
+// DiskHangs implements election.Server.
+func (w wiring) DiskHangs() bool { return w.storage.Log.Disk().Check() != nil }
+
+// Writing implements election.Server.
+func (w wiring) Writing() bool { return w.storage.Log.Disk().Busy() }
+
+// VotedIn implements election.Server.
+func (w wiring) VotedIn() (term uint64, err error) {
+	return w.storage.Log.GetUint64([]byte("LastVoteTerm")) // where Raft keeps it
+}
+
+// TermAt implements election.Server.
+func (w wiring) TermAt(newest uint64) uint64 { return w.storage.TermAt(newest) }
+
+// Campaign implements election.Server.
+func (w wiring) Campaign(ctx context.Context, still func() error) error {
+	return w.filter.Campaign(ctx, w.rpcHeader(), still)
+}
+
+// TellToCampaign implements election.Server.
+func (w wiring) TellToCampaign(m group.Member) error {
+	return w.transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), &raft.TimeoutNowRequest{RPCHeader: w.rpcHeader()}, &raft.TimeoutNowResponse{})
+}
+
+// WhyFirst implements election.Server.
+func (w wiring) WhyFirst() string {
+	read := w.storage.Start
+	if read.Log.Last > 0 || read.Snapshot > 0 {
+		for _, p := range w.Predecessors() {
+			if p.Successor == w.id.ClusterID && read.Log.Last <= read.Snapshot { // nothing was written since
+				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", group.NameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
+			}
+		}
+		return fmt.Sprintf("nobody led when %s was started at %s", w.cfg.Name, w.opened.UTC().Format(time.RFC3339))
+	}
+	if w.cfg.Bootstrap {
+		return "the cluster began with it"
+	}
+	return ""
+}

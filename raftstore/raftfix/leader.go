@@ -7,7 +7,10 @@ import "github.com/hashicorp/raft"
 // was told to: it goes on with that, and when the leader dies and no other one is elected, Raft
 // names it for ever (TestACandidateFollowsNobody of package node). An observer is told again of the
 // same leader when it is followed.
-func Leader(r *raft.Raft) (raft.ServerAddress, raft.ServerID) {
+func Leader(r interface {
+	State() raft.RaftState
+	LeaderWithID() (raft.ServerAddress, raft.ServerID)
+}) (raft.ServerAddress, raft.ServerID) {
 	if r.State() == raft.Candidate {
 		return "", ""
 	}

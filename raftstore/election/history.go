@@ -1,4 +1,4 @@
-package node
+package election
 
 import (
 	"cmp"
@@ -22,13 +22,13 @@ const leaderChangesKept = 16
 type leaderHistory struct {
 	mu      sync.Mutex
 	changes []status.LeaderChange // oldest first
-	// reason is why this server stands for election in the term reasonFor, where it knows more than
+	// reason is why this server campaigns in the term reasonFor, where it knows more than
 	// that the leader is missing. Nothing may come of that election.
 	reason    string
 	reasonFor uint64
 }
 
-// stands notes why this server is about to stand for election in a term, and returns what it notes.
+// stands notes why this server is about to campaign in a term, and returns what it notes.
 // When an election brought no leader and it stands again, the reason why the last leader went stays
 // the first part.
 func (h *leaderHistory) stands(term uint64, why string, again bool) string {
@@ -51,7 +51,7 @@ func (h *leaderHistory) whyStands(term uint64) string {
 	return h.reason
 }
 
-// lost notes that the leader leads no more. A reason of this server to stand for election is better
+// lost notes that the leader leads no more. A reason of this server to campaign is better
 // than why.
 func (h *leaderHistory) lost(term uint64, before, why string) {
 	h.mu.Lock()
@@ -105,64 +105,34 @@ func (h *leaderHistory) newest() []status.LeaderChange {
 
 // tellOfElections logs and counts, from now on, each time that Raft makes this server a candidate.
 // A candidate that was not elected tries again by itself, of which Raft logs.
-func (n *Node) tellOfElections() {
-	n.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
+func (e *Elector) tellOfElections() {
+	e.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		if state, ok := o.Data.(raft.RaftState); ok && state == raft.Candidate {
-			n.stats.Elections.Inc()
-			term := n.raft.CurrentTerm() + 1
-			n.cfg.Logger.Info("this server stands for election", "term", term, "why", n.whyStands(term))
+			e.opts.Stats.Elections.Inc()
+			term := e.raft.CurrentTerm() + 1
+			e.opts.Logger.Info("this server stands for election", "term", term, "why", e.whyStands(term))
 		}
 		return false // it was told above, before Raft goes on
 	}))
 }
 
-// whyStands is why this server stands for election in a term: a quorum has lost the leader or waits
+// whyStands is why this server campaigns in a term: a quorum has lost the leader or waits
 // for one, the leader hands over, or Raft has heard nothing for its time-out.
-func (n *Node) whyStands(term uint64) string {
-	if why := n.leaders.whyStands(term); why != "" {
+func (e *Elector) whyStands(term uint64) string {
+	if why := e.history.whyStands(term); why != "" {
 		return why
 	}
-	last := n.raft.LastContact()
+	last := e.raft.LastContact()
 	switch silent := time.Since(last); {
 	case last.IsZero():
 		return "it has heard of no leader since it was started"
-	case silent < n.cfg.Timeouts.Heartbeat: // Raft does not stand by itself then
+	case silent < e.opts.Timeouts.Heartbeat: // Raft does not stand by itself then
 		from := "the leader"
-		if changes := n.leaders.newest(); len(changes) > 0 {
+		if changes := e.history.newest(); len(changes) > 0 {
 			from = group.NameOf(cmp.Or(changes[0].Leader, changes[0].Before))
 		}
-		return n.leaders.stands(term, fmt.Sprintf("%s handed over to %s", from, n.cfg.Name), false)
+		return e.history.stands(term, fmt.Sprintf("%s handed over to %s", from, e.opts.Name), false)
 	default:
 		return fmt.Sprintf("it has heard of no leader, and voted for none, for %s", silent.Round(time.Millisecond))
 	}
-}
-
-// whyRetires is why this server, which leads, is to lose its vote.
-func (n *Node) whyRetires() string {
-	switch s := n.standing(n.id.ServerID); {
-	case s.State == group.Leaving && s.Why != "":
-		return "it leaves the cluster: " + s.Why
-	case s.State == group.Leaving:
-		return "it leaves the cluster"
-	case s.State == group.Standby:
-		return "it is to have no vote until it is promoted"
-	}
-	return "it is to lose its vote"
-}
-
-// whyFirst is why this server leads, which has known of no other leader since it was opened.
-func (n *Node) whyFirst() string {
-	read := n.storage.Start
-	if read.Log.Last > 0 || read.Snapshot > 0 {
-		for _, p := range n.Predecessors() {
-			if p.Successor == n.id.ClusterID && read.Log.Last <= read.Snapshot { // nothing was written since
-				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", group.NameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
-			}
-		}
-		return fmt.Sprintf("nobody led when %s was started at %s", n.cfg.Name, n.opened.UTC().Format(time.RFC3339))
-	}
-	if n.cfg.Bootstrap {
-		return "the cluster began with it"
-	}
-	return ""
 }

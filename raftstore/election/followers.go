@@ -1,4 +1,4 @@
-package node
+package election
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type SilentMember struct {
 	Since time.Time
 }
 
-// silence knows which members do not answer this server while it leads.
+// followers knows which members do not answer this server while it leads.
 //
 // Raft sends every member a heartbeat each few tens of milliseconds, whatever else goes on. A
 // member is silent from the first heartbeat that fails, or once nothing was heard of it for as long
@@ -29,7 +29,7 @@ type SilentMember struct {
 // address says nothing, long before the transport's timeout does.
 //
 // This is little evidence: whoever acts on it asks the member by another way first.
-type silence struct {
+type followers struct {
 	limit  time.Duration
 	logger *slog.Logger
 	wake   chan struct{} // holds a token when the heartbeats of a member begin or cease to fail
@@ -53,13 +53,13 @@ type contact struct {
 	silent bool      // as published
 }
 
-func newSilence(limit time.Duration, logger *slog.Logger) *silence {
-	return &silence{limit: limit, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
+func newFollowers(limit time.Duration, logger *slog.Logger) *followers {
+	return &followers{limit: limit, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
 // watch keeps the list of the silent until ctx ends, which does with the tenure. others returns all
 // members but this one.
-func (s *silence) watch(ctx context.Context, others func() []group.Member) {
+func (s *followers) watch(ctx context.Context, others func() []group.Member) {
 	h := &hearing{members: make(map[raft.ServerID]*contact)}
 	s.mu.Lock()
 	s.hearing = h
@@ -79,7 +79,7 @@ func (s *silence) watch(ctx context.Context, others func() []group.Member) {
 }
 
 // end forgets everything, unless the next tenure has begun already.
-func (s *silence) end(h *hearing) {
+func (s *followers) end(h *hearing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hearing == h {
@@ -89,7 +89,7 @@ func (s *silence) end(h *hearing) {
 }
 
 // look draws the list anew. A member that is new to this tenure counts as heard of just now.
-func (s *silence) look(h *hearing, others []group.Member, now time.Time) {
+func (s *followers) look(h *hearing, others []group.Member, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hearing != h {
@@ -114,7 +114,7 @@ func (s *silence) look(h *hearing, others []group.Member, now time.Time) {
 }
 
 // tell says when a member falls silent, and when it answers again.
-func (s *silence) tell(m group.Member, c *contact, before bool, now time.Time) {
+func (s *followers) tell(m group.Member, c *contact, before bool, now time.Time) {
 	switch {
 	case c.silent && !before:
 		c.fell = c.heard
@@ -129,14 +129,14 @@ func (s *silence) tell(m group.Member, c *contact, before bool, now time.Time) {
 }
 
 // publish is called with the lock held.
-func (s *silence) publish(silent []SilentMember) {
+func (s *followers) publish(silent []SilentMember) {
 	s.silent = silent
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
 // note takes what became of a message to a member.
-func (s *silence) note(id raft.ServerID, failed error) {
+func (s *followers) note(id raft.ServerID, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.hearing == nil {
@@ -157,7 +157,7 @@ func (s *silence) note(id raft.ServerID, failed error) {
 	}
 }
 
-func (s *silence) members() ([]SilentMember, <-chan struct{}) {
+func (s *followers) members() ([]SilentMember, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.silent), s.changed
@@ -166,7 +166,7 @@ func (s *silence) members() ([]SilentMember, <-chan struct{}) {
 // heard is Raft's transport, which notes the members that answer.
 type heard struct {
 	raftfix.Transport
-	silence *silence
+	followers *followers
 }
 
 // AppendEntries implements raft.Transport. Any answer is a sign of life. Of failures only those of
@@ -174,15 +174,7 @@ type heard struct {
 func (h *heard) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	err := h.Transport.AppendEntries(id, target, args, resp)
 	if err == nil || raftfix.IsHeartbeat(args) {
-		h.silence.note(id, err)
+		h.followers.note(id, err)
 	}
 	return err
-}
-
-// Silent returns the members that do not answer this server's heartbeats, and a channel that is
-// closed when that changes. There are none while this server does not lead: then it does not know.
-func (n *Node) Silent() ([]SilentMember, <-chan struct{}) { return n.silence.members() }
-
-func (n *Node) others() []group.Member {
-	return slices.DeleteFunc(n.Members(), func(m group.Member) bool { return m.Self })
 }

@@ -1,4 +1,4 @@
-package node
+package election
 
 import (
 	"context"
@@ -52,49 +52,49 @@ const (
 	lateTicks = 4 * group.SilenceTicks
 )
 
-// ear is how this server hears its leader.
-type ear struct {
+// detector is how this server hears its leader.
+type detector struct {
 	most int // ticks that no limit exceeds: Raft does not wait for longer
 
 	mu     sync.Mutex
 	leader raft.ServerID // the one that is listened to; empty: none
 	silent int           // ticks since the last sign of life
 	given  bool          // whether Raft has given the leader up in this silence
-	// lulls are the silences of late that ended with a sign of life, of which none was shorter than
+	// pauses are the silences of late that ended with a sign of life, of which none was shorter than
 	// one after it. They say something about these machines, and not about one leader.
-	lulls []lull
+	pauses []pause
 }
 
-// lull is a silence that ended.
-type lull struct {
+// pause is a silence that ended.
+type pause struct {
 	ticks int
 	ended time.Time
 }
 
-func newEar(t group.Timeouts) *ear {
-	e := new(ear)
+func newDetector(t group.Timeouts) *detector {
+	e := new(detector)
 	if every := t.Tick(); every > 0 {
 		e.most = max(group.SilenceTicks, int(2*t.Heartbeat/every))
 	}
 	return e
 }
 
-// sound is what was heard of the leader in one tick.
-type sound struct {
+// sample is what was heard of the leader in one tick.
+type sample struct {
 	life bool // any sign of it
 	led  bool // whether Raft takes it for the leader
 }
 
 // attend begins to listen to a leader.
-func (e *ear) attend(leader raft.ServerID) {
+func (e *detector) attend(leader raft.ServerID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leader, e.silent, e.given = leader, 0, false
 }
 
-// tick takes note of what was heard since the last tick, and returns for how many ticks there was
+// sample takes note of what was heard since the last tick, and returns for how many ticks there was
 // no sign of life.
-func (e *ear) tick(heard sound) (silent int) {
+func (e *detector) sample(heard sample) (silent int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !heard.life {
@@ -105,25 +105,25 @@ func (e *ear) tick(heard sound) (silent int) {
 	// Else it was no leader that is slow: this server was cut off, say, or somebody has stood for
 	// election.
 	if !e.given && e.doubtsLocked(e.silent) {
-		e.learn(e.silent)
+		e.remember(e.silent)
 	}
 	e.silent, e.given = 0, false
 	return 0
 }
 
-// learn remembers a silence that ended.
-func (e *ear) learn(ticks int) {
+// remember remembers a silence that ended.
+func (e *detector) remember(ticks int) {
 	if ticks < shareTicks { // so much is normal
 		return
 	}
-	for len(e.lulls) > 0 && e.lulls[len(e.lulls)-1].ticks <= ticks {
-		e.lulls = e.lulls[:len(e.lulls)-1]
+	for len(e.pauses) > 0 && e.pauses[len(e.pauses)-1].ticks <= ticks {
+		e.pauses = e.pauses[:len(e.pauses)-1]
 	}
-	e.lulls = append(e.lulls, lull{ticks, time.Now()})
+	e.pauses = append(e.pauses, pause{ticks, time.Now()})
 }
 
 // silence returns for how many ticks the leader has been silent.
-func (e *ear) silence() int {
+func (e *detector) silence() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.silent
@@ -131,70 +131,70 @@ func (e *ear) silence() int {
 
 // doubts tells whether a silence is one that this server finds, or agrees to, and not one that
 // lasts so long that it is this server which hears nobody.
-func (e *ear) doubts(silent int) bool {
+func (e *detector) doubts(silent int) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.doubtsLocked(silent)
 }
 
-func (e *ear) doubtsLocked(silent int) bool { return silent <= e.limitLocked()+lateTicks }
+func (e *detector) doubtsLocked(silent int) bool { return silent <= e.limitLocked()+lateTicks }
 
-// wronged takes note that a leader was alive that had been given up after so many ticks of silence.
-func (e *ear) wronged(silent int) {
+// deposed takes note that a leader was alive that had been given up after so many ticks of silence.
+func (e *detector) deposed(silent int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.learn(silent)
+	e.remember(silent)
 }
 
 // limit returns after how many ticks of silence the leader is in doubt.
-func (e *ear) limit() int {
+func (e *detector) limit() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.limitLocked()
 }
 
-func (e *ear) limitLocked() int {
-	for len(e.lulls) > 0 && time.Since(e.lulls[0].ended) >= allowanceLasts {
-		e.lulls = e.lulls[1:]
+func (e *detector) limitLocked() int {
+	for len(e.pauses) > 0 && time.Since(e.pauses[0].ended) >= allowanceLasts {
+		e.pauses = e.pauses[1:]
 	}
-	if len(e.lulls) == 0 {
+	if len(e.pauses) == 0 {
 		return group.SilenceTicks
 	}
-	return min(allowance*(e.lulls[0].ticks+1), e.most) // it was silent in a part of the ticks before and after, too
+	return min(allowance*(e.pauses[0].ticks+1), e.most) // it was silent in a part of the ticks before and after, too
 }
 
 // misses tells whether this server, too, hears nothing of the leader, for nearly as long as it
 // allows.
-func (e *ear) misses(leader raft.ServerID) bool {
+func (e *detector) misses(leader raft.ServerID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.leader == leader && e.silent >= e.limitLocked()-(group.SilenceTicks-shareTicks)
 }
 
-// listen finds out when the leader falls silent. It ends with ctx, which does when another leader
-// is known.
-func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
-	every := n.cfg.Timeouts.Tick()
+// listen finds out when the leader falls silent. It ends with leading, which does when
+// another leader is known; what comes after that ends with ctx.
+func (e *Elector) listen(ctx, leading context.Context, addr string, leader raft.ServerID) {
+	every := e.opts.Timeouts.Tick()
 	if every == 0 {
 		return
 	}
-	n.ear.attend(leader)
-	signs := signsOfLife{contact: n.raft.LastContact, leads: func() bool { return n.follows(leader) }, client: n.peers.At(addr)}
+	e.detector.attend(leader)
+	signs := signsOfLife{contact: e.raft.LastContact, leads: func() bool { return e.follows(leader) }, client: e.peers.At(addr)}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-		case <-ctx.Done():
+		case <-leading.Done():
 			// One that was not heard for longer was not deposed for that: this server was cut off,
 			// say.
-			if missed := n.ear.silence(); missed >= shareTicks && missed <= n.ear.limit()+group.SilenceTicks && signs.link != nil {
-				n.running.Go(func() { n.listenAfter(signs.link, signs.read, every, missed, leader) }) // ends soon, or with the node
+			if missed := e.detector.silence(); missed >= shareTicks && missed <= e.detector.limit()+group.SilenceTicks && signs.link != nil {
+				e.after.Go(func() { e.listenAfter(ctx, signs.link, signs.read, every, missed, leader) }) // ends soon, or with ctx
 			}
 			return
 		}
-		if missed, limit := n.ear.tick(signs.heard()), n.ear.limit(); missed >= limit && n.ear.doubts(missed) {
-			n.succeed(ctx, leader, doubt{why: silent, turns: turns(missed-limit, group.SilenceTicks)})
+		if missed, limit := e.detector.sample(signs.heard()), e.detector.limit(); missed >= limit && e.detector.doubts(missed) {
+			e.campaignFor(leading, leader, doubt{why: silent, turns: turns(missed-limit, group.SilenceTicks)})
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (n *Node) listen(ctx context.Context, addr string, leader raft.ServerID) {
 // listenAfter finds out whether a leader was alive after all that was silent for some ticks and is
 // none any more: whether anything comes over the connection that this server had with it then,
 // which a process that dies does not leave behind.
-func (n *Node) listenAfter(link *rpc.Link, read int64, every time.Duration, missed int, leader raft.ServerID) {
+func (e *Elector) listenAfter(ctx context.Context, link *rpc.Link, read int64, every time.Duration, missed int, leader raft.ServerID) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for range afterTicks {
@@ -211,21 +211,21 @@ func (n *Node) listenAfter(link *rpc.Link, read int64, every time.Duration, miss
 		case <-ticker.C:
 		case <-link.Done():
 			return
-		case <-n.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 		if missed++; link.Heard() != read {
-			n.ear.wronged(missed)
-			n.cfg.Logger.Warn("the leader before this one was alive: it was only silent, and leaders are allowed more from now on", "before", leader,
-				"silent", time.Duration(missed)*every, "allowed", time.Duration(n.ear.limit())*every, "for", allowanceLasts)
+			e.detector.deposed(missed)
+			e.opts.Logger.Warn("the leader before this one was alive: it was only silent, and leaders are allowed more from now on", "before", leader,
+				"silent", time.Duration(missed)*every, "allowed", time.Duration(e.detector.limit())*every, "for", allowanceLasts)
 			return
 		}
 	}
 }
 
 // follows tells whether Raft takes a server for the leader.
-func (n *Node) follows(leader raft.ServerID) bool {
-	_, id := n.leaderWithID()
+func (e *Elector) follows(leader raft.ServerID) bool {
+	_, id := e.leader()
 	return id == leader
 }
 
@@ -242,7 +242,7 @@ type signsOfLife struct {
 
 // heard tells what there is, and asks for a sign. It does so each time, so that no more than a tick
 // of a silence goes uncounted.
-func (s *signsOfLife) heard() (h sound) {
+func (s *signsOfLife) heard() (h sample) {
 	at := s.contact()
 	h.led = s.leads() // asked second: who has given a vote by then has forgotten the leader
 	h.life = h.led && at.After(s.last)

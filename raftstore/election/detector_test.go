@@ -1,4 +1,4 @@
-package node
+package election
 
 import (
 	"testing"
@@ -9,16 +9,16 @@ import (
 	"github.com/barque/barque/raftstore/rpc"
 )
 
-// TestEar: a leader that was silent for long and came back is given more time, until that is
+// TestDetector: a leader that was silent for long and came back is given more time, until that is
 // forgotten.
-func TestEar(t *testing.T) {
+func TestDetector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEar(group.Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond})
+		e := newDetector(group.Timeouts{Heartbeat: 10 * time.Second, Silence: 500 * time.Millisecond})
 		e.attend("a")
-		heard := sound{life: true, led: true}
+		heard := sample{life: true, led: true}
 		hush := func(ticks int) {
 			for range ticks {
-				e.tick(sound{led: true})
+				e.sample(sample{led: true})
 			}
 		}
 		expect := func(what string, limit int, misses bool) {
@@ -32,20 +32,20 @@ func TestEar(t *testing.T) {
 		}
 		expect("at first", group.SilenceTicks, false)
 		hush(2)
-		e.tick(heard)
+		e.sample(heard)
 		expect("after what is normal", group.SilenceTicks, false)
 		hush(4)
 		expect("after some silence", group.SilenceTicks, true)
 		if e.misses("b") {
 			t.Error("somebody else is missed")
 		}
-		e.tick(heard)
+		e.sample(heard)
 		expect("when it is back", 5*allowance, false)
 		e.attend("b") // the next leader is on the same machines
 		expect("another leader", 5*allowance, false)
 		<-time.After(allowanceLasts / 2)
 		hush(3)
-		e.tick(heard)
+		e.sample(heard)
 		<-time.After(allowanceLasts/2 - 1)
 		expect("for some minutes", 5*allowance, false)
 		<-time.After(1)
@@ -56,34 +56,34 @@ func TestEar(t *testing.T) {
 		// Nor does a server agree sooner with one who asks: what is normal here must not depose the
 		// leader.
 		hush(4)
-		e.tick(heard)
+		e.sample(heard)
 		hush(12)
 		expect("less than it allows", 5*allowance, false)
 		hush(1)
 		expect("nearly what it allows", 5*allowance, true)
 		// Raft has given the leader up in the meantime: it was not slow, whoever was at fault.
-		e.tick(sound{})
-		e.tick(heard)
+		e.sample(sample{})
+		e.sample(heard)
 		expect("when it leads again", 5*allowance, false)
 		// Nor is it slow when it is heard after so long: this server was cut off.
 		hush(5*allowance + lateTicks + 1)
-		e.tick(heard)
+		e.sample(heard)
 		expect("after a cut", 5*allowance, false)
 		// One that was deposed, and heard of after that, was slow as well.
-		e.wronged(9)
+		e.deposed(9)
 		expect("after a wrong election", 10*allowance, false)
-		e.wronged(6)
+		e.deposed(6)
 		expect("after a shorter one", 10*allowance, false)
 	})
 }
 
-// TestAnEarAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at the
+// TestTheDetectorAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at the
 // latest.
-func TestAnEarAllowsNoMoreThanRaft(t *testing.T) {
+func TestTheDetectorAllowsNoMoreThanRaft(t *testing.T) {
 	times := group.Timeouts{}.WithDefaults()
-	e := newEar(times)
+	e := newDetector(times)
 	for _, silent := range []int{6, 400} {
-		e.wronged(silent)
+		e.deposed(silent)
 		if allowed := time.Duration(e.limit()) * times.Tick(); allowed != 2*times.Heartbeat {
 			t.Errorf("after a silence of %d ticks %v are allowed", silent, allowed)
 		}
@@ -97,7 +97,7 @@ func TestAVoteIsNoSignOfTheLeader(t *testing.T) {
 	s := signsOfLife{contact: func() time.Time { return contact }, leads: func() bool { return led }, client: rpc.NewClient(rpc.ClientConfig{})}
 	expect := func(what string, life bool) {
 		t.Helper()
-		if h := s.heard(); h != (sound{life: life, led: led}) {
+		if h := s.heard(); h != (sample{life: life, led: led}) {
 			t.Errorf("%s: %+v", what, h)
 		}
 	}

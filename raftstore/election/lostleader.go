@@ -1,4 +1,4 @@
-package node
+package election
 
 import (
 	"cmp"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/peer"
-	"github.com/barque/barque/raftstore/raftfix"
 )
 
 // A follower stays connected with its leader. When the leader's process dies, the kernel breaks the
@@ -26,11 +25,11 @@ import (
 //	    ▲                                   │
 //	    └────────a connection comes about───┘
 //
-// When it is lost, the one of those who found so whose log goes furthest stands for election. The
+// When it is lost, the one of those who found so whose log goes furthest campaigns. The
 // others would lose, or split the votes. They vote for it although they have heard of the leader
 // just now: the request says, as after a transfer of leadership, that it knows of the leader.
 //
-// No mistake here does harm to the data: in Raft anybody may stand for election at any time. It
+// No mistake here does harm to the data: in Raft anybody may campaign at any time. It
 // costs a change of leaders. A leader that lives is deposed only if its port is closed and its
 // connections are broken to so many servers, itself not counted, that they are a quorum; and then
 // only once, because nobody gives up a leader with whom he has not been connected.
@@ -51,9 +50,9 @@ const (
 	doubtTimeout = 200 * time.Millisecond
 )
 
-// lostQuestion asks whether the server finds that the leader is lost.
-type lostQuestion struct {
-	Leader raft.ServerID `json:"leader"` // empty when the office is vacant
+// question asks whether the server finds that the leader is lost.
+type question struct {
+	Leader raft.ServerID `json:"leader"` // empty when there is no leader
 	Why    suspicion     `json:"why"`
 }
 
@@ -63,13 +62,13 @@ type suspicion string
 const (
 	gone   suspicion = "gone"   // its connections break and its address refuses new ones
 	silent suspicion = "silent" // nothing is heard of it
-	vacant suspicion = "vacant" // there has been none for a while: see vacancy.go
+	vacant suspicion = "vacant" // there has been none for a while: see noleader.go
 )
 
-// lostAnswer says so, and what the log of the server that answers ends with.
-type lostAnswer struct {
+// Answer says so, and what the log of the server that answers ends with.
+type Answer struct {
 	Lost bool `json:"lost"`
-	// Stands is whether the server would stand for election, and Candidate whether it does.
+	// Stands is whether the server would campaign, and Candidate whether it does.
 	Stands    bool          `json:"stands"`
 	Candidate bool          `json:"candidate,omitempty"`
 	ID        raft.ServerID `json:"id"`
@@ -78,13 +77,13 @@ type lostAnswer struct {
 }
 
 // before orders servers by how far their logs go. No two are equal.
-func (a lostAnswer) before(b lostAnswer) bool {
+func (a Answer) before(b Answer) bool {
 	return cmp.Or(cmp.Compare(a.Term, b.Term), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID)) < 0
 }
 
-// heedLeaders attends one leader after the other, until the node stops. While this server leads, it
+// Follow attends one leader after the other, until ctx ends. While this server leads, it
 // looks for a successor when the disk hangs.
-func (n *Node) heedLeaders() {
+func (e *Elector) Follow(ctx context.Context) {
 	changed := make(chan raft.Observation, 1) // holds one while the leader may be another than that attended
 	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
@@ -93,17 +92,17 @@ func (n *Node) heedLeaders() {
 		}
 		return false
 	})
-	n.raft.RegisterObserver(observer)
-	defer n.raft.DeregisterObserver(observer)
+	e.raft.RegisterObserver(observer)
+	defer e.raft.DeregisterObserver(observer)
 	var attending sync.WaitGroup
 	stop, attended := func() {}, raft.Server{}
 	var before raft.ServerID
-	for n.ctx.Err() == nil {
-		addr, id := n.leaderWithID()
-		n.tellOfLeader(before, id, addr)
+	for ctx.Err() == nil {
+		addr, id := e.leader()
+		e.tellOfLeader(before, id, addr)
 		before = id
-		if n.followed.learn(id) {
-			n.stats.Leaders.Inc()
+		if e.followed.learn(id) {
+			e.opts.Stats.Leaders.Inc()
 		}
 		// While none is known, what became of the last one is still to be found out: a candidate
 		// whose log is shorter makes Raft forget the leader, and cannot become one.
@@ -111,63 +110,61 @@ func (n *Node) heedLeaders() {
 			stop()
 			attending.Wait()
 			attended = leader
-			if string(id) != n.id.ServerID {
-				ctx, cancel := context.WithCancel(n.ctx)
+			if id != e.opts.ID {
+				leading, cancel := context.WithCancel(ctx)
 				stop = cancel
-				attending.Go(func() { n.attend(ctx, string(addr), id) }) // both end with ctx
-				attending.Go(func() { n.listen(ctx, string(addr), id) })
+				attending.Go(func() { e.attend(leading, string(addr), id) }) // both end with leading
+				attending.Go(func() { e.listen(ctx, leading, string(addr), id) })
 			}
 		}
 		select {
 		case <-changed:
-		case <-n.hung:
-			n.nominate()
-		case <-n.ctx.Done():
+		case <-e.hung:
+			e.nominate(ctx)
+		case <-ctx.Done():
 		}
 	}
 	stop()
 	attending.Wait()
+	e.after.Wait()
 }
 
-// leaderWithID is the leader that this server follows, or is; empty while it knows of none.
-func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(n.raft) }
-
 // tellOfLeader says whom this server follows from now on. Of its own time in office others tell.
-func (n *Node) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) {
-	self := raft.ServerID(n.id.ServerID)
-	switch log := n.cfg.Logger.With("term", n.raft.CurrentTerm()); {
+func (e *Elector) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) {
+	self := e.opts.ID
+	switch log := e.opts.Logger.With("term", e.raft.CurrentTerm()); {
 	case before == now || now == self || now == "" && before == self:
 	case now != "":
-		n.leaders.leads(n.raft.CurrentTerm(), string(now), "")
+		e.history.leads(e.raft.CurrentTerm(), string(now), "")
 		_, at := peer.SplitDestination(string(addr))
 		log.Info("this server follows another one", "leader", now, "address", at)
 	default:
 		heard, why := "never", group.NameOf(string(before))+" was never heard of"
-		if last := n.raft.LastContact(); !last.IsZero() {
+		if last := e.raft.LastContact(); !last.IsZero() {
 			silent := time.Since(last)
-			heard, why = silent.Round(time.Millisecond).String()+" ago", n.whyLost(group.NameOf(string(before)), silent)
+			heard, why = silent.Round(time.Millisecond).String()+" ago", e.whyLost(group.NameOf(string(before)), silent)
 		}
-		n.leaders.lost(n.raft.CurrentTerm(), string(before), why)
+		e.history.lost(e.raft.CurrentTerm(), string(before), why)
 		log.Info("this server has no leader any more", "leader", before, "heard", heard)
 	}
 }
 
 // whyElected is why this server leads in place of another one, if it was so quick that nobody was
 // missed in between; or why it leads at all, when it has known of none before.
-func (n *Node) whyElected() string {
-	changes := n.leaders.newest()
+func (e *Elector) whyElected() string {
+	changes := e.history.newest()
 	if len(changes) == 0 {
-		return n.whyFirst()
+		return e.server.WhyFirst()
 	}
-	if last := n.raft.LastContact(); !last.IsZero() {
-		return n.whyLost(group.NameOf(changes[0].Leader), time.Since(last))
+	if last := e.raft.LastContact(); !last.IsZero() {
+		return e.whyLost(group.NameOf(changes[0].Leader), time.Since(last))
 	}
 	return ""
 }
 
 // whyLost tells why this server has lost the leader.
-func (n *Node) whyLost(leader string, silent time.Duration) string {
-	if silent < n.cfg.Timeouts.Heartbeat {
+func (e *Elector) whyLost(leader string, silent time.Duration) string {
+	if silent < e.opts.Timeouts.Heartbeat {
 		return fmt.Sprintf("another server stood for election, though %s was heard of until then", leader)
 	}
 	return fmt.Sprintf("nothing was heard of %s for %s", leader, silent.Round(time.Millisecond))
@@ -175,10 +172,10 @@ func (n *Node) whyLost(leader string, silent time.Duration) string {
 
 // attend stays connected with the leader, and finds out what has become of it when the connection
 // breaks. It ends with ctx, which does when another leader is known.
-func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
+func (e *Elector) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	connected := false
 	for round, asked := 0, 0; ctx.Err() == nil; round++ {
-		link, err := n.peers.At(addr).Connect(ctx)
+		link, err := e.peers.At(addr).Connect(ctx)
 		switch {
 		case err == nil:
 			connected, round, asked = true, 0, 0
@@ -188,10 +185,10 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 			}
 			continue
 		case connected && errors.Is(err, syscall.ECONNREFUSED):
-			if _, id := n.leaderWithID(); id == "" {
+			if _, id := e.leader(); id == "" {
 				asked++ // Raft forgets the leader when it is asked for a vote
 			}
-			n.succeed(ctx, leader, doubt{why: gone, turns: turns(round, doubtRounds), answered: asked >= doubtAsked})
+			e.campaignFor(ctx, leader, doubt{why: gone, turns: turns(round, doubtRounds), answered: asked >= doubtAsked})
 		}
 		pause := doubtPause
 		if round > 4*doubtRounds { // it lives, as others hear, and does not want to be connected with
@@ -208,13 +205,13 @@ func (n *Node) attend(ctx context.Context, addr string, leader raft.ServerID) {
 type doubt struct {
 	why suspicion
 	// turns is how often the time has passed, just now for the last time, in which whoever should
-	// stand for election would have done so; 0 at any other moment. answered is whether this server
+	// campaign would have done so; 0 at any other moment. answered is whether this server
 	// has had the time to vote for one who does.
 	turns    int
 	answered bool
 }
 
-// due tells whether it is the turn of the server of a rank, of so many, to stand for election
+// due tells whether it is the turn of the server of a rank, of so many, to campaign
 // because the ones before it have not come forward.
 func (d doubt) due(rank, of int) bool { return d.turns > 0 && d.turns%of == rank }
 
@@ -226,19 +223,19 @@ func turns(round, each int) int {
 	return round / each
 }
 
-// succeed makes this server stand for election if a quorum finds that the leader is lost, and if no
+// campaignFor makes this server campaign if a quorum finds that the leader is lost, and if no
 // other one should or does.
-func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
-	own := n.candidacy()
-	if !own.Stands || n.raft.State() != raft.Follower {
+func (e *Elector) campaignFor(ctx context.Context, leader raft.ServerID, d doubt) {
+	own := e.Candidacy()
+	if !own.Stands || e.raft.State() != raft.Follower {
 		return
 	}
-	term := n.raft.CurrentTerm()
-	p := own.among(n.askForLost(ctx, lostQuestion{Leader: leader, Why: d.why}), d.why != vacant)
-	if p.agree < n.voters()/2+1 || ctx.Err() != nil || n.raft.State() != raft.Follower {
+	term := e.raft.CurrentTerm()
+	p := own.among(e.askForLost(ctx, question{Leader: leader, Why: d.why}), d.why != vacant)
+	if p.agree < e.voters()/2+1 || ctx.Err() != nil || e.raft.State() != raft.Follower {
 		return
 	}
-	_, id := n.leaderWithID()
+	_, id := e.leader()
 	if id != "" && id != leader {
 		return
 	}
@@ -246,32 +243,32 @@ func (n *Node) succeed(ctx context.Context, leader raft.ServerID, d doubt) {
 	case d.due(p.rank, p.of) && (id != "" || d.why == vacant):
 		// Who has waited in vain stands as well, but they take turns: two at once may split the
 		// votes. While Raft does not know the leader any more somebody stands or has stood, and
-		// vacancy.go tells when it was in vain.
+		// noleader.go tells when it was in vain.
 	case p.rank > 0:
 		return
-	case id == "" && d.why != vacant && (!d.answered || n.hasVoted()):
+	case id == "" && d.why != vacant && (!d.answered || e.hasVoted()):
 		return // for one who may be the leader by now, whom this server would depose
 	}
 	still := func() error {
-		if d.why == silent && !n.ear.misses(leader) {
+		if d.why == silent && !e.detector.misses(leader) {
 			return fmt.Errorf("%s was heard while the others were asked", leader)
 		}
-		return n.unmoved(id, term)
+		return e.unmoved(id, term)
 	}
-	if still() != nil || id == "" && n.storage.Log.Disk().Busy() {
+	if still() != nil || id == "" && e.server.Writing() {
 		return // somebody has asked for this server's vote meanwhile, or it is being written
 	}
-	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(group.NameOf(string(leader))), p.agree, n.voters())
-	n.leaders.stands(term+1, why, d.why == vacant)
-	if err := n.stand(ctx, still); err != nil {
-		if n.raft.CurrentTerm() == term { // else somebody else stands, for the same reason
-			n.leaders.stands(term, "", false)
+	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(group.NameOf(string(leader))), p.agree, e.voters())
+	e.history.stands(term+1, why, d.why == vacant)
+	if err := e.Campaign(ctx, still); err != nil {
+		if e.raft.CurrentTerm() == term { // else somebody else stands, for the same reason
+			e.history.stands(term, "", false)
 		}
-		n.cfg.Logger.Debug("this server does not stand for election after all", "err", err)
+		e.opts.Logger.Debug("this server does not stand for election after all", "err", err)
 	}
 }
 
-// explain tells people why somebody stands for election.
+// explain tells people why somebody campaigns.
 func (s suspicion) explain(leader string) string {
 	switch s {
 	case gone:
@@ -283,7 +280,7 @@ func (s suspicion) explain(leader string) string {
 	}
 }
 
-// place is where a server stands among those who could stand for election.
+// place is where a server stands among those who could campaign.
 type place struct {
 	agree int // how many find that the leader is lost
 	rank  int // how many have logs that go further
@@ -292,7 +289,7 @@ type place struct {
 
 // among returns the server's place. Those who have not found out yet count as well: they are about
 // to, and would be rivals then. Those who stand already count if they are waited for.
-func (a lostAnswer) among(others []lostAnswer, candidates bool) place {
+func (a Answer) among(others []Answer, candidates bool) place {
 	p := place{agree: 1, of: 1}
 	for _, o := range others {
 		if o.Lost {
@@ -310,22 +307,22 @@ func (a lostAnswer) among(others []lostAnswer, candidates bool) place {
 
 // hasVoted returns whether this server has given its vote in the term of the moment, as far as is
 // known.
-func (n *Node) hasVoted() bool {
-	term, err := n.storage.Log.GetUint64([]byte("LastVoteTerm")) // where Raft keeps it
-	return err != nil || term == n.raft.CurrentTerm()
+func (e *Elector) hasVoted() bool {
+	term, err := e.server.VotedIn()
+	return err != nil || term == e.raft.CurrentTerm()
 }
 
-// candidacy is what this server says of itself. It is Lost to begin with.
-func (n *Node) candidacy() lostAnswer {
-	a := lostAnswer{Lost: true, ID: raft.ServerID(n.id.ServerID), Index: n.raft.LastIndex(), Candidate: n.raft.State() == raft.Candidate}
-	a.Term = n.storage.TermAt(a.Index)
-	self, ok := n.member(n.id.ServerID)
-	a.Stands = ok && self.Voter && n.guard.Err() == nil && n.mayLead() == nil
+// Candidacy is what this server says of itself. It is Lost to begin with.
+func (e *Elector) Candidacy() Answer {
+	a := Answer{Lost: true, ID: e.opts.ID, Index: e.raft.LastIndex(), Candidate: e.raft.State() == raft.Candidate}
+	a.Term = e.server.TermAt(a.Index)
+	self, ok := e.member(string(e.opts.ID))
+	a.Stands = ok && self.Voter && e.server.MayLead()
 	return a
 }
 
 // askForLost returns the answers of the voters that answer in time, but for the leader.
-func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
+func (e *Elector) askForLost(ctx context.Context, q question) []Answer {
 	question, err := json.Marshal(q)
 	if err != nil {
 		return nil
@@ -333,15 +330,15 @@ func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
 	ctx, cancel := context.WithTimeout(ctx, doubtTimeout)
 	defer cancel()
 	var mu sync.Mutex
-	var answers []lostAnswer
+	var answers []Answer
 	var asking sync.WaitGroup
-	for _, m := range n.Members() {
+	for _, m := range e.server.Members() {
 		if m.Self || !m.Voter || raft.ServerID(m.ID) == q.Leader {
 			continue
 		}
 		asking.Go(func() {
-			f, err := n.peers.To(m).Call(ctx, peer.CallLost, question)
-			var answer lostAnswer
+			f, err := e.peers.To(m).Call(ctx, peer.CallLost, question)
+			var answer Answer
 			if err != nil || f.Kind != peer.AnswerOK || json.Unmarshal(f.Payload, &answer) != nil || string(answer.ID) != m.ID {
 				return
 			}
@@ -354,14 +351,14 @@ func (n *Node) askForLost(ctx context.Context, q lostQuestion) []lostAnswer {
 	return answers
 }
 
-// handleLost answers whether the leader is lost as this server sees it.
-func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
-	var q lostQuestion
+// HandleLost answers whether the leader is lost as this server sees it.
+func (e *Elector) HandleLost(ctx context.Context, payload []byte) (byte, []byte) {
+	var q question
 	if err := json.Unmarshal(payload, &q); err != nil {
 		return peer.AnswerRefused, fmt.Appendf(nil, "question for the leader: %v", err)
 	}
-	a := n.candidacy()
-	a.Lost = n.findsLost(ctx, q)
+	a := e.Candidacy()
+	a.Lost = e.findsLost(ctx, q)
 	data, err := json.Marshal(a)
 	if err != nil {
 		return peer.Refuse(err)
@@ -372,41 +369,41 @@ func (n *Node) handleLost(ctx context.Context, payload []byte) (byte, []byte) {
 // findsLost tells whether this server suspects the same: hears nothing of the leader; or cannot
 // reach it, because its address refuses connections; or has known none for a while. One who is a
 // leader, or knows of another, has lost none.
-func (n *Node) findsLost(ctx context.Context, q lostQuestion) bool {
-	if _, id := n.leaderWithID(); id != "" && id != q.Leader {
+func (e *Elector) findsLost(ctx context.Context, q question) bool {
+	if _, id := e.leader(); id != "" && id != q.Leader {
 		return false
 	}
 	switch q.Why {
 	case silent:
-		return n.ear.misses(q.Leader)
+		return e.detector.misses(q.Leader)
 	case vacant:
-		return n.vacancy.lasts()
+		return e.noLeader.lasts()
 	case gone:
 	default:
 		return false
 	}
-	m, ok := n.member(string(q.Leader))
+	m, ok := e.member(string(q.Leader))
 	if !ok {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, doubtTimeout)
 	defer cancel()
-	_, err := n.peers.To(m).Connect(ctx) // one that is open, or else a new one
+	_, err := e.peers.To(m).Connect(ctx) // one that is open, or else a new one
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// stand makes Raft begin an election if it is still wanted then: see raftfix.Filter.
-func (n *Node) stand(ctx context.Context, still func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
+// Campaign makes Raft begin an election if it is still wanted then.
+func (e *Elector) Campaign(ctx context.Context, still func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, e.opts.Timeouts.Call)
 	defer cancel()
-	return n.filter.Campaign(ctx, n.rpcHeader(), still)
+	return e.server.Campaign(ctx, still)
 }
 
 // unmoved is nil while this server is a follower in a term, of that leader or, if it is empty, of
 // none.
-func (n *Node) unmoved(leader raft.ServerID, term uint64) error {
-	now, state := n.raft.CurrentTerm(), n.raft.State()
-	if _, id := n.leaderWithID(); state != raft.Follower || now != term || id != leader {
+func (e *Elector) unmoved(leader raft.ServerID, term uint64) error {
+	now, state := e.raft.CurrentTerm(), e.raft.State()
+	if _, id := e.leader(); state != raft.Follower || now != term || id != leader {
 		return fmt.Errorf("this server is a %v in term %d whose leader is %q; it was a follower in term %d whose leader was %q", state, now, id, term, leader)
 	}
 	return nil

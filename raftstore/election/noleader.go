@@ -1,6 +1,7 @@
-package node
+package election
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ import (
 // do wait.) Whoever does not come forward in his time is passed over. All count from the last
 // election that they know of, so their turns come at about the same times.
 //
-// After each election they wait for as long as the office was vacant before it, if that is longer:
+// After each election they wait for as long as nobody had led before it, if that is longer:
 // where votes take longer than Timeouts.Silence to be written, nobody would ever be elected
 // otherwise.
 
@@ -31,17 +32,17 @@ import (
 // does not stand.
 const vacantMost = 4 * group.SilenceTicks
 
-// vacancy is for how long this server has known of no leader, and of no election.
-type vacancy struct {
+// noLeaderTimer is for how long this server has known of no leader, and of no election.
+type noLeaderTimer struct {
 	mu     sync.Mutex
 	term   uint64 // of the last election
 	ticks  int    // since then
-	before int    // ticks of vacancy before it
+	before int    // ticks without a leader before it
 }
 
 // tick takes note of the state of things. It returns how many turns have come, the last one just
 // now, for somebody to stand; 0 at any other moment.
-func (v *vacancy) tick(led bool, term uint64) int {
+func (v *noLeaderTimer) tick(led bool, term uint64) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
@@ -61,16 +62,16 @@ func (v *vacancy) tick(led bool, term uint64) int {
 }
 
 // lasts tells whether this server, too, has known of no leader for a while.
-func (v *vacancy) lasts() bool {
+func (v *noLeaderTimer) lasts() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.ticks >= shareTicks
 }
 
-// fillVacancy makes this server stand for election when nobody leads after an election, and it is
-// its turn. It ends with the node.
-func (n *Node) fillVacancy() {
-	every := n.cfg.Timeouts.Silence / group.SilenceTicks
+// WatchNoLeader makes this server campaign when nobody leads after an election, and it is
+// its turn. It ends with ctx.
+func (e *Elector) WatchNoLeader(ctx context.Context) {
+	every := e.opts.Timeouts.Silence / group.SilenceTicks
 	if every <= 0 {
 		return
 	}
@@ -80,14 +81,14 @@ func (n *Node) fillVacancy() {
 	for {
 		select {
 		case <-ticker.C:
-		case <-n.ctx.Done():
+		case <-ctx.Done():
 			return
 		}
 		before := wrote
-		wrote = n.storage.Log.Disk().Busy()
-		_, leader := n.leaderWithID()
-		if turn := n.vacancy.tick(leader != "", n.raft.CurrentTerm()); turn > 0 && !before && n.raft.State() == raft.Follower {
-			n.succeed(n.ctx, "", doubt{why: vacant, turns: turn - 1}) // the first one is for whoever comes first
+		wrote = e.server.Writing()
+		_, leader := e.leader()
+		if turn := e.noLeader.tick(leader != "", e.raft.CurrentTerm()); turn > 0 && !before && e.raft.State() == raft.Follower {
+			e.campaignFor(ctx, "", doubt{why: vacant, turns: turn - 1}) // the first one is for whoever comes first
 		}
 	}
 }

@@ -1,11 +1,11 @@
-package node
+package election
 
 import "testing"
 
-// TestVacancy: turns come after a silence, and again; after an election that was in vain they come
-// when the office has been vacant for as long as before.
-func TestVacancy(t *testing.T) {
-	var v vacancy
+// TestNoLeaderTimer: turns come after a silence, and again; after an election that was in vain they come
+// when nobody has led for as long as before.
+func TestNoLeaderTimer(t *testing.T) {
+	var v noLeaderTimer
 	turnsOf := func(term uint64, ticks int) (at []int) {
 		for i := range ticks {
 			if turn := v.tick(false, term); turn > 0 {

@@ -1,0 +1,157 @@
+package election
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/raftfix"
+	"github.com/barque/barque/raftstore/rpc"
+	"github.com/barque/barque/raftstore/status"
+)
+
+// Options of an Elector. All are needed.
+type Options struct {
+	ID       raft.ServerID
+	Name     string // of this server, for people
+	Timeouts group.Timeouts
+	Stats    *status.Metrics
+	Logger   *slog.Logger
+}
+
+// Raft is what an Elector needs of Raft. It is a *raft.Raft.
+type Raft interface {
+	State() raft.RaftState
+	CurrentTerm() uint64
+	LastIndex() uint64
+	LastContact() time.Time
+	LeaderWithID() (raft.ServerAddress, raft.ServerID)
+	RegisterObserver(*raft.Observer)
+	DeregisterObserver(*raft.Observer)
+}
+
+// Peers are the links to the other servers: to a member, and to a destination.
+type Peers interface {
+	To(m group.Member) *rpc.Client
+	At(dest string) *rpc.Client
+}
+
+// Server is what an Elector needs of the server.
+type Server interface {
+	Members() []group.Member
+	// MayLead tells whether nothing but the members' votes is in the way of this server's
+	// leadership, and DiskHangs whether a write to its log hangs.
+	MayLead() bool
+	DiskHangs() bool
+	// Writing tells whether a write to the log is under way, VotedIn in which term this server has
+	// given its last vote, and TermAt the term of its newest entry.
+	Writing() bool
+	VotedIn() (term uint64, err error)
+	TermAt(newest uint64) uint64
+	// Campaign makes Raft begin an election if it is still wanted then, and TellToCampaign makes
+	// another server begin one.
+	Campaign(ctx context.Context, still func() error) error
+	TellToCampaign(m group.Member) error
+	// WhyFirst is why this server leads, when it has known of no other leader.
+	WhyFirst() string
+}
+
+// Elector finds out whether there is a leader, and makes this server campaign when it is its turn.
+// It also knows, while this server leads, which members do not answer, and the last changes of
+// leaders.
+type Elector struct {
+	opts   Options
+	server Server
+	peers  Peers
+	raft   Raft
+
+	followers *followers
+	detector  *detector
+	noLeader  noLeaderTimer
+	history   leaderHistory
+	followed  followed
+	hung      chan struct{}  // holds a token when the disk of this server, which led, has begun to hang
+	after     sync.WaitGroup // goroutines of listenAfter
+}
+
+// New returns an Elector, which does nothing before Attach.
+func New(opts Options, peers Peers, server Server) *Elector {
+	return &Elector{
+		opts: opts, server: server, peers: peers,
+		followers: newFollowers(opts.Timeouts.Heartbeat, opts.Logger), detector: newDetector(opts.Timeouts), hung: make(chan struct{}, 1),
+	}
+}
+
+// Attach is called once, when Raft runs. From then on elections are logged and counted.
+func (e *Elector) Attach(r Raft) {
+	e.raft = r
+	e.tellOfElections()
+}
+
+// Disk is called when a write to the log of this server, which leads, has begun to hang: another one
+// is asked to lead.
+func (e *Elector) Disk() {
+	select {
+	case e.hung <- struct{}{}:
+	default: // a token is there
+	}
+}
+
+// Leads and Lost note changes of leaders that only the one who led, or leads, knows of.
+func (e *Elector) Leads(term uint64) {
+	e.history.leads(term, string(e.opts.ID), e.whyElected())
+}
+
+// Lost notes that this server leads no more.
+func (e *Elector) Lost(term uint64, why string) {
+	e.history.lost(term, string(e.opts.ID), e.opts.Name+" gave it up: "+why)
+}
+
+// Changes are the last changes of leaders, newest first.
+func (e *Elector) Changes() []status.LeaderChange { return e.history.newest() }
+
+// Silent returns the members that do not answer this server's heartbeats, and a channel that is
+// closed when that changes. There are none while this server does not lead: then it does not know.
+func (e *Elector) Silent() ([]SilentMember, <-chan struct{}) { return e.followers.members() }
+
+// WatchFollowers finds the silent members while this server leads. It ends with ctx, which does with
+// the leadership.
+func (e *Elector) WatchFollowers(ctx context.Context) { e.followers.watch(ctx, e.others) }
+
+// Listen returns Raft's transport, which notes the members that answer.
+func (e *Elector) Listen(inner raftfix.Transport) raftfix.Transport {
+	return &heard{inner, e.followers}
+}
+
+// LeaderChanged returns a channel that is closed when another server is known to lead than now.
+func (e *Elector) LeaderChanged() <-chan struct{} { return e.followed.changed() }
+
+// LeaderlessSince returns since when nobody is known to lead; zero while somebody is.
+func (e *Elector) LeaderlessSince() time.Time { return e.followed.leaderless() }
+
+func (e *Elector) leader() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(e.raft) }
+
+func (e *Elector) member(id string) (group.Member, bool) { return group.Find(e.server.Members(), id) }
+
+func (e *Elector) voters() int { return group.Voters(e.server.Members()) }
+
+func (e *Elector) others() []group.Member {
+	return slices.DeleteFunc(e.server.Members(), func(m group.Member) bool { return m.Self })
+}
+
+// ElectAlone spares the only voter of a group the wait for a leader that cannot exist.
+func (e *Elector) ElectAlone(ctx context.Context) {
+	members := e.server.Members()
+	if len(members) != 1 || !members[0].Self || !members[0].Voter {
+		return
+	}
+	term := e.raft.CurrentTerm()
+	if err := e.Campaign(ctx, func() error { return e.unmoved("", term) }); err != nil {
+		e.opts.Logger.Debug("the election is left to Raft", "err", err)
+	}
+}

@@ -1,0 +1,27 @@
+package election
+
+import "context"
+
+// nominate makes the server whose log goes furthest campaign. A transfer of leadership
+// would take the goroutine of Raft that waits for the disk. If it fails, the others elect somebody
+// when they have missed the heartbeats for long enough.
+func (e *Elector) nominate(ctx context.Context) {
+	best, found := Answer{}, false
+	for _, answer := range e.askForLost(ctx, question{Leader: e.opts.ID}) {
+		if answer.Stands && (!found || best.before(answer)) {
+			best, found = answer, true
+		}
+	}
+	if !found {
+		return
+	}
+	m, ok := e.member(string(best.ID))
+	if !ok || !e.server.DiskHangs() { // it writes again
+		return
+	}
+	e.opts.Logger.Info("another server is asked to lead", "server", m.ID)
+	err := e.server.TellToCampaign(m)
+	if err != nil {
+		e.opts.Logger.Warn("the other server could not be asked to lead; it will elect itself later", "server", m.ID, "err", err)
+	}
+}
