@@ -10,11 +10,11 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/peer"
-	"github.com/barque/barque/raftstore/steward"
 )
 
 // Members returns the members as this server knows them, with the leader marked.
@@ -289,7 +289,7 @@ func (n *Node) handleMembers(ctx context.Context, payload []byte) (byte, []byte)
 }
 
 // change makes the change on the leader. A removal and a demotion are only decided here; the
-// steward carries them out.
+// autopilot carries them out.
 func (n *Node) change(ctx context.Context, c Change) error {
 	if err := n.changing.enter(ctx); err != nil {
 		return err
@@ -380,7 +380,7 @@ func (n *Node) makeWay(m group.Member) error {
 	return n.configured(set(raft.ServerID(m.ID), raft.ServerAddress(addr), 0, n.cfg.Timeouts.Call))
 }
 
-// promote gives a member its vote, if the steward would give it one but for the time.
+// promote gives a member its vote, if the autopilot would give it one but for the time.
 func (n *Node) promote(ctx context.Context, term uint64, m group.Member) error {
 	s := n.standing(m.ID)
 	if s.State == group.Removed {
@@ -391,13 +391,13 @@ func (n *Node) promote(ctx context.Context, term uint64, m group.Member) error {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(servers, func(s steward.Server) bool { return s.ID == m.ID })
+		i := slices.IndexFunc(servers, func(s autopilot.Server) bool { return s.ID == m.ID })
 		if i < 0 {
 			return peer.Refusedf("server %q is no member any more", m.ID)
 		}
 		servers[i].State = group.Regular // which it is to be
 		(&observer{node: n}).apart(ctx, servers)
-		if why := steward.Fit(servers[i], n.policy()); why != "" {
+		if why := autopilot.Fit(servers[i], n.policy()); why != "" {
 			return peer.Refusedf("server %q cannot have a vote now: %s", m.ID, why)
 		}
 	}
@@ -438,7 +438,7 @@ func (n *Node) guardQuorum(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := steward.Guard(servers, id); err != nil {
+	if err := autopilot.Guard(servers, id); err != nil {
 		return peer.Refusedf("%v", err)
 	}
 	return nil
@@ -446,7 +446,7 @@ func (n *Node) guardQuorum(ctx context.Context, id string) error {
 
 // surveyed is survey for somebody who waits. A question that was given up says nothing about the
 // members.
-func (n *Node) surveyed(ctx context.Context) ([]steward.Server, error) {
+func (n *Node) surveyed(ctx context.Context) ([]autopilot.Server, error) {
 	servers := n.survey(ctx)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", kv.ErrUnavailable, context.Cause(ctx))
@@ -464,7 +464,7 @@ func (n *Node) handOver(ctx context.Context, id string, m group.Member) error {
 		return err
 	}
 	if id == "" {
-		heir, ok := steward.Heir(servers, n.id.ServerID)
+		heir, ok := autopilot.Heir(servers, n.id.ServerID)
 		if !ok {
 			return peer.Refusedf("no other voter is able to lead")
 		}
@@ -478,7 +478,7 @@ func (n *Node) handOver(ctx context.Context, id string, m group.Member) error {
 		if s.ID != id {
 			continue
 		}
-		if why := steward.Fit(s, n.policy()); why != "" {
+		if why := autopilot.Fit(s, n.policy()); why != "" {
 			return peer.Refusedf("server %q cannot lead now: %s", m.ID, why)
 		}
 		if s.State == group.Leaving {

@@ -12,11 +12,11 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/peer"
-	"github.com/barque/barque/raftstore/steward"
 )
 
 // TestADemotionIsDoneWhenItIsCommitted: who was told that a server has lost its vote may switch it
@@ -59,7 +59,7 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
 		change := Change{Kind: DemoteMember, ID: id}
-		if err := n.changing.enter(s.ctx); err != nil { // so the steward cannot carry it out
+		if err := n.changing.enter(s.ctx); err != nil { // so the autopilot cannot carry it out
 			t.Fatal(err)
 		}
 		defer n.changing.leave()
@@ -95,7 +95,7 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		if err := n.changing.enter(s.ctx); err != nil { // the steward waits with its step, so it settles nothing
+		if err := n.changing.enter(s.ctx); err != nil { // the autopilot waits with its step, so it settles nothing
 			t.Fatal(err)
 		}
 		defer n.changing.leave()
@@ -179,7 +179,7 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		if err := n.changing.enter(s.ctx); err != nil { // so the steward cannot carry it out
+		if err := n.changing.enter(s.ctx); err != nil { // so the autopilot cannot carry it out
 			t.Fatal(err)
 		}
 		if err := n.decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
@@ -220,7 +220,7 @@ func TestABlockedDepartureWaits(t *testing.T) {
 				n, goes, away := s.nodes[leader], s.nodes[(leader+1)%3], (leader+2)%3
 				change := c.change
 				change.ID = goes.ID()
-				if err := n.changing.enter(s.ctx); err != nil { // so the steward cannot carry it out yet
+				if err := n.changing.enter(s.ctx); err != nil { // so the autopilot cannot carry it out yet
 					t.Fatal(err)
 				}
 				if err := n.decide(s.ctx, n.leadership.term(), goes.ID(), group.Decision{}, group.Decision{State: c.to, Name: "s"}); err != nil {
@@ -259,13 +259,13 @@ func TestABlockedDepartureWaits(t *testing.T) {
 	}
 }
 
-// TestAStepThatIsOutdatedIsNotTaken: a promotion comes between the steward's look and its step.
+// TestAStepThatIsOutdatedIsNotTaken: a promotion comes between the autopilot's look and its step.
 func TestAStepThatIsOutdatedIsNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		step := steward.Step{Kind: steward.Remove, Server: steward.Server{ID: id, State: group.Leaving}}
+		step := autopilot.Step{Kind: autopilot.Remove, Server: autopilot.Server{ID: id, State: group.Leaving}}
 		if err := newObserver(n, n.leadership.term()).take(s.ctx, step); err != nil {
 			t.Fatal(err)
 		}

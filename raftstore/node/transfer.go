@@ -8,10 +8,10 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
-	"github.com/barque/barque/raftstore/steward"
 )
 
 // transfer waits until the other server was told to stand for election, no longer than ctx. why is
@@ -90,7 +90,7 @@ func (n *Node) bequeath(why string, stays bool) error {
 	if votes < voters/2+1 {
 		return errNoHeir
 	}
-	if heir, ok := steward.Heir(servers, n.id.ServerID); ok {
+	if heir, ok := autopilot.Heir(servers, n.id.ServerID); ok {
 		m, _ := n.member(heir.ID)
 		return n.transfer(ctx, m, why)
 	}
@@ -111,7 +111,7 @@ var errNoHeir = fmt.Errorf("%w: too few voters answer for another one to lead", 
 // after Timeouts.Election.
 func (n *Node) transferTime() time.Duration { return 3 * n.cfg.Timeouts.Election }
 
-func (n *Node) surveyFor(ctx context.Context, limit time.Duration) []steward.Server {
+func (n *Node) surveyFor(ctx context.Context, limit time.Duration) []autopilot.Server {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return n.survey(ctx)

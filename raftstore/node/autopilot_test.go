@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
-	"github.com/barque/barque/raftstore/steward"
 )
 
 // TestADecisionOfAnEarlierTerm has a server that led decide something that rests on what it saw
@@ -172,11 +172,11 @@ func TestTheLogRepeatsItselfRarely(t *testing.T) {
 
 func TestAStandingOfANewerVersionIsLeftAlone(t *testing.T) {
 	s := group.ReadDecision(kv.Item{Value: []byte(`{"state":{"kind":"witness"}}`), ModRevision: 7})
-	servers := []steward.Server{
+	servers := []autopilot.Server{
 		{ID: "a", Voter: true, Leader: true, Answers: true}, {ID: "b", Voter: true, Answers: true},
 		{ID: "c", Voter: true, Answers: true, State: s.State}, {ID: "d", Answers: true, State: s.State},
 	}
-	if step, due, _ := steward.Decide(servers, steward.Policy{}); due || s.Revision != 7 {
+	if step, due, _ := autopilot.Decide(servers, autopilot.Policy{}); due || s.Revision != 7 {
 		t.Errorf("%+v leads to %+v", s, step)
 	}
 }

@@ -11,17 +11,17 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/status"
-	"github.com/barque/barque/raftstore/steward"
 )
 
 const (
-	// stewardEvery is how often the leader looks after the members while there is something to do,
+	// lookEvery is how often the leader looks after the members while there is something to do,
 	// and idleEvery while there is not, or others have to do something first.
-	stewardEvery = 200 * time.Millisecond
-	idleEvery    = time.Second
+	lookEvery = 200 * time.Millisecond
+	idleEvery = time.Second
 	// failingMost bounds the pause after a step that failed, which is twice as long each time.
 	failingMost = 5 * time.Second
 	// tellEvery is how often the log says the same of a member: a failure may repeat at each look.
@@ -47,7 +47,7 @@ type observer struct {
 	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
 
-// manageWhileLeading carries out what the steward decides, and closes the links to servers that are
+// manageWhileLeading carries out what the autopilot decides, and closes the links to servers that are
 // members no more. It ends with the tenure.
 func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
 	o := newObserver(n, term)
@@ -83,20 +83,20 @@ func (o *observer) look(ctx context.Context) (pause time.Duration) {
 	}
 	pause = idleEvery
 	policy := n.policy()
-	step, due, blocked := steward.Decide(servers, policy)
+	step, due, blocked := autopilot.Decide(servers, policy)
 	for due && o.reached(ctx, servers, step) {
-		step, due, blocked = steward.Decide(servers, policy)
+		step, due, blocked = autopilot.Decide(servers, policy)
 	}
 	o.noteBlocked(blocked, due)
 	health := make([]group.Health, len(servers))
 	for i, s := range servers {
-		health[i] = steward.HealthOf(s, policy, blocked[s.ID])
+		health[i] = autopilot.HealthOf(s, policy, blocked[s.ID])
 		if blocked[s.ID] != "" {
 			health[i].Blocked = max(time.Since(o.blocked[s.ID]), 1)
 		}
 		health[i].Lag, health[i].LagFor = s.Lag, n.lagFor(s)
 		if blocked[s.ID] == "" && inMotion(s) {
-			pause = stewardEvery
+			pause = lookEvery
 		}
 	}
 	n.health.Store(&health)
@@ -106,7 +106,7 @@ func (o *observer) look(ctx context.Context) (pause time.Duration) {
 			if ctx.Err() == nil && o.mayTell("failed "+string(step.Kind), step.Server.ID) {
 				n.cfg.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
 			}
-			o.failing = min(max(2*o.failing, stewardEvery), failingMost)
+			o.failing = min(max(2*o.failing, lookEvery), failingMost)
 			return o.failing // what this server takes for the configuration may never be committed
 		}
 	}
@@ -117,7 +117,7 @@ func (o *observer) look(ctx context.Context) (pause time.Duration) {
 
 // inMotion tells whether a member is on its way to a vote, or out, and nobody else has to do
 // something first.
-func inMotion(s steward.Server) bool {
+func inMotion(s autopilot.Server) bool {
 	return s.State == group.Leaving || s.State == group.Regular && !s.Voter && s.Answers || s.State == group.Standby && s.Voter
 }
 
@@ -133,7 +133,7 @@ func (o *observer) mayTell(what, id string) bool {
 
 // lagFor is how long ago the first entry came into this server's log that the member has not
 // applied; 0 when that is not known, as when the member does not answer.
-func (n *Node) lagFor(s steward.Server) time.Duration {
+func (n *Node) lagFor(s autopilot.Server) time.Duration {
 	var first raft.Log
 	if !s.Answers || s.Lag == 0 || n.storage.Log.GetLog(s.Applied+1, &first) != nil || first.AppendedAt.IsZero() {
 		return 0
@@ -141,8 +141,8 @@ func (n *Node) lagFor(s steward.Server) time.Duration {
 	return max(0, time.Since(first.AppendedAt))
 }
 
-func (n *Node) policy() steward.Policy {
-	return steward.Policy{
+func (n *Node) policy() autopilot.Policy {
+	return autopilot.Policy{
 		PromoteAfter: n.cfg.Timeouts.PromoteAfter, MaxLag: caughtUp, CleanAfter: n.cfg.CleanAfter, MinVoters: n.cfg.MinVoters,
 		DropAfter: dropAfter,
 	}
@@ -150,7 +150,7 @@ func (n *Node) policy() steward.Policy {
 
 // observe asks all members how they do, for a short time only: one that is dead must not hold up
 // the others.
-func (o *observer) observe(ctx context.Context) []steward.Server {
+func (o *observer) observe(ctx context.Context) []autopilot.Server {
 	n, now := o.node, time.Now()
 	limit := o.patience()
 	asking, cancel := context.WithTimeout(ctx, limit)
@@ -168,7 +168,7 @@ func (o *observer) observe(ctx context.Context) []steward.Server {
 			o.answered[s.ID] = now
 		}
 		s.Silent = now.Sub(o.answered[s.ID])
-		if steward.Fit(*s, n.policy()) != "" {
+		if autopilot.Fit(*s, n.policy()) != "" {
 			delete(o.stable, s.ID)
 			continue
 		}
@@ -191,8 +191,8 @@ func (o *observer) patience() time.Duration {
 
 // reached finds out, before a step that takes out a server for its silence, whether a voter reaches
 // it, and notes which.
-func (o *observer) reached(ctx context.Context, servers []steward.Server, step steward.Step) bool {
-	if step.Kind != steward.Drop && step.Kind != steward.Expire {
+func (o *observer) reached(ctx context.Context, servers []autopilot.Server, step autopilot.Step) bool {
+	if step.Kind != autopilot.Drop && step.Kind != autopilot.Expire {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.patience())
@@ -213,7 +213,7 @@ func (o *observer) reached(ctx context.Context, servers []steward.Server, step s
 	asking.Wait()
 	select {
 	case name := <-names:
-		i := slices.IndexFunc(servers, func(s steward.Server) bool { return s.ID == step.Server.ID })
+		i := slices.IndexFunc(servers, func(s autopilot.Server) bool { return s.ID == step.Server.ID })
 		servers[i].Reached = name
 		return true
 	default:
@@ -238,13 +238,13 @@ func (o *observer) resume(now time.Time, gap time.Duration) {
 }
 
 // survey returns the members, and what they say of themselves.
-func (n *Node) survey(ctx context.Context) []steward.Server {
+func (n *Node) survey(ctx context.Context) []autopilot.Server {
 	last, roster := n.raft.LastIndex(), n.roster()
 	peers := n.PeerStatus(ctx)
-	servers := make([]steward.Server, len(peers))
+	servers := make([]autopilot.Server, len(peers))
 	for i, p := range peers {
 		decided := roster[p.Member.ID]
-		s := steward.Server{
+		s := autopilot.Server{
 			ID: p.Member.ID, Name: p.Member.Name, Voter: p.Member.Voter, Leader: p.Member.Self,
 			State: decided.Effective(), Decided: decided.At(), Answers: p.Status != nil,
 		}
@@ -271,20 +271,20 @@ func illness(s *status.Status) string {
 
 // apart finds out, for those that are to get a vote, whether all voters that answer and they reach
 // each other.
-func (o *observer) apart(ctx context.Context, servers []steward.Server) {
+func (o *observer) apart(ctx context.Context, servers []autopilot.Server) {
 	n := o.node
 	var ways []func() // begun when all are known: they write to what is read here
 	var mu sync.Mutex
 	for i := range servers {
 		s := &servers[i]
-		if s.Voter || s.State != group.Regular || steward.Fit(*s, n.policy()) != "" {
+		if s.Voter || s.State != group.Regular || autopilot.Fit(*s, n.policy()) != "" {
 			continue
 		}
 		for _, v := range servers {
 			if !v.Voter || !v.Answers {
 				continue
 			}
-			for _, way := range [][2]steward.Server{{*s, v}, {v, *s}} {
+			for _, way := range [][2]autopilot.Server{{*s, v}, {v, *s}} {
 				ways = append(ways, func() {
 					from, to := way[0], way[1]
 					if err := n.reaches(ctx, from.ID, to.ID); err != nil {
@@ -338,7 +338,7 @@ func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
 }
 
 // take carries out one step.
-func (o *observer) take(ctx context.Context, step steward.Step) error {
+func (o *observer) take(ctx context.Context, step autopilot.Step) error {
 	n, term := o.node, o.term
 	if err := n.changing.enter(ctx); err != nil {
 		return err
@@ -356,20 +356,20 @@ func (o *observer) take(ctx context.Context, step steward.Step) error {
 	}
 	id, call := raft.ServerID(m.ID), n.cfg.Timeouts.Call
 	switch step.Kind {
-	case steward.Promote:
+	case autopilot.Promote:
 		return n.configured(n.raft.AddVoter(id, raft.ServerAddress(m.Address), 0, call))
-	case steward.Demote:
+	case autopilot.Demote:
 		return n.configured(n.raft.DemoteVoter(id, 0, call))
-	case steward.Remove:
+	case autopilot.Remove:
 		return n.configured(n.raft.RemoveServer(id, 0, call))
-	case steward.Drop: // after a crash in between it is out, and only nobody is told
+	case autopilot.Drop: // after a crash in between it is out, and only nobody is told
 		if err := n.configured(n.raft.RemoveServer(id, 0, call)); err != nil {
 			return err
 		}
 		return n.decide(ctx, term, m.ID, n.standing(m.ID), group.Decision{State: group.Dropped, Name: m.Name, Why: step.Why})
-	case steward.HandOver:
+	case autopilot.HandOver:
 		return n.transfer(ctx, m, n.whyRetires())
-	case steward.Expire:
+	case autopilot.Expire:
 		old := n.standing(m.ID)
 		return n.decide(ctx, term, m.ID, old, group.Decision{State: group.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
 	}

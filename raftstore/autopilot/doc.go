@@ -1,10 +1,10 @@
-// Package steward decides what the leader of a group does next about its members: who gets a vote,
+// Package autopilot decides what the leader of a group does next about its members: who gets a vote,
 // who loses it, who is taken out, and when none of that may happen.
 //
 // It is pure: Decide takes what the leader has observed and returns one step at most. Whoever
 // carries it out observes anew before the next one, so a step that did not happen, because the
 // leader died before or after it, is decided again by the next leader from the same facts. What has
-// to be remembered between two steps stands in the group's own, replicated state: a Standing.
+// to be remembered between two steps stands in the group's own, replicated state: a group.Decision.
 //
 // What holds:
 //   - no step takes a vote away when the voters that stay and are able would be no quorum;
@@ -19,4 +19,4 @@
 //
 // It is not for watching: that is package node's.
 
-package steward
+package autopilot
