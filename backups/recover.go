@@ -48,8 +48,8 @@ type DataDir interface {
 	Lock() (io.Closer, error)
 	// Cluster returns the ID of the one that the server is a member of.
 	Cluster() (string, error)
-	// BeginAs writes down that the server is of a new cluster, of which it knows nobody else. It may
-	// be repeated.
+	// BeginAs writes down that the server is of a new cluster, of which it knows nobody else. It
+	// may be repeated.
 	BeginAs(clusterID string, gossipKey []byte) error
 }
 

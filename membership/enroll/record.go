@@ -63,8 +63,8 @@ type Options struct {
 
 	Restore    Restore
 	ReadBackup func() (Backup, error) // the one that Restore names
-	// Settings returns those of a new cluster: those of a backup, nil for none, count more than what
-	// the cluster would begin with otherwise.
+	// Settings returns those of a new cluster: those of a backup, nil for none, count more than
+	// what the cluster would begin with otherwise.
 	Settings func(ofBackup json.RawMessage) (json.RawMessage, error)
 }
 

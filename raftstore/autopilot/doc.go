@@ -1,5 +1,5 @@
-// Package autopilot decides what the leader of a group does next about its members: who gets a vote,
-// who loses it, who is taken out, and when none of that may happen.
+// Package autopilot decides what the leader of a group does next about its members: who gets a
+// vote, who loses it, who is taken out, and when none of that may happen.
 //
 // It is pure: Decide takes what the leader has observed and returns one step at most. Whoever
 // carries it out observes anew before the next one, so a step that did not happen, because the

@@ -154,8 +154,8 @@ const (
 	SeedDir      = "seed"
 )
 
-// lockWait is how long a start waits for another process that has the directory, and may be about to
-// end.
+// lockWait is how long a start waits for another process that has the directory, and may be about
+// to end.
 const lockWait = 5 * time.Second
 
 // Lock is held by the one process that works in a directory: from before anything in it is read

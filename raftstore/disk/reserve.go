@@ -39,8 +39,8 @@ const (
 	trailingLogsWhenFull = 16
 )
 
-// errDiskFull is the error of writes that are refused while the disk is full, and another server may
-// take the lead.
+// errDiskFull is the error of writes that are refused while the disk is full, and another server
+// may take the lead.
 var errDiskFull = fmt.Errorf("%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
 	kv.ErrUnavailable, logstore.ErrFull)
 

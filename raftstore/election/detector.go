@@ -60,8 +60,8 @@ type detector struct {
 	leader raft.ServerID // the one that is listened to; empty: none
 	silent int           // ticks since the last sign of life
 	given  bool          // whether Raft has given the leader up in this silence
-	// pauses are the silences of late that ended with a sign of life, of which none was shorter than
-	// one after it. They say something about these machines, and not about one leader.
+	// pauses are the silences of late that ended with a sign of life, of which none was shorter
+	// than one after it. They say something about these machines, and not about one leader.
 	pauses []pause
 }
 

@@ -77,8 +77,8 @@ func TestDetector(t *testing.T) {
 	})
 }
 
-// TestTheDetectorAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at the
-// latest.
+// TestTheDetectorAllowsNoMoreThanRaft: with the product's times Raft calls an election after 2 s at
+// the latest.
 func TestTheDetectorAllowsNoMoreThanRaft(t *testing.T) {
 	times := group.Timeouts{}.WithDefaults()
 	e := newDetector(times)

@@ -9,6 +9,6 @@
 //	history.go     the last changes of leaders, and why they were
 //
 // No mistake here does harm to the data: in Raft any server may campaign at any time. It costs a
-// change of leaders. Each doubt is settled by a quorum, and the server with the longest log of those
-// that doubt campaigns.
+// change of leaders. Each doubt is settled by a quorum, and the server with the longest log of
+// those that doubt campaigns.
 package election

@@ -93,8 +93,8 @@ func (e *Elector) Attach(r Raft) {
 	e.tellOfElections()
 }
 
-// Disk is called when a write to the log of this server, which leads, has begun to hang: another one
-// is asked to lead.
+// Disk is called when a write to the log of this server, which leads, has begun to hang: another
+// one is asked to lead.
 func (e *Elector) Disk() {
 	select {
 	case e.hung <- struct{}{}:
@@ -119,8 +119,8 @@ func (e *Elector) Changes() []status.LeaderChange { return e.history.newest() }
 // closed when that changes. There are none while this server does not lead: then it does not know.
 func (e *Elector) Silent() ([]SilentMember, <-chan struct{}) { return e.followers.members() }
 
-// WatchFollowers finds the silent members while this server leads. It ends with ctx, which does with
-// the leadership.
+// WatchFollowers finds the silent members while this server leads. It ends with ctx, which does
+// with the leadership.
 func (e *Elector) WatchFollowers(ctx context.Context) { e.followers.watch(ctx, e.others) }
 
 // Listen returns Raft's transport, which notes the members that answer.

@@ -2,8 +2,8 @@ package election
 
 import "testing"
 
-// TestNoLeaderTimer: turns come after a silence, and again; after an election that was in vain they come
-// when nobody has led for as long as before.
+// TestNoLeaderTimer: turns come after a silence, and again; after an election that was in vain they
+// come when nobody has led for as long as before.
 func TestNoLeaderTimer(t *testing.T) {
 	var v noLeaderTimer
 	turnsOf := func(term uint64, ticks int) (at []int) {

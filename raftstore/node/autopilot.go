@@ -47,8 +47,8 @@ type observer struct {
 	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
 
-// manageWhileLeading carries out what the autopilot decides, and closes the links to servers that are
-// members no more. It ends with the tenure.
+// manageWhileLeading carries out what the autopilot decides, and closes the links to servers that
+// are members no more. It ends with the tenure.
 func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
 	o := newObserver(n, term)
 	defer n.health.Store(nil)

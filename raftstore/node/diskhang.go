@@ -12,8 +12,8 @@ import (
 // errHungLeader is for requests that were not proposed.
 var errHungLeader = fmt.Errorf("%w: %w", kv.ErrUnavailable, logstore.ErrHangs)
 
-// followDisk ends leadership when the disk has begun to hang, and takes it up again when the disk is
-// well and nobody else was elected, as when there is nobody else. told is whether the hang was
+// followDisk ends leadership when the disk has begun to hang, and takes it up again when the disk
+// is well and nobody else was elected, as when there is nobody else. told is whether the hang was
 // logged; it returns the new value.
 func (n *Node) followDisk(told bool) bool {
 	if err := n.storage.Log.Disk().Check(); err != nil {

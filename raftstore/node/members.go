@@ -431,8 +431,8 @@ func (n *Node) retire(ctx context.Context, term uint64, c Change, m group.Member
 	return n.decide(ctx, term, m.ID, old, to)
 }
 
-// guardQuorum refuses to take the vote of a member away when the voters that stay and are able would be
-// no quorum.
+// guardQuorum refuses to take the vote of a member away when the voters that stay and are able
+// would be no quorum.
 func (n *Node) guardQuorum(ctx context.Context, id string) error {
 	servers, err := n.surveyed(ctx)
 	if err != nil {

@@ -19,8 +19,8 @@ const raftPool = 3
 // served from memory.
 const logCacheBytes = 2 * maxInFlight * maxEntryBytes
 
-// startRaft starts Raft between the three chains of decorators. Each reads from the inside, which is
-// the network, the disk or the state machine, to the outside, which is what Raft has.
+// startRaft starts Raft between the three chains of decorators. Each reads from the inside, which
+// is the network, the disk or the state machine, to the outside, which is what Raft has.
 func (n *Node) startRaft() error {
 	cfg := n.cfg.raft(n.id.ServerID, n.notify)
 	n.transport = n.network()

@@ -1,6 +1,6 @@
 // Package raftfix has all workarounds for hashicorp/raft 1.8.0: what it would do wrong is kept from
-// it here, and nowhere else. Each says which upstream issue it is for, or has a test that reproduces
-// the fault against Raft, so that it goes when Raft is fixed.
+// it here, and nowhere else. Each says which upstream issue it is for, or has a test that
+// reproduces the fault against Raft, so that it goes when Raft is fixed.
 //
 //	filter.go      messages that come late, and snapshots of entries that a server has
 //	log.go         a log that Raft would drop when it has installed a snapshot

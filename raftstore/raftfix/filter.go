@@ -14,20 +14,20 @@ import (
 //
 //   - It installs any snapshot of the current term, also one of entries that it has already: state
 //     and log go back, and it panics when entries that it has dropped are to be applied ("log not
-//     found"). Here a snapshot is answered as installed, and is not, when its last entry was applied
-//     or is in the log (Raft paper, figure 13, step 6).
+//     found"). Here a snapshot is answered as installed, and is not, when its last entry was
+//     applied or is in the log (Raft paper, figure 13, step 6).
 //   - It believes that the leader has entries only when it has the one that precedes them, with its
-//     term. After a snapshot the log may lack it, or have another one there. A snapshot has committed
-//     entries, so the leader has them too: of such a message only the entries behind the snapshot
-//     are compared.
+//     term. After a snapshot the log may lack it, or have another one there. A snapshot has
+//     committed entries, so the leader has them too: of such a message only the entries behind the
+//     snapshot are compared.
 //   - It takes all entries up to the leader's commit index for the leader's, also those behind the
 //     ones in the message, which nobody has compared. The index is bounded as in the paper (figure
 //     2, AppendEntries, step 5).
 //
 // The tests of this file reproduce each against Raft.
 //
-// The filter answers nothing otherwise than Raft would, except that a snapshot is there which is. As
-// it knows the messages that Raft has been given, it also makes Raft campaign: see Campaign.
+// The filter answers nothing otherwise than Raft would, except that a snapshot is there which is.
+// As it knows the messages that Raft has been given, it also makes Raft campaign: see Campaign.
 // Heartbeats do not come here: Raft's transport hands them over by itself.
 type Filter struct {
 	log *Log

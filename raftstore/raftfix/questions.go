@@ -10,9 +10,9 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Questions tracks Raft futures whose callers may have given up. Raft answers each for as long as it
-// runs, but not while it writes to the log: with a disk that hangs the answer takes as long as that
-// does (TestTransferWhileTheDiskHangs of package node).
+// Questions tracks Raft futures whose callers may have given up. Raft answers each for as long as
+// it runs, but not while it writes to the log: with a disk that hangs the answer takes as long as
+// that does (TestTransferWhileTheDiskHangs of package node).
 type Questions struct {
 	mu     sync.Mutex
 	closed bool

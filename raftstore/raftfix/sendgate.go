@@ -9,8 +9,8 @@ import (
 )
 
 // sendGate is Raft's transport. While the disk hangs it sends nothing that keeps this server the
-// leader or makes it one: no heartbeat, no other message that followers take for one, and no request
-// for a vote. Raft takes it for a network that is down. Answers to others pass.
+// leader or makes it one: no heartbeat, no other message that followers take for one, and no
+// request for a vote. Raft takes it for a network that is down. Answers to others pass.
 //
 // Raft needs it because its heartbeats have a goroutine of their own, which does not wait for the
 // disk: a leader that can write nothing stays one. The tests of package raftfix hang disks.
