@@ -16,7 +16,7 @@ import (
 // asked for may have been done.
 var ErrOutcomeUnknown = errors.New("whether that was done is not known")
 
-// CallJSON calls the server of that name. The error is errOutcomeUnknown when the request reached
+// CallJSON calls the server of that name. The error is ErrOutcomeUnknown when the request reached
 // it, as far as can be told, and its answer is lost, unless it was a GET, which changes nothing.
 func CallJSON(ctx context.Context, client *http.Client, method, name, url string, out any) error {
 	var connected atomic.Bool

@@ -16,7 +16,7 @@ import (
 
 // restoreRecord begins a new cluster from a backup: with a new ID, so that servers of the old one
 // are refused and stop, and with the old one's CA and keys if the backup has them. All of it was
-// verified before anything is written. The state follows when the store runs: see Restore.
+// verified before anything is written. The state follows when the store runs: see backups.Restore.
 func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 	about, err := o.ReadBackup()
 	if err != nil {

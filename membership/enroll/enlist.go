@@ -221,7 +221,7 @@ func BecomeMember(ctx context.Context, r *Record, store storeJoiner) error {
 	return r.Save()
 }
 
-// Agent is asServer for an agent: it also gets its certificates.
+// Agent is Server for an agent: it also gets its certificates.
 func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
 	if r, err := finishRejoin(o, pki.RoleAgent, logger); err != nil || r != nil {
 		return r, err

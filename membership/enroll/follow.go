@@ -54,7 +54,7 @@ type Follower struct {
 	record  *Record
 	cluster string        // ID of the one that the agent was started in
 	Follows chan struct{} // holds a token when it is to be started again, in the heir of that one
-	offered offer         // who says that it is that heir; take's own
+	offered offer         // who says that it is that heir; Take's own
 	logger  *slog.Logger
 }
 

@@ -18,5 +18,4 @@
 //   - one step at a time.
 //
 // It is not for watching: that is package node's.
-
 package autopilot

@@ -148,7 +148,7 @@ const (
 	removedFile    = "removed.json"
 	supersededFile = "outlived.json" // the name is that of earlier versions, whose marks hold
 	recoveryFile   = "recovery.json"
-	// WrongFile, reseededFile and seedDir are of a server in quarantine: see package integrity.
+	// WrongFile, ReseededFile and SeedDir are of a server in quarantine: see package integrity.
 	WrongFile    = "quarantined.snapshot"
 	ReseededFile = "reseeded.json"
 	SeedDir      = "seed"

@@ -3,7 +3,6 @@
 //
 // Decisions and successions are part of the replicated state, under keys of the store's own. This
 // package reads them from a view; package autopilot decides, and package recovery makes a cluster
-
 // the successor of another one.
 //
 // It is vocabulary: it opens no connection and no file, and knows nothing of Raft.

@@ -24,15 +24,15 @@ import (
 
 // A server in quarantine gets a right state by itself:
 //
-//  1. while it runs: the wrong state is written to wrongFile, to be looked at; one copy stays
-//  2. while it runs: the leader's snapshot comes to seedDir, and all of it is verified
+//  1. while it runs: the wrong state is written to disk.WrongFile, to be looked at; one copy stays
+//  2. while it runs: the leader's snapshot comes to disk.SeedDir, and all of it is verified
 //  3. seedMeta is written beside it, last: from here on there is a plan
 //  4. Options.OnNewState tells the program to close this server and open it again
 //  5. at the next Open, before anything is read: the snapshots are set aside, the seed becomes the
 //     only one, the mark of the quarantine goes, and the plan goes last
 //
 // Each step of 5 may be repeated, so a crash in it is finished at the next start; without a plan,
-// seedDir is rubbish.
+// disk.SeedDir is rubbish.
 //
 // Its identity, its log and its votes stay, and this is why no acknowledged write is put at risk:
 // what the server has promised to others is in them, and they are right. Only what it has made of
@@ -53,7 +53,7 @@ const (
 	reseedRetryMax = time.Minute
 )
 
-// reseeded is what stands in reseededFile.
+// reseeded is what stands in disk.ReseededFile.
 type reseeded struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason"` // of the quarantine

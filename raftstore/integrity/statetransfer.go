@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ProtoSeed is the protocol by which a server in quarantine gets a right state: it opens a
+// Protocol is the protocol by which a server in quarantine gets a right state: it opens a
 // connection to the leader, says seedVersion, and is sent the length of a description, the
 // description, a raft.SnapshotMeta in JSON, and a snapshot.
 const Protocol = "barque-seed/1"

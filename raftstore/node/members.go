@@ -126,7 +126,9 @@ func (n *Node) awaitDeparture(ctx context.Context, c Change) error {
 		done, err := n.departed(ctx, c)
 		if done && c.Kind == RemoveMember && c.ID == n.id.ServerID {
 			s := n.standing(c.ID)
-			n.expelled(s.Removal())
+			removal := s.Removal()
+			removal.Dropped = false // it was asked for, and is for good
+			n.expelled(removal)
 		}
 		if done || err != nil {
 			return err

@@ -21,7 +21,7 @@ const (
 	CallIsolate byte = 8        // a verdict in JSON
 	CallHello   byte = 9        // a hello in JSON; answered with one
 	CallReach   byte = 10       // a reach in JSON
-	CallLost    byte = 11       // a lostQuestion in JSON; answered with a lostAnswer
+	CallLost    byte = 11       // a question in JSON; answered with an election.Answer
 	// 12 told why a leader handed over.
 
 	AnswerOK          byte = 128
@@ -44,7 +44,7 @@ func Refusedf(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// AnswerError translates an answer that is not answerOK.
+// AnswerError translates an answer that is not AnswerOK.
 func AnswerError(f rpc.Frame) error {
 	switch f.Kind {
 	case AnswerUnavailable:
@@ -63,7 +63,7 @@ func AnswerError(f rpc.Frame) error {
 	return fmt.Errorf("%w: %s", kv.ErrUnknownOutcome, f.Payload)
 }
 
-// Refuse is the way back of answerError.
+// Refuse is the way back of AnswerError.
 func Refuse(err error) (byte, []byte) {
 	var refused *RefusedError
 	switch {

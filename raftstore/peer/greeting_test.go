@@ -20,7 +20,7 @@ import (
 
 var self = Identity{ClusterID: "cluster", ServerID: "s1-x"}
 
-// host serves one end of a pipe as acceptPeers does, and returns the other end.
+// host serves one end of a pipe as Peers.Serve does, and returns the other end.
 func host(t *testing.T, handle rpc.Handler) (peer net.Conn, ended <-chan error) {
 	peer, served := net.Pipe()
 	why := make(chan error, 1)

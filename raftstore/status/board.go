@@ -92,7 +92,7 @@ func (b *Board) own(ctx context.Context, q statusQuestion) Status {
 	return b.server.Status()
 }
 
-// Handle answers callStatus of another server.
+// Handle answers peer.CallStatus of another server.
 func (b *Board) Handle(ctx context.Context, payload []byte) (byte, []byte) {
 	var q statusQuestion
 	if len(payload) > 0 {

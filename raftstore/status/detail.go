@@ -29,7 +29,7 @@ type Way struct {
 	Error string        `json:"error,omitempty"`
 }
 
-// statusQuestion is what a server is asked with callStatus. No payload asks for what it has at
+// statusQuestion is what a server is asked with peer.CallStatus. No payload asks for what it has at
 // hand.
 type statusQuestion struct {
 	Detail bool `json:"detail,omitempty"`
