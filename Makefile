@@ -306,6 +306,12 @@ bench-network: schemas ## measure cluster DNS beside CoreDNS, and the service pr
 	$(GO) build -ldflags "$(LDFLAGS)" -o bin/netbench ./cluster-test/netbench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' bin/netbench -only "$${ONLY-}" -repeats $(or $(REPEATS),3) $(if $(SERVICES),-services '$(SERVICES)')
 
+.PHONY: bench-scheduler
+bench-scheduler: build ## measure scheduler and controllers beside upstream's, on hollow nodes (ONLY='pods|rollout|jobs|takeover|crowd' SIDE=Barque NODES=1000 PODS=5000 JOBS=2000 REPEATS=1; builds upstream's once, some minutes; as root)
+	$(GO) build -o bin/schedbench ./cluster-test/schedbench
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/schedbench -only "$${ONLY-}" -side '$(SIDE)' \
+	  -nodes $(or $(NODES),1000) -pods $(or $(PODS),5000) -jobs $(or $(JOBS),2000) -repeats $(or $(REPEATS),1)
+
 # LABELS, as ONLY, may have quotes.
 .PHONY: conformance
 conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md, or other specs (ONLY='regex' LABELS='filter' PROCS=6 CONFORMANCE_CACHE=directory; as root)

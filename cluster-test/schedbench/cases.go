@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -21,7 +22,6 @@ import (
 
 const (
 	deployments = 100
-	jobs        = 2000
 	kills       = 3
 	// coarse is how often is looked for the end of what takes long.
 	coarse = 200 * time.Millisecond
@@ -41,51 +41,73 @@ func bindPods(ctx context.Context, b *bench) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	created := make(map[types.UID]time.Time, b.options.pods)
 	began := time.Now()
-	err = b.each(ctx, b.options.pods, func(ctx context.Context, i int) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%05d", i), Labels: map[string]string{"app": fmt.Sprint(i % 50)}}, Spec: podSpec()}
-		made, err := b.client(i).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
-		b.mu.Lock()
-		created[made.UID] = time.Now()
-		b.mu.Unlock()
-		return nil
-	})
+	created, err := b.createPods(ctx, 0, b.options.pods)
 	if err != nil {
 		return nil, err
 	}
 	creating := time.Since(began)
-	if err := b.until(ctx, func() error {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if missing := b.options.pods - len(b.seen); missing > 0 {
-			return fmt.Errorf("%d pods are not bound", missing)
-		}
-		return nil
-	}); err != nil {
+	if err := b.untilBound(ctx, created); err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var last time.Time
-	var waits []time.Duration
-	for uid, at := range b.seen {
-		if at.After(last) {
-			last = at
-		}
-		// A pod may be seen bound before its creator has the answer.
-		waits = append(waits, max(0, at.Sub(created[uid])))
-	}
 	after, err := b.Use()
+	waits, last := b.waits(created)
 	return []line{
 		{"created in a second", rate(b.options.pods, creating)},
 		{"bound in a second, from the first creation to the last binding", rate(b.options.pods, last.Sub(began))},
 		{"created until seen bound, p50 and p99", percentiles(waits)},
 		used(before, after),
 	}, err
+}
+
+func podName(i int) string { return fmt.Sprintf("p%06d", i) }
+
+// createPods makes pods of consecutive numbers, and returns when the creation of each was answered.
+func (b *bench) createPods(ctx context.Context, from, n int) (map[types.UID]time.Time, error) {
+	created := make(map[types.UID]time.Time, n)
+	var mu sync.Mutex
+	err := b.each(ctx, n, func(ctx context.Context, i int) error {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(from + i), Labels: map[string]string{"app": fmt.Sprint(i % 50)}}, Spec: podSpec()}
+		made, err := b.client(i).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		created[made.UID] = time.Now()
+		return nil
+	})
+	return created, err
+}
+
+// untilBound waits until pods are seen bound.
+func (b *bench) untilBound(ctx context.Context, created map[types.UID]time.Time) error {
+	return b.untilNone(ctx, "pods are not bound", func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		left := 0
+		for uid := range created {
+			if b.seen[uid].IsZero() {
+				left++
+			}
+		}
+		return left
+	})
+}
+
+// waits are the times from a pod's creation until it was seen bound; last is when the last one was.
+func (b *bench) waits(created map[types.UID]time.Time) (waits []time.Duration, last time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for uid, at := range created {
+		seen := b.seen[uid]
+		if seen.After(last) {
+			last = seen
+		}
+		// A pod may be seen bound before its creator has the answer.
+		waits = append(waits, max(0, seen.Sub(at)))
+	}
+	return waits, last
 }
 
 // rollOut changes the template of Deployments at once, and measures until all are rolled out.
@@ -162,7 +184,7 @@ func runJobs(ctx context.Context, b *bench) ([]line, error) {
 		return nil, err
 	}
 	began := time.Now()
-	err = b.each(ctx, jobs, func(ctx context.Context, i int) error {
+	err = b.each(ctx, b.jobs, func(ctx context.Context, i int) error {
 		spec := podSpec()
 		spec.RestartPolicy = corev1.RestartPolicyNever
 		_, err := b.client(i).BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{
@@ -179,7 +201,7 @@ func runJobs(ctx context.Context, b *bench) ([]line, error) {
 		if err != nil {
 			return err
 		}
-		waiting := jobs
+		waiting := b.jobs
 		for _, j := range list.Items {
 			if slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
 				return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
@@ -196,7 +218,7 @@ func runJobs(ctx context.Context, b *bench) ([]line, error) {
 	}
 	took := time.Since(began)
 	after, err := b.Use()
-	return []line{{fmt.Sprintf("%d Jobs, until complete", jobs), seconds(took)}, {"Jobs in a second", rate(jobs, took)}, used(before, after)}, err
+	return []line{{fmt.Sprintf("%d Jobs, until complete", b.jobs), seconds(took)}, {"Jobs in a second", rate(b.jobs, took)}, used(before, after)}, err
 }
 
 // takeOver kills the leader, scales a Deployment through another server, and measures from the
@@ -298,6 +320,28 @@ func (b *bench) untilSlow(ctx context.Context, check func() error) error {
 	})
 }
 
+// untilNone waits until none is left of something, as long as their number changes in each five
+// minutes.
+func (b *bench) untilNone(ctx context.Context, what string, count func() int) error {
+	left := count()
+	for left > 0 {
+		before := left
+		if err := b.untilSlow(ctx, func() error {
+			if left = count(); left == before {
+				return fmt.Errorf("%d %s", left, what)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(coarse): // brief: the interval of a poll
+		}
+	}
+	return nil
+}
+
 func rate(n int, took time.Duration) string { return fmt.Sprintf("%.0f", float64(n)/took.Seconds()) }
 
 func seconds(took time.Duration) string { return fmt.Sprintf("%.1f s", took.Seconds()) }
@@ -308,8 +352,14 @@ func percentiles(all []time.Duration) string {
 		return "none"
 	}
 	slices.Sort(all)
-	at := func(share float64) float64 { return all[int(share*float64(len(all)-1))].Seconds() }
-	return fmt.Sprintf("%.2f s, %.2f s", at(0.5), at(0.99))
+	at := func(share float64) string {
+		d := all[int(share*float64(len(all)-1))]
+		if d < time.Second {
+			return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
+		}
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	}
+	return at(0.5) + ", " + at(0.99)
 }
 
 // used shows what all processes of a side have taken.

@@ -34,17 +34,19 @@ type options struct {
 	side    *regexp.Regexp
 	nodes   int
 	pods    int
+	jobs    int
 	repeats int
 }
 
 func main() {
 	clustertest.ReapIfAsked()
 	var o options
-	only := flag.String("only", "", "regular expression that names what is measured: pods, rollout, jobs, takeover")
+	only := flag.String("only", "", "regular expression that names what is measured: pods, rollout, jobs, takeover, crowd")
 	side := flag.String("side", "", "regular expression that names whose: upstream, Barque")
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, upstream's programs")
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many hollow nodes there are")
 	flag.IntVar(&o.pods, "pods", 5000, "how many pods are bound, or rolled")
+	flag.IntVar(&o.jobs, "jobs", 2000, "how many Jobs are run")
 	flag.IntVar(&o.repeats, "repeats", 1, "how often each case is measured on each side")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
@@ -71,21 +73,22 @@ var cases = []struct {
 	{"rollout", rollOut},
 	{"jobs", runJobs},
 	{"takeover", takeOver},
+	{"crowd", crowd},
 }
 
 // line is a figure. Of several measurements, all are shown.
 type line struct{ what, figure string }
 
 func run(ctx context.Context, o options) error {
-	if o.nodes < 1 || o.pods < deployments || o.repeats < 1 {
-		return fmt.Errorf("-nodes and -repeats must be above 0, and -pods at least %d", deployments)
+	if o.nodes < 1 || o.pods < deployments || o.jobs < 1 || o.repeats < 1 {
+		return fmt.Errorf("-nodes, -jobs and -repeats must be above 0, and -pods at least %d", deployments)
 	}
 	if o.side.MatchString("upstream") {
 		if err := kubeapiserver.Build(ctx, o.bin, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("%d nodes, %d pods; load average at the start: %s\n\n", o.nodes, o.pods, loadAverage())
+	fmt.Printf("%d nodes, %d pods, %d Jobs; load average at the start: %s\n\n", o.nodes, o.pods, o.jobs, loadAverage())
 	fmt.Println("| case | whose | figure | |\n|---|---|---|---|")
 	measured := false
 	for _, c := range cases {

@@ -27,6 +27,9 @@ func TestPercentiles(t *testing.T) {
 	if got := percentiles(all); got != "50.00 s, 99.00 s" {
 		t.Error(got)
 	}
+	if got := percentiles([]time.Duration{1500 * time.Microsecond}); got != "1.5 ms, 1.5 ms" {
+		t.Error(got)
+	}
 	if got := percentiles(nil); got != "none" {
 		t.Error(got)
 	}
