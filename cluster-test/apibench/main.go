@@ -99,7 +99,7 @@ func withSides(ctx context.Context, o options, measure func(theirs, ours *sides.
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	progress("starting three kube-apiservers over etcd, and three servers of Barque")
-	theirs, err := sides.Upstream(ctx, o.bin, work, false)
+	theirs, err := sides.Upstream(ctx, kubeapiserver.Options{Bin: o.bin, Work: work})
 	if err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}

@@ -1,6 +1,7 @@
 package kubeapiserver
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
@@ -33,25 +34,61 @@ const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 clientConnection: {kubeconfig: %q, qps: %d, burst: %[2]d}
 leaderElection: {leaderElect: true}
+profiles: [{schedulerName: %[3]q}]
 `
 
-// addActors prepares the controller manager and the scheduler of a server.
-func (s *Server) addActors(bin string, client tls.Certificate, signing string) error {
+// addActors prepares the controller manager and the scheduler of a server. The scheduler takes the
+// pods that ask for it by name.
+func (s *Server) addActors(bin, scheduler string, client tls.Certificate, controllers ...string) error {
 	kubeconfig, err := s.kubeconfig(client)
 	if err != nil {
 		return err
 	}
 	config := filepath.Join(s.work, "scheduler.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, schedulerConfig, kubeconfig, requestsPerSecond), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, schedulerConfig, kubeconfig, requestsPerSecond, scheduler), 0o600); err != nil {
 		return err
 	}
 	rate := fmt.Sprint(requestsPerSecond)
 	s.actors = []actor{
-		{program: filepath.Join(bin, "kube-controller-manager"), args: []string{"--kubeconfig", kubeconfig, "--secure-port", "0", "--leader-elect",
-			"--service-account-private-key-file", signing, "--kube-api-qps", rate, "--kube-api-burst", rate}},
+		{program: filepath.Join(bin, "kube-controller-manager"), args: append([]string{"--kubeconfig", kubeconfig, "--secure-port", "0", "--leader-elect",
+			"--kube-api-qps", rate, "--kube-api-burst", rate}, controllers...)},
 		{program: filepath.Join(bin, "kube-scheduler"), args: []string{"--config", config, "--secure-port", "0"}},
 	}
 	return nil
+}
+
+// Act starts a controller manager and a scheduler that act on a server that is not upstream's. The
+// cluster that it returns has them alone.
+func Act(ctx context.Context, o ActOptions) (*Cluster, error) {
+	bin, err := filepath.Abs(o.Bin)
+	if err != nil {
+		return nil, err
+	}
+	certs := filepath.Join(o.Work, "certs")
+	if err := errors.Join(os.MkdirAll(certs, 0o700), os.WriteFile(filepath.Join(certs, "apiserver.crt"), o.Authority, 0o600)); err != nil {
+		return nil, err
+	}
+	s := &Server{ctx: ctx, URL: o.URL, work: o.Work, client: o.Client}
+	if err := s.addActors(bin, o.Scheduler, o.Certificate, o.ControllerArgs...); err != nil {
+		return nil, err
+	}
+	c := &Cluster{Servers: []*Server{s}, Client: o.Certificate}
+	if err := c.lead(); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// ActOptions say on which server upstream's controller manager and scheduler act, and how.
+type ActOptions struct {
+	Bin, Work      string // as in Options
+	URL            string // of the server
+	Authority      []byte // of the server's certificate, as PEM
+	Client         *http.Client
+	Certificate    tls.Certificate // of an administrator
+	Scheduler      string          // its name, in pods
+	ControllerArgs []string
 }
 
 func (s *Server) startActors() (err error) {

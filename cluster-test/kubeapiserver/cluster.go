@@ -19,6 +19,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // ServiceCIDR is the range of the addresses of services.
@@ -33,7 +35,8 @@ type Options struct {
 	NoSync bool
 	// Controllers adds a kube-controller-manager and a kube-scheduler to each kube-apiserver. Of
 	// each kind the first one leads as long as it lives.
-	Controllers bool
+	Controllers    bool
+	ControllerArgs []string // of the kube-controller-managers, beside those that they need
 }
 
 // Cluster is servers that run.
@@ -122,7 +125,8 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		return c, nil
 	}
 	for _, s := range c.Servers {
-		if err := s.addActors(bin, c.Client, signing); err != nil {
+		args := append([]string{"--service-account-private-key-file", signing}, o.ControllerArgs...)
+		if err := s.addActors(bin, corev1.DefaultSchedulerName, c.Client, args...); err != nil {
 			return c, err
 		}
 	}
@@ -182,7 +186,10 @@ func (s *Server) Restart() (time.Duration, error) {
 
 // Processes returns the kube-apiserver, the member of etcd, and what acts.
 func (s *Server) Processes() []int {
-	pids := []int{s.api.pid, s.etcd.pid}
+	var pids []int
+	if s.api != nil { // else the server is not ours: see Act
+		pids = append(pids, s.api.pid, s.etcd.pid)
+	}
 	for _, a := range s.actors {
 		pids = append(pids, a.process.pid)
 	}

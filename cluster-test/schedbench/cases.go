@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,30 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-
-	"github.com/barque/barque/cluster-test/sides"
-)
-
-const (
-	deployments = 100
-	kills       = 3
-	// coarse is how often is looked for the end of what takes long.
-	coarse = 200 * time.Millisecond
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 )
 
 // podSpec is that of all pods.
-func podSpec() corev1.PodSpec {
-	return corev1.PodSpec{Containers: []corev1.Container{{
+func (b *bench) podSpec() corev1.PodSpec {
+	return corev1.PodSpec{SchedulerName: b.scheduler, Containers: []corev1.Container{{
 		Name: "c", Image: "example.com/none:1",
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}},
 	}}}
 }
 
 // bindPods creates pods as fast as the servers take them, and measures until all are bound.
-func bindPods(ctx context.Context, b *bench) ([]line, error) {
-	before, err := b.Use()
+func bindPods(ctx context.Context, b *bench) ([]figure, error) {
+	before, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
@@ -50,44 +40,44 @@ func bindPods(ctx context.Context, b *bench) ([]line, error) {
 	if err := b.untilBound(ctx, created); err != nil {
 		return nil, err
 	}
-	after, err := b.Use()
 	waits, last := b.waits(created)
-	return []line{
-		{"created in a second", rate(b.options.pods, creating)},
-		{"bound in a second, from the first creation to the last binding", rate(b.options.pods, last.Sub(began))},
-		{"created until seen bound, p50 and p99", percentiles(waits)},
-		used(before, after),
-	}, err
+	figures := []figure{
+		one("pods created in a second", "", rate(b.options.pods, creating)),
+		one("pods bound in a second, from the first creation to the last binding", "", rate(b.options.pods, last.Sub(began))),
+	}
+	figures = append(figures, percentiles("created until the node sees it", "s", waits)...)
+	used, err := b.used(before)
+	return append(figures, used...), err
 }
 
 func podName(i int) string { return fmt.Sprintf("p%06d", i) }
 
-// createPods makes pods of consecutive numbers, and returns when the creation of each was answered.
-func (b *bench) createPods(ctx context.Context, from, n int) (map[types.UID]time.Time, error) {
-	created := make(map[types.UID]time.Time, n)
+// createPods makes pods of consecutive numbers, and returns by their names when the creation of
+// each was answered.
+func (b *bench) createPods(ctx context.Context, from, n int) (map[string]time.Time, error) {
+	created := make(map[string]time.Time, n)
 	var mu sync.Mutex
 	err := b.each(ctx, n, func(ctx context.Context, i int) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(from + i), Labels: map[string]string{"app": fmt.Sprint(i % 50)}}, Spec: podSpec()}
-		made, err := b.client(i).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-		if err != nil {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: podName(from + i), Labels: map[string]string{"app": fmt.Sprint(i % 50)}}, Spec: b.podSpec()}
+		return b.send(ctx, func() error {
+			_, err := b.client(i).CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+			mu.Lock()
+			created[pod.Name] = time.Now()
+			mu.Unlock()
 			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		created[made.UID] = time.Now()
-		return nil
+		})
 	})
 	return created, err
 }
 
 // untilBound waits until pods are seen bound.
-func (b *bench) untilBound(ctx context.Context, created map[types.UID]time.Time) error {
+func (b *bench) untilBound(ctx context.Context, created map[string]time.Time) error {
 	return b.untilNone(ctx, "pods are not bound", func() int {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		left := 0
-		for uid := range created {
-			if b.seen[uid].IsZero() {
+		for name := range created {
+			if b.seen[name].IsZero() {
 				left++
 			}
 		}
@@ -95,274 +85,163 @@ func (b *bench) untilBound(ctx context.Context, created map[types.UID]time.Time)
 	})
 }
 
-// waits are the times from a pod's creation until it was seen bound; last is when the last one was.
-func (b *bench) waits(created map[types.UID]time.Time) (waits []time.Duration, last time.Time) {
+// waits are the times from a pod's creation until its node saw it; last is when that was of the
+// last one.
+func (b *bench) waits(created map[string]time.Time) ([]time.Duration, time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for uid, at := range created {
-		seen := b.seen[uid]
-		if seen.After(last) {
-			last = seen
+	return waits(created, b.seen)
+}
+
+func waits(created, seen map[string]time.Time) (out []time.Duration, last time.Time) {
+	for name, at := range created {
+		s := seen[name]
+		if s.After(last) {
+			last = s
 		}
 		// A pod may be seen bound before its creator has the answer.
-		waits = append(waits, max(0, seen.Sub(at)))
+		out = append(out, max(0, s.Sub(at)))
 	}
-	return waits, last
+	return out, last
 }
 
 // rollOut changes the template of Deployments at once, and measures until all are rolled out.
-func rollOut(ctx context.Context, b *bench) ([]line, error) {
-	replicas := int32(b.options.pods / deployments)
+func rollOut(ctx context.Context, b *bench) ([]figure, error) {
+	replicas := int32(b.options.pods / b.deployments)
 	name := func(i int) string { return fmt.Sprintf("d%03d", i) }
-	progress("making %d Deployments of %d", deployments, replicas)
-	began := time.Now()
-	err := b.each(ctx, deployments, func(ctx context.Context, i int) error {
-		labels := map[string]string{"app": name(i)}
-		_, err := b.client(i).AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Name: name(i)},
-			Spec: appsv1.DeploymentSpec{
-				Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()},
-			},
-		}, metav1.CreateOptions{})
-		return err
+	list, err := b.watch(ctx, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Apps().V1().Deployments().Informer()
 	})
 	if err != nil {
 		return nil, err
 	}
-	rolledOut := func() error {
-		list, err := b.client(0).AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		if err != nil {
+	progress("making %d Deployments of %d", b.deployments, replicas)
+	began := time.Now()
+	err = b.each(ctx, b.deployments, func(ctx context.Context, i int) error {
+		return b.send(ctx, func() error {
+			_, err := b.client(i).AppsV1().Deployments(namespace).Create(ctx, b.deployment(name(i), replicas), metav1.CreateOptions{})
 			return err
-		}
-		waiting := deployments
-		for _, d := range list.Items {
-			s := d.Status
-			if s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == replicas && s.Replicas == replicas && s.AvailableReplicas == replicas {
-				waiting--
-			}
-		}
-		if waiting > 0 {
-			return fmt.Errorf("%d Deployments are not rolled out", waiting)
-		}
-		return nil
+		})
+	})
+	if err != nil {
+		return nil, err
 	}
-	if err := b.untilSlow(ctx, rolledOut); err != nil {
+	// revision is what the template has: an informer that is late must not be believed.
+	rolledOut := func(revision string) error {
+		return b.untilNone(ctx, "Deployments are not rolled out", func() int {
+			return b.deployments - count(list.List(), func(obj any) bool { return isRolledOut(obj, revision) })
+		})
+	}
+	if err := rolledOut(""); err != nil {
 		return nil, err
 	}
 	first := time.Since(began)
 	progress("rolling them")
-	before, err := b.Use()
+	before, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
 	began = time.Now()
-	err = b.each(ctx, deployments, func(ctx context.Context, i int) error {
-		_, err := b.client(i).AppsV1().Deployments(namespace).Patch(ctx, name(i), types.StrategicMergePatchType,
-			[]byte(`{"spec":{"template":{"metadata":{"annotations":{"roll":"2"}}}}}`), metav1.PatchOptions{})
-		return err
+	err = b.each(ctx, b.deployments, func(ctx context.Context, i int) error {
+		return b.send(ctx, func() error {
+			_, err := b.client(i).AppsV1().Deployments(namespace).Patch(ctx, name(i), types.StrategicMergePatchType,
+				fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:"2"}}}}}`, rolled), metav1.PatchOptions{})
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := b.untilSlow(ctx, rolledOut); err != nil {
+	if err := rolledOut("2"); err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
-	after, err := b.Use()
-	return []line{
-		{fmt.Sprintf("%d Deployments of %d made, until available", deployments, replicas), seconds(first)},
-		{"all rolled at once, until done", seconds(took)},
-		used(before, after),
-	}, err
+	figures := []figure{
+		one(fmt.Sprintf("%d Deployments of %d made, until available", b.deployments, replicas), "s", first.Seconds()),
+		one("all rolled at once, until done", "s", took.Seconds()),
+		one("pods replaced in a second", "", rate(b.deployments*int(replicas), took)),
+	}
+	used, err := b.used(before)
+	return append(figures, used...), err
+}
+
+// rolled is the annotation by which a template differs from the one before.
+const rolled = "roll"
+
+func (b *bench) deployment(name string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: b.podSpec()},
+		},
+	}
+}
+
+// isRolledOut reports whether an object is a Deployment with that template, all pods of which are
+// available and made from it.
+func isRolledOut(obj any, revision string) bool {
+	d, ok := obj.(*appsv1.Deployment)
+	if !ok || d.Spec.Template.Annotations[rolled] != revision {
+		return false
+	}
+	s, want := d.Status, *d.Spec.Replicas
+	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
 }
 
 // runJobs makes Jobs of one pod each, and measures until all are complete.
-func runJobs(ctx context.Context, b *bench) ([]line, error) {
-	before, err := b.Use()
+func runJobs(ctx context.Context, b *bench) ([]figure, error) {
+	list, err := b.watch(ctx, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Batch().V1().Jobs().Informer()
+	})
+	if err != nil {
+		return nil, err
+	}
+	before, err := b.usage()
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
 	err = b.each(ctx, b.jobs, func(ctx context.Context, i int) error {
-		spec := podSpec()
+		spec := b.podSpec()
 		spec.RestartPolicy = corev1.RestartPolicyNever
-		_, err := b.client(i).BatchV1().Jobs(namespace).Create(ctx, &batchv1.Job{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("j%04d", i)},
-			Spec:       batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec}},
-		}, metav1.CreateOptions{})
-		return err
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("j%04d", i)}, Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: spec}}}
+		return b.send(ctx, func() error {
+			_, err := b.client(i).BatchV1().Jobs(namespace).Create(ctx, job, metav1.CreateOptions{})
+			return err
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := b.untilSlow(ctx, func() error {
-		list, err := b.client(0).BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		if err != nil {
-			return err
-		}
-		waiting := b.jobs
-		for _, j := range list.Items {
-			if slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-				return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
-			}) {
-				waiting--
-			}
-		}
-		if waiting > 0 {
-			return fmt.Errorf("%d Jobs are not complete", waiting)
-		}
-		return nil
-	}); err != nil {
+	creating := time.Since(began)
+	if err := b.untilNone(ctx, "Jobs are not complete", func() int { return b.jobs - count(list.List(), isComplete) }); err != nil {
 		return nil, err
 	}
 	took := time.Since(began)
-	after, err := b.Use()
-	return []line{{fmt.Sprintf("%d Jobs, until complete", b.jobs), seconds(took)}, {"Jobs in a second", rate(b.jobs, took)}, used(before, after)}, err
+	figures := []figure{
+		one("Jobs created in a second", "", rate(b.jobs, creating)),
+		one(fmt.Sprintf("%d Jobs, until complete", b.jobs), "s", took.Seconds()),
+		one("Jobs completed in a second", "", rate(b.jobs, took)),
+	}
+	used, err := b.used(before)
+	return append(figures, used...), err
 }
 
-// takeOver kills the leader, scales a Deployment through another server, and measures from the
-// kill.
-func takeOver(ctx context.Context, b *bench) ([]line, error) {
-	labels, one := map[string]string{"app": "takeover"}, int32(1)
-	_, err := b.client(0).AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "takeover"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var wrote, made, bound []string
-	for i := range kills {
-		want := i + 1
-		if err := b.until(ctx, func() error { return b.boundPods(ctx, b.client(0), want) }); err != nil {
-			return nil, fmt.Errorf("before kill %d: %w", want, err)
-		}
-		killed, err := b.KillLeader(ctx)
-		if err != nil {
-			return nil, err
-		}
-		client, err := kubernetes.NewForConfigAndClient(&rest.Config{Host: killed.Others[0].URL, QPS: -1}, killed.Others[0].Client())
-		if err != nil {
-			return nil, err
-		}
-		since := func(check func() error) (string, error) {
-			err := b.until(ctx, check)
-			return fmt.Sprintf("%.2f s", time.Since(killed.At).Seconds()), err
-		}
-		scaled := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, want+1)
-		for _, step := range []struct {
-			of    *[]string
-			check func() error
-		}{
-			{&wrote, func() error {
-				ctx, cancel := context.WithTimeout(ctx, time.Second) // brief: then it is tried again
-				defer cancel()
-				_, err := client.AppsV1().Deployments(namespace).Patch(ctx, "takeover", types.MergePatchType, scaled, metav1.PatchOptions{})
-				return err
-			}},
-			{&made, func() error { return b.countPods(ctx, client, want+1, false) }},
-			{&bound, func() error { return b.boundPods(ctx, client, want+1) }},
-		} {
-			figure, err := since(step.check)
-			if err != nil {
-				return nil, err
-			}
-			*step.of = append(*step.of, figure)
-		}
-		if err := killed.Start(); err != nil {
-			return nil, err
-		}
-	}
-	return []line{
-		{"kill of the leader until a write is taken", strings.Join(wrote, " / ")},
-		{"until its controller acts", strings.Join(made, " / ")},
-		{"until the scheduler acts", strings.Join(bound, " / ")},
-	}, nil
-}
-
-func (b *bench) boundPods(ctx context.Context, client kubernetes.Interface, want int) error {
-	return b.countPods(ctx, client, want, true)
-}
-
-// countPods reports whether there are as many pods as wanted, bound ones or all.
-func (b *bench) countPods(ctx context.Context, client kubernetes.Interface, want int, bound bool) error {
-	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	n := 0
-	for _, p := range list.Items {
-		if !bound || p.Spec.NodeName != "" {
-			n++
-		}
-	}
-	if n < want {
-		return fmt.Errorf("%d of %d pods", n, want)
-	}
-	return nil
-}
-
-// untilSlow is until for what takes many seconds: to look costs the servers something.
-func (b *bench) untilSlow(ctx context.Context, check func() error) error {
-	return b.until(ctx, func() error {
-		err := check()
-		if err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(coarse): // brief: the interval of a poll
-			}
-		}
-		return err
+func isComplete(obj any) bool {
+	j, ok := obj.(*batchv1.Job)
+	return ok && slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
 	})
 }
 
-// untilNone waits until none is left of something, as long as their number changes in each five
-// minutes.
-func (b *bench) untilNone(ctx context.Context, what string, count func() int) error {
-	left := count()
-	for left > 0 {
-		before := left
-		if err := b.untilSlow(ctx, func() error {
-			if left = count(); left == before {
-				return fmt.Errorf("%d %s", left, what)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(coarse): // brief: the interval of a poll
+func count(all []any, is func(any) bool) int {
+	n := 0
+	for _, obj := range all {
+		if is(obj) {
+			n++
 		}
 	}
-	return nil
-}
-
-func rate(n int, took time.Duration) string { return fmt.Sprintf("%.0f", float64(n)/took.Seconds()) }
-
-func seconds(took time.Duration) string { return fmt.Sprintf("%.1f s", took.Seconds()) }
-
-// percentiles shows the median and the 99th percentile.
-func percentiles(all []time.Duration) string {
-	if len(all) == 0 {
-		return "none"
-	}
-	slices.Sort(all)
-	at := func(share float64) string {
-		d := all[int(share*float64(len(all)-1))]
-		if d < time.Second {
-			return fmt.Sprintf("%.1f ms", d.Seconds()*1000)
-		}
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	}
-	return at(0.5) + ", " + at(0.99)
-}
-
-// used shows what all processes of a side have taken.
-func used(before, after sides.Usage) line {
-	return line{"CPU time; memory of all (RssAnon)", fmt.Sprintf("%.1f s; %.0f MiB", (after.CPU - before.CPU).Seconds(), after.Anonymous)}
+	return n
 }

@@ -11,15 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/cluster-test/sides"
 )
 
 const (
-	// watched is how long a full cluster is watched, at rest and at work each.
-	watched = time.Minute
-	// turnover is how many pods are replaced meanwhile, in a second.
+	// turnover is how many pods are replaced in a second, at work.
 	turnover = 20
 	// beat is how often the clock of the watchers is written.
 	beat = 200 * time.Millisecond
@@ -27,42 +24,38 @@ const (
 
 // crowd fills the nodes with pods, and looks at the servers when all is there: at rest, where only
 // Leases are renewed, and at work, where pods go and others come.
-func crowd(ctx context.Context, b *bench) ([]line, error) {
-	progress("making %d pods", b.options.pods)
-	began := time.Now()
-	created, err := b.createPods(ctx, 0, b.options.pods)
+func crowd(ctx context.Context, b *bench) ([]figure, error) {
+	empty, err := b.look(ctx, "without pods", func(context.Context) error { return nil })
 	if err != nil {
-		return nil, err
+		return empty, err
 	}
-	if err := b.untilBound(ctx, created); err != nil {
-		return nil, err
-	}
-	waits, last := b.waits(created)
-	lines := []line{
-		{"bound in a second, from the first creation to the last binding", rate(b.options.pods, last.Sub(began))},
-		{"created until seen bound, p50 and p99, while the nodes fill", percentiles(waits)},
+	progress("making %d pods", b.options.pods)
+	full, err := bindPods(ctx, b)
+	figures := append(empty, full...)
+	if err != nil {
+		return figures, err
 	}
 	if err := b.untilStarted(ctx); err != nil {
-		return lines, err
+		return figures, err
 	}
 	rest, err := b.look(ctx, "at rest", func(context.Context) error { return nil })
-	lines = append(lines, rest...)
+	figures = append(figures, rest...)
 	if err != nil {
-		return lines, err
+		return figures, err
 	}
-	waits = nil
+	var all []time.Duration
 	work, err := b.look(ctx, "at work", func(ctx context.Context) error {
-		for second := 0; ctx.Err() == nil; second++ {
-			next := time.After(time.Second)
+		for second := 0; ctx.Err() == nil && (second+1)*turnover <= b.options.pods; second++ {
+			next := time.After(time.Second) // brief: the rate of the turnover
 			more, err := b.replacePods(ctx, second*turnover)
+			if err == nil {
+				err = b.untilBound(ctx, more)
+			}
 			if err != nil {
 				return err
 			}
-			if err := b.untilBound(ctx, more); err != nil {
-				return err
-			}
 			w, _ := b.waits(more)
-			waits = append(waits, w...)
+			all = append(all, w...)
 			select {
 			case <-ctx.Done():
 			case <-next:
@@ -70,12 +63,13 @@ func crowd(ctx context.Context, b *bench) ([]line, error) {
 		}
 		return nil
 	})
-	lines = append(lines, work...)
-	return append(lines, line{fmt.Sprintf("created until seen bound, p50 and p99, of %d at work", len(waits)), percentiles(waits)}), err
+	figures = append(figures, work...)
+	figures = append(figures, one("pods replaced at work", "", float64(len(all))))
+	return append(figures, percentiles("created until the node sees it, at work", "s", all)...), err
 }
 
 // replacePods deletes pods, from a number on, and makes as many.
-func (b *bench) replacePods(ctx context.Context, from int) (map[types.UID]time.Time, error) {
+func (b *bench) replacePods(ctx context.Context, from int) (map[string]time.Time, error) {
 	err := b.each(ctx, turnover, func(ctx context.Context, i int) error {
 		return b.client(i).CoreV1().Pods(namespace).Delete(ctx, podName(from+i), metav1.DeleteOptions{})
 	})
@@ -90,33 +84,47 @@ func (b *bench) untilStarted(ctx context.Context) error {
 	progress("waiting until the pods have started")
 	return b.untilNone(ctx, "pods have not started", func() int {
 		left := 0
-		for _, obj := range b.pods.GetStore().List() {
-			if pod, ok := obj.(*corev1.Pod); ok && pod.Namespace == namespace && pod.Status.Phase == corev1.PodPending {
-				left++
-			}
+		for _, store := range b.podsOf {
+			left += count(store.List(), isPending)
 		}
 		return left
 	})
 }
 
+func isPending(obj any) bool {
+	pod, ok := obj.(*corev1.Pod)
+	return ok && pod.Namespace == namespace && pod.Status.Phase == corev1.PodPending
+}
+
 // look measures the servers for a while, in which something is done.
-func (b *bench) look(ctx context.Context, when string, do func(context.Context) error) ([]line, error) {
+func (b *bench) look(ctx context.Context, when string, do func(context.Context) error) ([]figure, error) {
 	progress("watching the servers %s", when)
 	before, err := b.eachUse()
 	if err != nil {
 		return nil, err
 	}
+	hollow, err := b.usage()
+	if err != nil {
+		return nil, err
+	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, watched)
+	during, cancel := context.WithTimeout(ctx, b.watched)
 	defer cancel()
 	var doing sync.WaitGroup
 	var doErr error
-	doing.Go(func() { doErr = do(ctx) })
-	lags, err := b.watchLag(ctx)
+	doing.Go(func() {
+		if err := do(during); during.Err() == nil {
+			doErr = err
+		}
+	})
+	lags, err := b.watchLag(during)
 	doing.Wait()
 	took := time.Since(began)
-	if err == nil && doErr != nil && ctx.Err() == nil {
+	if err == nil {
 		err = doErr
+	}
+	if err == nil {
+		err = ctx.Err()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", when, err)
@@ -125,16 +133,21 @@ func (b *bench) look(ctx context.Context, when string, do func(context.Context) 
 	if err != nil {
 		return nil, err
 	}
-	var cores, memory []string
-	for i := range after {
-		cores = append(cores, fmt.Sprintf("%.2f", (after[i].CPU-before[i].CPU).Seconds()/took.Seconds()))
-		memory = append(memory, fmt.Sprintf("%.0f", after[i].Anonymous))
+	end, err := b.usage()
+	if err != nil {
+		return nil, err
 	}
-	return []line{
-		{"cores of each server, " + when, strings.Join(cores, " / ")},
-		{"memory of each server, MiB (RssAnon), " + when, strings.Join(memory, " / ")},
-		{"a write's answer until its event, at a watcher of each server, p50 and p99, " + when, strings.Join(lags, " / ")},
-	}, nil
+	cores, memory := figure{what: "cores of each server, " + when}, figure{what: "memory of each server (RssAnon), " + when, unit: "MiB"}
+	for i := range after {
+		cores.values = append(cores.values, (after[i].CPU-before[i].CPU).Seconds()/took.Seconds())
+		memory.values = append(memory.values, after[i].Anonymous)
+	}
+	figures := []figure{cores, memory, one("cores of the hollow nodes, "+when, "", (end.hollow-hollow.hollow).Seconds()/took.Seconds())}
+	for _, l := range lags {
+		l.what += ", " + when
+		figures = append(figures, l)
+	}
+	return figures, nil
 }
 
 func (b *bench) eachUse() ([]sides.Usage, error) {
@@ -149,24 +162,28 @@ func (b *bench) eachUse() ([]sides.Usage, error) {
 	return all, nil
 }
 
-// watchLag writes a ConfigMap again and again until the context ends, and returns for each server
-// how much later than the writer's answer a watcher has the event.
-func (b *bench) watchLag(ctx context.Context) ([]string, error) {
-	const name = "clock"
-	maps := b.client(0).CoreV1().ConfigMaps(namespace)
-	made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}}, metav1.CreateOptions{})
+// clock is an object that is written at each beat, and watched at each server.
+type clock struct {
+	mu       sync.Mutex
+	called   map[string]time.Time // when a value was about to be written
+	answered map[string]time.Time
+	seen     []map[string]time.Time // for each server, when its watcher had it
+}
+
+// watchLag writes a ConfigMap again and again until the context ends, and returns how long its
+// writes took, and how much later than the call a watcher of each server had the event.
+func (b *bench) watchLag(ctx context.Context) ([]figure, error) {
+	made, err := b.client(0).CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-"}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	answered := map[string]time.Time{} // by the revision
-	seen := make([]map[string]time.Time, len(b.clients))
+	c := &clock{called: map[string]time.Time{}, answered: map[string]time.Time{}, seen: make([]map[string]time.Time, len(b.clients))}
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for i, client := range b.clients {
-		seen[i] = map[string]time.Time{}
+		c.seen[i] = map[string]time.Time{}
 		w, err := client.CoreV1().ConfigMaps(namespace).Watch(ctx, metav1.ListOptions{
 			ResourceVersion: made.ResourceVersion, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, made.Name).String(),
 		})
@@ -177,54 +194,67 @@ func (b *bench) watchLag(ctx context.Context) ([]string, error) {
 		watching.Go(func() {
 			for e := range w.ResultChan() {
 				if m, ok := e.Object.(*corev1.ConfigMap); ok {
-					mu.Lock()
-					seen[i][m.ResourceVersion] = time.Now()
-					mu.Unlock()
+					c.note(c.seen[i], m.Data["time"])
 				}
 			}
 		})
 	}
-	if err := writeClock(ctx, b.client(0), made.Name, func(revision string) {
-		mu.Lock()
-		defer mu.Unlock()
-		answered[revision] = time.Now()
-	}); err != nil {
-		return nil, err
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	var out []string
-	for i := range seen {
-		var lags []time.Duration
-		for revision, at := range answered {
-			if s, ok := seen[i][revision]; ok {
-				lags = append(lags, max(0, s.Sub(at)))
-			}
-		}
-		out = append(out, fmt.Sprintf("%s of %d", percentiles(lags), len(lags)))
-	}
-	return out, nil
+	c.write(ctx, b, made.Name)
+	return c.figures(), nil
 }
 
-// writeClock writes a ConfigMap at each beat until the context ends, and tells each revision when it
-// is answered.
-func writeClock(ctx context.Context, client kubernetes.Interface, name string, tell func(revision string)) error {
+func (c *clock) note(in map[string]time.Time, value string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	in[value] = time.Now()
+}
+
+// write writes the clock at each beat until the context ends.
+func (c *clock) write(ctx context.Context, b *bench, name string) {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		}
-		data := fmt.Appendf(nil, `{"data":{"time":%q}}`, time.Now().Format(time.RFC3339Nano))
-		m, err := client.CoreV1().ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{})
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+		value := time.Now().Format(time.RFC3339Nano)
+		c.note(c.called, value)
+		data := fmt.Appendf(nil, `{"data":{"time":%q}}`, value)
+		if _, err := b.client(0).CoreV1().ConfigMaps(namespace).Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{}); err == nil {
+			c.note(c.answered, value)
+		} else if ctx.Err() == nil {
+			b.failed(err)
 		}
-		tell(m.ResourceVersion)
 	}
+}
+
+// figures are those of the writes that were answered. A watcher that has not had some of their
+// events is told of: the last one may be on its way.
+func (c *clock) figures() []figure {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var writes []time.Duration
+	for value, at := range c.answered {
+		writes = append(writes, at.Sub(c.called[value]))
+	}
+	out := percentiles("a write until its answer", "ms", writes)
+	var missed []string
+	for _, seen := range c.seen {
+		var lags []time.Duration
+		for value := range c.answered {
+			if s, ok := seen[value]; ok {
+				lags = append(lags, s.Sub(c.called[value]))
+			}
+		}
+		if n := len(c.answered) - len(lags); n > 1 {
+			missed = append(missed, fmt.Sprint(n))
+		}
+		out = merge(out, percentiles("a write until its event, at a watcher of each server", "ms", lags))
+	}
+	if len(missed) > 0 {
+		progress("of %d writes, watchers have not had the events of %s", len(c.answered), strings.Join(missed, ", "))
+	}
+	return out
 }

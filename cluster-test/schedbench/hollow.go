@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -33,38 +35,61 @@ const (
 	renewal = 10 * time.Second
 )
 
-// bench is a side with hollow nodes: objects with Leases that are renewed, and with pods that start
-// as soon as they are bound, finish at once if they are of a Job, and go when they are deleted.
+// bench is a side with hollow nodes: objects with Leases that are renewed. Each node watches its own
+// pods, as a kubelet does. They start as soon as they are bound, finish at once if they are of a
+// Job, and go when they are deleted.
 type bench struct {
 	*sides.Side
 	options
-	clients []kubernetes.Interface // one for each server
-	pods    cache.SharedIndexInformer
-	stop    func() // waits until all that runs for the nodes has ended
+	scheduler string                 // the name of the one that is measured
+	clients   []kubernetes.Interface // one for each server
+	podsOf    []cache.Store          // the pods of each node
+	queue     workqueue.TypedRateLimitingInterface[podKey]
+	ctx       context.Context // of what runs for the nodes
+	running   sync.WaitGroup
+	stop      func() // waits until all that runs for the nodes has ended
 
-	mu      sync.Mutex
-	seen    map[types.UID]time.Time // when a pod was first seen bound
-	failure atomic.Pointer[error]   // the last one of a hollow node
+	mu       sync.Mutex
+	seen     map[string]time.Time  // when a node first saw a pod of its own, by the pod's name
+	failure  atomic.Pointer[error] // the last one of a hollow node
+	repeated atomic.Int64          // requests
 }
 
-func newBench(ctx context.Context, side *sides.Side, o options) (*bench, error) {
-	b := &bench{Side: side, options: o, seen: map[types.UID]time.Time{}}
+// podKey is a pod, and the node that it is bound to.
+type podKey struct {
+	node int
+	key  string // in the node's store
+}
+
+func newBench(ctx context.Context, side *sides.Side, o options, scheduler string) (b *bench, err error) {
+	b = &bench{
+		Side: side, options: o, scheduler: scheduler, seen: map[string]time.Time{}, podsOf: make([]cache.Store, o.nodes),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[podKey](100*time.Millisecond, 5*time.Second)),
+	}
 	for _, e := range side.Servers {
-		client, err := kubernetes.NewForConfigAndClient(&rest.Config{
-			Host: e.URL, QPS: -1,
-			ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json"},
-		}, e.Client())
+		client, err := newClient(e)
 		if err != nil {
 			return nil, err
 		}
 		b.clients = append(b.clients, client)
 	}
+	running, cancel := context.WithCancel(ctx)
+	b.ctx = running
+	b.stop = func() { cancel(); b.queue.ShutDown(); b.running.Wait() }
+	defer func() {
+		if err != nil {
+			b.stop()
+		}
+	}()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if _, err := b.client(0).CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+	if err := b.send(ctx, func() error {
+		_, err := b.client(0).CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	// Pods are refused until their account is there.
-	if err := kubeapiserver.Retry(ctx, nil, func() error {
+	if err := b.until(ctx, func() error {
 		_, err := b.client(0).CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}); err != nil {
@@ -73,19 +98,22 @@ func newBench(ctx context.Context, side *sides.Side, o options) (*bench, error) 
 	if err := b.cordon(ctx); err != nil {
 		return nil, err
 	}
+	for range workers {
+		b.running.Go(b.work)
+	}
 	progress("making %d nodes", o.nodes)
 	if err := b.each(ctx, o.nodes, b.register); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	b.stop = func() { cancel(); running.Wait() }
-	running.Go(func() { b.renew(ctx) })
-	if err := b.run(ctx, &running); err != nil {
-		b.stop()
-		return nil, err
-	}
+	b.running.Go(func() { b.renew(b.ctx) })
 	return b, b.untilReady(ctx)
+}
+
+func newClient(e sides.Endpoint) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfigAndClient(&rest.Config{
+		Host: e.URL, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf", AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json"},
+	}, e.Client())
 }
 
 // client returns one of the clients; the servers share the work.
@@ -110,6 +138,38 @@ func (b *bench) each(ctx context.Context, n int, do func(ctx context.Context, i 
 	return context.Cause(ctx)
 }
 
+// send repeats a request as long as its answer does not say what came of it, or that nothing did.
+// So a thing that exists at a second try is the one that was to be made.
+func (b *bench) send(ctx context.Context, request func() error) error {
+	var final error
+	tried := false
+	err := b.untilSlow(ctx, func() error {
+		err := request()
+		if err == nil || tried && apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if isFinal(err) {
+			final = err
+			return nil
+		}
+		tried = true
+		b.repeated.Add(1)
+		b.failed(err)
+		return err
+	})
+	return errors.Join(err, final)
+}
+
+// isFinal reports whether a server has refused a request for what it is: to repeat it is in vain.
+func isFinal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
+}
+
 // cordon keeps pods from the real nodes of a side.
 func (b *bench) cordon(ctx context.Context) error {
 	nodes, err := b.client(0).CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -117,7 +177,10 @@ func (b *bench) cordon(ctx context.Context) error {
 		return err
 	}
 	for _, n := range nodes.Items {
-		_, err := b.client(0).CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+		err := b.send(ctx, func() error {
+			_, err := b.client(0).CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -127,43 +190,61 @@ func (b *bench) cordon(ctx context.Context) error {
 
 func nodeName(i int) string { return fmt.Sprintf("hollow-%04d", i) }
 
-// register makes a node, as a kubelet does.
+// podsPerNode is how many pods a node takes, as a kubelet has it by default.
+const podsPerNode = 110
+
+// register makes a node, as a kubelet does, and begins to watch its pods.
 func (b *bench) register(ctx context.Context, i int) error {
 	name, core := nodeName(i), b.client(i).CoreV1()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3),
 	}}}
-	made, err := core.Nodes().Create(ctx, node, metav1.CreateOptions{})
+	status, err := json.Marshal(map[string]any{"status": readyStatus()})
 	if err != nil {
 		return err
 	}
-	made.Status.Capacity = corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110"),
-		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
+	seconds, renewed := int32(40), metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
 	}
-	made.Status.Allocatable = made.Status.Capacity
-	made.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: "v1.37.1", OperatingSystem: "linux", Architecture: "amd64"}
+	for _, request := range []func() error{
+		func() error { _, err := core.Nodes().Create(ctx, node, metav1.CreateOptions{}); return err },
+		func() error {
+			_, err := core.Nodes().Patch(ctx, name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")
+			return err
+		},
+		func() error {
+			_, err := b.client(i).CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		if err := b.send(ctx, request); err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+	}
+	return b.watchPods(ctx, i)
+}
+
+// readyStatus is the status of a node that takes pods.
+func readyStatus() corev1.NodeStatus {
+	s := corev1.NodeStatus{
+		Capacity: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: *resource.NewQuantity(podsPerNode, resource.DecimalSI),
+			corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
+		},
+		NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1.37.1", OperatingSystem: "linux", Architecture: "amd64"},
+	}
+	s.Allocatable = s.Capacity
 	now := metav1.Now()
 	for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
 		status := corev1.ConditionFalse
 		if kind == corev1.NodeReady {
 			status = corev1.ConditionTrue
 		}
-		made.Status.Conditions = append(made.Status.Conditions, corev1.NodeCondition{Type: kind, Status: status, Reason: "Hollow", LastHeartbeatTime: now, LastTransitionTime: now})
+		s.Conditions = append(s.Conditions, corev1.NodeCondition{Type: kind, Status: status, Reason: "Hollow", LastHeartbeatTime: now, LastTransitionTime: now})
 	}
-	data, err := json.Marshal(map[string]any{"status": made.Status})
-	if err != nil {
-		return err
-	}
-	if _, err := core.Nodes().Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{}, "status"); err != nil {
-		return err
-	}
-	seconds, renewed := int32(40), metav1.NowMicro()
-	_, err = b.client(i).CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &renewed},
-	}, metav1.CreateOptions{})
-	return err
+	return s
 }
 
 // renew renews the Leases, spread over the interval, until the context ends.
@@ -171,12 +252,7 @@ func (b *bench) renew(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := b.each(ctx, b.nodes, func(ctx context.Context, i int) error {
-			data := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
-			leases := b.client(i).CoordinationV1().Leases(corev1.NamespaceNodeLease)
-			_, err := leases.Patch(ctx, nodeName(i), types.MergePatchType, data, metav1.PatchOptions{})
-			if err != nil && ctx.Err() == nil {
-				b.failed(err) // a server may be down: the next round is soon
-			}
+			b.renewOne(ctx, i)
 			select {
 			case <-ctx.Done():
 			case <-time.After(renewal * workers / time.Duration(max(b.nodes, workers)) / 2): // brief: spreads the requests
@@ -193,61 +269,89 @@ func (b *bench) renew(ctx context.Context) {
 	}
 }
 
+// renewOne renews a Lease, through another server if one is down.
+func (b *bench) renewOne(ctx context.Context, i int) {
+	data := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
+	for other := range b.clients {
+		_, err := b.client(i+other).CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, nodeName(i), types.MergePatchType, data, metav1.PatchOptions{})
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		b.failed(err)
+	}
+}
+
 func (b *bench) failed(err error) { b.failure.Store(&err) }
 
-// run does for pods what kubelets do.
-func (b *bench) run(ctx context.Context, running *sync.WaitGroup) error {
-	factory := informers.NewSharedInformerFactory(b.client(1), 0)
-	b.pods = factory.Core().V1().Pods().Informer()
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 5*time.Second))
+// watchPods begins to watch the pods of a node, and waits until those there are are known.
+func (b *bench) watchPods(ctx context.Context, i int) error {
 	note := func(obj any) {
 		pod, ok := obj.(*corev1.Pod)
-		if !ok || pod.Spec.NodeName == "" || pod.Namespace != namespace {
+		if !ok || pod.Namespace != namespace {
 			return
 		}
 		b.mu.Lock()
-		if _, known := b.seen[pod.UID]; !known {
-			b.seen[pod.UID] = time.Now()
+		if _, known := b.seen[pod.Name]; !known {
+			b.seen[pod.Name] = time.Now()
 		}
 		b.mu.Unlock()
-		queue.Add(pod.Namespace + "/" + pod.Name)
+		b.queue.Add(podKey{i, pod.Namespace + "/" + pod.Name})
 	}
-	if _, err := b.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, now any) { note(now) }}); err != nil {
-		return err
-	}
-	factory.Start(ctx.Done())
-	running.Go(func() {
-		<-ctx.Done()
-		queue.ShutDown()
-		factory.Shutdown()
+	own := fields.OneTermEqualSelector("spec.nodeName", nodeName(i)).String()
+	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewFilteredListWatchFromClient(b.client(i).CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(o *metav1.ListOptions) { o.FieldSelector = own }),
+		ObjectType:    &corev1.Pod{},
+		Handler:       cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, now any) { note(now) }},
+		Transform:     lean,
 	})
-	for i := range workers {
-		// It ends when the queue is shut down.
-		running.Go(func() {
-			for {
-				key, shutdown := queue.Get()
-				if shutdown {
-					return
-				}
-				if err := b.sync(ctx, i, key); err != nil && ctx.Err() == nil {
-					b.failed(err)
-					queue.AddRateLimited(key)
-				} else {
-					queue.Forget(key)
-				}
-				queue.Done(key)
-			}
-		})
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), b.pods.HasSynced) {
-		return context.Cause(ctx)
-	}
-	return nil
+	b.podsOf[i] = store
+	b.running.Go(func() { informer.RunWithContext(b.ctx) })
+	return b.until(ctx, func() error {
+		if !informer.HasSynced() {
+			return fmt.Errorf("the pods of node %s are not known", nodeName(i))
+		}
+		return nil
+	})
 }
 
-// sync brings a pod one step on.
-func (b *bench) sync(ctx context.Context, i int, key string) error {
-	obj, exists, err := b.pods.GetIndexer().GetByKey(key)
+// lean leaves of a pod what a hollow node needs: this process has the pods of all nodes.
+func lean(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	out := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp},
+		Spec:       corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy},
+		Status:     corev1.PodStatus{Phase: pod.Status.Phase},
+	}
+	for _, c := range pod.Spec.Containers {
+		out.Spec.Containers = append(out.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+	}
+	return out, nil
+}
+
+// work does for pods what kubelets do, until the queue is shut down.
+func (b *bench) work() {
+	for {
+		key, shutdown := b.queue.Get()
+		if shutdown {
+			return
+		}
+		if err := b.sync(b.ctx, key); err != nil && b.ctx.Err() == nil {
+			b.failed(err)
+			b.queue.AddRateLimited(key)
+		} else {
+			b.queue.Forget(key)
+		}
+		b.queue.Done(key)
+	}
+}
+
+// sync brings a pod one step on. A failed one may have met a server that is down: the next try goes
+// to another.
+func (b *bench) sync(ctx context.Context, key podKey) error {
+	obj, exists, err := b.podsOf[key.node].GetByKey(key.key)
 	if err != nil || !exists {
 		return err
 	}
@@ -255,10 +359,10 @@ func (b *bench) sync(ctx context.Context, i int, key string) error {
 	if !ok {
 		return errors.New("the informer has what is no pod")
 	}
-	pods := b.client(i).CoreV1().Pods(pod.Namespace)
+	pods := b.client(key.node + b.queue.NumRequeues(key)).CoreV1().Pods(pod.Namespace)
 	switch {
 	case pod.DeletionTimestamp != nil:
-		err = pods.Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))
+		err = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	case pod.Status.Phase == corev1.PodPending:
 		var data []byte
 		if data, err = json.Marshal(map[string]any{"status": started(pod)}); err == nil {
@@ -269,6 +373,23 @@ func (b *bench) sync(ctx context.Context, i int, key string) error {
 		return nil
 	}
 	return err
+}
+
+// watch starts an informer of a kind, and returns its store when all is known.
+func (b *bench) watch(ctx context.Context, of func(informers.SharedInformerFactory) cache.SharedIndexInformer) (cache.Store, error) {
+	factory := informers.NewSharedInformerFactory(b.client(1), 0)
+	informer := of(factory)
+	factory.Start(b.ctx.Done())
+	b.running.Go(func() {
+		<-b.ctx.Done()
+		factory.Shutdown()
+	})
+	return informer.GetStore(), b.until(ctx, func() error {
+		if !informer.HasSynced() {
+			return errors.New("an informer of the benchmark has not synced")
+		}
+		return nil
+	})
 }
 
 // started is the status of a pod that runs, or has succeeded if it is of a Job.
@@ -319,4 +440,44 @@ func (b *bench) until(ctx context.Context, check func() error) error {
 		err = fmt.Errorf("%w; the last failure of a hollow node: %w", err, *last)
 	}
 	return err
+}
+
+// coarse is how often is looked for the end of what takes long.
+const coarse = 200 * time.Millisecond
+
+// untilSlow is until for what takes many seconds.
+func (b *bench) untilSlow(ctx context.Context, check func() error) error {
+	return b.until(ctx, func() error {
+		err := check()
+		if err != nil {
+			pause(ctx)
+		}
+		return err
+	})
+}
+
+// untilNone waits until none is left of something, as long as their number changes in each five
+// minutes.
+func (b *bench) untilNone(ctx context.Context, what string, count func() int) error {
+	left := count()
+	for left > 0 {
+		before := left
+		if err := b.untilSlow(ctx, func() error {
+			if left = count(); left == before {
+				return fmt.Errorf("%d %s", left, what)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		pause(ctx)
+	}
+	return nil
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(coarse): // brief: the interval of a poll
+	}
 }

@@ -1,6 +1,7 @@
 // Command schedbench measures the scheduler and the controllers of three servers of Barque beside
 // those of upstream: kube-scheduler and kube-controller-manager on three kube-apiservers, each with
-// a member of etcd. `make bench-scheduler` runs it, as root; tests never do.
+// a member of etcd, and on Barque's own API. `make bench-scheduler` runs it, as root; tests never
+// do.
 //
 // One side runs after the other, each case on fresh servers. Nodes are objects that this process
 // keeps alive, and it does to their pods what kubelets do to the API: see hollow.go. CPU time and
@@ -13,14 +14,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/bits"
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -29,24 +33,30 @@ import (
 )
 
 type options struct {
-	bin     string
-	only    *regexp.Regexp
-	side    *regexp.Regexp
-	nodes   int
-	pods    int
-	jobs    int
-	repeats int
+	bin         string
+	only        *regexp.Regexp
+	side        *regexp.Regexp
+	nodes       int
+	pods        int
+	deployments int
+	jobs        int
+	kills       int
+	watched     time.Duration
+	repeats     int
 }
 
 func main() {
 	clustertest.ReapIfAsked()
 	var o options
 	only := flag.String("only", "", "regular expression that names what is measured: pods, rollout, jobs, takeover, crowd")
-	side := flag.String("side", "", "regular expression that names whose: upstream, Barque")
+	side := flag.String("side", "", "regular expression that names whose: "+strings.Join(everybody, ", "))
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, upstream's programs")
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many hollow nodes there are")
 	flag.IntVar(&o.pods, "pods", 5000, "how many pods are bound, or rolled")
+	flag.IntVar(&o.deployments, "deployments", 100, "how many Deployments share the pods that are rolled")
 	flag.IntVar(&o.jobs, "jobs", 2000, "how many Jobs are run")
+	flag.IntVar(&o.kills, "kills", 3, "how often the leader is killed")
+	flag.DurationVar(&o.watched, "watched", time.Minute, "how long a full cluster is watched, at rest and at work each")
 	flag.IntVar(&o.repeats, "repeats", 1, "how often each case is measured on each side")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
@@ -64,62 +74,108 @@ func main() {
 	}
 }
 
-// cases are what can be measured. Each returns lines of a table.
-var cases = []struct {
+// The sides. mixed is upstream's scheduler and controllers on Barque's API.
+const (
+	upstream = "upstream"
+	mixed    = "upstream on Barque"
+	barque   = "Barque"
+)
+
+var everybody = []string{upstream, mixed, barque}
+
+// testCase is what can be measured.
+type testCase struct {
 	name    string
-	measure func(context.Context, *bench) ([]line, error)
-}{
-	{"pods", bindPods},
-	{"rollout", rollOut},
-	{"jobs", runJobs},
-	{"takeover", takeOver},
-	{"crowd", crowd},
+	whose   []string
+	measure func(context.Context, *bench) ([]figure, error)
 }
 
-// line is a figure. Of several measurements, all are shown.
-type line struct{ what, figure string }
+// The death of a server says nothing about actors that have none of their own, and a full cluster is
+// about the servers.
+var cases = []testCase{
+	{"pods", everybody, bindPods},
+	{"rollout", everybody, rollOut},
+	{"jobs", everybody, runJobs},
+	{"takeover", []string{upstream, barque}, takeOver},
+	{"crowd", []string{upstream, barque}, crowd},
+}
+
+func (o options) check() error {
+	if min(o.nodes, o.deployments, o.jobs, o.kills, o.repeats) < 1 || o.watched <= 0 {
+		return errors.New("-nodes, -deployments, -jobs, -kills, -watched and -repeats must be above 0")
+	}
+	if o.pods < o.deployments {
+		return fmt.Errorf("-pods %d must be at least -deployments, %d", o.pods, o.deployments)
+	}
+	if free := o.nodes * podsPerNode; o.pods+turnover > free {
+		return fmt.Errorf("-pods %d and some more do not fit on the nodes, which take %d", o.pods, free)
+	}
+	if blockLength(o.nodes) > 30 {
+		return fmt.Errorf("-nodes %d are more than the pod network has blocks for", o.nodes)
+	}
+	return nil
+}
+
+// clusterCIDR is the range of pods, that of Barque's dev clusters.
+const clusterCIDR = "10.42.0.0/16"
+
+// blockLength is the length of a node's prefix with which all nodes get one from clusterCIDR.
+func blockLength(nodes int) int { return max(24, 16+bits.Len(uint(nodes+8))) }
+
+// wanted returns the cases and sides that match, in order.
+func (o options) wanted() []testCase {
+	var out []testCase
+	for _, c := range cases {
+		c.whose = slices.DeleteFunc(slices.Clone(c.whose), func(w string) bool { return !o.side.MatchString(w) })
+		if o.only.MatchString(c.name) && len(c.whose) > 0 {
+			out = append(out, c)
+		}
+	}
+	return out
+}
 
 func run(ctx context.Context, o options) error {
-	if o.nodes < 1 || o.pods < deployments || o.jobs < 1 || o.repeats < 1 {
-		return fmt.Errorf("-nodes, -jobs and -repeats must be above 0, and -pods at least %d", deployments)
+	if err := o.check(); err != nil {
+		return err
 	}
-	if o.side.MatchString("upstream") {
+	wanted := o.wanted()
+	if len(wanted) == 0 {
+		return fmt.Errorf("-only %q and -side %q name nothing", o.only, o.side)
+	}
+	if slices.ContainsFunc(wanted, func(c testCase) bool { return c.whose[0] != barque }) {
 		if err := kubeapiserver.Build(ctx, o.bin, "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"); err != nil {
 			return err
 		}
 	}
-	fmt.Printf("%d nodes, %d pods, %d Jobs; load average at the start: %s\n\n", o.nodes, o.pods, o.jobs, loadAverage())
-	fmt.Println("| case | whose | figure | |\n|---|---|---|---|")
-	measured := false
-	for _, c := range cases {
-		if !o.only.MatchString(c.name) {
-			continue
+	fmt.Printf("%d nodes, %d pods, %d Deployments, %d Jobs; load average at the start: %s\n", o.nodes, o.pods, o.deployments, o.jobs, loadAverage())
+	for _, c := range wanted {
+		of, err := measure(ctx, o, c)
+		fmt.Printf("\n%s\n%s", header(c.whose), table(c.name, c.whose, of))
+		if err != nil {
+			return err
 		}
-		for range o.repeats {
-			for _, whose := range []string{"upstream", "Barque"} {
-				if !o.side.MatchString(whose) {
-					continue
-				}
-				measured = true
-				progress("%s of %s", c.name, whose)
-				err := with(ctx, o, whose, func(b *bench) error {
-					lines, err := c.measure(ctx, b)
-					for _, l := range lines {
-						fmt.Printf("| %s | %s | %s | %s |\n", c.name, whose, l.what, l.figure)
-					}
-					return err
-				})
-				if err != nil {
-					return fmt.Errorf("%s of %s: %w", c.name, whose, err)
-				}
-			}
-		}
-	}
-	if !measured {
-		return fmt.Errorf("-only %q and -side %q name nothing", o.only, o.side)
 	}
 	fmt.Printf("\nload average at the end: %s\n", loadAverage())
 	return nil
+}
+
+// measure measures a case on its sides in turn. What was measured before an error is returned, too.
+func measure(ctx context.Context, o options, c testCase) (map[string][]figure, error) {
+	of := map[string][]figure{}
+	for range o.repeats {
+		for _, whose := range c.whose {
+			progress("%s of %s; load average %s", c.name, whose, loadAverage())
+			err := with(ctx, o, whose, func(b *bench) error {
+				figures, err := c.measure(ctx, b)
+				of[whose] = merge(of[whose], figures)
+				return err
+			})
+			if err != nil {
+				return of, fmt.Errorf("%s of %s: %w", c.name, whose, err)
+			}
+		}
+	}
+	return of, nil
 }
 
 // with starts a side with hollow nodes, and takes it down.
@@ -129,22 +185,47 @@ func with(ctx context.Context, o options, whose string, measure func(*bench) err
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	var side *sides.Side
-	if whose == "Barque" {
-		side, err = sides.Barque(ctx)
-	} else {
-		side, err = sides.Upstream(ctx, o.bin, work, true)
-	}
+	side, err := start(ctx, o, whose, work)
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
 	defer func() { err = errors.Join(err, side.Stop()) }()
-	b, err := newBench(ctx, side, o)
+	b, err := newBench(ctx, side, o, scheduler(whose))
 	if err != nil {
 		return err
 	}
 	defer b.stop()
 	return measure(b)
+}
+
+// mixedControllers are those of upstream that work in place of Barque's.
+var mixedControllers = []string{"deployment-controller", "replicaset-controller", "job-controller"}
+
+// start starts a side. Both give each node a block of addresses, of the same length.
+func start(ctx context.Context, o options, whose, work string) (*sides.Side, error) {
+	length := fmt.Sprintf("--node-cidr-mask-size=%d", blockLength(o.nodes))
+	theirs := kubeapiserver.Options{Bin: o.bin, Work: work, Controllers: true}
+	switch whose {
+	case upstream:
+		theirs.ControllerArgs = []string{"--allocate-node-cidrs", "--cluster-cidr", clusterCIDR, length}
+		return sides.Upstream(ctx, theirs)
+	case mixed:
+		theirs.ControllerArgs = []string{"--controllers", strings.Join(mixedControllers, ",")}
+		return sides.UpstreamOnBarque(ctx, theirs, mixedScheduler, length, "--controllers=*,-"+strings.Join(mixedControllers, ",-"))
+	default:
+		return sides.Barque(ctx, length)
+	}
+}
+
+// mixedScheduler is what upstream's scheduler is called where Barque's runs, too.
+const mixedScheduler = "kube-scheduler"
+
+// scheduler is the one that is measured.
+func scheduler(whose string) string {
+	if whose == mixed {
+		return mixedScheduler
+	}
+	return corev1.DefaultSchedulerName
 }
 
 func loadAverage() string {

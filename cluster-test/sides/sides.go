@@ -38,6 +38,8 @@ type Side struct {
 	// processes.
 	KillLeader func(ctx context.Context) (Killed, error)
 	Stop       func() error
+
+	authority []byte // of Barque's servers, as PEM
 }
 
 // Killed is what follows from the death of a server.
@@ -62,9 +64,11 @@ func (e Endpoint) Client() *http.Client {
 }
 
 // Upstream starts kube-apiservers over etcd, and with controllers also kube-controller-managers and
-// kube-schedulers. bin has the programs: see kubeapiserver.Build.
-func Upstream(ctx context.Context, bin, work string, controllers bool) (*Side, error) {
-	c, err := kubeapiserver.Start(ctx, kubeapiserver.Options{Bin: bin, Work: work, Members: servers, Controllers: controllers})
+// kube-schedulers. The options say so, where the programs are (see kubeapiserver.Build) and where
+// the data goes.
+func Upstream(ctx context.Context, o kubeapiserver.Options) (*Side, error) {
+	o.Members = servers
+	c, err := kubeapiserver.Start(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,9 +90,9 @@ func Upstream(ctx context.Context, bin, work string, controllers bool) (*Side, e
 
 func without(all []Endpoint, i int) []Endpoint { return slices.Delete(slices.Clone(all), i, i+1) }
 
-// Barque starts a dev cluster.
-func Barque(ctx context.Context) (_ *Side, err error) {
-	c, err := clustertest.Up(ctx, clustertest.Options{Servers: servers})
+// Barque starts a dev cluster, with arguments for its servers.
+func Barque(ctx context.Context, args ...string) (_ *Side, err error) {
+	c, err := clustertest.Up(ctx, clustertest.Options{Servers: servers, ServerArgs: args})
 	if err != nil {
 		if c != nil {
 			err = errors.Join(err, c.Down())
@@ -121,6 +125,7 @@ func Barque(ctx context.Context) (_ *Side, err error) {
 			Processes: func() []int { return []int{nodes[i].PID} },
 		})
 	}
+	s.authority = config.CAData
 	s.KillLeader = func(ctx context.Context) (Killed, error) {
 		status, err := c.Status(ctx)
 		if err != nil {
@@ -160,6 +165,29 @@ func Barque(ctx context.Context) (_ *Side, err error) {
 		stat, err := procstat.Read(nodes[servers-1].PID)
 		return ready - time.Duration(stat.Started)*time.Second/ticks, err
 	}
+	return s, nil
+}
+
+// UpstreamOnBarque starts a dev cluster, and one kube-controller-manager and one kube-scheduler that
+// act on its first server. They count as processes of that. The scheduler takes the pods that name
+// it; Barque's own takes none of those. Each controller is named in both arguments, so that either
+// Barque's works or upstream's.
+func UpstreamOnBarque(ctx context.Context, o kubeapiserver.Options, scheduler string, args ...string) (*Side, error) {
+	s, err := Barque(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	first := &s.Servers[0]
+	c, err := kubeapiserver.Act(ctx, kubeapiserver.ActOptions{
+		Bin: o.Bin, Work: o.Work, URL: first.URL, Authority: s.authority, Client: first.Client(), Certificate: first.TLS.Certificates[0],
+		Scheduler: scheduler, ControllerArgs: o.ControllerArgs,
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	own, stop := first.Processes, s.Stop
+	first.Processes = func() []int { return append(own(), c.Servers[0].Processes()...) }
+	s.Stop = func() error { c.Stop(); return stop() }
 	return s, nil
 }
 
@@ -225,6 +253,24 @@ func (e Endpoint) Use() (total Usage, err error) {
 		total.Anonymous += u.Anonymous
 	}
 	return total, nil
+}
+
+// Programs returns the CPU time of the processes of a server, by the names of their programs, as the
+// kernel has them: of at most 15 bytes.
+func (e Endpoint) Programs() (map[string]time.Duration, error) {
+	out := map[string]time.Duration{}
+	for _, pid := range e.Processes() {
+		u, err := Process(pid)
+		if err != nil {
+			return nil, err
+		}
+		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil {
+			return nil, err
+		}
+		out[strings.TrimSpace(string(name))] += u.CPU
+	}
+	return out, nil
 }
 
 // Process is what one process uses.
