@@ -306,11 +306,13 @@ bench-network: schemas ## measure cluster DNS beside CoreDNS, and the service pr
 	$(GO) build -ldflags "$(LDFLAGS)" -o bin/netbench ./cluster-test/netbench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' bin/netbench -only "$${ONLY-}" -repeats $(or $(REPEATS),3) $(if $(SERVICES),-services '$(SERVICES)')
 
+# SIDE chooses among upstream, 'upstream on Barque' and Barque, ONLY among the cases.
 .PHONY: bench-scheduler
-bench-scheduler: build ## measure scheduler and controllers beside upstream's, on hollow nodes (ONLY='pods|rollout|jobs|takeover|crowd' SIDE=Barque NODES=1000 PODS=5000 JOBS=2000 REPEATS=1; builds upstream's once, some minutes; as root)
+bench-scheduler: build ## measure scheduler and controllers beside upstream's, on hollow nodes (ONLY='pods|rollout|jobs|takeover|crowd' SIDE='^Barque' NODES=1000 PODS=5000 DEPLOYMENTS=100 JOBS=2000 KILLS=3 WATCHED=1m REPEATS=1; builds upstream's once, some minutes; as root)
 	$(GO) build -o bin/schedbench ./cluster-test/schedbench
-	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/schedbench -only "$${ONLY-}" -side '$(SIDE)' \
-	  -nodes $(or $(NODES),1000) -pods $(or $(PODS),5000) -jobs $(or $(JOBS),2000) -repeats $(or $(REPEATS),1)
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/schedbench -only "$${ONLY-}" -side "$${SIDE-}" \
+	  -nodes $(or $(NODES),1000) -pods $(or $(PODS),5000) -deployments $(or $(DEPLOYMENTS),100) -jobs $(or $(JOBS),2000) \
+	  -kills $(or $(KILLS),3) -watched $(or $(WATCHED),1m) -repeats $(or $(REPEATS),1)
 
 # LABELS, as ONLY, may have quotes.
 .PHONY: conformance
