@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type bench struct {
 	scheduler string                 // the name of the one that is measured
 	clients   []kubernetes.Interface // one for each server
 	podsOf    []cache.Store          // the pods of each node
+	objects   cache.Store            // the nodes
 	queue     workqueue.TypedRateLimitingInterface[podKey]
 	ctx       context.Context // of what runs for the nodes
 	running   sync.WaitGroup
@@ -53,6 +55,7 @@ type bench struct {
 	seen     map[string]time.Time  // when a node first saw a pod of its own, by the pod's name
 	failure  atomic.Pointer[error] // the last one of a hollow node
 	repeated atomic.Int64          // requests
+	told     atomic.Int64          // statuses of nodes that were not Ready
 }
 
 // podKey is a pod, and the node that it is bound to.
@@ -98,15 +101,23 @@ func newBench(ctx context.Context, side *sides.Side, o options, scheduler string
 	if err := b.cordon(ctx); err != nil {
 		return nil, err
 	}
+	if b.objects, err = b.watch(ctx, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Core().V1().Nodes().Informer()
+	}); err != nil {
+		return nil, err
+	}
 	for range workers {
 		b.running.Go(b.work)
 	}
 	progress("making %d nodes", o.nodes)
+	// To make many may take longer than a node may show no life.
+	b.running.Go(func() { b.renew(b.ctx) })
 	if err := b.each(ctx, o.nodes, b.register); err != nil {
 		return nil, err
 	}
-	b.running.Go(func() { b.renew(b.ctx) })
-	return b, b.untilReady(ctx)
+	err = b.untilReady(ctx)
+	b.told.Store(0)
+	return b, err
 }
 
 func newClient(e sides.Endpoint) (kubernetes.Interface, error) {
@@ -199,10 +210,6 @@ func (b *bench) register(ctx context.Context, i int) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 		corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3),
 	}}}
-	status, err := json.Marshal(map[string]any{"status": readyStatus()})
-	if err != nil {
-		return err
-	}
 	seconds, renewed := int32(40), metav1.NowMicro()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -210,10 +217,7 @@ func (b *bench) register(ctx context.Context, i int) error {
 	}
 	for _, request := range []func() error{
 		func() error { _, err := core.Nodes().Create(ctx, node, metav1.CreateOptions{}); return err },
-		func() error {
-			_, err := core.Nodes().Patch(ctx, name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")
-			return err
-		},
+		func() error { return tellStatus(ctx, b.client(i), name) },
 		func() error {
 			_, err := b.client(i).CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
 			return err
@@ -269,16 +273,45 @@ func (b *bench) renew(ctx context.Context) {
 	}
 }
 
-// renewOne renews a Lease, through another server if one is down.
+// renewOne renews a Lease, through another server if one is down. As a kubelet does, a node tells its
+// status again when it was called Unknown.
 func (b *bench) renewOne(ctx context.Context, i int) {
+	name := nodeName(i)
+	obj, exists, err := b.objects.GetByKey(name)
+	if err != nil || !exists {
+		return // it is not registered yet
+	}
 	data := fmt.Appendf(nil, `{"spec":{"renewTime":%q}}`, time.Now().UTC().Format(metav1.RFC3339Micro))
 	for other := range b.clients {
-		_, err := b.client(i+other).CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, nodeName(i), types.MergePatchType, data, metav1.PatchOptions{})
-		if err == nil || ctx.Err() != nil {
-			return
+		client := b.client(i + other)
+		_, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{})
+		if err == nil && !isReady(obj) {
+			b.told.Add(1)
+			err = tellStatus(ctx, client, name)
+		}
+		if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
+			return // what is not found is not registered yet
 		}
 		b.failed(err)
 	}
+}
+
+// isReady reports whether an object is a node that is Ready.
+func isReady(obj any) bool {
+	node, ok := obj.(*corev1.Node)
+	return ok && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// tellStatus writes the status of a node that takes pods.
+func tellStatus(ctx context.Context, client kubernetes.Interface, name string) error {
+	status, err := json.Marshal(map[string]any{"status": readyStatus()})
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, status, metav1.PatchOptions{}, "status")
+	return err
 }
 
 func (b *bench) failed(err error) { b.failure.Store(&err) }

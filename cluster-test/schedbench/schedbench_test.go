@@ -158,6 +158,17 @@ func TestIsComplete(t *testing.T) {
 	}
 }
 
+func TestIsReady(t *testing.T) {
+	n := &corev1.Node{Status: readyStatus()}
+	if !isReady(n) || isReady(&corev1.Pod{}) || isReady(&corev1.Node{}) {
+		t.Error("a new node is Ready, and what has no status is not")
+	}
+	n.Status.Conditions[0].Status = corev1.ConditionUnknown
+	if isReady(n) {
+		t.Error("one that is Unknown")
+	}
+}
+
 // TestSend: what is unknown or was not done is repeated, what was refused is not.
 func TestSend(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}

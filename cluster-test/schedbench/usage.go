@@ -44,7 +44,8 @@ func (b *bench) used(before usage) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(spent(before, after), one("memory of all processes (RssAnon)", "MiB", all.Anonymous), one("requests that were repeated", "", float64(b.repeated.Load()))), nil
+	return append(spent(before, after), one("memory of all processes (RssAnon)", "MiB", all.Anonymous),
+		one("requests that were repeated", "", float64(b.repeated.Load())), one("times that a node was not Ready", "", float64(b.told.Load()))), nil
 }
 
 func spent(before, after usage) []figure {
