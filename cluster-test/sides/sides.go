@@ -168,10 +168,10 @@ func Barque(ctx context.Context, args ...string) (_ *Side, err error) {
 	return s, nil
 }
 
-// UpstreamOnBarque starts a dev cluster, and one kube-controller-manager and one kube-scheduler that
-// act on its first server. They count as processes of that. The scheduler takes the pods that name
-// it; Barque's own takes none of those. Each controller is named in both arguments, so that either
-// Barque's works or upstream's.
+// UpstreamOnBarque starts a dev cluster, and one kube-controller-manager and one kube-scheduler
+// that act on its first server. They count as processes of that. The scheduler takes the pods that
+// name it; Barque's own takes none of those. Each controller is named in both arguments, so that
+// either Barque's works or upstream's.
 func UpstreamOnBarque(ctx context.Context, o kubeapiserver.Options, scheduler string, args ...string) (*Side, error) {
 	s, err := Barque(ctx, args...)
 	if err != nil {
@@ -255,8 +255,8 @@ func (e Endpoint) Use() (total Usage, err error) {
 	return total, nil
 }
 
-// Programs returns the CPU time of the processes of a server, by the names of their programs, as the
-// kernel has them: of at most 15 bytes.
+// Programs returns the CPU time of the processes of a server, by the names of their programs, as
+// the kernel has them: of at most 15 bytes.
 func (e Endpoint) Programs() (map[string]time.Duration, error) {
 	out := map[string]time.Duration{}
 	for _, pid := range e.Processes() {
