@@ -108,7 +108,7 @@ func (b *bench) look(ctx context.Context, when string, do func(context.Context) 
 		return nil, err
 	}
 	began := time.Now()
-	during, cancel := context.WithTimeout(ctx, b.watched)
+	during, cancel := context.WithTimeout(ctx, b.watched) // brief: how long is measured
 	defer cancel()
 	var doing sync.WaitGroup
 	var doErr error

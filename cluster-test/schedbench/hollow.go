@@ -36,9 +36,9 @@ const (
 	renewal = 10 * time.Second
 )
 
-// bench is a side with hollow nodes: objects with Leases that are renewed. Each node watches its own
-// pods, as a kubelet does. They start as soon as they are bound, finish at once if they are of a
-// Job, and go when they are deleted.
+// bench is a side with hollow nodes: objects with Leases that are renewed. Each node watches its
+// own pods, as a kubelet does. They start as soon as they are bound, finish at once if they are of
+// a Job, and go when they are deleted.
 type bench struct {
 	*sides.Side
 	options
@@ -273,8 +273,8 @@ func (b *bench) renew(ctx context.Context) {
 	}
 }
 
-// renewOne renews a Lease, through another server if one is down. As a kubelet does, a node tells its
-// status again when it was called Unknown.
+// renewOne renews a Lease, through another server if one is down. As a kubelet does, a node tells
+// its status again when it was called Unknown.
 func (b *bench) renewOne(ctx context.Context, i int) {
 	name := nodeName(i)
 	obj, exists, err := b.objects.GetByKey(name)

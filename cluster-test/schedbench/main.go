@@ -90,8 +90,8 @@ type testCase struct {
 	measure func(context.Context, *bench) ([]figure, error)
 }
 
-// The death of a server says nothing about actors that have none of their own, and a full cluster is
-// about the servers.
+// The death of a server says nothing about actors that have none of their own, and a full cluster
+// is about the servers.
 var cases = []testCase{
 	{"pods", everybody, bindPods},
 	{"rollout", everybody, rollOut},
