@@ -108,8 +108,11 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *csipb.ControllerP
 	if err != nil {
 		return nil, err
 	}
-	if r.NodeId != d.config.Node {
+	if !d.config.Shared && r.NodeId != d.config.Node {
 		return nil, status.Errorf(codes.NotFound, "there is no node %s", r.NodeId)
+	}
+	if v.Attached != "" && v.Attached != r.NodeId {
+		return nil, d.violate("volume %s is attached to %s while %s has it", r.VolumeId, r.NodeId, v.Attached)
 	}
 	v.Attached = r.NodeId
 	return &csipb.ControllerPublishVolumeResponse{PublishContext: map[string]string{"attached-to": r.NodeId}}, d.save()
@@ -123,7 +126,7 @@ func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csipb.Controlle
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.state.Volumes[r.VolumeId]
-	if v == nil {
+	if v == nil || r.NodeId != "" && v.Attached != r.NodeId {
 		return &csipb.ControllerUnpublishVolumeResponse{}, nil
 	}
 	if len(v.Staged) > 0 || len(v.Shown) > 0 {

@@ -4,6 +4,9 @@
 //
 // It is a judge besides: it notes what a container orchestrator must never ask for, such as to
 // unstage a volume that a pod has.
+//
+// Several processes may share a directory: a controller, and a driver on each node. Then volumes go
+// from node to node, as those of network storage do.
 package csidriver
 
 import (
@@ -25,6 +28,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/filelock"
 )
 
 // Host shows directories at other places.
@@ -46,6 +50,8 @@ type Config struct {
 	MaxVolumes int64
 	// Topology has the node's segments.
 	Topology map[string]string
+	// Shared is set when several processes share Root. Each volume is attached to one node then.
+	Shared bool
 	// Lacks are capabilities of the node service that the driver does not have.
 	Lacks []csipb.NodeServiceCapability_RPC_Type
 }
@@ -101,15 +107,23 @@ type volume struct {
 
 // New returns a driver that goes on where one with the same root has ended.
 func New(config Config) (*Driver, error) {
-	d := &Driver{config: config, state: state{Volumes: map[string]*volume{}}}
+	d := &Driver{config: config}
+	return d, d.load()
+}
+
+// load reads the state.
+func (d *Driver) load() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state = state{Volumes: map[string]*volume{}}
 	data, err := os.ReadFile(d.file())
 	if errors.Is(err, fs.ErrNotExist) {
-		return d, nil
+		return nil
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &d.state)
 	}
-	return d, err
+	return err
 }
 
 func (d *Driver) file() string { return filepath.Join(d.config.Root, "state.json") }
@@ -250,6 +264,16 @@ func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnarySer
 	case Fail:
 		return nil, status.Error(codes.Internal, "the driver fails")
 	}
+	if d.config.Shared {
+		lock, err := filelock.Acquire(ctx, filepath.Join(d.config.Root, "lock"))
+		if err != nil {
+			return nil, status.Error(codes.Unavailable, err.Error())
+		}
+		defer lock.Close()
+		if err := d.load(); err != nil {
+			return nil, err
+		}
+	}
 	answer, err := handle(ctx, request)
 	if fault == Lose && err == nil {
 		return nil, status.Error(codes.Unavailable, "the connection is lost")
@@ -260,5 +284,22 @@ func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnarySer
 func (d *Driver) violate(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	d.violations = append(d.violations, text)
+	if d.config.Shared { // for the judge, who is another process
+		if err := d.note(text); err != nil {
+			return err
+		}
+	}
 	return status.Error(codes.FailedPrecondition, text)
+}
+
+// Violations are in this file of a shared directory.
+const Violations = "violations"
+
+func (d *Driver) note(text string) error {
+	f, err := os.OpenFile(filepath.Join(d.config.Root, Violations), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, text)
+	return errors.Join(err, f.Close())
 }

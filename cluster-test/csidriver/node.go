@@ -68,6 +68,9 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csipb.NodeStageVolumeRequ
 	if err != nil {
 		return nil, err
 	}
+	if d.config.Shared && v.Attached != d.config.Node {
+		return nil, d.violate("volume %s is staged on %s, and is attached to %q", r.VolumeId, d.config.Node, v.Attached)
+	}
 	if len(v.Staged) > 0 && !v.Staged[r.StagingTargetPath] {
 		return nil, d.violate("volume %s is staged at a second place, %s", r.VolumeId, r.StagingTargetPath)
 	}
