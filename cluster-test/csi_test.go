@@ -19,10 +19,10 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// csiDriver is the tests' driver on a cluster, installed as drivers are: a DaemonSet with the driver,
-// and Deployments with the sidecars, each with the permissions that its authors ship. The driver
-// registers by itself, as node-driver-registrar does for others: that program's module cannot be
-// had everywhere.
+// csiDriver is the tests' driver on a cluster, installed as drivers are: a DaemonSet with the
+// driver, and Deployments with the sidecars, each with the permissions that its authors ship. The
+// driver registers by itself, as node-driver-registrar does for others: that program's module
+// cannot be had everywhere.
 type csiDriver struct {
 	*Space
 	programs string // directory of the driver and the sidecars
