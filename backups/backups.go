@@ -73,7 +73,7 @@ type Cluster interface {
 	Secrets() (map[string][]byte, error)
 }
 
-// Manager makes the server's backups. Each server makes its own: the picture is linearizable
+// Manager makes the server's backups. Each server makes its own: the snapshot is linearizable
 // wherever it is taken and costs the others nothing, and when only one machine is left its disk has
 // the last backup, too.
 type Manager struct {

@@ -11,13 +11,14 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// RestoreOptions begin a new cluster with the state of a backup.
+// RestoreOptions begin a new cluster with the state of a backup. A node that is stopped in between
+// has them on disk: see enroll.Restore.
 type RestoreOptions struct {
-	File    string `json:"file"`
-	KeyFile string `json:"keyFile,omitempty"`
+	File    string
+	KeyFile string
 	// Gap is by how much the revision of the new cluster is above that of the backup, so that it is
 	// above all that the old cluster handed out after the backup was made.
-	Gap uint64 `json:"gap"`
+	Gap uint64
 }
 
 // DefaultRevisionGap is what a cluster with 10,000 writes a second hands out in a day, and one with

@@ -101,9 +101,7 @@ func fitting(pod *v1.Pod, volume string, pv *v1.PersistentVolume) error {
 func uses(pod *v1.Pod, volume string) (asFiles, asDevice bool) {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			for _, m := range list[i].VolumeMounts {
-				asFiles = asFiles || m.Name == volume
-			}
+			asFiles = asFiles || mountsVolume(&list[i], volume)
 			for _, d := range list[i].VolumeDevices {
 				asDevice = asDevice || d.Name == volume
 			}

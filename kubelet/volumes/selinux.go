@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/selinux/go-selinux"
 	"github.com/opencontainers/selinux/go-selinux/label"
@@ -73,10 +74,5 @@ func seLinuxOptions(pod *v1.PodSecurityContext, c *v1.Container) *v1.SELinuxOpti
 }
 
 func mountsVolume(c *v1.Container, volume string) bool {
-	for _, m := range c.VolumeMounts {
-		if m.Name == volume {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume })
 }

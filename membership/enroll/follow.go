@@ -34,7 +34,8 @@ import (
 var errFollows = errors.New("this agent follows another cluster")
 
 const (
-	// followAfter is for how long nobody but the heir must have answered until an agent follows it.
+	// followAfter is for how long nobody but the successor must have answered until an agent
+	// follows it.
 	followAfter = 40 * time.Second
 	// offerHolds is how much later the next answer must come for that to be one time. The questions
 	// come every fifteen seconds at least, and take some seconds where machines that are gone are
@@ -42,19 +43,19 @@ const (
 	offerHolds = 30 * time.Second
 )
 
-// offer is since when a cluster alone has answered, which says that it is the heir of the agent's,
-// and when it did last.
+// offer is since when a cluster alone has answered, which says that it is the successor of the
+// agent's, and when it did last.
 type offer struct {
 	heir        string
 	since, last time.Time
 }
 
-// Follower lets an agent follow its cluster's heir.
+// Follower lets an agent follow its cluster's successor.
 type Follower struct {
 	record  *Record
 	cluster string        // ID of the one that the agent was started in
-	Follows chan struct{} // holds a token when it is to be started again, in the heir of that one
-	offered offer         // who says that it is that heir; Take's own
+	Follows chan struct{} // holds a token when it is to be started again, in the successor of that one
+	offered offer         // who says that it is that successor; Take's own
 	logger  *slog.Logger
 }
 
@@ -75,7 +76,7 @@ func (a *Follower) Take(keys join.GossipKeys, err error, sees bool) (keyring.Rin
 	case keys.Heir == nil:
 		return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, nil
 	case sees:
-		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the heir of this agent's, of which a server is seen by gossip", keys.Heir.ID)
+		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the successor of this agent's, of which a server is seen by gossip", keys.Heir.ID)
 	}
 	now := time.Now()
 	if a.offered.heir != keys.Heir.ID || now.Sub(a.offered.last) > offerHolds {
@@ -84,7 +85,7 @@ func (a *Follower) Take(keys join.GossipKeys, err error, sees bool) (keyring.Rin
 	}
 	a.offered.last = now
 	if left := followAfter - now.Sub(a.offered.since); left > 0 {
-		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the heir of this agent's: it is asked again, for %s yet", keys.Heir.ID, left.Round(time.Second))
+		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the successor of this agent's: it is asked again, for %s yet", keys.Heir.ID, left.Round(time.Second))
 	}
 	return keyring.Ring{}, a.follow(*keys.Heir)
 }

@@ -66,6 +66,9 @@ func TestAnOldTokenInTheUnitFileKeepsNobodyFromStarting(t *testing.T) {
 	if len(r.CA().CAs) != 1 || r.CA().Knows("0") {
 		t.Fatalf("%+v", r.CA())
 	}
+	if saved, err := enroll.Load(o.DataDir); err != nil || saved.CA().Generation != r.CA().Generation {
+		t.Fatalf("the next process would believe %+v, %v", saved, err)
+	}
 	o.Join, o.Token = "https://10.0.0.9:6443", token.String()
 	if again, err := enlistServer(t.Context(), o, quiet()); err != nil || again.Cluster.ID != r.Cluster.ID {
 		t.Errorf("%+v, %v", again, err)
