@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/network/faults"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
 )
@@ -43,6 +44,8 @@ type Examination struct {
 	Procedures Procedures  `json:"-"`
 	Servers    []Diagnosis `json:"-"`
 	Webhooks   []Warning   `json:"-"` // of configurations that refuse requests
+	// Network is what nodes told lately of their networks.
+	Network []faults.Fault `json:"-"`
 }
 
 // Add adds a finding.
@@ -74,6 +77,7 @@ func (e *Examination) Diagnose() {
 	for _, w := range e.Webhooks {
 		e.Add(w)
 	}
+	e.network()
 	for _, m := range machinesOf(e.Servers) {
 		e.machine(m)
 		e.checks(m)
@@ -167,8 +171,35 @@ func (e *Examination) machine(m machine) {
 		if sections(d.Files["machine.txt"])["/proc/sys/net/ipv4/ip_forward"] == "0" {
 			e.warn([]string{d.Server}, e.Procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
 		}
+		if connections, known := d.connections(); known && connections.Full() {
+			e.warn([]string{d.Server}, e.Procedures.From(d.Server, faults.MendConnections), "%s: new connections are dropped when none is left", connections)
+		}
 		e.paths(d)
 		e.tunnels(d)
+	}
+}
+
+// connections is how full the table of tracked connections of a server's machine is.
+func (d *Diagnosis) connections() (c faults.Connections, known bool) {
+	facts := sections(d.Files["machine.txt"])
+	most := number(facts[faults.MaxFile], 0)
+	return faults.Connections{Count: int(number(facts[faults.CountFile], 0)), Max: int(most)}, most > 0 // a server of before does not tell
+}
+
+// network takes what nodes told of their networks: what is over is no fault. How full the table of
+// connections is, a server's own facts tell better.
+func (e *Examination) network() {
+	for _, f := range e.Network {
+		switch i := slices.IndexFunc(e.Servers, func(d Diagnosis) bool { return d.Server == f.Node }); {
+		case f.Mend == "":
+			e.Note("%s", f.Text)
+			continue
+		case f.Reason == faults.ConnectionsFull && i >= 0:
+			if _, known := e.Servers[i].connections(); known {
+				continue
+			}
+		}
+		e.Add(Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: f.Mend, Text: f.Text})
 	}
 }
 

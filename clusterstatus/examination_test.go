@@ -1,9 +1,12 @@
 package clusterstatus
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/network/faults"
 )
 
 // TestDoctorReadsPaths: large packets that do not arrive are a fault, and machines that answer no
@@ -47,6 +50,45 @@ func TestDoctorReadsTunnels(t *testing.T) {
 		}
 		if (findings != "") != (want != "") || !strings.Contains(findings, want) || strings.Contains(findings, "a2") {
 			t.Errorf("%s: findings %q", text, findings)
+		}
+	}
+}
+
+// TestDoctorReadsConnections: a table of connections that is nearly full is a fault of its server,
+// also where no event tells of it.
+func TestDoctorReadsConnections(t *testing.T) {
+	server := func(count int) Diagnosis {
+		text := fmt.Sprintf("== %s\n%d\n\n== %s\n1000\n\n", faults.CountFile, count, faults.MaxFile)
+		return Diagnosis{Server: "s1", Files: map[string]string{"machine.txt": text}}
+	}
+	told := func(node string) []faults.Fault {
+		return []faults.Fault{
+			{Node: node, Reason: faults.ConnectionsFull, Text: "told by " + node, Mend: faults.MendConnections},
+			{Node: node, Reason: faults.RulesChanged, Text: "rules of " + node},
+		}
+	}
+	const full = "server s1: 900 of 1000 connections are tracked (nf_conntrack_max): new connections are dropped when none is left"
+	for _, c := range []struct {
+		server   Diagnosis
+		events   []faults.Fault
+		findings string
+		notes    string
+	}{
+		{server(899), nil, "", ""},
+		{server(900), nil, full, ""},
+		{server(900), told("s1"), full, "rules of s1"},
+		{server(1), told("s1"), "", "rules of s1"},
+		{server(1), told("a1"), "told by a1", "rules of a1"},
+		{Diagnosis{Server: "s1"}, told("s1"), "told by s1", "rules of s1"}, // of before
+	} {
+		e := &Examination{Procedures: Services(), Network: c.events, Servers: []Diagnosis{c.server}}
+		e.Diagnose()
+		var findings []string
+		for _, f := range e.Findings {
+			findings = append(findings, f.Text)
+		}
+		if got := strings.Join(findings, "; "); got != c.findings || strings.Join(e.Notes, "; ") != c.notes {
+			t.Errorf("findings %q, want %q; notes %q, want %q", got, c.findings, e.Notes, c.notes)
 		}
 	}
 }

@@ -122,6 +122,8 @@ type Config struct {
 	// Found is told what the node finds wrong with itself, each time that it has looked: every ten
 	// seconds, and more often while it is not ready. It may be nil.
 	Found func(Ills)
+	// Moved is told of other internal addresses than the Node object had. It may be nil.
+	Moved func(before, now []string)
 
 	// Collectors are other parts' metrics of this node, which its server shows beside its own.
 	Collectors []prometheus.Collector
@@ -252,7 +254,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
 		Version: c.Version, Port: port, MaxPods: int64(set.MaxPods), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
-		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Short: k.short, Down: func() bool { return k.shutdown.Begun() }, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
+		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Moved: c.Moved, Short: k.short, Down: func() bool { return k.shutdown.Begun() }, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
 	})
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"slices"
 	"time"
 
@@ -35,6 +36,7 @@ import (
 	"github.com/barque/barque/network/bandwidth"
 	"github.com/barque/barque/network/cni"
 	"github.com/barque/barque/network/dns"
+	"github.com/barque/barque/network/faults"
 	"github.com/barque/barque/network/nft"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
@@ -51,6 +53,9 @@ type Config struct {
 	NodeName string
 	// Addresses are this node's, by which the others reach it. It has one of each family of pods.
 	Addresses nodeaddr.Addresses
+	// Detected says that nobody chose the addresses: when the machine gets others in their place,
+	// Run fails, so that the node is started again with these.
+	Detected bool
 	// PodNetworks hold the addresses of all pods of the cluster (10.42.0.0/16),
 	// ServiceNetworks those of all services (10.43.0.0/16): one of each family that the cluster
 	// has.
@@ -85,6 +90,9 @@ type Config struct {
 	// IPAMDir where the addresses that are given out are kept.
 	CNIConfDir, IPAMDir string
 
+	// Tell makes an event on this Node. It may be nil.
+	Tell faults.Tell
+
 	Logger *slog.Logger
 }
 
@@ -102,7 +110,9 @@ type Network struct {
 	proxies []*proxy.Proxy // one of each family of services
 	policy  *policy.Agent  // nil where another plugin has the pods
 	dns     *dns.Server    // nil without
-	trigger pace.Trigger
+	faults  *faults.Watcher
+	trigger pace.Trigger // of reconcile
+	look    pace.Trigger // of watchMachine
 	// Only reconcile touches these.
 	waiting bool // said to wait for a pod CIDR
 	ready   bool // services, policies and names have been there
@@ -133,8 +143,11 @@ func New(config Config) (*Network, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	if config.Tell == nil {
+		config.Tell = func(string, string, string) {}
+	}
 	config.PodNetworks, config.ServiceNetworks = masked(config.PodNetworks), masked(config.ServiceNetworks)
-	n := &Network{trigger: pace.NewTrigger(), writer: new(nft.Writer)}
+	n := &Network{trigger: pace.NewTrigger(), look: pace.NewTrigger(), writer: new(nft.Writer), faults: faults.NewWatcher(config.Tell)}
 	var names policy.DNS
 	local := map[proxy.Frontend]proxy.Backend{}
 	if config.DNS != nil {
@@ -236,6 +249,9 @@ func (n *Network) Run(ctx context.Context) error {
 	if err := n.enableForwarding(); err != nil {
 		return err
 	}
+	if err := faults.MakeRoom(runtime.NumCPU()); err != nil {
+		n.config.Logger.Warn("network: the kernel's table of connections stays as it is", "error", err)
+	}
 	defer n.tunnel.Close()
 	if n.dns != nil {
 		if err := claim(n.config.localDNS().Addr()); err != nil {
@@ -261,23 +277,41 @@ func (n *Network) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error { return n.runLinks(ctx) })
+	group.Go(func() error { return n.watchMachine(ctx) })
 	group.Go(func() error {
-		routes.Watch(ctx, n.trigger.Fire)
+		routes.Watch(ctx, func() {
+			n.trigger.Fire()
+			n.look.Fire()
+		})
 		return nil
 	})
 	return group.Wait()
 }
 
-// restore has a table written anew that somebody else has changed.
+// restore has a table written anew that somebody else has changed, and tells of it. One that has
+// not been written yet is no news.
 func (n *Network) restore(table nft.Name) {
+	written, restore := false, func() {}
 	if table.Table == policy.TableName {
-		n.policy.Restore()
-		return
+		written, restore = isClosed(n.policy.Ready()), n.policy.Restore
 	}
 	for _, p := range n.proxies {
-		if p.Family() == table.Family {
-			p.Restore()
+		if table.Table == proxy.TableName && p.Family() == table.Family {
+			written, restore = isClosed(p.Ready()), p.Restore
 		}
+	}
+	if written {
+		n.faults.Rules(table.Table)
+	}
+	restore()
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -450,9 +484,7 @@ func (n *Network) waits() []<-chan struct{} {
 // there is no CNI configuration on a new node, and so no pod that would miss them.
 func (n *Network) isReady() bool {
 	for _, ready := range n.waits() {
-		select {
-		case <-ready:
-		default:
+		if !isClosed(ready) {
 			return false
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -214,6 +215,10 @@ type Node struct {
 	run     func()
 
 	addresses nodeaddr.Addresses
+
+	mu   sync.Mutex
+	told []string // reasons of events on the Node
+	end  error    // of the Network, once it has ended by itself
 }
 
 // serveNode is the main function of a node's process.
@@ -233,6 +238,7 @@ type StartArgs struct {
 	Overlay   overlay.Mode
 	Networks  []string // of pods, and then of services; those of IPv4 unless given
 	DNS       string   // the address of cluster DNS
+	Detected  bool     // nobody chose the addresses
 }
 
 // Start gives the node its address and runs its Network.
@@ -299,7 +305,8 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 			DNS: &dns.Config{Domain: "cluster.local", Addresses: []netip.Addr{netip.MustParseAddr(args.DNS)},
 				ResolvConf: filepath.Join(n.dir, "resolv.conf"), Namespaces: factory.Core().V1().Namespaces()},
 			CNIConfDir: filepath.Join(n.dir, "cni"), IPAMDir: filepath.Join(n.dir, "ipam"),
-			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Detected: args.Detected, Tell: n.tell,
 		})
 		if err != nil {
 			panic(err)
@@ -308,7 +315,13 @@ func (n *Node) Start(args StartArgs, _ *struct{}) error {
 		ctx, cancel := context.WithCancel(context.Background())
 		factory.Start(ctx.Done())
 		ended := make(chan error, 1)
-		go func() { ended <- network.Run(ctx) }()
+		go func() {
+			err := network.Run(ctx)
+			n.mu.Lock()
+			n.end = err
+			n.mu.Unlock()
+			ended <- err
+		}()
 		n.stop = func() error {
 			cancel()
 			factory.Shutdown()
@@ -332,6 +345,68 @@ func (n *Node) Annotations(name string, annotations *map[string]string) error {
 		}
 		runtime.Gosched()
 	}
+}
+
+func (n *Node) tell(_, reason, _ string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.told = append(n.told, reason)
+}
+
+// Told takes the reasons of the events that the node has made until now, and how its Network has
+// ended by itself.
+func (n *Node) Told(_ struct{}, told *Told) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	told.Reasons, n.told = n.told, nil
+	if n.end != nil {
+		told.End = n.end.Error()
+	}
+	return nil
+}
+
+type Told struct {
+	Reasons []string
+	End     string
+}
+
+// SetLink takes the node's own link down, or up again.
+func (n *Node) SetLink(up bool, _ *struct{}) error {
+	link, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	if up {
+		return netlink.LinkSetUp(link)
+	}
+	return netlink.LinkSetDown(link)
+}
+
+// SetAddress gives the node's own link an address in place of another; either may be missing.
+func (n *Node) SetAddress(args AddressArgs, _ *struct{}) error {
+	link, err := netlink.LinkByName("eth0")
+	if err == nil && args.Old != "" {
+		err = netlink.AddrDel(link, address(args.Old))
+	}
+	if err == nil && args.New != "" {
+		err = netlink.AddrAdd(link, address(args.New))
+	}
+	if err != nil {
+		return err
+	}
+	return addGateways(link, args.Gateways)
+}
+
+type AddressArgs struct {
+	Old, New string
+	Gateways []string
+}
+
+// FillConnections fills the table of tracked connections with ones that the kernel does not drop to
+// make room for others, and DropConnections empties it.
+func (n *Node) FillConnections(struct{}, *struct{}) error { return fillConnections() }
+func (n *Node) DropConnections(struct{}, *struct{}) error {
+	return netlink.ConntrackTableFlush(netlink.ConntrackTable)
 }
 
 // SetMTU changes the MTU of the node's own link.

@@ -143,8 +143,9 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	asking.Go(func() { e.files = apiFiles(ctx, h.to(best), each) })
-	var unknown error
+	var unknown, untold error
 	asking.Go(func() { e.Webhooks, unknown = blockedBy(ctx, h.to(best), each) })
+	asking.Go(func() { e.Network, untold = networkFaults(ctx, h.to(best), each) })
 	for _, m := range e.Status.Members {
 		if m.Role != "server" {
 			continue
@@ -163,6 +164,9 @@ func (e *examination) collect(ctx context.Context, h *heard, each time.Duration)
 	asking.Wait()
 	if unknown != nil {
 		e.Note("whether webhooks refuse requests is not known: %v", unknown)
+	}
+	if untold != nil {
+		e.Note("what nodes told of their networks is not known: %v", untold)
 	}
 	slices.SortFunc(e.Servers, func(a, b clusterstatus.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
 }

@@ -72,7 +72,10 @@ type Config struct {
 	// known, those that the API server has stay. It may be nil.
 	InUse func() (names []v1.UniqueVolumeName, known bool)
 	// Found is told what is wrong each time that the node was looked at. It may be nil.
-	Found  func(Ills)
+	Found func(Ills)
+	// Moved is told the internal addresses that the Node object had, when this node has others. It
+	// may be nil.
+	Moved  func(before, now []string)
 	Logger *slog.Logger
 	Now    func() time.Time // time.Now when nil
 }
@@ -500,7 +503,22 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 		return r.missing(fmt.Errorf("write the status of node %s: %w", r.Name, err))
 	}
 	r.learn(node)
+	before, now := internal(current.Status.Addresses), internal(after.Addresses)
+	if r.Moved != nil && len(before) > 0 && !slices.Equal(before, now) {
+		r.Moved(before, now)
+	}
 	return nil
+}
+
+// internal are the addresses by which other nodes reach a node.
+func internal(addresses []v1.NodeAddress) []string {
+	var all []string
+	for _, a := range addresses {
+		if a.Type == v1.NodeInternalIP {
+			all = append(all, a.Address)
+		}
+	}
+	return all
 }
 
 // missing makes the next try register anew when the Node object is gone.

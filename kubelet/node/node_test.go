@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -23,6 +25,7 @@ type fixture struct {
 	reporter *Reporter
 	down     atomic.Bool // the runtime is away
 	ends     atomic.Bool // the machine goes down
+	moves    []string    // "before > now"; only while nothing else runs
 }
 
 // inBubble runs a reporter in virtual time.
@@ -41,7 +44,11 @@ func inBubble(t *testing.T, test func(f *fixture)) {
 		f.reporter, err = New(Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"}, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
 			Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Version: "v1.37", Port: 10250, MaxPods: 110, RootDir: dir, Machine: machine,
 			Reserved: v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")},
-			Client:   f.client, Runtime: f.runtime, Images: f.runtime, Down: f.ends.Load, Logger: slog.New(slog.DiscardHandler)})
+			Client:   f.client, Runtime: f.runtime, Images: f.runtime, Down: f.ends.Load,
+			Moved: func(before, now []string) {
+				f.moves = append(f.moves, strings.Join(before, ",")+" > "+strings.Join(now, ","))
+			},
+			Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,6 +108,24 @@ func TestRegistersAndThenKeepsQuiet(t *testing.T) {
 			if a.GetVerb() != "get" {
 				t.Errorf("an idle node did %s %s", a.GetVerb(), a.GetResource().Resource)
 			}
+		}
+	})
+}
+
+// TestTellsOfOtherAddresses: a node that is there with other internal addresses says so, once.
+func TestTellsOfOtherAddresses(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		n := f.get(t)
+		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.9"}, {Type: v1.NodeHostName, Address: "n1"}}
+		n, err := f.client.CoreV1().Nodes().UpdateStatus(context.Background(), n, metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.reporter.Observe(n)
+		time.Sleep(time.Hour) // virtual
+		synctest.Wait()
+		if want := []string{"192.0.2.9 > 192.0.2.1"}; !slices.Equal(f.moves, want) {
+			t.Errorf("told %q, want %q", f.moves, want)
 		}
 	})
 }

@@ -119,6 +119,40 @@ func (a Addresses) MTU() (int, error) {
 	return mtu, nil
 }
 
+// Up tells what is wrong with the links that have the internal addresses: nil when each is there
+// and up, with a carrier.
+func (a Addresses) Up() error {
+	for _, addr := range a.Internal {
+		link, err := Link(addr)
+		if err != nil {
+			return err
+		}
+		switch of := link.Attrs(); {
+		case of.Flags&net.FlagUp == 0:
+			return fmt.Errorf("the link %s with the node's address %v is down", of.Name, addr)
+		case of.RawFlags&unix.IFF_RUNNING == 0:
+			return fmt.Errorf("the link %s with the node's address %v has no carrier", of.Name, addr)
+		}
+	}
+	return nil
+}
+
+// Moved finds an internal address that no link has any more, where the machine reaches others by
+// another one of its family now.
+func (a Addresses) Moved() (before, now netip.Addr, moved bool) {
+	found, err := Detect()
+	if err != nil {
+		return before, now, false // a machine without a way out has nowhere to move to
+	}
+	for _, addr := range a.Internal {
+		other := pick(found, addr.Is6())
+		if _, err := Link(addr); err != nil && other.IsValid() && other != addr {
+			return addr, other, true
+		}
+	}
+	return before, now, false
+}
+
 // OnLink tells whether packets to an address go to it directly, and not to a router.
 func OnLink(addr netip.Addr) bool {
 	routes, err := netlink.RouteGet(addr.AsSlice())

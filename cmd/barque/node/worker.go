@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +35,7 @@ import (
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/dns"
+	"github.com/barque/barque/network/faults"
 )
 
 // worker is the part of a node that runs pods: runtime, network, kubelet. Servers and agents have
@@ -80,8 +82,9 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, dns.RulesName).String()
 		}))
 	events := clientrecord.NewBroadcaster()
+	aboutNode := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: faults.Component, Host: o.Name})
 	packets, err := network.New(network.Config{
-		NodeName: o.Name, Addresses: o.addresses, PodNetworks: w.settings.ClusterCIDRs, ServiceNetworks: w.settings.ServiceCIDRs,
+		NodeName: o.Name, Addresses: o.addresses, Detected: o.detected, PodNetworks: w.settings.ClusterCIDRs, ServiceNetworks: w.settings.ServiceCIDRs,
 		OtherPlugin: o.OtherNetwork(), Overlay: o.Overlay, WireGuard: network.WireGuardConfig{Port: o.WireGuardPort, KeyFile: filepath.Join(o.DataDir, "wireguard.key")}, Announce: client.CoreV1().Nodes(),
 		Nodes: factory.Core().V1().Nodes(), Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(),
 		Pods:     own.Core().V1().Pods(),
@@ -89,6 +92,9 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 		Peers:      coreinformers.NewPodInformer(client, metav1.NamespaceAll, 0, cache.Indexers{}),
 		DNS:        w.dns(factory, rules, events),
 		CNIConfDir: cniDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Logger: w.logger.With("part", "network"),
+		Tell: func(kind, reason, message string) {
+			aboutNode.Event(&corev1.ObjectReference{Kind: "Node", Name: o.Name, UID: types.UID(o.Name)}, kind, reason, message)
+		},
 	})
 	if err != nil {
 		return err
@@ -161,7 +167,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		LogDir:          settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
 		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
-		Network: packets, Collectors: packets.Collectors(), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
+		Network: packets, Moved: packets.Moved, Collectors: packets.Collectors(), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
 		Logger: w.logger.With("part", "kubelet"),
 	})
 }

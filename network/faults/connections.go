@@ -1,0 +1,84 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Where the kernel tells of the connections that it tracks: how many there are in the network
+// namespace of the process, and how many there may be.
+const (
+	CountFile = "/proc/sys/net/netfilter/nf_conntrack_count"
+	MaxFile   = "/proc/sys/net/netfilter/nf_conntrack_max"
+)
+
+// Connections is how full the table of tracked connections is. Without a bound Max is 0.
+type Connections struct{ Count, Max int }
+
+// ReadConnections asks the kernel.
+func ReadConnections() (Connections, error) {
+	count, err := readNumber(CountFile)
+	most, err2 := readNumber(MaxFile)
+	return Connections{count, most}, errors.Join(err, err2)
+}
+
+func readNumber(path string) (int, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// Full tells whether a tenth of the table or less is left.
+func (c Connections) Full() bool { return c.Max > 0 && c.Count >= c.Max-c.Max/10 }
+
+// HasRoom tells whether a fifth of the table or more is left. It is not the reverse of Full, so
+// that a table at the edge does not change from one to the other all the time.
+func (c Connections) HasRoom() bool { return c.Max == 0 || c.Count <= c.Max-c.Max/5 }
+
+func (c Connections) String() string {
+	return fmt.Sprintf("%d of %d connections are tracked (nf_conntrack_max)", c.Count, c.Max)
+}
+
+// Kube-proxy's settings, which programs that were made for it count on.
+const (
+	connectionsPerCPU  = 32 << 10
+	connectionsAtLeast = 128 << 10
+	establishedAtMost  = 86400 // seconds without a packet; the kernel's five days keep what is long dead
+	closeWaitAtLeast   = 3600  // seconds: some clients take their time to close
+	establishedFile    = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established"
+	closeWaitFile      = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+)
+
+// MakeRoom lets the kernel track as many connections as kube-proxy does, and forget dead ones as
+// soon. It never makes the table smaller. In a network namespace that is not the machine's first
+// one the table's size is not to be changed, which is no error.
+func MakeRoom(cpus int) error {
+	failed := change(MaxFile, max(connectionsAtLeast, cpus*connectionsPerCPU), func(have, want int) bool { return have != 0 && have < want })
+	if errors.Is(failed, os.ErrPermission) {
+		failed = nil
+	}
+	return errors.Join(failed,
+		change(establishedFile, establishedAtMost, func(have, want int) bool { return have > want }),
+		change(closeWaitFile, closeWaitAtLeast, func(have, want int) bool { return have < want }))
+}
+
+// change writes a number where needed tells so of the one that is there.
+func change(path string, want int, needed func(have, want int) bool) error {
+	have, err := readNumber(path)
+	if err != nil || !needed(have, want) {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(want)+"\n"), 0o644); err != nil {
+		return fmt.Errorf("set %s to %d: %w", path, want, err)
+	}
+	return nil
+}

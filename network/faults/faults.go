@@ -1,0 +1,208 @@
+// Package faults notices what goes wrong with a machine's network outside of Barque, and tells of
+// it by events on the Node: a table of tracked connections that is full, an address of the node
+// that is on no link, addresses that have changed, nftables rules that somebody else has changed.
+// Everybody sees them with `kubectl describe node`, and `barque cluster doctor` names them (Of). It
+// mends nothing: package network does, or the kernel, or a person.
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// The reasons of the events on a Node.
+const (
+	ConnectionsFull = "ConnectionTableFull"
+	ConnectionsRoom = "ConnectionTableHasRoom"
+	AddressMissing  = "NodeAddressMissing"
+	AddressBack     = "NodeAddressBack"
+	AddressChanged  = "NodeAddressChanged"
+	RulesChanged    = "NetworkRulesChanged"
+)
+
+// Component is the source of the events.
+const Component = "barque-network"
+
+// Tell makes an event on this Node.
+type Tell func(kind, reason, message string)
+
+// Watcher remembers what is wrong on this machine, so that each fault is told when it begins, now
+// and then while it lasts, and when it is over. Its methods may be called from anywhere.
+type Watcher struct {
+	tell Tell
+	now  func() time.Time
+
+	mu          sync.Mutex
+	connections fault
+	address     fault
+	rules       map[string]time.Time // when each table was last told of
+}
+
+// fault is one that may be there.
+type fault struct {
+	since time.Time // zero while it is not there
+	told  time.Time // last
+}
+
+// repeatAfter is after how long a fault that lasts is told again: events are kept for an hour.
+const repeatAfter = 20 * time.Minute
+
+// NewWatcher returns one that knows of no fault.
+func NewWatcher(tell Tell) *Watcher {
+	return &Watcher{tell: tell, now: time.Now, rules: map[string]time.Time{}}
+}
+
+// begins tells whether the fault is to be told now. The watcher's mutex is held.
+func (f *fault) begins(now time.Time) bool {
+	if f.since.IsZero() {
+		f.since = now
+	}
+	if !f.told.IsZero() && now.Sub(f.told) < repeatAfter {
+		return false
+	}
+	f.told = now
+	return true
+}
+
+// ends tells for how long the fault was there; 0 when it was not. The watcher's mutex is held.
+func (f *fault) ends(now time.Time) time.Duration {
+	if f.since.IsZero() {
+		return 0
+	}
+	lasted := max(now.Sub(f.since), 1)
+	*f = fault{}
+	return lasted
+}
+
+// Connections takes how full the table of tracked connections is.
+func (w *Watcher) Connections(c Connections) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	switch {
+	case c.Full():
+		if w.connections.begins(now) {
+			w.tell(corev1.EventTypeWarning, ConnectionsFull, c.String()+": new connections are dropped when none is left")
+		}
+	case c.HasRoom():
+		if lasted := w.connections.ends(now); lasted > 0 {
+			w.tell(corev1.EventTypeNormal, ConnectionsRoom, fmt.Sprintf("%s, after %s with a table that was full or nearly so", c, text(lasted)))
+		}
+	}
+}
+
+// Address takes whether the node's addresses are on links that are up, or why not, and returns for
+// how long they have not been.
+func (w *Watcher) Address(missing error) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	if missing == nil {
+		if lasted := w.address.ends(now); lasted > 0 {
+			w.tell(corev1.EventTypeNormal, AddressBack, fmt.Sprintf("the node's addresses are on links that are up again, after %s without", text(lasted)))
+		}
+		return 0
+	}
+	if w.address.begins(now) {
+		w.tell(corev1.EventTypeWarning, AddressMissing, missing.Error())
+	}
+	return now.Sub(w.address.since)
+}
+
+// rulesPause is within what changes of one table are one: the kernel tells of each rule.
+const rulesPause = time.Second
+
+// Rules takes that somebody else has changed a table, or removed it. It is told each time: the
+// recorder of events counts them.
+func (w *Watcher) Rules(table string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	if last, told := w.rules[table]; told && now.Sub(last) < rulesPause {
+		return
+	}
+	w.rules[table] = now
+	w.tell(corev1.EventTypeWarning, RulesChanged, fmt.Sprintf("another program changed or removed the nftables table %q of Barque, which writes it anew", table))
+}
+
+// Moved takes the addresses that the Node object had, and the ones that this node has.
+func (w *Watcher) Moved(before, now []string) {
+	w.tell(corev1.EventTypeNormal, AddressChanged, fmt.Sprintf("the node was at %s, and is at %s now", strings.Join(before, ", "), strings.Join(now, ", ")))
+}
+
+// text writes a duration for people, in seconds.
+func text(d time.Duration) string { return max(d.Round(time.Second), time.Second).String() }
+
+// Fault is what the events on a Node tell, in one sentence.
+type Fault struct {
+	Node   string
+	Reason string // of the event
+	Text   string
+	Mend   string // empty for a fault that is over
+}
+
+// recent is how long a fault that is over is worth a note.
+const recent = time.Hour
+
+// Of reads faults out of events on Nodes: of each Node and kind the newest one. Others are passed
+// over. They come in the order of their Nodes.
+func Of(events []corev1.Event, now time.Time) []Fault {
+	type kind struct{ node, of string }
+	newest := map[kind]*corev1.Event{}
+	for i := range events {
+		e := &events[i]
+		of, known := kinds[e.Reason]
+		if !known || e.InvolvedObject.Kind != "Node" || now.Sub(at(e)) > recent {
+			continue
+		}
+		k := kind{e.InvolvedObject.Name, of}
+		if have := newest[k]; have == nil || !at(e).Before(at(have)) {
+			newest[k] = e
+		}
+	}
+	var all []Fault
+	for _, e := range newest {
+		all = append(all, faultOf(e))
+	}
+	slices.SortFunc(all, func(a, b Fault) int { return strings.Compare(a.Node+"\x00"+a.Text, b.Node+"\x00"+b.Text) })
+	return all
+}
+
+// kinds are what the reasons are about.
+var kinds = map[string]string{
+	ConnectionsFull: "connections", ConnectionsRoom: "connections",
+	AddressMissing: "address", AddressBack: "address",
+	AddressChanged: "move", RulesChanged: "rules",
+}
+
+// mends are what a person does about a fault that lasts.
+var mends = map[string]string{
+	ConnectionsFull: MendConnections,
+	AddressMissing:  "ip address; give the link its address again, or start Barque with the new one (--node-ip)",
+}
+
+// MendConnections says what to do about a full table of tracked connections.
+const MendConnections = "sysctl -w net.netfilter.nf_conntrack_max=NUMBER with a larger one, or find who opens them: conntrack -L"
+
+func faultOf(e *corev1.Event) Fault {
+	f := Fault{Node: e.InvolvedObject.Name, Reason: e.Reason, Mend: mends[e.Reason]}
+	f.Text = fmt.Sprintf("node %s: %s (%s", f.Node, e.Message, at(e).UTC().Format(time.RFC3339))
+	if e.Count > 1 {
+		f.Text = fmt.Sprintf("%s, %d times since %s", f.Text, e.Count, e.FirstTimestamp.UTC().Format(time.RFC3339))
+	}
+	f.Text += ")"
+	return f
+}
+
+// at is when an event last happened.
+func at(e *corev1.Event) time.Time {
+	if !e.LastTimestamp.IsZero() {
+		return e.LastTimestamp.Time
+	}
+	return e.EventTime.Time
+}
