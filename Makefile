@@ -150,7 +150,7 @@ RACE_PKGS = $$($(GO) list ./raftstore/... ./membership/... ./controllers/runtime
 RACE := $(GO) test -race -cpu 1
 
 # Only a hang reaches it: beside other work the store's tests took twenty minutes once.
-SHORT := -short -timeout 60m
+SHORT := -short -timeout 60m $(if $(RUNS),-count=$(RUNS))
 
 # The recipe's shell gets a file where tests note what this machine cannot test (internal/needs),
 # shown at the end, and a directory for temporary files, which must be empty at the end. Its name is
@@ -201,7 +201,7 @@ unit-plain:
 .PHONY: test-e2e
 test-e2e: build ## take one three-server cluster through its life: hello, rollout, a dead leader, backup, leave (as root)
 	@echo "go test -run TestTour ./cluster-test"; $(NOTING); \
-	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -run '^TestTour$$' -timeout 60m ./cluster-test
+	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=$(or $(RUNS),1) -run '^TestTour$$' -timeout 60m ./cluster-test
 
 .PHONY: test-all
 test-all: lint test-all-unit test-all-e2e test-clients test-csi ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
