@@ -183,7 +183,7 @@ func (e *Examination) machine(m machine) {
 func (d *Diagnosis) connections() (c faults.Connections, known bool) {
 	facts := sections(d.Files["machine.txt"])
 	most := number(facts[faults.MaxFile], 0)
-	return faults.Connections{Count: int(number(facts[faults.CountFile], 0)), Max: int(most)}, most > 0 // a server of before does not tell
+	return faults.Connections{Count: int(number(facts[faults.CountFile], 0)), Max: int(most)}, most > 0 // one of an earlier version does not tell
 }
 
 // network takes what nodes told of their networks: what is over is no fault. How full the table of
@@ -199,7 +199,7 @@ func (e *Examination) network() {
 				continue
 			}
 		}
-		e.Add(Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: f.Mend, Text: f.Text})
+		e.Add(Warning{Severity: Attention, Node: f.Node, On: f.Node, Mend: e.Procedures.From(f.Node, f.Mend), Text: f.Text})
 	}
 }
 

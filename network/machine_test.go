@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -78,8 +80,9 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestMovedMachine: a node whose address nobody chose ends when the machine has got another one, so
-// that it is started again with that. A node whose address was chosen waits for it.
+// TestMovedMachine: a node whose address nobody chose ends when its link has got another one, so
+// that it is started again with that. A node whose address was chosen waits for it, and so does one
+// that could be reached over another link.
 func TestMovedMachine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a machine has moved after half a minute only")
@@ -88,27 +91,50 @@ func TestMovedMachine(t *testing.T) {
 		return
 	}
 	bridge := lan(t)
-	addresses := func(number, host int) string { return fmt.Sprintf("192.168.77.%d%d/24", number, host) }
-	var nodes []*node
-	for number, detected := range []bool{true, false} {
-		nodes = append(nodes, startNodeAt(t, bridge, number+1, StartArgs{IPs: []string{addresses(number+1, 1)}, Gateways: []string{"192.168.77.1"}, Detected: detected}))
+	start := func(number int, detected bool) *node {
+		return startNodeAt(t, bridge, number, StartArgs{IPs: []string{fmt.Sprintf("192.168.77.%d1/24", number)}, Gateways: []string{"192.168.77.1"}, Detected: detected})
 	}
-	for i, n := range nodes {
-		n.call("SetAddress", AddressArgs{Old: addresses(i+1, 1), New: addresses(i+1, 2), Gateways: []string{"192.168.77.1"}}, nil)
+	moved, chosen, elsewhere := start(1, true), start(2, false), start(3, true)
+	for _, n := range []*node{moved, chosen} {
+		old := n.ip + "/24"
+		n.call("SetAddress", AddressArgs{Old: old, New: strings.Replace(old, "1/", "2/", 1), Gateways: []string{"192.168.77.1"}}, nil)
 	}
-	moved, stays := nodes[0], nodes[1]
+	elsewhere.call("SetAddress", AddressArgs{Old: elsewhere.ip + "/24", Link: "other", New: "192.168.77.32/24", Gateways: []string{"192.168.77.1"}}, nil)
 	end := func(n *node) string {
 		var told Told
 		n.call("Told", struct{}{}, &told)
 		return told.End
 	}
-	stays.tells(t, faults.AddressMissing)
+	chosen.tells(t, faults.AddressMissing)
+	elsewhere.tells(t, faults.AddressMissing)
 	await.True(t, "the end of the node that has moved", func() bool { return end(moved) != "" })
 	if got := end(moved); !strings.Contains(got, "192.168.77.11 ") || !strings.Contains(got, "192.168.77.12 ") {
 		t.Errorf("the node that has moved ended with %q", got)
 	}
-	if got := end(stays); got != "" {
-		t.Errorf("the node with an address of its own ended with %q", got)
+	for _, n := range []*node{chosen, elsewhere} {
+		if got := end(n); got != "" {
+			t.Errorf("%s, which is to wait, ended with %q", n.name, got)
+		}
+	}
+}
+
+// TestReplacementLasts: another address counts once it has been there for long without a break.
+func TestReplacementLasts(t *testing.T) {
+	a, b, c := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
+	at, r := time.Unix(1000, 0), replacement{}
+	for i, step := range []struct {
+		after time.Duration
+		now   netip.Addr // not valid: none is found
+		want  bool
+	}{
+		{0, b, false}, {29 * time.Second, b, false}, {time.Second, b, true},
+		{time.Second, netip.Addr{}, false}, {time.Hour, b, false}, // the address came back
+		{29 * time.Second, b, false}, {2 * time.Second, c, false}, {29 * time.Second, c, false}, {time.Second, c, true},
+	} {
+		at = at.Add(step.after)
+		if got := r.lasts(a, step.now, step.now.IsValid(), at); got != step.want {
+			t.Errorf("step %d: %t, want %t", i, got, step.want)
+		}
 	}
 }
 

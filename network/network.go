@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"runtime"
 	"slices"
 	"time"
 
@@ -248,9 +247,6 @@ func (n *Network) Collectors() []prometheus.Collector {
 func (n *Network) Run(ctx context.Context) error {
 	if err := n.enableForwarding(); err != nil {
 		return err
-	}
-	if err := faults.MakeRoom(runtime.NumCPU()); err != nil {
-		n.config.Logger.Warn("network: the kernel's table of connections stays as it is", "error", err)
 	}
 	defer n.tunnel.Close()
 	if n.dns != nil {

@@ -382,11 +382,22 @@ func (n *Node) SetLink(up bool, _ *struct{}) error {
 	return netlink.LinkSetDown(link)
 }
 
-// SetAddress gives the node's own link an address in place of another; either may be missing.
+// SetAddress takes an address from the node's own link, and gives one to that or to another link,
+// which it makes; either may be missing.
 func (n *Node) SetAddress(args AddressArgs, _ *struct{}) error {
 	link, err := netlink.LinkByName("eth0")
 	if err == nil && args.Old != "" {
 		err = netlink.AddrDel(link, address(args.Old))
+	}
+	if err == nil && args.Link != "" {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = args.Link
+		if err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: args.Link + "-peer"}); err == nil {
+			link, err = netlink.LinkByName(args.Link)
+		}
+		if err == nil {
+			err = netlink.LinkSetUp(link)
+		}
 	}
 	if err == nil && args.New != "" {
 		err = netlink.AddrAdd(link, address(args.New))
@@ -399,6 +410,7 @@ func (n *Node) SetAddress(args AddressArgs, _ *struct{}) error {
 
 type AddressArgs struct {
 	Old, New string
+	Link     string // for the new one; empty for the node's own
 	Gateways []string
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
@@ -21,11 +22,15 @@ func networkFaults(ctx context.Context, config *rest.Config, each time.Duration)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, each, &noAnswerError{each})
 	defer cancel()
-	list, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("involvedObject.kind", "Node").String(), Limit: maxEvents,
-	})
-	if err != nil {
-		return nil, because(ctx, err)
+	var events []corev1.Event
+	options := metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.kind": "Node", "source": faults.Component}.AsSelector().String(), Limit: maxEvents}
+	for {
+		list, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, options)
+		if err != nil {
+			return nil, because(ctx, err)
+		}
+		if events, options.Continue = append(events, list.Items...), list.Continue; options.Continue == "" {
+			return faults.Of(events, time.Now()), nil
+		}
 	}
-	return faults.Of(list.Items, time.Now()), nil
 }

@@ -84,6 +84,9 @@ type Config struct {
 type Reporter struct {
 	Config
 	wake chan struct{}
+	// compared tells that the addresses of the Node object that was found have been looked at. Only
+	// Run touches it.
+	compared bool
 
 	mu          sync.Mutex
 	observed    *v1.Node // the newest that the API server is known to have
@@ -478,6 +481,7 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 	conditions := after.Conditions
 	stamp(conditions, current.Status.Conditions, r.Now())
 	if !repeat && sameConditions(conditions, current.Status.Conditions) && sameRest(&current.Status, after) {
+		r.compare(current)
 		return nil
 	}
 	for _, c := range current.Status.Conditions {
@@ -503,11 +507,21 @@ func (r *Reporter) writeStatus(ctx context.Context, current, wanted *v1.Node, re
 		return r.missing(fmt.Errorf("write the status of node %s: %w", r.Name, err))
 	}
 	r.learn(node)
-	before, now := internal(current.Status.Addresses), internal(after.Addresses)
-	if r.Moved != nil && len(before) > 0 && !slices.Equal(before, now) {
-		r.Moved(before, now)
-	}
+	r.compare(current)
 	return nil
+}
+
+// compare tells of other internal addresses than the Node object had when this process began. Who
+// changes them later is somebody else.
+func (r *Reporter) compare(found *v1.Node) {
+	if r.compared {
+		return
+	}
+	r.compared = true
+	before := internal(found.Status.Addresses)
+	if r.Moved != nil && len(before) > 0 && !slices.Equal(before, r.IPs) {
+		r.Moved(before, r.IPs)
+	}
 }
 
 // internal are the addresses by which other nodes reach a node.
@@ -529,7 +543,7 @@ func (r *Reporter) missing(err error) error {
 	return err
 }
 
-// sameConditions tells whether others' picture of the conditions is right, whatever their times.
+// sameConditions tells whether others' view of the conditions is right, whatever their times.
 func sameConditions(own, theirs []v1.NodeCondition) bool {
 	for _, c := range own {
 		if !slices.ContainsFunc(theirs, func(t v1.NodeCondition) bool {

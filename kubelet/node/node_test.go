@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
 	crifake "github.com/barque/barque/kubelet/cri/fake"
@@ -28,12 +29,12 @@ type fixture struct {
 	moves    []string    // "before > now"; only while nothing else runs
 }
 
-// inBubble runs a reporter in virtual time.
-func inBubble(t *testing.T, test func(f *fixture)) {
+// inBubble runs a reporter in virtual time. It finds these objects.
+func inBubble(t *testing.T, test func(f *fixture), found ...apiruntime.Object) {
 	machine := Machine{CPUs: 4, MemoryBytes: 8 << 30, Info: v1.NodeSystemInfo{Architecture: "amd64", OperatingSystem: "linux"}}
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fixture{client: fake.NewClientset(), runtime: crifake.New("a:1")}
+		f := &fixture{client: fake.NewClientset(found...), runtime: crifake.New("a:1")}
 		f.runtime.Fail = func(call, _ string) error {
 			if call == "Status" && f.down.Load() {
 				return errors.New("no socket")
@@ -112,22 +113,38 @@ func TestRegistersAndThenKeepsQuiet(t *testing.T) {
 	})
 }
 
-// TestTellsOfOtherAddresses: a node that is there with other internal addresses says so, once.
+// TestTellsOfOtherAddresses: a node that finds other internal addresses of its own when it begins
+// says so. When somebody writes others later, that is no move.
 func TestTellsOfOtherAddresses(t *testing.T) {
-	inBubble(t, func(f *fixture) {
-		n := f.get(t)
-		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.9"}, {Type: v1.NodeHostName, Address: "n1"}}
-		n, err := f.client.CoreV1().Nodes().UpdateStatus(context.Background(), n, metav1.UpdateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.reporter.Observe(n)
-		time.Sleep(time.Hour) // virtual
-		synctest.Wait()
-		if want := []string{"192.0.2.9 > 192.0.2.1"}; !slices.Equal(f.moves, want) {
-			t.Errorf("told %q, want %q", f.moves, want)
-		}
-	})
+	at := func(ip string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+			Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: ip}, {Type: v1.NodeHostName, Address: "n1"}}}}
+	}
+	for _, c := range []struct {
+		found []apiruntime.Object
+		want  []string
+	}{
+		{nil, nil},
+		{[]apiruntime.Object{at("192.0.2.1")}, nil},
+		{[]apiruntime.Object{at("192.0.2.9")}, []string{"192.0.2.9 > 192.0.2.1"}},
+	} {
+		inBubble(t, func(f *fixture) {
+			n := f.get(t)
+			n.Status.Addresses = at("192.0.2.7").Status.Addresses
+			n, err := f.client.CoreV1().Nodes().UpdateStatus(context.Background(), n, metav1.UpdateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.reporter.Observe(n)
+			time.Sleep(time.Hour) // virtual
+			if got := f.get(t).Status.Addresses; len(got) == 0 || got[0].Address != "192.0.2.1" {
+				t.Errorf("the addresses %+v", got)
+			}
+			if !slices.Equal(f.moves, c.want) {
+				t.Errorf("told %q, want %q", f.moves, c.want)
+			}
+		}, c.found...)
+	}
 }
 
 func TestTellsWhenTheRuntimeIsAway(t *testing.T) {

@@ -3,6 +3,7 @@ package faults
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -50,20 +51,28 @@ func (c Connections) String() string {
 
 // Kube-proxy's settings, which programs that were made for it count on.
 const (
-	connectionsPerCPU  = 32 << 10
-	connectionsAtLeast = 128 << 10
-	establishedAtMost  = 86400 // seconds without a packet; the kernel's five days keep what is long dead
-	closeWaitAtLeast   = 3600  // seconds: some clients take their time to close
-	establishedFile    = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established"
-	closeWaitFile      = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+	connectionsPerCPU    = 32 << 10
+	connectionsAtMost    = 1 << 20 // each takes some 300 bytes
+	connectionsAtLeast   = 128 << 10
+	establishedAtMost    = 86400 // seconds without a packet; the kernel's five days keep what is long dead
+	closeWaitAtLeast     = 3600  // seconds: some clients take their time to close
+	connectionsPerBucket = 4
+	bucketsFile          = "/sys/module/nf_conntrack/parameters/hashsize"
+	establishedFile      = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established"
+	closeWaitFile        = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
 )
 
 // MakeRoom lets the kernel track as many connections as kube-proxy does, and forget dead ones as
 // soon. It never makes the table smaller. In a network namespace that is not the machine's first
 // one the table's size is not to be changed, which is no error.
 func MakeRoom(cpus int) error {
-	failed := change(MaxFile, max(connectionsAtLeast, cpus*connectionsPerCPU), func(have, want int) bool { return have != 0 && have < want })
-	if errors.Is(failed, os.ErrPermission) {
+	want := min(max(connectionsAtLeast, cpus*connectionsPerCPU), connectionsAtMost)
+	smaller := func(have, want int) bool { return have != 0 && have < want }
+	failed := change(MaxFile, want, smaller)
+	if failed == nil {
+		_ = change(bucketsFile, want/connectionsPerBucket, smaller) // with fewer of them the table is slower, and no smaller
+	}
+	if errors.Is(failed, fs.ErrPermission) {
 		failed = nil
 	}
 	return errors.Join(failed,

@@ -57,8 +57,8 @@ func NewWatcher(tell Tell) *Watcher {
 	return &Watcher{tell: tell, now: time.Now, rules: map[string]time.Time{}}
 }
 
-// begins tells whether the fault is to be told now. The watcher's mutex is held.
-func (f *fault) begins(now time.Time) bool {
+// due tells whether the fault, which is there, is to be told now. The watcher's mutex is held.
+func (f *fault) due(now time.Time) bool {
 	if f.since.IsZero() {
 		f.since = now
 	}
@@ -86,7 +86,7 @@ func (w *Watcher) Connections(c Connections) {
 	now := w.now()
 	switch {
 	case c.Full():
-		if w.connections.begins(now) {
+		if w.connections.due(now) {
 			w.tell(corev1.EventTypeWarning, ConnectionsFull, c.String()+": new connections are dropped when none is left")
 		}
 	case c.HasRoom():
@@ -96,9 +96,8 @@ func (w *Watcher) Connections(c Connections) {
 	}
 }
 
-// Address takes whether the node's addresses are on links that are up, or why not, and returns for
-// how long they have not been.
-func (w *Watcher) Address(missing error) time.Duration {
+// Address takes what is wrong with the links that have the node's addresses.
+func (w *Watcher) Address(missing error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.now()
@@ -106,19 +105,18 @@ func (w *Watcher) Address(missing error) time.Duration {
 		if lasted := w.address.ends(now); lasted > 0 {
 			w.tell(corev1.EventTypeNormal, AddressBack, fmt.Sprintf("the node's addresses are on links that are up again, after %s without", text(lasted)))
 		}
-		return 0
+		return
 	}
-	if w.address.begins(now) {
+	if w.address.due(now) {
 		w.tell(corev1.EventTypeWarning, AddressMissing, missing.Error())
 	}
-	return now.Sub(w.address.since)
 }
 
-// rulesPause is within what changes of one table are one: the kernel tells of each rule.
-const rulesPause = time.Second
+// rulesPause is within what changes of one table are told once. The kernel tells of each rule, and
+// another program may go on for ever.
+const rulesPause = time.Minute
 
-// Rules takes that somebody else has changed a table, or removed it. It is told each time: the
-// recorder of events counts them.
+// Rules takes that somebody else has changed a table, or removed it.
 func (w *Watcher) Rules(table string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +165,7 @@ func Of(events []corev1.Event, now time.Time) []Fault {
 	}
 	var all []Fault
 	for _, e := range newest {
-		all = append(all, faultOf(e))
+		all = append(all, faultOf(e, now))
 	}
 	slices.SortFunc(all, func(a, b Fault) int { return strings.Compare(a.Node+"\x00"+a.Text, b.Node+"\x00"+b.Text) })
 	return all
@@ -176,24 +174,36 @@ func Of(events []corev1.Event, now time.Time) []Fault {
 // kinds are what the reasons are about.
 var kinds = map[string]string{
 	ConnectionsFull: "connections", ConnectionsRoom: "connections",
-	AddressMissing: "address", AddressBack: "address",
-	AddressChanged: "move", RulesChanged: "rules",
+	AddressMissing: "address", AddressBack: "address", AddressChanged: "address",
+	RulesChanged: "rules",
 }
 
 // mends are what a person does about a fault that lasts.
 var mends = map[string]string{
 	ConnectionsFull: MendConnections,
 	AddressMissing:  "ip address; give the link its address again, or start Barque with the new one (--node-ip)",
+	RulesChanged:    "keep that program from the tables of others, such as by `nft flush ruleset`",
 }
 
 // MendConnections says what to do about a full table of tracked connections.
 const MendConnections = "sysctl -w net.netfilter.nf_conntrack_max=NUMBER with a larger one, or find who opens them: conntrack -L"
 
-func faultOf(e *corev1.Event) Fault {
-	f := Fault{Node: e.InvolvedObject.Name, Reason: e.Reason, Mend: mends[e.Reason]}
+// A fault that lasts is told again after repeatAfter, and rules that are changed again and again
+// after rulesPause. One that is not told again is over, or its node is.
+const (
+	overAfter      = repeatAfter + 5*time.Minute
+	rulesOverAfter = 5 * rulesPause
+)
+
+func faultOf(e *corev1.Event, now time.Time) Fault {
+	f := Fault{Node: e.InvolvedObject.Name, Reason: e.Reason}
+	age := now.Sub(at(e))
+	if e.Reason == RulesChanged && e.Count > 1 && age < rulesOverAfter || e.Reason != RulesChanged && age < overAfter {
+		f.Mend = mends[e.Reason]
+	}
 	f.Text = fmt.Sprintf("node %s: %s (%s", f.Node, e.Message, at(e).UTC().Format(time.RFC3339))
 	if e.Count > 1 {
-		f.Text = fmt.Sprintf("%s, %d times since %s", f.Text, e.Count, e.FirstTimestamp.UTC().Format(time.RFC3339))
+		f.Text = fmt.Sprintf("%s, again and again since %s", f.Text, e.FirstTimestamp.UTC().Format(time.RFC3339))
 	}
 	f.Text += ")"
 	return f

@@ -90,6 +90,9 @@ func outbound(network, to string) (netip.Addr, error) {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
+// ErrNoLink says that no link of the machine has an address.
+var ErrNoLink = errors.New("no link of this machine has the node's address")
+
 // Link returns the link that has an address of this node, in the network namespace of the thread.
 func Link(address netip.Addr) (netlink.Link, error) {
 	addrs, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
@@ -101,7 +104,7 @@ func Link(address netip.Addr) (netlink.Link, error) {
 			return netlink.LinkByIndex(addr.LinkIndex)
 		}
 	}
-	return nil, fmt.Errorf("no link of this machine has the node's address %v", address)
+	return nil, fmt.Errorf("%w %v", ErrNoLink, address)
 }
 
 // MTU is the largest packet that all links with internal addresses of the node take.
@@ -119,34 +122,52 @@ func (a Addresses) MTU() (int, error) {
 	return mtu, nil
 }
 
-// Up tells what is wrong with the links that have the internal addresses: nil when each is there
-// and up, with a carrier.
-func (a Addresses) Up() error {
+// Up tells what is wrong with the links that have the internal addresses: nothing when each is
+// there and up, with a carrier. It fails where the kernel does not tell.
+func (a Addresses) Up() (fault, failed error) {
 	for _, addr := range a.Internal {
 		link, err := Link(addr)
-		if err != nil {
-			return err
+		switch {
+		case errors.Is(err, ErrNoLink):
+			return err, nil
+		case err != nil:
+			return nil, err
 		}
 		switch of := link.Attrs(); {
 		case of.Flags&net.FlagUp == 0:
-			return fmt.Errorf("the link %s with the node's address %v is down", of.Name, addr)
-		case of.RawFlags&unix.IFF_RUNNING == 0:
-			return fmt.Errorf("the link %s with the node's address %v has no carrier", of.Name, addr)
+			return fmt.Errorf("the link %s with the node's address %v is down", of.Name, addr), nil
+		case of.RawFlags&unix.IFF_RUNNING == 0 && link.Type() != "bridge": // one without ports serves its own machine
+			return fmt.Errorf("the link %s with the node's address %v has no carrier", of.Name, addr), nil
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// Moved finds an internal address that no link has any more, where the machine reaches others by
-// another one of its family now.
-func (a Addresses) Moved() (before, now netip.Addr, moved bool) {
+// Links are the names of the links that have the internal addresses; of those that are there.
+func (a Addresses) Links() map[netip.Addr]string {
+	links := map[netip.Addr]string{}
+	for _, addr := range a.Internal {
+		if link, err := Link(addr); err == nil {
+			links[addr] = link.Attrs().Name
+		}
+	}
+	return links
+}
+
+// Replaced finds an internal address that no link has any more, where the machine reaches others by
+// another one of its family that the same link has now. Links are those that had the addresses. An
+// address of another link is no replacement: that leads into another network.
+func (a Addresses) Replaced(links map[netip.Addr]string) (before, now netip.Addr, replaced bool) {
 	found, err := Detect()
 	if err != nil {
 		return before, now, false // a machine without a way out has nowhere to move to
 	}
 	for _, addr := range a.Internal {
 		other := pick(found, addr.Is6())
-		if _, err := Link(addr); err != nil && other.IsValid() && other != addr {
+		if _, err := Link(addr); !errors.Is(err, ErrNoLink) || !other.IsValid() {
+			continue
+		}
+		if link, err := Link(other); err == nil && link.Attrs().Name == links[addr] {
 			return addr, other, true
 		}
 	}

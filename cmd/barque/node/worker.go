@@ -81,7 +81,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 		informers.WithTweakListOptions(func(opts *metav1.ListOptions) {
 			opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, dns.RulesName).String()
 		}))
-	events := clientrecord.NewBroadcaster()
+	events := clientrecord.NewBroadcaster(clientrecord.WithCorrelatorOptions(faults.Options))
 	aboutNode := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: faults.Component, Host: o.Name})
 	packets, err := network.New(network.Config{
 		NodeName: o.Name, Addresses: o.addresses, Detected: o.detected, PodNetworks: w.settings.ClusterCIDRs, ServiceNetworks: w.settings.ServiceCIDRs,
@@ -112,7 +112,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	}
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
-		events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)})
+		events.StartRecordingToSink(faults.Sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})
 		defer events.Shutdown()
 		defer root.Close() // another process may take it then
 		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.Run)
