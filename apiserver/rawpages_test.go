@@ -34,7 +34,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// askedBackend remembers which pictures it was asked for.
+// askedBackend remembers which snapshots it was asked for.
 type askedBackend struct {
 	storage.Backend
 	mu         sync.Mutex
@@ -241,7 +241,7 @@ func testRawPages(t *testing.T, cached bool) {
 				// The newest state is everybody's, not only this server's.
 				views := k.backend.asked()
 				if consistent := opts.ResourceVersion == "" && opts.Predicate.Continue == ""; consistent && !slices.Contains(views, raftstore.ViewOptions{}) {
-					t.Errorf("the pictures %+v were asked for", views)
+					t.Errorf("the snapshots %+v were asked for", views)
 				}
 			}
 			if objects != c.objects || len(plain.Items) != c.objects {

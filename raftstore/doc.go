@@ -9,7 +9,7 @@
 // What always holds:
 //   - an acknowledged Commit is on the disks of a quorum;
 //   - every transaction that changes something gets the next revision, the same on every server;
-//   - a View is an immutable picture, linearizable unless asked otherwise;
+//   - a View is an immutable snapshot, linearizable unless asked otherwise;
 //   - a Watcher delivers every revision after its start exactly once, in order and whole, or ends
 //     with ErrCompacted;
 //   - a server whose state is found to differ from that of most servers stops serving, with

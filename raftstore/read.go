@@ -8,7 +8,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// View returns a picture of the store. See ViewOptions for which one, and for what it may wait. It
+// View returns a snapshot of the store. See ViewOptions for which one, and for what it may wait. It
 // fails with ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause.
 // Like Commit and Watch it fails with ErrQuarantined, which is an ErrUnavailable, when the state of
 // this server was found to differ from that of most servers.
@@ -30,7 +30,7 @@ func (s *Store) View(ctx context.Context, opts ViewOptions) (View, error) {
 	return s.state.Latest(), nil
 }
 
-// viewAt returns the picture at a revision. This server may not have seen a revision yet that
+// viewAt returns the snapshot at a revision. This server may not have seen a revision yet that
 // another one handed out, so before it is called a future one, the leader is asked.
 func (s *Store) viewAt(ctx context.Context, opts ViewOptions) (View, error) {
 	v, err := s.state.At(opts.Revision)

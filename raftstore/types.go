@@ -6,9 +6,9 @@ import "github.com/barque/barque/raftstore/kv"
 type (
 	// Item is one key with its value, as of one revision.
 	Item = kv.Item
-	// ViewOptions say which picture of the store a reader wants.
+	// ViewOptions say which snapshot of the store a reader wants.
 	ViewOptions = kv.ViewOptions
-	// View is an immutable picture of the whole store at one revision.
+	// View is an immutable snapshot of the whole store at one revision.
 	View = kv.View
 	// Txn is a set of operations that take effect at one revision, or not at all.
 	Txn = kv.Txn

@@ -22,8 +22,8 @@
 //     It is refused as forbidden, with the reason. Every other lease is written as any object is.
 //   - A member's lease keeps its UID for the life of its Node. Times are those of this server's
 //     gossip, in steps of RenewEvery, so that two servers tell the same of a node that is well.
-//   - A list is one picture: stored leases and Nodes are read at the same revision of the store, on
-//     all of its pages. A watch can begin at it.
+//   - A list is one snapshot: stored leases and Nodes are read at the same revision of the store,
+//     on all of its pages. A watch can begin at it.
 //   - A renewal of a member is no write and makes no revision: in a cluster where nothing happens
 //     its lease is renewed under the same resourceVersion. Informers keep the newer one then, and
 //     call no handler for it. A watch tells of members' renewals once every RenewEvery, of all

@@ -8,7 +8,7 @@ import (
 
 // Backend is what this package needs of the datastore.
 type Backend interface {
-	// View returns a picture of the store; see raftstore.ViewOptions for which one.
+	// View returns a snapshot of the store; see raftstore.ViewOptions for which one.
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
 	// Commit applies a transaction, or fails with *raftstore.ConflictError or one of raftstore's
 	// errors.

@@ -10,7 +10,7 @@
 //   - every write is guarded by the revision of what it was computed from; nothing is overwritten
 //     unseen, and an update that changes nothing writes nothing;
 //   - a read without a resourceVersion is linearizable;
-//   - a list is one picture of the store, and its continue token keeps naming that picture until
+//   - a list is one snapshot of the store, and its continue token keeps naming that snapshot until
 //     it leaves history, which is answered with 410 and a token for going on inconsistently;
 //   - a watch delivers every revision after its start, in order, or ends with an error event;
 //   - "not executed" (503; with Retry-After, unless there has been no leader for long) and "outcome

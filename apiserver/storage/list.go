@@ -23,7 +23,7 @@ import (
 // many match.
 const filteredCapacity = 256
 
-// GetList implements storage.Interface. The whole list comes from one picture, so it needs no
+// GetList implements storage.Interface. The whole list comes from one snapshot, so it needs no
 // paging of its own: the limit of a page counts matching objects.
 func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOptions, listObj runtime.Object) error {
 	prefix, err := s.prepareKey(key, opts.Recursive)
@@ -61,7 +61,7 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	return l.collect()
 }
 
-// listView returns the picture that a list asks for.
+// listView returns the snapshot that a list asks for.
 func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned uint64, continueKey, prefix string) (raftstore.View, error) {
 	verb := "list"
 	if !opts.Recursive {
@@ -93,7 +93,7 @@ type listing struct {
 	walk
 }
 
-// walk is one walk through a picture.
+// walk is one walk through a snapshot.
 type walk struct {
 	view raftstore.View
 	from string   // the first key
@@ -114,7 +114,7 @@ func (s *Store) newListing(ctx context.Context, prefix string, opts storage.List
 	return &listing{store: s, ctx: ctx, prefix: prefix, strip: prefix, opts: opts, list: list, items: items}, nil
 }
 
-// begin begins with a picture, at the key after which a page is continued, or else with the first.
+// begin begins with a snapshot, at the key after which a page is continued, or else with the first.
 func (l *listing) begin(view raftstore.View, continueKey string) {
 	from := l.prefix
 	if continueKey != "" {

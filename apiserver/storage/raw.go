@@ -163,7 +163,7 @@ func (r *resuming) listRaw(ctx context.Context, key string, opts storage.ListOpt
 	return true, nil
 }
 
-// cachedView returns a picture that is as new as what the watch cache would show. It is nil where
+// cachedView returns a snapshot that is as new as what the watch cache would show. It is nil where
 // the cache would wait for a revision, or would not have it. It fails only where the cache would
 // with the same error: for the newest state both ask the same question. Otherwise the cache asks
 // nobody, so nothing is accounted. It is filled from the state that this server has here, and is

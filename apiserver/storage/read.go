@@ -50,10 +50,10 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	return nil
 }
 
-// preferNewest is how long a read that takes any picture waits for the newest one.
+// preferNewest is how long a read that takes any snapshot waits for the newest one.
 const preferNewest = time.Second
 
-// viewNotOlder returns a picture at least as new as a resourceVersion: "" demands the newest; "0"
+// viewNotOlder returns a snapshot at least as new as a resourceVersion: "" demands the newest; "0"
 // prefers it, and takes what this server has when there is nobody to ask.
 func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) (raftstore.View, error) {
 	if resourceVersion == "" {
@@ -70,7 +70,7 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 	if err != nil || view.Revision() >= revision {
 		return view, err
 	}
-	// This server is behind, or the revision does not exist. The newest picture tells which.
+	// This server is behind, or the revision does not exist. The newest snapshot tells which.
 	view, err = s.view(ctx, verb, raftstore.ViewOptions{})
 	if err != nil {
 		return nil, err
@@ -81,9 +81,9 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 	return view, nil
 }
 
-// viewAny returns the newest picture, or else what this server has. Whoever can live with any takes
-// it from the watch cache; what comes here are the resources without one, and a client that has
-// just written through a server that follows expects to see it there.
+// viewAny returns the newest snapshot, or else what this server has. Whoever can live with any
+// takes it from the watch cache; what comes here are the resources without one, and a client that
+// has just written through a server that follows expects to see it there.
 func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error) {
 	short, cancel := context.WithTimeout(ctx, preferNewest)
 	defer cancel()
@@ -94,7 +94,7 @@ func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error
 	return s.view(ctx, verb, raftstore.ViewOptions{Stale: true})
 }
 
-// viewAt returns the picture at exactly a revision. It fails with raftstore.ErrCompacted, or with
+// viewAt returns the snapshot at exactly a revision. It fails with raftstore.ErrCompacted, or with
 // an API error.
 func (s *Store) viewAt(ctx context.Context, verb string, revision uint64) (raftstore.View, error) {
 	view, err := s.view(ctx, verb, raftstore.ViewOptions{Revision: revision})

@@ -207,7 +207,7 @@ func (s *Store) prepareKey(key string, recursive bool) (string, error) {
 	return s.pathPrefix + strings.TrimPrefix(key, "/"), nil
 }
 
-// view asks the backend for a picture and keeps account of it. Its errors are API errors, except
+// view asks the backend for a snapshot and keeps account of it. Its errors are API errors, except
 // ErrCompacted and ErrFutureRevision, whose meaning depends on the request.
 func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOptions) (raftstore.View, error) {
 	start := time.Now()

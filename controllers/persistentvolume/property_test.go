@@ -137,7 +137,7 @@ func (s *store) carryOut(p plan, half bool) (changed bool) {
 	return p.volume != nil
 }
 
-// settle decides on the newest picture until nothing changes. It returns false if that never ends.
+// settle decides on the newest view until nothing changes. It returns false if that never ends.
 func (s *store) settle() bool {
 	for range 20 {
 		changed := false

@@ -22,12 +22,12 @@ import (
 type Fresh struct {
 	seen runtime.Seen
 	mu   sync.Mutex
-	left map[types.UID]*picture
+	left map[types.UID]*livePods
 }
 
-// picture is what the API server had of an owner when it was asked, and the informers have not
-// shown yet. The leaders before cannot write any more, so that one picture holds all that they did.
-type picture struct {
+// livePods is what the API server had of an owner when it was asked, and the informers have not
+// shown yet. The leaders before cannot write any more, so that one answer holds all that they did.
+type livePods struct {
 	owner string // resourceVersion of the owner
 	items string // the newest resourceVersion of what belongs to it
 	// shown tells that the informer has had items before a decision.
@@ -41,20 +41,20 @@ func (f *Fresh) Forget(owner types.UID) {
 	f.keep(owner, nil)
 }
 
-func (f *Fresh) picture(owner types.UID) *picture {
+func (f *Fresh) livePods(owner types.UID) *livePods {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.left[owner]
 }
 
-func (f *Fresh) keep(owner types.UID, p *picture) {
+func (f *Fresh) keep(owner types.UID, p *livePods) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case p == nil:
 		delete(f.left, owner)
 	case f.left == nil:
-		f.left = map[types.UID]*picture{owner: p}
+		f.left = map[types.UID]*livePods{owner: p}
 	default:
 		f.left[owner] = p
 	}
@@ -102,7 +102,7 @@ func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.Share
 	if f.seen.Has(uid) {
 		return false, nil
 	}
-	p, late := f.picture(uid), false
+	p, late := f.livePods(uid), false
 	if p == nil {
 		var err error
 		if p, late, err = take(ctx, owner, shown, list); err != nil || p == nil {
@@ -124,7 +124,7 @@ func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.Share
 
 // take asks the API server for an owner and what belongs to it. It returns nil for an owner that is
 // gone. late tells that shown differs.
-func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (p *picture, late bool, err error) {
+func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, list func(metav1.ListOptions) ([]T, error)) (p *livePods, late bool, err error) {
 	now, err := owner.Read(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -138,7 +138,7 @@ func take[T metav1.Object](ctx context.Context, owner claim.Owner, shown []T, li
 	if err != nil {
 		return nil, false, fmt.Errorf("reading what belongs to %s/%s: %w", owner.GetNamespace(), owner.GetName(), err)
 	}
-	p = &picture{owner: now.GetResourceVersion(), shown: true, gone: map[types.UID]bool{}}
+	p = &livePods{owner: now.GetResourceVersion(), shown: true, gone: map[types.UID]bool{}}
 	versions := make(map[types.UID]string, len(shown))
 	for _, obj := range shown {
 		versions[obj.GetUID()] = obj.GetResourceVersion()

@@ -3,7 +3,7 @@
 // what no longer matches, and writes the status. ReplicationControllers are ReplicaSets of another
 // name to it.
 //
-// It acts on its informers' picture only when that shows its own last writes (runtime.Writes), and,
+// It acts on its informers' view only when that shows its own last writes (runtime.Writes), and,
 // the first time in a term, those of the leader before it (pods.Fresh).
 package replicaset
 

@@ -334,7 +334,7 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 		if plan.deallocate {
 			claim.Status.Allocation = nil
 		}
-		// Not a patch: when anything has changed meanwhile, this was decided on an old picture.
+		// Not a patch: when anything has changed meanwhile, this was decided on an old view.
 		if claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 			return 0, ignoreGone(fmt.Errorf("take users from claim %s: %w", key, err))
 		}

@@ -8,7 +8,7 @@
 //     here, and none of its informer handlers is left behind: informers outlive terms;
 //   - a key is reconciled by one worker at a time, and not before the informers have seen what the
 //     last reconcile of that key wrote (Writes), so that a reconciler never acts twice on the same
-//     picture;
+//     view;
 //   - a key that fails, or asks for another try at once, waits with back-off until it succeeds, and
 //     no key is reconciled more than 50 times a second for long, whatever wakes it.
 //

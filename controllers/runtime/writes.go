@@ -11,7 +11,7 @@ import (
 )
 
 // Writes remembers, per key, what the last reconcile wrote, until the informers show it. A key
-// with unseen writes is not reconciled: it would decide on a picture of before its own acts, and
+// with unseen writes is not reconciled: it would decide on a view of before its own acts, and
 // for instance create the same pods again. There is no counting and no timeout: a write is seen
 // when the informer's store has reached its resourceVersion (they are comparable: KEP-5504), a
 // deletion when the object is gone or going.

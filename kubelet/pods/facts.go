@@ -49,7 +49,7 @@ type Sandbox struct {
 	IPs       []string
 }
 
-// Observed is a picture of one pod as the runtime has it: newest first everywhere.
+// Observed is a view of one pod as the runtime has it: newest first everywhere.
 type Observed struct {
 	Sandboxes  []Sandbox
 	Containers []Container

@@ -3,7 +3,7 @@
 //
 // One goroutine owns one pod, by UID. What the API server says and what the runtime does reach it
 // as one merged wake-up; then it looks at everything, decides by a pure function (Decide,
-// DecideEnd) and acts. It holds no picture of the runtime between two looks. Only slow things run
+// DecideEnd) and acts. It holds no view of the runtime between two looks. Only slow things run
 // beside it: pulls, hooks and stopping containers.
 //
 // Invariants: a pod goes from syncing to terminating to terminated and never back; ending this

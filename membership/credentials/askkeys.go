@@ -32,8 +32,8 @@ type keysAnswer struct {
 
 // FetchKeys asks the servers, each address once, for gossip keys of at least the generation. What
 // one of the node's own cluster says counts first, in whichever order they are asked and answer.
-// The heir of the cluster is returned only when nobody who answers may be of that: of a cluster
-// that is well, a server may have been recovered by mistake.
+// The successor of the cluster is returned only when nobody who answers may be of that: of a
+// cluster that is well, a server may have been recovered by mistake.
 func FetchKeys(ctx context.Context, servers []join.Server, generation uint64, ask func(context.Context, join.Server) (join.GossipKeys, error)) (join.GossipKeys, error) {
 	servers = distinct(servers)
 	ctx, cancel := context.WithCancel(ctx)
@@ -93,7 +93,7 @@ func (e *OwnAnswersError) Unwrap() error { return e.Err }
 // heardKeys is what the servers that were asked have said so far.
 type heardKeys struct {
 	wanted        uint64 // generation
-	heir          *keysAnswer
+	successor     *keysAnswer
 	stray, barred error
 	own           bool // one who answered may be of the node's own cluster
 	failed        error
@@ -103,9 +103,9 @@ type heardKeys struct {
 func (h *heardKeys) add(a keysAnswer) bool {
 	var refused *join.RefusedError
 	switch {
-	case a.err == nil && a.keys.Heir != nil:
-		if h.heir == nil || a.place < h.heir.place {
-			h.heir = &a
+	case a.err == nil && a.keys.Successor != nil:
+		if h.successor == nil || a.place < h.successor.place {
+			h.successor = &a
 		}
 	case a.err == nil && a.keys.Generation >= h.wanted:
 		return true
@@ -130,8 +130,8 @@ func (h *heardKeys) verdict() (join.GossipKeys, error) {
 		return join.GossipKeys{}, &OwnAnswersError{fmt.Errorf("%w: %w", keyring.ErrBarred, h.barred)}
 	case h.own:
 		return join.GossipKeys{}, &OwnAnswersError{h.failed}
-	case h.heir != nil:
-		return h.heir.keys, nil
+	case h.successor != nil:
+		return h.successor.keys, nil
 	case h.stray != nil:
 		return join.GossipKeys{}, fmt.Errorf("%w: %w", keyring.ErrBarred, h.stray)
 	}

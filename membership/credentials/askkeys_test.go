@@ -16,34 +16,34 @@ import (
 	"github.com/barque/barque/membership/keyring"
 )
 
-// Keys of the agent's own cluster win over an heir, in every order; and an heir is not followed
-// while one who answers may be of the own cluster.
+// Keys of the agent's own cluster win over a successor, in every order; and a successor is not
+// followed while one who answers may be of the own cluster.
 func TestOwnClusterIsAskedBeforeAnHeir(t *testing.T) {
 	type answer struct {
 		keys join.GossipKeys
 		err  error
 	}
 	answers := map[string]answer{
-		"own":    {join.GossipKeys{Generation: 5}, nil},
-		"behind": {join.GossipKeys{Generation: 4}, nil},
-		"heir":   {join.GossipKeys{Generation: 9, Heir: &join.Cluster{ID: "heir"}}, nil},
-		"third":  {join.GossipKeys{}, &join.RefusedError{Status: http.StatusConflict}},
-		"barred": {join.GossipKeys{}, &join.RefusedError{Status: http.StatusForbidden}},
-		"starts": {join.GossipKeys{}, &join.RefusedError{Status: http.StatusServiceUnavailable}},
-		"away":   {join.GossipKeys{}, errors.New("no route to host")},
+		"own":       {join.GossipKeys{Generation: 5}, nil},
+		"behind":    {join.GossipKeys{Generation: 4}, nil},
+		"successor": {join.GossipKeys{Generation: 9, Successor: &join.Cluster{ID: "successor"}}, nil},
+		"third":     {join.GossipKeys{}, &join.RefusedError{Status: http.StatusConflict}},
+		"barred":    {join.GossipKeys{}, &join.RefusedError{Status: http.StatusForbidden}},
+		"starts":    {join.GossipKeys{}, &join.RefusedError{Status: http.StatusServiceUnavailable}},
+		"away":      {join.GossipKeys{}, errors.New("no route to host")},
 	}
 	for _, c := range []struct {
 		servers []string
-		want    string // keys of "own", "heir", "barred", or "" for another error
+		want    string // keys of "own", "successor", "barred", or "" for another error
 	}{
-		{[]string{"own", "heir"}, "own"},
-		{[]string{"away", "heir", "third", "own"}, "own"},
+		{[]string{"own", "successor"}, "own"},
+		{[]string{"away", "successor", "third", "own"}, "own"},
 		{[]string{"barred", "own"}, "own"},
-		{[]string{"away", "heir", "away"}, "heir"},
-		{[]string{"heir", "third"}, "heir"},
-		{[]string{"heir", "behind"}, ""},
-		{[]string{"heir", "starts", "away"}, ""},
-		{[]string{"heir", "barred"}, "barred"},
+		{[]string{"away", "successor", "away"}, "successor"},
+		{[]string{"successor", "third"}, "successor"},
+		{[]string{"successor", "behind"}, ""},
+		{[]string{"successor", "starts", "away"}, ""},
+		{[]string{"successor", "barred"}, "barred"},
 		{[]string{"third", "away"}, "barred"},
 		{[]string{"away"}, ""},
 	} {
@@ -61,8 +61,8 @@ func TestOwnClusterIsAskedBeforeAnHeir(t *testing.T) {
 				switch {
 				case errors.Is(err, keyring.ErrBarred):
 					got = "barred"
-				case err == nil && keys.Heir != nil:
-					got = "heir"
+				case err == nil && keys.Successor != nil:
+					got = "successor"
 				case err == nil:
 					got = "own"
 				}
@@ -90,7 +90,7 @@ func TestServersThatSwallowAreNotWaitedForOneByOne(t *testing.T) {
 			servers = append(servers, join.Server{Name: fmt.Sprint("s", i), API: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i % 7)}), 6443)})
 		}
 		answers := byte(6)
-		answer := join.GossipKeys{Heir: &join.Cluster{ID: "heir"}}
+		answer := join.GossipKeys{Successor: &join.Cluster{ID: "successor"}}
 		var mu sync.Mutex
 		asked := map[netip.AddrPort]int{}
 		ask := func(ctx context.Context, s join.Server) (join.GossipKeys, error) {
@@ -108,7 +108,7 @@ func TestServersThatSwallowAreNotWaitedForOneByOne(t *testing.T) {
 		}
 		began := time.Now()
 		keys, err := FetchKeys(t.Context(), servers, 5, ask)
-		if took := time.Since(began); err != nil || keys.Heir == nil || took > fetchTimeout+7*askNext {
+		if took := time.Since(began); err != nil || keys.Successor == nil || took > fetchTimeout+7*askNext {
 			t.Errorf("after %s: %+v, %v", took, keys, err)
 		}
 		for at, n := range asked {

@@ -46,7 +46,7 @@ const (
 // offer is since when a cluster alone has answered, which says that it is the successor of the
 // agent's, and when it did last.
 type offer struct {
-	heir        string
+	successor   string
 	since, last time.Time
 }
 
@@ -67,35 +67,35 @@ func NewFollower(r *Record, logger *slog.Logger) *Follower {
 // Take is what the agent makes of an answer, and of whether it sees a server of its own cluster.
 func (a *Follower) Take(keys join.GossipKeys, err error, sees bool) (keyring.Ring, error) {
 	var own *credentials.OwnAnswersError
-	if sees || errors.As(err, &own) || err == nil && keys.Heir == nil {
+	if sees || errors.As(err, &own) || err == nil && keys.Successor == nil {
 		a.offered = offer{}
 	}
 	switch {
 	case err != nil:
 		return keyring.Ring{}, err
-	case keys.Heir == nil:
+	case keys.Successor == nil:
 		return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, nil
 	case sees:
-		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the successor of this agent's, of which a server is seen by gossip", keys.Heir.ID)
+		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the successor of this agent's, of which a server is seen by gossip", keys.Successor.ID)
 	}
 	now := time.Now()
-	if a.offered.heir != keys.Heir.ID || now.Sub(a.offered.last) > offerHolds {
-		a.offered = offer{heir: keys.Heir.ID, since: now}
-		a.logger.Info("nobody answers for this agent's cluster, and another one says that it goes on in its place: if that stays so, the agent follows", "cluster", a.cluster, "its", keys.Heir.ID, "after", followAfter)
+	if a.offered.successor != keys.Successor.ID || now.Sub(a.offered.last) > offerHolds {
+		a.offered = offer{successor: keys.Successor.ID, since: now}
+		a.logger.Info("nobody answers for this agent's cluster, and another one says that it goes on in its place: if that stays so, the agent follows", "cluster", a.cluster, "its", keys.Successor.ID, "after", followAfter)
 	}
 	a.offered.last = now
 	if left := followAfter - now.Sub(a.offered.since); left > 0 {
-		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the successor of this agent's: it is asked again, for %s yet", keys.Heir.ID, left.Round(time.Second))
+		return keyring.Ring{}, fmt.Errorf("cluster %q says that it is the successor of this agent's: it is asked again, for %s yet", keys.Successor.ID, left.Round(time.Second))
 	}
-	return keyring.Ring{}, a.follow(*keys.Heir)
+	return keyring.Ring{}, a.follow(*keys.Successor)
 }
 
 // follow makes this agent one of the cluster that goes on in place of its own.
-func (a *Follower) follow(heir join.Cluster) error {
-	if err := a.record.follow(heir); err != nil {
-		return fmt.Errorf("follow cluster %q, which goes on in place of this agent's: %w", heir.ID, err)
+func (a *Follower) follow(successor join.Cluster) error {
+	if err := a.record.follow(successor); err != nil {
+		return fmt.Errorf("follow cluster %q, which goes on in place of this agent's: %w", successor.ID, err)
 	}
-	a.logger.Warn("another cluster goes on in place of this agent's: the agent follows, and starts again for that; its pods stay", "was", a.cluster, "cluster", heir.ID)
+	a.logger.Warn("another cluster goes on in place of this agent's: the agent follows, and starts again for that; its pods stay", "was", a.cluster, "cluster", successor.ID)
 	select {
 	case a.Follows <- struct{}{}:
 	default: // it is told already
@@ -104,19 +104,19 @@ func (a *Follower) follow(heir join.Cluster) error {
 }
 
 // follow writes down that the node is of another cluster, with the same CA.
-func (r *Record) follow(heir join.Cluster) error {
+func (r *Record) follow(successor join.Cluster) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if heir.ID == "" || len(heir.GossipKeys) == 0 {
+	if successor.ID == "" || len(successor.GossipKeys) == 0 {
 		return errors.New("the server does not tell what is needed for that")
 	}
-	if err := r.sameCluster(heir); err != nil {
+	if err := r.sameCluster(successor); err != nil {
 		return err
 	}
 	before := r.Cluster
-	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration = heir.ID, heir.GossipKeys, heir.KeyGeneration
-	if len(heir.Servers) > 0 {
-		r.Cluster.Servers = heir.Servers
+	r.Cluster.ID, r.Cluster.GossipKeys, r.Cluster.KeyGeneration = successor.ID, successor.GossipKeys, successor.KeyGeneration
+	if len(successor.Servers) > 0 {
+		r.Cluster.Servers = successor.Servers
 	}
 	if err := r.Save(); err != nil {
 		r.Cluster = before

@@ -31,13 +31,13 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := join.Cluster{ID: "old", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{1}}, KeyGeneration: 7, Servers: []join.Server{{Name: "s1"}, {Name: "s2"}}, Settings: json.RawMessage(`{}`)}
-	heir := join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}, Servers: []join.Server{{Name: "s1"}}}
+	successor := join.Cluster{ID: "new", CA: pki.NewBundle(ca), GossipKeys: [][]byte{{2}}, Servers: []join.Server{{Name: "s1"}}}
 	for name, c := range map[string]struct {
 		change  func(*join.Cluster)
 		follows bool
 		servers int
 	}{
-		"the heir":           {func(*join.Cluster) {}, true, 1},
+		"the successor":      {func(*join.Cluster) {}, true, 1},
 		"one without gossip": {func(h *join.Cluster) { h.Servers = nil }, true, 2},
 		"another CA":         {func(h *join.Cluster) { h.CA = pki.NewBundle(other) }, false, 2},
 		"no keys":            {func(h *join.Cluster) { h.GossipKeys = nil }, false, 2},
@@ -51,7 +51,7 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 			if err := a.record.Save(); err != nil {
 				t.Fatal(err)
 			}
-			is := heir
+			is := successor
 			c.change(&is)
 			if err := a.follow(is); errors.Is(err, errFollows) != c.follows || err == nil {
 				t.Errorf("follow: %v", err)
@@ -77,13 +77,13 @@ func TestAgentFollowsItsClustersHeir(t *testing.T) {
 // An agent asks for a while before it follows, and anew after its own cluster has answered, or was
 // seen, or nobody has answered for some time.
 func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
-	heir := join.GossipKeys{Heir: &join.Cluster{ID: "new"}}
+	successor := join.GossipKeys{Successor: &join.Cluster{ID: "new"}}
 	type step struct {
 		after   time.Duration
 		keys    join.GossipKeys
 		err     error
 		sees    bool
-		follows bool // tries to: the heir here tells too little for it
+		follows bool // tries to: the successor here tells too little for it
 	}
 	const often = 10 * time.Second
 	asks := func(keys join.GossipKeys, lasts time.Duration) (steps []step) {
@@ -92,29 +92,29 @@ func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
 		}
 		return steps
 	}
-	tries := []step{{after: often, keys: heir, follows: true}}
+	tries := []step{{after: often, keys: successor, follows: true}}
 	behind, starting := error(&credentials.OwnAnswersError{Err: errors.New("generation 3")}), error(&credentials.OwnAnswersError{Err: &join.RefusedError{Status: http.StatusServiceUnavailable}})
 	for name, c := range map[string]struct {
-		steps []step // after the first answer of the heir, and followAfter less often of it
+		steps []step // after the first answer of the successor, and followAfter less often of it
 	}{
 		"it follows":                    {tries},
-		"its own cluster answers":       {slices.Concat([]step{{after: often, keys: join.GossipKeys{Generation: 3}}}, asks(heir, followAfter), tries)},
-		"one of its own is behind":      {slices.Concat([]step{{after: often, err: behind}}, asks(heir, followAfter), tries)},
-		"one of its own may start":      {slices.Concat([]step{{after: often, err: starting}}, asks(heir, followAfter), tries)},
-		"one of its own is seen":        {slices.Concat([]step{{after: often, keys: heir, sees: true}}, asks(heir, followAfter), tries)},
-		"another heir":                  {slices.Concat(asks(join.GossipKeys{Heir: &join.Cluster{ID: "other"}}, often), asks(heir, followAfter), tries)},
-		"nobody, for a moment":          {[]step{{after: often / 2, err: errors.New("no route to host")}, {after: often / 2, keys: heir, follows: true}}},
-		"nobody, for longer":            {slices.Concat([]step{{after: offerHolds + often, keys: heir}}, asks(heir, followAfter-often), tries)},
-		"it could not ask, for an hour": {slices.Concat([]step{{after: time.Hour, keys: heir}}, asks(heir, followAfter-often), tries)},
+		"its own cluster answers":       {slices.Concat([]step{{after: often, keys: join.GossipKeys{Generation: 3}}}, asks(successor, followAfter), tries)},
+		"one of its own is behind":      {slices.Concat([]step{{after: often, err: behind}}, asks(successor, followAfter), tries)},
+		"one of its own may start":      {slices.Concat([]step{{after: often, err: starting}}, asks(successor, followAfter), tries)},
+		"one of its own is seen":        {slices.Concat([]step{{after: often, keys: successor, sees: true}}, asks(successor, followAfter), tries)},
+		"another successor":             {slices.Concat(asks(join.GossipKeys{Successor: &join.Cluster{ID: "other"}}, often), asks(successor, followAfter), tries)},
+		"nobody, for a moment":          {[]step{{after: often / 2, err: errors.New("no route to host")}, {after: often / 2, keys: successor, follows: true}}},
+		"nobody, for longer":            {slices.Concat([]step{{after: offerHolds + often, keys: successor}}, asks(successor, followAfter-often), tries)},
+		"it could not ask, for an hour": {slices.Concat([]step{{after: time.Hour, keys: successor}}, asks(successor, followAfter-often), tries)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &Follower{cluster: "old", Follows: make(chan struct{}, 1), logger: slog.New(slog.DiscardHandler), record: &Record{Dir: t.TempDir(), Cluster: join.Cluster{ID: "old"}}}
-				for i, s := range slices.Concat([]step{{keys: heir}}, asks(heir, followAfter-often), c.steps) {
+				for i, s := range slices.Concat([]step{{keys: successor}}, asks(successor, followAfter-often), c.steps) {
 					<-time.After(s.after)
 					ring, err := a.Take(s.keys, s.err, s.sees)
 					tried := err != nil && strings.Contains(err.Error(), "does not tell what is needed")
-					if tried != s.follows || (err == nil) != (s.keys.Heir == nil && s.err == nil) || err == nil && ring.Generation != 3 {
+					if tried != s.follows || (err == nil) != (s.keys.Successor == nil && s.err == nil) || err == nil && ring.Generation != 3 {
 						t.Errorf("step %d: %+v, %v", i, ring, err)
 					}
 				}

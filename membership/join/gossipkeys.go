@@ -15,9 +15,9 @@ import (
 type GossipKeys struct {
 	Generation uint64   `json:"generation"`
 	Keys       [][]byte `json:"keys"`
-	// Heir, for an agent, is there when the cluster of which it says to be was recovered and goes
-	// on as that one: it is to follow, and then these are its keys.
-	Heir *Cluster `json:"heir,omitempty"`
+	// Successor, for an agent, is there when the cluster of which it says to be was recovered and
+	// goes on as that one: it is to follow, and then these are its keys.
+	Successor *Cluster `json:"heir,omitempty"`
 }
 
 // keysRequest says of which cluster the node is that asks.
@@ -56,7 +56,7 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		h.config.Logger.Info("an agent of a cluster in whose place this one goes on asks for it: it follows when for a while nobody answers for its own",
 			"name", name, "its", in.Cluster, "client", r.RemoteAddr)
 	}
-	keys.Heir = &own
+	keys.Successor = &own
 	return keys, nil
 }
 
@@ -121,7 +121,7 @@ func (h *Handler) node(r *http.Request) (name, role string, err error) {
 
 // GossipKeys asks for the keys of the gossip pool of the cluster, by the certificate that is the
 // client's identity. It fails with a *RefusedError with http.StatusConflict at a server of another
-// cluster that is not the heir of that one.
+// cluster that is not the successor of that one.
 func (c *Client) GossipKeys(ctx context.Context, cluster string) (GossipKeys, error) {
 	var out GossipKeys
 	return out, c.post(ctx, "gossip-keys", keysRequest{cluster}, &out)

@@ -61,8 +61,8 @@ func TestGossipKeys(t *testing.T) {
 		"a removed agent of the ancestor": {agent(c.ca, "removed"), http.StatusForbidden, "ancestor"},
 	} {
 		keys, err := c.client(t, w.identity).GossipKeys(t.Context(), strings.Trim(cmp.Or(w.cluster, "c1"), "-"))
-		if follows := w.cluster == "ancestor" && w.status == 200; follows != (keys.Heir != nil) || follows && (keys.Heir.ID != "c1") {
-			t.Errorf("%s: it is to follow %+v", what, keys.Heir)
+		if follows := w.cluster == "ancestor" && w.status == 200; follows != (keys.Successor != nil) || follows && (keys.Successor.ID != "c1") {
+			t.Errorf("%s: it is to follow %+v", what, keys.Successor)
 		}
 		var refused *join.RefusedError
 		switch {

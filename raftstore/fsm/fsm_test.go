@@ -118,7 +118,7 @@ func TestSnapshotHoldsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
-	if err := p.(*picture).write(&file); err != nil {
+	if err := p.(*stateSnapshot).write(&file); err != nil {
 		t.Fatal(err)
 	}
 	restored := newMachine()

@@ -23,7 +23,7 @@ const historyBytes = 16 << 20
 // after a restart list anew then. It is called before the machine is used.
 func (f *FSM) OmitHistory(while func() bool) { f.omitHistory = while }
 
-// Snapshot takes a picture of the state. It costs a pointer; writing goes on meanwhile.
+// Snapshot takes a snapshot of the state. It costs a pointer; writing goes on meanwhile.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, fmt.Errorf("no snapshot of a machine that has halted: %w", f.halted)
@@ -32,14 +32,14 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.omitHistory != nil && f.omitHistory() {
 		history = 0
 	}
-	return &picture{view: view, history: f.state.History(history), sessions: f.sessions.save(), staging: f.state.FreezeStaging(), meta: snapshot.Meta{
+	return &stateSnapshot{view: view, history: f.state.History(history), sessions: f.sessions.save(), staging: f.state.FreezeStaging(), meta: snapshot.Meta{
 		Index: f.index, Term: f.term, Revision: view.Revision(), Now: f.state.Now(),
 		Hash: view.Hash(), Items: uint64(view.Len()),
 	}}, nil
 }
 
-// picture is one moment of the state. It implements raft.FSMSnapshot.
-type picture struct {
+// stateSnapshot is one moment of the state. It implements raft.FSMSnapshot.
+type stateSnapshot struct {
 	view     *mvcc.View
 	meta     snapshot.Meta
 	history  func(yield func(kv.Undo) bool)
@@ -47,7 +47,7 @@ type picture struct {
 	staging  *mvcc.Staging // nil when no restore is under way
 }
 
-func (p *picture) write(w io.Writer) error {
+func (p *stateSnapshot) write(w io.Writer) error {
 	source := snapshot.Source{
 		Meta:     p.meta,
 		Items:    func(yield func(kv.Item) bool) { p.view.Ascend("", "", yield) },
@@ -62,7 +62,7 @@ func (p *picture) write(w io.Writer) error {
 }
 
 // Persist implements raft.FSMSnapshot.
-func (p *picture) Persist(sink raft.SnapshotSink) error {
+func (p *stateSnapshot) Persist(sink raft.SnapshotSink) error {
 	if err := p.write(sink); err != nil {
 		sink.Cancel()
 		return err
@@ -71,7 +71,7 @@ func (p *picture) Persist(sink raft.SnapshotSink) error {
 }
 
 // Release implements raft.FSMSnapshot.
-func (p *picture) Release() {}
+func (p *stateSnapshot) Release() {}
 
 // Restore replaces the state by a snapshot, after all of it has been verified. It implements
 // raft.FSM.

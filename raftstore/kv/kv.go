@@ -31,11 +31,11 @@ type Undo struct {
 	Before []Item
 }
 
-// ViewOptions say which picture of the store a reader wants. The zero value asks for the newest
+// ViewOptions say which snapshot of the store a reader wants. The zero value asks for the newest
 // state that is linearizable: it reflects every write acknowledged before View was called, on
 // whichever server.
 type ViewOptions struct {
-	// Revision pins the picture to exactly this revision. View fails with ErrCompacted when it
+	// Revision pins the snapshot to exactly this revision. View fails with ErrCompacted when it
 	// has left history, and with ErrFutureRevision when the store has not reached it.
 	Revision uint64
 	// MinRevision waits until the local tree has reached this revision and reads there without
@@ -45,7 +45,7 @@ type ViewOptions struct {
 	Stale bool
 }
 
-// View is an immutable picture of the whole store at one revision. It takes no lock and stays
+// View is an immutable snapshot of the whole store at one revision. It takes no lock and stays
 // valid for as long as it is referenced.
 type View interface {
 	Revision() uint64

@@ -20,9 +20,9 @@ import (
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
-// picture is the content of a directory at one moment: what is there when the process is killed
+// contents are those of a directory at one moment: what is there when the process is killed
 // then.
-func picture(t *testing.T, dir string) map[string][]byte {
+func contents(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := make(map[string][]byte)
 	names, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -39,12 +39,12 @@ func picture(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// steady returns a picture that does not change any more: a WAL begins its next segment in the
+// steady returns contents that do not change any more: a WAL begins its next segment in the
 // background.
 func steady(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
-	for last := picture(t, dir); ; {
-		now := picture(t, dir)
+	for last := contents(t, dir); ; {
+		now := contents(t, dir)
 		if maps.EqualFunc(last, now, bytes.Equal) {
 			return now
 		}
@@ -52,7 +52,7 @@ func steady(t *testing.T, dir string) map[string][]byte {
 	}
 }
 
-// develop makes a directory with the content of a picture.
+// develop makes a directory with such contents.
 func develop(t *testing.T, dir string, files map[string][]byte) {
 	t.Helper()
 	if err := os.RemoveAll(dir); err != nil {

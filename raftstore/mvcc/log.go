@@ -176,7 +176,7 @@ func (l *eventLog) after(revision uint64) []*entry {
 	return l.entries[revision-l.compacted:]
 }
 
-// undo returns the nearest whole picture at or after the revision, and the entries that lie
+// undo returns the nearest whole snapshot at or after the revision, and the entries that lie
 // between, newest first. The caller holds the lock for reading.
 func (l *eventLog) undo(revision uint64, latest *View) (*View, []*entry, error) {
 	if revision > latest.revision {

@@ -272,7 +272,7 @@ func checkHistory(t *testing.T, rnd *rand.Rand, s *Store, m *model, from uint64)
 		}
 		checkView(t, v, m.at[revision])
 		if hash, err := s.HashAt(uint64(revision)); err != nil || hash != v.Hash() {
-			t.Fatalf("HashAt(%d) = %x, %v; the picture has %x", revision, hash, err, v.Hash())
+			t.Fatalf("HashAt(%d) = %x, %v; the snapshot has %x", revision, hash, err, v.Hash())
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// pins are pictures of the past: those that history keeps whole, and the few computed last.
+// pins are snapshots of the past: those that history keeps whole, and the few computed last.
 type pins struct {
 	mu     sync.Mutex
 	last   uint64 // revision of the newest pin; the writer's
@@ -36,7 +36,7 @@ func (s *Store) pin(e *entry) {
 	s.pins.last, s.pins.newest = e.revision, e
 }
 
-// At returns the picture at exactly the revision.
+// At returns the snapshot at exactly the revision.
 func (s *Store) At(revision uint64) (*View, error) {
 	if latest := s.Latest(); revision == latest.revision {
 		return latest, nil
@@ -51,7 +51,7 @@ func (s *Store) At(revision uint64) (*View, error) {
 	if len(undo) == 0 {
 		return from, nil
 	}
-	s.pins.mu.Lock() // readers of one page each find the picture that the first one makes
+	s.pins.mu.Lock() // readers of one page each find the snapshot that the first one makes
 	defer s.pins.mu.Unlock()
 	s.pins.recent = slices.DeleteFunc(s.pins.recent, func(v *View) bool { return v.revision < compacted })
 	for _, v := range s.pins.recent {
@@ -67,7 +67,7 @@ func (s *Store) At(revision uint64) (*View, error) {
 	return v, nil
 }
 
-// rewind takes the entries, newest first, back out of the picture.
+// rewind takes the entries, newest first, back out of the snapshot.
 func (v *View) rewind(revision uint64, undo []*entry) *View {
 	past := past{tree: v.tree.thaw(), hash: v.hash}
 	for _, e := range undo {
@@ -78,7 +78,7 @@ func (v *View) rewind(revision uint64, undo []*entry) *View {
 	return past.view(revision)
 }
 
-// past is a picture on its way back.
+// past is a snapshot on its way back.
 type past struct {
 	tree tree
 	hash uint64
@@ -93,12 +93,12 @@ func (p *past) undo(c change) {
 	}
 }
 
-// view returns the picture as it is now.
+// view returns the snapshot as it is now.
 func (p *past) view(revision uint64) *View {
 	return &View{tree: p.tree.freeze(), revision: revision, hash: p.hash}
 }
 
-// HashAt returns the hash of the picture at exactly the revision, without making the picture. It
+// HashAt returns the hash of the snapshot at exactly the revision, without making the snapshot. It
 // fails as At does.
 func (s *Store) HashAt(revision uint64) (uint64, error) {
 	s.log.mu.RLock()

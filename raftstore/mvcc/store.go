@@ -114,7 +114,7 @@ func (s *Store) publishRoot() {
 // Now returns the time that came with the newest command. It is for the one writer.
 func (s *Store) Now() int64 { return s.now }
 
-// Latest returns the newest published picture.
+// Latest returns the newest published snapshot.
 func (s *Store) Latest() *View { return &s.published.Load().View }
 
 // Revision returns the newest published revision.

@@ -2,17 +2,17 @@ package mvcc
 
 import "github.com/barque/barque/raftstore/kv"
 
-// View is an immutable picture of the store.
+// View is an immutable snapshot of the store.
 type View struct {
 	tree     tree
 	revision uint64
 	hash     uint64
 }
 
-// Revision of the picture.
+// Revision of the snapshot.
 func (v *View) Revision() uint64 { return v.revision }
 
-// Hash of the picture's items, equal on all replicas that have this revision.
+// Hash of the snapshot's items, equal on all replicas that have this revision.
 func (v *View) Hash() uint64 { return v.hash }
 
 // Len returns the number of keys.

@@ -1,4 +1,4 @@
-// Package cache keeps the scheduler's picture of the cluster: every node with the pods that occupy
+// Package cache keeps the scheduler's view of the cluster: every node with the pods that occupy
 // it, including pods that are assumed, that is, decided but not yet seen as bound.
 //
 // Invariants:

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// Snapshot is the picture that one scheduling cycle works on. Only Update changes it, which the
+// Snapshot is the view that one scheduling cycle works on. Only Update changes it, which the
 // owner calls between cycles; during a cycle any goroutine may read it.
 type Snapshot struct {
 	generation, layout int64

@@ -185,7 +185,7 @@ func (q *Quota) charge(ctx context.Context, namespace string, charges []*charge)
 	}
 }
 
-// round decides every open charge upon one picture of the quotas, and writes what comes of it. A
+// round decides every open charge upon one snapshot of the quotas, and writes what comes of it. A
 // charge is open for another round when a quota that it owes to has changed meanwhile.
 func (q *Quota) round(ctx context.Context, quotas []corev1.ResourceQuota, open []*charge) error {
 	used := make([]corev1.ResourceList, len(quotas))
