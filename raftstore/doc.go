@@ -66,7 +66,7 @@
 //	transport   connections between servers: one TLS port, several protocols
 //	rpc         calls between servers over one connection
 //	raftlog     Raft's own words in the log of the program
-//	autopilot   what to do next about the members of the group, decided purely
+//	autopilot   changes the members of the group, one step at a time
 //	group       members, and what is decided about them: the vocabulary of the parts of a server
 //	peer        greetings, addresses, links and calls between servers
 //	disk        the data directory: identity, marks, log, snapshots, room for the time when it is full

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/group"
@@ -70,7 +71,7 @@ type (
 	RefusedError = peer.RefusedError
 	// PendingError is returned for a removal or demotion that is recorded, and waits until the
 	// quorum allows it.
-	PendingError = node.PendingError
+	PendingError = autopilot.PendingError
 )
 
 // ErrLeadershipEnded is the cause of a context of AwaitLeadership when leadership was lost.
@@ -329,20 +330,20 @@ func over(ctx context.Context) bool {
 // AddNonvoter makes the server with the ID, which runs at the address, a member without a vote.
 // It gets its vote, by itself, when it has caught up. For a member it sets a new address.
 func (s *Server) AddNonvoter(ctx context.Context, id, address string) error {
-	return s.change(ctx, node.Change{Kind: node.AddMember, ID: id, Address: address})
+	return s.change(ctx, autopilot.Change{Kind: autopilot.AddMember, ID: id, Address: address})
 }
 
 // Promote gives a member its vote now, and takes back a demotion, or a removal that is not done
 // yet. It is refused for a server that is ill, behind, or cut off from a voter.
 func (s *Server) Promote(ctx context.Context, id string) error {
-	return s.change(ctx, node.Change{Kind: node.PromoteMember, ID: id})
+	return s.change(ctx, autopilot.Change{Kind: autopilot.PromoteMember, ID: id})
 }
 
 // Demote takes a member's vote away, until it is promoted, and returns when that is done; a leader
 // hands over first. It is refused when the voters that stay and are able would be no quorum. What
 // was begun goes on as with Remove.
 func (s *Server) Demote(ctx context.Context, id string) error {
-	return s.change(ctx, node.Change{Kind: node.DemoteMember, ID: id})
+	return s.change(ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id})
 }
 
 // Remove takes a server out of the cluster for good, and returns when that is done; a leader hands
@@ -354,13 +355,13 @@ func (s *Server) Demote(ctx context.Context, id string) error {
 // a *PendingError that says so. The server, when it lives, learns that it is out: see
 // Config.OnRemoved.
 func (s *Server) Remove(ctx context.Context, id, why string) error {
-	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, Why: why})
+	return s.change(ctx, autopilot.Change{Kind: autopilot.RemoveMember, ID: id, Why: why})
 }
 
 // CheckDeparture tells whether Remove and Demote of the server would be refused, and changes
 // nothing.
 func (s *Server) CheckDeparture(ctx context.Context, id string) error {
-	return s.change(ctx, node.Change{Kind: node.RemoveMember, ID: id, DryRun: true})
+	return s.change(ctx, autopilot.Change{Kind: autopilot.RemoveMember, ID: id, DryRun: true})
 }
 
 // Leaving tells whether it is recorded that the member leaves, as this server knows.
@@ -376,7 +377,7 @@ func (s *Server) Removed() <-chan struct{} { return s.node.Removed() }
 // TransferLeadership makes a voter the leader: the one with the ID, or the most suitable one when
 // it is empty. It is refused for a server that is ill or behind.
 func (s *Server) TransferLeadership(ctx context.Context, id string) error {
-	return s.change(ctx, node.Change{Kind: node.TransferLeadership, ID: id})
+	return s.change(ctx, autopilot.Change{Kind: autopilot.TransferLeadership, ID: id})
 }
 
 // HandOver makes the most suitable other voter the leader, if this server leads and there is one;
@@ -386,7 +387,7 @@ func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 // few others answer, and else within three times Timeouts.Election.
 func (s *Server) HandOver() error { return s.node.HandOver() }
 
-func (s *Server) change(ctx context.Context, c node.Change) error {
+func (s *Server) change(ctx context.Context, c autopilot.Change) error {
 	return s.retry(ctx, func() error { return s.node.Apply(ctx, c) })
 }
 

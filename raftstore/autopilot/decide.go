@@ -129,30 +129,30 @@ func retire(servers []Server, s Server) (Step, string) {
 	}
 	switch {
 	case s.Leader:
-		heir, ok := Heir(servers, s.ID)
+		to, ok := Transferee(servers, s.ID)
 		if !ok {
 			return Step{}, "no other voter is able to lead"
 		}
-		return Step{HandOver, heir, s.Name + " leads, and " + why}, ""
+		return Step{HandOver, to, s.Name + " leads, and " + why}, ""
 	case s.Voter && (s.State == group.Standby || s.Answers):
 		return Step{Demote, s, why}, ""
 	}
 	return Step{Remove, s, why}, ""
 }
 
-// Heir returns the voter that should lead instead of the server with the ID: able, to stay, and the
-// least behind.
-func Heir(servers []Server, id string) (Server, bool) {
-	var heirs []Server
+// Transferee returns the voter that should lead instead of the server with the ID: able, to stay,
+// and the least behind.
+func Transferee(servers []Server, id string) (Server, bool) {
+	var able []Server
 	for _, s := range servers {
 		if s.ID != id && s.Voter && s.able() && s.State == group.Regular {
-			heirs = append(heirs, s)
+			able = append(able, s)
 		}
 	}
-	if len(heirs) == 0 {
+	if len(able) == 0 {
 		return Server{}, false
 	}
-	return slices.MinFunc(heirs, func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
+	return slices.MinFunc(able, func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
 }
 
 // droppable tells whether a server is dropped when it is silent for long. The quorum never needs

@@ -1,7 +1,7 @@
 // Package autopilot decides what the leader of a group does next about its members: who gets a
 // vote, who loses it, who is taken out, and when none of that may happen.
 //
-// It is pure: Decide takes what the leader has observed and returns one step at most. Whoever
+// Decide is pure: it takes what the leader has observed and returns one step at most. Whoever
 // carries it out observes anew before the next one, so a step that did not happen, because the
 // leader died before or after it, is decided again by the next leader from the same facts. What has
 // to be remembered between two steps stands in the group's own, replicated state: a group.Decision.
@@ -17,5 +17,7 @@
 //   - a server that dies before it has its vote is dropped after a time, and may join again;
 //   - one step at a time.
 //
-// It is not for watching: that is package node's.
+// A Manager is the thin actor around Decide: it observes the members, carries out the step, and
+// makes the changes that people ask for. The methods that package node does not call are exported
+// for the tests of a whole group, which are there.
 package autopilot

@@ -28,13 +28,13 @@ func TestADecisionOfAnEarlierTerm(t *testing.T) {
 		now := s.nodes[s.leader(before)]
 		id := s.nodes[3-before-index(s, now)].id.ServerID
 		s.await("it knows who leads", func() bool { _, local, err := old.leader(); return err == nil && !local })
-		if err := old.decide(s.ctx, term, id, group.Decision{}, group.Decision{State: group.Removed}); !errors.Is(err, kv.ErrUnavailable) {
+		if err := old.autopilot.Decide(s.ctx, term, id, group.Decision{}, group.Decision{State: group.Removed}); !errors.Is(err, kv.ErrUnavailable) {
 			t.Errorf("a decision of an earlier term: %v", err)
 		}
-		if got := now.standing(id); got.State != group.Regular {
+		if got := now.decision(id); got.State != group.Regular {
 			t.Errorf("server %s is %s by the word of one who does not lead", id, got.State)
 		}
-		if err := now.decide(s.ctx, now.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby}); err != nil {
+		if err := now.autopilot.Decide(s.ctx, now.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby}); err != nil {
 			t.Errorf("a decision of this term: %v", err)
 		}
 	})
@@ -54,14 +54,14 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbayWith(t, 3, group.Timeouts{Heartbeat: 10 * time.Second, PromoteAfter: time.Millisecond})
 		leader := s.leader(-1)
-		o := newObserver(s.nodes[leader], 0)
+		o := autopilot.NewObserver(s.nodes[leader].autopilot, 0)
 		mute := s.nodes[(leader+1)%3]
-		o.observe(s.ctx)
+		o.Observe(s.ctx)
 		if err := mute.Close(); err != nil {
 			t.Fatal(err)
 		}
 		silent := func() time.Duration {
-			for _, server := range o.observe(s.ctx) {
+			for _, server := range o.Observe(s.ctx) {
 				if server.ID == mute.id.ServerID && !server.Answers {
 					return server.Silent
 				}
@@ -74,11 +74,11 @@ func TestFrozenLeaderTakesNobodyForDead(t *testing.T) {
 			t.Errorf("it was asked for the first time, and is said to have been silent for %v", got)
 		}
 		for range 100 {
-			<-time.After(idleEvery)
+			<-time.After(autopilot.IdleEvery)
 			silent()
 		}
-		if got := silent(); got < 100*idleEvery {
-			t.Errorf("it has not answered for %v, and is said to have been silent for %v", 100*idleEvery, got)
+		if got := silent(); got < 100*autopilot.IdleEvery {
+			t.Errorf("it has not answered for %v, and is said to have been silent for %v", 100*autopilot.IdleEvery, got)
 		}
 	})
 }
@@ -96,7 +96,7 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 	s.hosts[(at+2)%5].Close()
 	<-time.After(9 * time.Minute)
 	s.hosts[(at+3)%5].Close()
-	if err := leader.decide(s.ctx, leader.leadership.term(), leaves.ID(), group.Decision{}, group.Decision{State: group.Leaving, Name: leaves.cfg.Name}); err != nil {
+	if err := leader.autopilot.Decide(s.ctx, leader.leadership.term(), leaves.ID(), group.Decision{}, group.Decision{State: group.Leaving, Name: leaves.cfg.Name}); err != nil {
 		t.Fatal(err)
 	}
 	return s, leader, leaves, dead, log
@@ -107,11 +107,11 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 func TestADepartureThatIsBlockedHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, leader, leaves, dead, _ := blockedDeparture(t, 10*time.Minute)
-		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && leader.standing(leaves.ID()).State != group.Removed; {
+		for end := time.Now().Add(5 * time.Minute); time.Now().Before(end) && leader.decision(leaves.ID()).State != group.Removed; {
 			<-time.After(time.Second)
 		}
 		for _, n := range []*Node{dead, leaves} {
-			if got := leader.standing(n.ID()).State; got != group.Removed {
+			if got := leader.decision(n.ID()).State; got != group.Removed {
 				t.Errorf("%s is %q, want %q", n.cfg.Name, got, group.Removed)
 			}
 		}
@@ -130,10 +130,10 @@ func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, leader, leaves, _, log := blockedDeparture(t, 0)
 		<-time.After(time.Minute)
-		looks, last := 0, leader.health.Load()
+		looks, last := 0, &leader.autopilot.Health()[0]
 		for range 6000 {
 			<-time.After(10 * time.Millisecond)
-			if now := leader.health.Load(); now != last {
+			if now := &leader.autopilot.Health()[0]; now != last {
 				looks, last = looks+1, now
 			}
 		}
@@ -144,39 +144,8 @@ func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 		if text := log.String(); strings.Count(text, want) != 1 || !strings.Contains(text, "bring servers back, remove one that is lost for good, or let new ones join") {
 			t.Errorf("it says %d times why it is blocked, want once:\n%s", strings.Count(text, want), text)
 		}
-		if got := leader.standing(leaves.ID()).State; got != group.Leaving {
+		if got := leader.decision(leaves.ID()).State; got != group.Leaving {
 			t.Errorf("it is %q", got)
 		}
 	})
-}
-
-// TestTheLogRepeatsItselfRarely: a step that fails at each look is told of once a minute.
-func TestTheLogRepeatsItselfRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := newObserver(nil, 1)
-		told := 0
-		for range 600 {
-			if o.mayTell("remove", "c") {
-				told++
-			}
-			<-time.After(time.Second)
-		}
-		if told != 10 {
-			t.Errorf("told %d times in ten minutes", told)
-		}
-		if !o.mayTell("failed remove", "c") || !o.mayTell("remove", "d") {
-			t.Error("what is new is not told")
-		}
-	})
-}
-
-func TestAStandingOfANewerVersionIsLeftAlone(t *testing.T) {
-	s := group.ReadDecision(kv.Item{Value: []byte(`{"state":{"kind":"witness"}}`), ModRevision: 7})
-	servers := []autopilot.Server{
-		{ID: "a", Voter: true, Leader: true, Answers: true}, {ID: "b", Voter: true, Answers: true},
-		{ID: "c", Voter: true, Answers: true, State: s.State}, {ID: "d", Answers: true, State: s.State},
-	}
-	if step, due, _ := autopilot.Decide(servers, autopilot.Policy{}); due || s.Revision != 7 {
-		t.Errorf("%+v leads to %+v", s, step)
-	}
 }

@@ -25,14 +25,14 @@ import (
 func (n *Node) confirm(ctx context.Context) (uint64, error) {
 	term := n.leadership.term()
 	if term == 0 {
-		return 0, errNoLeader
+		return 0, group.ErrNoLeader
 	}
 	committed := n.raft.CommitIndex()
 	if err := n.census.take(ctx, term); err != nil {
 		return 0, err
 	}
 	if n.raft.CurrentTerm() != term {
-		return 0, errNoLeader
+		return 0, group.ErrNoLeader
 	}
 	if err := n.fsm.Waiter().Wait(ctx, committed); err != nil {
 		return 0, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
@@ -191,7 +191,7 @@ func (b *ballot) count(term uint64, err error) {
 	b.open--
 	switch {
 	case err == nil && term > b.term:
-		b.decide(errNoLeader)
+		b.decide(group.ErrNoLeader)
 	case err == nil:
 		if b.missing--; b.missing == 0 {
 			b.decide(nil)

@@ -33,7 +33,7 @@ func TestCensus(t *testing.T) {
 		"one has not heard":   {3, map[string]uint64{"c": 4}, nil},
 		"both are down":       {3, nil, kv.ErrUnavailable},
 		"two of five answer":  {5, map[string]uint64{"b": 5}, kv.ErrUnavailable},
-		"another was elected": {3, map[string]uint64{"b": 6, "c": 6}, errNoLeader},
+		"another was elected": {3, map[string]uint64{"b": 6, "c": 6}, group.ErrNoLeader},
 	} {
 		var running sync.WaitGroup
 		census := newCensus(&running, c.voters, func(addr string) (uint64, error) {
@@ -73,8 +73,8 @@ func TestCensusCountsNoOldAnswer(t *testing.T) {
 		}
 		answers <- 6
 		answers <- 6
-		if err := <-second; !errors.Is(err, errNoLeader) {
-			t.Errorf("%v, want %v", err, errNoLeader)
+		if err := <-second; !errors.Is(err, group.ErrNoLeader) {
+			t.Errorf("%v, want %v", err, group.ErrNoLeader)
 		}
 		cancel()
 		running.Wait()

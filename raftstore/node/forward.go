@@ -20,14 +20,6 @@ import (
 	"github.com/barque/barque/raftstore/status"
 )
 
-var errNoLeader = fmt.Errorf("%w: the servers have no leader at the moment", kv.ErrUnavailable)
-
-// PendingError is returned for a removal or demotion that is recorded and cannot be carried out
-// now. It is as soon as it can be, whoever leads then. Promoting the server takes it back.
-type PendingError struct{ Reason string }
-
-func (e *PendingError) Error() string { return e.Reason }
-
 // leader returns how to dial the leader, and whether it is this server.
 func (n *Node) leader() (addr string, local bool, err error) {
 	if n.ctx.Err() != nil {
@@ -125,13 +117,13 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 	case peer.CallStatus:
 		return n.board.Handle(ctx, payload)
 	case peer.CallMembers:
-		return n.handleMembers(ctx, payload)
+		return n.autopilot.HandleMembers(ctx, payload)
 	case peer.CallState:
 		return n.guard.HandleState(ctx, payload)
 	case peer.CallIsolate:
 		return n.guard.HandleVerdict(payload)
 	case peer.CallReach:
-		return n.handleReach(ctx, payload)
+		return n.autopilot.HandleReach(ctx, payload)
 	case peer.CallHello:
 		return n.peers.HandleHello(payload)
 	case peer.CallLost:
@@ -164,7 +156,7 @@ func (n *Node) handleAtOnce(kind byte, payload []byte) (byte, []byte, bool) {
 
 func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte) {
 	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
-		return peer.Refuse(errNoLeader)
+		return peer.Refuse(group.ErrNoLeader)
 	}
 	req, err := command.DecodeRequest(payload)
 	if err != nil {
@@ -187,7 +179,7 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 
 func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
 	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
-		return peer.Refuse(errNoLeader)
+		return peer.Refuse(group.ErrNoLeader)
 	}
 	revision, err := n.reads.revision(ctx, n.ctx)
 	if err != nil {

@@ -78,7 +78,7 @@ func (n *Node) withRoom(ctx context.Context, limit time.Duration) (to group.Memb
 	defer cancel()
 	var found sync.Once
 	var asking sync.WaitGroup
-	last, roster := n.raft.LastIndex(), n.roster()
+	last, roster := n.raft.LastIndex(), group.Decisions(n.state.Latest())
 	for _, m := range n.Members() {
 		if m.Self || !m.Voter || roster[m.ID].State != group.Regular {
 			continue

@@ -3,6 +3,8 @@ package node
 import (
 	"fmt"
 	"time"
+
+	"github.com/barque/barque/raftstore/group"
 )
 
 const (
@@ -42,7 +44,7 @@ func (n *Node) noLeader() error {
 	if since := n.leaderless(); since >= leaderlessAfter {
 		return n.withoutLeader(since)
 	}
-	return errNoLeader
+	return group.ErrNoLeader
 }
 
 func (n *Node) explainNoLeader(since time.Duration) {

@@ -222,7 +222,7 @@ func (n *Node) takeOffice(t *tenure) {
 			n.offices.Go(func() { n.announce(t.ctx, response.Term) })   // ends with the tenure
 			n.offices.Go(func() { n.guard.CompareWhileLeading(t.ctx) }) // ends with the tenure
 			n.offices.Go(func() { n.leaveFullDisk(t.ctx) })             // ends with the tenure
-			n.manageWhileLeading(t.ctx, response.Term)
+			n.autopilot.Manage(t.ctx, response.Term)
 			return
 		}
 		n.cfg.Logger.Debug("cannot take office yet", "err", err)

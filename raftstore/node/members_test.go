@@ -30,7 +30,7 @@ func TestADemotionIsDoneWhenItIsCommitted(t *testing.T) {
 		voter := func() bool { m, _ := s.nodes[leader].member(id); return m.Voter }
 		s.disks[slow].hang() // the decision needs it not, but the configuration without the other one does
 		answer := make(chan error, 1)
-		go func() { answer <- s.nodes[leader].Apply(s.ctx, Change{Kind: DemoteMember, ID: id}) }()
+		go func() { answer <- s.nodes[leader].Apply(s.ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id}) }()
 		s.await("the leader's log says so", func() bool { return !voter() })
 		select {
 		case err := <-answer:
@@ -43,8 +43,8 @@ func TestADemotionIsDoneWhenItIsCommitted(t *testing.T) {
 			t.Error(err)
 		}
 		for i, n := range s.nodes {
-			s.await("all have applied it", func() bool { _, voter, _ := n.committed.place(id); return !voter })
-			if member, _, _ := n.committed.place(id); !member {
+			s.await("all have applied it", func() bool { _, voter, _ := n.autopilot.Committed().Place(id); return !voter })
+			if member, _, _ := n.autopilot.Committed().Place(id); !member {
 				t.Errorf("server %d takes it for no member", i)
 			}
 		}
@@ -58,12 +58,12 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		change := Change{Kind: DemoteMember, ID: id}
-		if err := n.changing.enter(s.ctx); err != nil { // so the autopilot cannot carry it out
+		change := autopilot.Change{Kind: autopilot.DemoteMember, ID: id}
+		if err := n.autopilot.Lock(s.ctx); err != nil { // so the autopilot cannot carry it out
 			t.Fatal(err)
 		}
-		defer n.changing.leave()
-		if err := n.decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		defer n.autopilot.Unlock()
+		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		without := n.raft.GetConfiguration().Configuration()
@@ -74,15 +74,15 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		n.committed.Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
-		if done, err := n.departed(s.ctx, change); done || err != nil {
+		n.autopilot.Committed().Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
+		if done, err := n.autopilot.Departed(s.ctx, change); done || err != nil {
 			t.Errorf("with no entry behind it: done %v, %v", done, err)
 		}
 		if _, err := n.mark(); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // Raft answers before it says that it is applied
-		if done, err := n.departed(s.ctx, change); !done || err != nil {
+		if done, err := n.autopilot.Departed(s.ctx, change); !done || err != nil {
 			t.Errorf("with an entry behind it: done %v, %v", done, err)
 		}
 	})
@@ -95,11 +95,11 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		if err := n.changing.enter(s.ctx); err != nil { // the autopilot waits with its step, so it settles nothing
+		if err := n.autopilot.Lock(s.ctx); err != nil { // the autopilot waits with its step, so it settles nothing
 			t.Fatal(err)
 		}
-		defer n.changing.leave()
-		if err := n.decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		defer n.autopilot.Unlock()
+		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(10 * time.Second)
@@ -108,7 +108,7 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 		defer cancel()
-		if err := s.nodes[(leader+2)%3].awaitDeparture(ctx, Change{Kind: DemoteMember, ID: id}); err != nil {
+		if err := s.nodes[(leader+2)%3].autopilot.AwaitDeparture(ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id}); err != nil {
 			t.Errorf("in an idle group: %v", err)
 		}
 	})
@@ -117,7 +117,7 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 // TestAMemberIsOneWhenThatIsCommitted: a leader that sees a configuration only in its own log does
 // not call it done.
 func TestAMemberIsOneWhenThatIsCommitted(t *testing.T) {
-	for _, kind := range []ChangeKind{AddMember, PromoteMember} {
+	for _, kind := range []autopilot.ChangeKind{autopilot.AddMember, autopilot.PromoteMember} {
 		t.Run(string(kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSickbay(t, 3)
@@ -126,12 +126,12 @@ func TestAMemberIsOneWhenThatIsCommitted(t *testing.T) {
 				synctest.Wait()
 				without := n.raft.GetConfiguration().Configuration()
 				without.Servers = slices.DeleteFunc(slices.Clone(without.Servers), func(s raft.Server) bool { return string(s.ID) == id })
-				n.committed.Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
+				n.autopilot.Committed().Note([]*raft.Log{{Index: n.raft.AppliedIndex(), Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(without)}})
 				m, _ := n.member(id)
-				if err := n.Apply(s.ctx, Change{Kind: kind, ID: id, Address: m.Address}); err != nil {
+				if err := n.Apply(s.ctx, autopilot.Change{Kind: kind, ID: id, Address: m.Address}); err != nil {
 					t.Fatal(err)
 				}
-				if member, voter, _ := n.committed.place(id); !member || !voter {
+				if member, voter, _ := n.autopilot.Committed().Place(id); !member || !voter {
 					t.Errorf("it is called done: member %v, voter %v", member, voter)
 				}
 			})
@@ -149,7 +149,7 @@ func TestWhatANewerVersionRecordedIsNoEndlessWait(t *testing.T) {
 		if _, err := n.Propose(s.ctx, &command.Request{Kind: command.KindTxn, Txn: txn}); err != nil {
 			t.Fatal(err)
 		}
-		err := n.awaitDeparture(s.ctx, Change{Kind: DemoteMember, ID: id})
+		err := n.autopilot.AwaitDeparture(s.ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id})
 		if !errors.Is(err, kv.ErrUnknownOutcome) || !strings.Contains(err.Error(), "newer version") || s.ctx.Err() != nil {
 			t.Errorf("who waits is told %v", err)
 		}
@@ -161,7 +161,7 @@ func TestConfigurationsAreSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		for i, n := range s.nodes {
-			s.await(fmt.Sprintf("server %d knows that the configuration is settled", i), func() bool { return n.committed.settled(n.raft.AppliedIndex()) })
+			s.await(fmt.Sprintf("server %d knows that the configuration is settled", i), func() bool { return n.autopilot.Committed().Settled(n.raft.AppliedIndex()) })
 		}
 		<-time.After(time.Minute) // what was begun is over
 		n := s.nodes[s.leader(-1)]
@@ -179,19 +179,21 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
-		if err := n.changing.enter(s.ctx); err != nil { // so the autopilot cannot carry it out
+		if err := n.autopilot.Lock(s.ctx); err != nil { // so the autopilot cannot carry it out
 			t.Fatal(err)
 		}
-		if err := n.decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		answer := make(chan error, 1)
-		go func() { answer <- n.awaitDeparture(s.ctx, Change{Kind: DemoteMember, ID: id}) }()
+		go func() {
+			answer <- n.autopilot.AwaitDeparture(s.ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id})
+		}()
 		<-time.After(time.Second)
-		if err := n.decide(s.ctx, n.leadership.term(), id, n.standing(id), group.Decision{}); err != nil { // as Promote does
+		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, n.decision(id), group.Decision{}); err != nil { // as Promote does
 			t.Fatal(err)
 		}
-		n.changing.leave()
+		n.autopilot.Unlock()
 		var refused *peer.RefusedError
 		if err := <-answer; !errors.As(err, &refused) || !strings.Contains(err.Error(), "promoted it meanwhile") {
 			t.Errorf("it is told %v", err)
@@ -204,14 +206,14 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 // back by a promotion.
 func TestABlockedDepartureWaits(t *testing.T) {
 	for name, c := range map[string]struct {
-		change Change
+		change autopilot.Change
 		to     group.State
 		back   bool // a promotion takes it back
 	}{
-		"a removal":              {Change{Kind: RemoveMember}, group.Leaving, false},
-		"a demotion":             {Change{Kind: DemoteMember}, group.Standby, false},
-		"a removal, taken back":  {Change{Kind: RemoveMember}, group.Leaving, true},
-		"a demotion, taken back": {Change{Kind: DemoteMember}, group.Standby, true},
+		"a removal":              {autopilot.Change{Kind: autopilot.RemoveMember}, group.Leaving, false},
+		"a demotion":             {autopilot.Change{Kind: autopilot.DemoteMember}, group.Standby, false},
+		"a removal, taken back":  {autopilot.Change{Kind: autopilot.RemoveMember}, group.Leaving, true},
+		"a demotion, taken back": {autopilot.Change{Kind: autopilot.DemoteMember}, group.Standby, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -220,36 +222,36 @@ func TestABlockedDepartureWaits(t *testing.T) {
 				n, goes, away := s.nodes[leader], s.nodes[(leader+1)%3], (leader+2)%3
 				change := c.change
 				change.ID = goes.ID()
-				if err := n.changing.enter(s.ctx); err != nil { // so the autopilot cannot carry it out yet
+				if err := n.autopilot.Lock(s.ctx); err != nil { // so the autopilot cannot carry it out yet
 					t.Fatal(err)
 				}
-				if err := n.decide(s.ctx, n.leadership.term(), goes.ID(), group.Decision{}, group.Decision{State: c.to, Name: "s"}); err != nil {
+				if err := n.autopilot.Decide(s.ctx, n.leadership.term(), goes.ID(), group.Decision{}, group.Decision{State: c.to, Name: "s"}); err != nil {
 					t.Fatal(err)
 				}
 				s.net.Mute(fmt.Sprintf("s%d:1", away))
 				<-time.After(10 * time.Second)
-				n.changing.leave()
+				n.autopilot.Unlock()
 				for _, asked := range []*Node{n, goes} {
 					began := time.Now()
 					err := asked.Apply(s.ctx, change)
-					var pending *PendingError
+					var pending *autopilot.PendingError
 					if !errors.As(err, &pending) || !strings.Contains(err.Error(), "only 1 of the 2 voters") {
 						t.Errorf("who waits is told %v", err)
 					}
-					if waited := time.Since(began); waited > 2*pendingAfter {
+					if waited := time.Since(began); waited > 2*autopilot.PendingAfter {
 						t.Errorf("who waits is told after %v", waited)
 					}
 				}
 				if c.back {
-					if err := n.Apply(s.ctx, Change{Kind: PromoteMember, ID: goes.ID()}); err != nil {
+					if err := n.Apply(s.ctx, autopilot.Change{Kind: autopilot.PromoteMember, ID: goes.ID()}); err != nil {
 						t.Fatal(err)
 					}
 				}
 				s.net.Heal()
 				if c.back {
 					<-time.After(time.Minute)
-					if m, _ := n.member(goes.ID()); !m.Voter || n.standing(goes.ID()).State != group.Regular {
-						t.Errorf("it was taken back, and it is %+v, %q", m, n.standing(goes.ID()).State)
+					if m, _ := n.member(goes.ID()); !m.Voter || n.decision(goes.ID()).State != group.Regular {
+						t.Errorf("it was taken back, and it is %+v, %q", m, n.decision(goes.ID()).State)
 					}
 				} else if err := n.Apply(s.ctx, change); err != nil {
 					t.Errorf("when it can be done: %v", err)
@@ -266,7 +268,7 @@ func TestAStepThatIsOutdatedIsNotTaken(t *testing.T) {
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
 		step := autopilot.Step{Kind: autopilot.Remove, Server: autopilot.Server{ID: id, State: group.Leaving}}
-		if err := newObserver(n, n.leadership.term()).take(s.ctx, step); err != nil {
+		if err := autopilot.NewObserver(n.autopilot, n.leadership.term()).Take(s.ctx, step); err != nil {
 			t.Fatal(err)
 		}
 		if m, ok := n.member(id); !ok || !m.Voter {

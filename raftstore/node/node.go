@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/fsm"
@@ -31,7 +32,6 @@ type Node struct {
 	state       *mvcc.Store
 	fsm         *fsm.FSM
 	machine     *status.Machine // the same, as Raft has it
-	committed   committed
 	storage     *disk.Storage
 	stream      *peer.RaftStream
 	transport   raftfix.Transport // to servers by their IDs
@@ -39,6 +39,7 @@ type Node struct {
 	filter      *raftfix.Filter
 	leadership  *leadership
 	election    *election.Elector
+	autopilot   *autopilot.Manager
 	proposer    *proposer
 	reads       *reads
 	census      *census
@@ -51,16 +52,10 @@ type Node struct {
 	notify      chan bool
 	listener    net.Listener
 	seeds       net.Listener
-	changing    gate // one change of members at a time
-	nudged      chan struct{}
-	health      atomic.Pointer[[]group.Health] // while this server leads
-	fatal       atomic.Pointer[error]          // why the state machine cannot go on
-	heir        atomic.Pointer[string]         // to whom this server, which leads, is handing over
-	successions chan group.Succession          // holds one that this server was told of
+	fatal       atomic.Pointer[error]  // why the state machine cannot go on
+	heir        atomic.Pointer[string] // to whom this server, which leads, is handing over
+	successions chan group.Succession  // holds one that this server was told of
 	superseded  atomic.Pointer[group.Succession]
-	removal     sync.Once
-	removed     atomic.Pointer[group.Removal]
-	out         chan struct{} // closed when this server has learned that it was removed
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -112,7 +107,7 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(disk.CheckNotSuperseded(&opts, id.ClusterID), id.CheckLog(&opts)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), nudged: make(chan struct{}, 1), out: make(chan struct{}), notify: make(chan bool, 1), changing: make(gate, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), notify: make(chan bool, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.leadership = newLeadership(cfg.Logger)
@@ -141,6 +136,10 @@ func open(cfg Config) (*Node, error) {
 	n.election = election.New(election.Options{ID: raft.ServerID(id.ServerID), Name: cfg.Name, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, n.peers, wiring{n})
 	n.space = status.NewSpace(n.state, n.stateLimit, cfg.Logger)
 	n.board = status.NewBoard(wiring{n}, cfg.Report)
+	n.autopilot = autopilot.New(autopilot.Options{
+		ID: id.ServerID, Addr: cfg.Stream.Addr, Dir: cfg.dir(), Timeouts: cfg.Timeouts, CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters,
+		Now: cfg.Now, OnRemoved: cfg.OnRemoved, Logger: cfg.Logger,
+	}, n.peers, n.board, wiring{n})
 	opts.Observe, opts.Fatal = n.stats.ObserveLog, n.halt
 	if n.storage, err = disk.Open(&opts, n.fsm); err != nil {
 		return nil, err
@@ -163,6 +162,7 @@ func open(cfg Config) (*Node, error) {
 // with Raft; Close ends all three and waits.
 func (n *Node) start() {
 	n.election.Attach(n.raft)
+	n.autopilot.Attach(n.raft)
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.Log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes

@@ -37,9 +37,7 @@ func (n *Node) Status() status.Status {
 	}
 	s.Quarantined = n.guard.Why()
 	s.Compared, s.Undecided = n.guard.Compared()
-	if health := n.health.Load(); health != nil {
-		s.Health = *health
-	}
+	s.Health = n.autopilot.Health()
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.Log.Latency()
 	s.Start, s.DiskFull = n.storage.Start, n.storage.Reserve.Full.Load()
 	s.Superseded, s.Predecessors = n.superseded.Load(), group.Predecessors(view)

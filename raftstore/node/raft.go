@@ -79,11 +79,11 @@ func (n *Node) stateMachine() (raft.BatchingFSM, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the log in %s: %w", n.cfg.Dir, err)
 	}
-	if err := n.committed.Load(n.storage.Snapshots); err != nil {
+	if err := n.autopilot.Committed().Load(n.storage.Snapshots); err != nil {
 		return nil, fmt.Errorf("list the snapshots in %s: %w", n.cfg.Dir, err)
 	}
 	guarded := n.guard.GuardFSM(n.fsm) // no snapshots of a wrong state
-	n.machine = status.NewMachine(guarded, n.state, &n.committed, n.storage.Snapshots, known, n.stats, n.cfg.Logger)
+	n.machine = status.NewMachine(guarded, n.state, n.autopilot.Committed(), n.storage.Snapshots, known, n.stats, n.cfg.Logger)
 	return n.machine, nil
 }
 

@@ -24,7 +24,7 @@ func (n *Node) Ailment() error {
 	if n.ctx.Err() != nil {
 		return kv.ErrClosed
 	}
-	if r := n.removed.Load(); r != nil {
+	if r := n.autopilot.Removal(); r != nil {
 		return fmt.Errorf("%w: %w", kv.ErrUnavailable, &group.RemovedError{Dir: n.cfg.Dir, Removal: *r})
 	}
 	if fatal := n.fatal.Load(); fatal != nil {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 )
@@ -21,7 +22,7 @@ func (s *sickbay) fill(i int) {
 // TestMembersLeaveAFullLeader: what is decided about members goes through on a full disk. Taking
 // out the server that has it is a way out.
 func TestMembersLeaveAFullLeader(t *testing.T) {
-	for _, kind := range []ChangeKind{DemoteMember, RemoveMember} {
+	for _, kind := range []autopilot.ChangeKind{autopilot.DemoteMember, autopilot.RemoveMember} {
 		t.Run(string(kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSickbay(t, 3)
@@ -29,7 +30,7 @@ func TestMembersLeaveAFullLeader(t *testing.T) {
 				r := s.nodes[full].storage.Reserve
 				r.Full.Store(true) // and nobody has told the leader yet that it is to hand over
 				began := time.Now()
-				if err := s.nodes[full].Apply(s.ctx, Change{Kind: kind, ID: s.nodes[full].ID()}); err != nil {
+				if err := s.nodes[full].Apply(s.ctx, autopilot.Change{Kind: kind, ID: s.nodes[full].ID()}); err != nil {
 					t.Fatal(err)
 				}
 				if took := time.Since(began); took >= stuckAfter {
@@ -53,7 +54,7 @@ func TestAServerThatLeavesIsNoHeir(t *testing.T) {
 		n, term := s.nodes[leader], s.nodes[leader].leadership.term()
 		s.disks[sick].hang()
 		id := s.nodes[leaver].ID()
-		if err := n.decide(s.ctx, term, id, n.standing(id), group.Decision{State: group.Leaving, Name: "leaver"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, term, id, n.decision(id), group.Decision{State: group.Leaving, Name: "leaver"}); err != nil {
 			t.Fatal(err)
 		}
 		s.fill(leader)

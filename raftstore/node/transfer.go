@@ -34,6 +34,9 @@ func (n *Node) transfer(ctx context.Context, m group.Member, why string) error {
 	return nil
 }
 
+// replicationLook is how often it is looked whether the replication goes on.
+const replicationLook = 25 * time.Millisecond
+
 // awaitReplication waits, for a short time, until a member has an entry that is newer than the one
 // given: then the replication to it does its work again.
 func (n *Node) awaitReplication(ctx context.Context, m group.Member, newest uint64) error {
@@ -53,7 +56,7 @@ func (n *Node) awaitReplication(ctx context.Context, m group.Member, newest uint
 				err = fmt.Errorf("it has nothing of the log behind entry %d", newest)
 			}
 			return err
-		case <-time.After(departureLook):
+		case <-time.After(replicationLook):
 		}
 	}
 }
@@ -90,7 +93,7 @@ func (n *Node) bequeath(why string, stays bool) error {
 	if votes < voters/2+1 {
 		return errNoHeir
 	}
-	if heir, ok := autopilot.Heir(servers, n.id.ServerID); ok {
+	if heir, ok := autopilot.Transferee(servers, n.id.ServerID); ok {
 		m, _ := n.member(heir.ID)
 		return n.transfer(ctx, m, why)
 	}
@@ -114,7 +117,7 @@ func (n *Node) transferTime() time.Duration { return 3 * n.cfg.Timeouts.Election
 func (n *Node) surveyFor(ctx context.Context, limit time.Duration) []autopilot.Server {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return n.survey(ctx)
+	return n.autopilot.Observe(ctx)
 }
 
 // deserted tells that this server, which leads, knows of all other voters that they do not answer.

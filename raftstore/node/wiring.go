@@ -10,7 +10,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/status"
 )
 
@@ -102,7 +104,7 @@ func (w wiring) Succeeded(cluster string) *group.Succession {
 
 // RemovalOf implements peer.Server.
 func (w wiring) RemovalOf(id string) *group.Removal {
-	s := w.standing(id)
+	s := w.decision(id)
 	if s.State != group.Removed {
 		return nil
 	}
@@ -113,15 +115,15 @@ func (w wiring) RemovalOf(id string) *group.Removal {
 func (w wiring) Refused(err error) { w.heed(err) }
 
 // Removed implements peer.Server.
-func (w wiring) Removed(r group.Removal) { w.expelled(r) }
+func (w wiring) Removed(r group.Removal) { w.autopilot.Expelled(r) }
 
 // Move implements peer.Server.
 func (w wiring) Move(ctx context.Context, addr string) error {
-	return w.Apply(ctx, Change{Kind: MoveMember, ID: w.id.ServerID, Address: addr})
+	return w.Apply(ctx, autopilot.Change{Kind: autopilot.MoveMember, ID: w.id.ServerID, Address: addr})
 }
 
 // JoinBy implements peer.Server.
-func (w wiring) JoinBy(ctx context.Context, addr string) error { return w.joinBy(ctx, addr) }
+func (w wiring) JoinBy(ctx context.Context, addr string) error { return w.autopilot.JoinBy(ctx, addr) }
 
 // MayLead implements election.Server.
 func (w wiring) MayLead() bool { return w.guard.Err() == nil && w.mayLead() == nil }
@@ -165,4 +167,39 @@ func (w wiring) WhyFirst() string {
 		return "the cluster began with it"
 	}
 	return ""
+}
+
+// Done implements autopilot.Server.
+func (w wiring) Done() <-chan struct{} { return w.ctx.Done() }
+
+// LeaderAt implements autopilot.Server.
+func (w wiring) LeaderAt() (dest string, local bool, err error) { return w.leader() }
+
+// Term implements autopilot.Server.
+func (w wiring) Term() uint64 { return w.leadership.term() }
+
+// Transfer implements autopilot.Server.
+func (w wiring) Transfer(ctx context.Context, m group.Member, why string) error {
+	return w.transfer(ctx, m, why)
+}
+
+// NoOp implements autopilot.Server.
+func (w wiring) NoOp() raft.ApplyFuture { return w.beginMark() }
+
+// Begin implements autopilot.Server.
+func (w wiring) Begin(question func() raft.Future) <-chan error { return w.questions.Begin(question) }
+
+// ProposeError implements autopilot.Server.
+func (w wiring) ProposeError(err error) error { return proposeError(err) }
+
+// CallError implements autopilot.Server.
+func (w wiring) CallError(err error) error { return w.callError(err, kv.ErrUnknownOutcome) }
+
+// AppendedAt implements autopilot.Server.
+func (w wiring) AppendedAt(index uint64) time.Time {
+	var entry raft.Log
+	if w.storage.Log.GetLog(index, &entry) != nil {
+		return time.Time{}
+	}
+	return entry.AppendedAt
 }

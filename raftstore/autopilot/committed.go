@@ -1,4 +1,4 @@
-package node
+package autopilot
 
 import (
 	"sync/atomic"
@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// committed is the newest configuration of the group that this server has applied, so that nobody
+// Committed is the newest configuration of the group that this server has applied, so that nobody
 // can overrule it any more. Members shows what Raft acts by, the newest in the log: the leader that
 // wrote it may be gone before a quorum has it. Who tells people that a server has lost its vote, so
 // that its machine can be switched off, asks here.
@@ -17,7 +17,7 @@ import (
 // are fast the old majority commits it, the one who loses his vote among them. If he is switched
 // off then, what he helped to commit may be at the leader alone. A later entry is committed by the
 // new majority, and with it all that is before it.
-type committed struct {
+type Committed struct {
 	newest atomic.Pointer[configuration] // nil: it is not known
 }
 
@@ -30,7 +30,7 @@ type configuration struct {
 // Note takes what the entries that are about to be applied say. It comes before their effects can
 // be seen, so that what is decided about a server is never seen without the place that it had by
 // then.
-func (c *committed) Note(entries []*raft.Log) {
+func (c *Committed) Note(entries []*raft.Log) {
 	for _, entry := range entries {
 		if entry.Type == raft.LogConfiguration {
 			c.newest.Store(&configuration{raft.DecodeConfiguration(entry.Data), entry.Index})
@@ -40,7 +40,7 @@ func (c *committed) Note(entries []*raft.Log) {
 
 // Load takes what the newest snapshot says, when that has just become the state. If it cannot be
 // read nothing is known any more: what was known is older than the state.
-func (c *committed) Load(snapshots raft.SnapshotStore) error {
+func (c *Committed) Load(snapshots raft.SnapshotStore) error {
 	all, err := snapshots.List()
 	if err != nil {
 		c.newest.Store(nil)
@@ -50,9 +50,9 @@ func (c *committed) Load(snapshots raft.SnapshotStore) error {
 	return err
 }
 
-// place returns whether a server is a member, and has a vote. known is false before anything was
+// Place returns whether a server is a member, and has a vote. known is false before anything was
 // applied, and after a snapshot that could not be read.
-func (c *committed) place(id string) (member, voter, known bool) {
+func (c *Committed) Place(id string) (member, voter, known bool) {
 	newest := c.newest.Load()
 	if newest == nil {
 		return false, false, false
@@ -67,38 +67,38 @@ func (c *committed) place(id string) (member, voter, known bool) {
 
 // endsLog tells whether the newest committed configuration is the last thing in a log that ends
 // with the index.
-func (c *committed) endsLog(last uint64) bool {
+func (c *Committed) endsLog(last uint64) bool {
 	newest := c.newest.Load()
 	return newest != nil && newest.index == last
 }
 
-// settled tells whether the majority of the newest configuration has all entries up to it: whether
+// Settled tells whether the majority of the newest configuration has all entries up to it: whether
 // an entry behind it is committed.
-func (c *committed) settled(index uint64) bool {
+func (c *Committed) Settled(index uint64) bool {
 	newest := c.newest.Load()
 	return newest != nil && index > newest.index
 }
 
-// configured waits for a change of the configuration. It is helped by an entry behind it when it
+// Configured waits for a change of the configuration. It is helped by an entry behind it when it
 // takes long: Raft forgets that a server has it which got it, and said so, before its new vote
 // counted. If that vote is needed and nobody writes, the change would wait for ever.
-func (n *Node) configured(change raft.Future) error {
-	answer := n.questions.Begin(func() raft.Future { return change })
-	ticker := time.NewTicker(idleEvery)
+func (a *Manager) Configured(change raft.Future) error {
+	answer := a.server.Begin(func() raft.Future { return change })
+	ticker := time.NewTicker(IdleEvery)
 	defer ticker.Stop()
 	var mark <-chan error // not nil: one is on its way
 	for {
 		select {
 		case err := <-answer:
 			if err != nil {
-				return proposeError(err)
+				return a.server.ProposeError(err)
 			}
 			return nil
 		case <-mark:
 			mark = nil
 		case <-ticker.C:
 			if mark == nil {
-				mark = n.questions.Begin(func() raft.Future { return n.beginMark() })
+				mark = a.server.Begin(func() raft.Future { return a.server.NoOp() })
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package autopilot
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/status"
@@ -19,9 +18,9 @@ import (
 
 const (
 	// lookEvery is how often the leader looks after the members while there is something to do,
-	// and idleEvery while there is not, or others have to do something first.
+	// and IdleEvery while there is not, or others have to do something first.
 	lookEvery = 200 * time.Millisecond
-	idleEvery = time.Second
+	IdleEvery = time.Second
 	// failingMost bounds the pause after a step that failed, which is twice as long each time.
 	failingMost = 5 * time.Second
 	// tellEvery is how often the log says the same of a member: a failure may repeat at each look.
@@ -33,11 +32,11 @@ const (
 	caughtUp = 64
 )
 
-// observer is what the leader remembers of the members from one look to the next. It lasts for a
-// tenure: a new leader has seen nobody be stable, or silent, before.
-type observer struct {
-	node     *Node
-	term     uint64               // of the tenure
+// Observer is what the leader remembers of the members from one look to the next. It lasts for a
+// term: a new leader has seen nobody be stable, or silent, before.
+type Observer struct {
+	manager  *Manager
+	term     uint64               // in which this server leads
 	last     time.Time            // of the looks
 	answered map[string]time.Time // by ID: when it did last
 	stable   map[string]time.Time // since when
@@ -47,64 +46,65 @@ type observer struct {
 	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
 
-// manageWhileLeading carries out what the autopilot decides, and closes the links to servers that
-// are members no more. It ends with the tenure.
-func (n *Node) manageWhileLeading(ctx context.Context, term uint64) {
-	o := newObserver(n, term)
-	defer n.health.Store(nil)
+// Manage carries out what the autopilot decides, and closes the links to servers that are members
+// no more. It ends with the term.
+func (a *Manager) Manage(ctx context.Context, term uint64) {
+	o := NewObserver(a, term)
+	defer a.health.Store(nil)
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.nudged:
+		case <-a.nudged:
 		case <-wait.C:
 		}
-		n.peers.Keep()
+		a.peers.Keep()
 		wait.Reset(o.look(ctx))
 	}
 }
 
-func newObserver(n *Node, term uint64) *observer {
-	return &observer{
-		node: n, term: term, answered: make(map[string]time.Time), stable: make(map[string]time.Time),
+// NewObserver returns the Observer of a term that begins.
+func NewObserver(a *Manager, term uint64) *Observer {
+	return &Observer{
+		manager: a, term: term, answered: make(map[string]time.Time), stable: make(map[string]time.Time),
 		blocked: make(map[string]time.Time), told: make(map[string]time.Time),
 	}
 }
 
 // look observes the members once and takes a step if one is due. It returns how long the next look
 // has time.
-func (o *observer) look(ctx context.Context) (pause time.Duration) {
-	n := o.node
-	servers := o.observe(ctx)
+func (o *Observer) look(ctx context.Context) (pause time.Duration) {
+	a := o.manager
+	servers := o.Observe(ctx)
 	if ctx.Err() != nil {
 		return 0
 	}
-	pause = idleEvery
-	policy := n.policy()
-	step, due, blocked := autopilot.Decide(servers, policy)
+	pause = IdleEvery
+	policy := a.policy()
+	step, due, blocked := Decide(servers, policy)
 	for due && o.reached(ctx, servers, step) {
-		step, due, blocked = autopilot.Decide(servers, policy)
+		step, due, blocked = Decide(servers, policy)
 	}
 	o.noteBlocked(blocked, due)
 	health := make([]group.Health, len(servers))
 	for i, s := range servers {
-		health[i] = autopilot.HealthOf(s, policy, blocked[s.ID])
+		health[i] = HealthOf(s, policy, blocked[s.ID])
 		if blocked[s.ID] != "" {
 			health[i].Blocked = max(time.Since(o.blocked[s.ID]), 1)
 		}
-		health[i].Lag, health[i].LagFor = s.Lag, n.lagFor(s)
+		health[i].Lag, health[i].LagFor = s.Lag, a.lagFor(s)
 		if blocked[s.ID] == "" && inMotion(s) {
 			pause = lookEvery
 		}
 	}
-	n.health.Store(&health)
+	a.health.Store(&health)
 	defer o.settle() // also where a step fails again and again
 	if due {
-		if err := o.take(ctx, step); err != nil {
+		if err := o.Take(ctx, step); err != nil {
 			if ctx.Err() == nil && o.mayTell("failed "+string(step.Kind), step.Server.ID) {
-				n.cfg.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
+				a.opts.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
 			}
 			o.failing = min(max(2*o.failing, lookEvery), failingMost)
 			return o.failing // what this server takes for the configuration may never be committed
@@ -117,12 +117,12 @@ func (o *observer) look(ctx context.Context) (pause time.Duration) {
 
 // inMotion tells whether a member is on its way to a vote, or out, and nobody else has to do
 // something first.
-func inMotion(s autopilot.Server) bool {
+func inMotion(s Server) bool {
 	return s.State == group.Leaving || s.State == group.Regular && !s.Voter && s.Answers || s.State == group.Standby && s.Voter
 }
 
 // mayTell tells whether the log may say something of a member: it has not for a while.
-func (o *observer) mayTell(what, id string) bool {
+func (o *Observer) mayTell(what, id string) bool {
 	key := what + " " + id
 	if at, ok := o.told[key]; ok && time.Since(at) < tellEvery {
 		return false
@@ -133,28 +133,31 @@ func (o *observer) mayTell(what, id string) bool {
 
 // lagFor is how long ago the first entry came into this server's log that the member has not
 // applied; 0 when that is not known, as when the member does not answer.
-func (n *Node) lagFor(s autopilot.Server) time.Duration {
-	var first raft.Log
-	if !s.Answers || s.Lag == 0 || n.storage.Log.GetLog(s.Applied+1, &first) != nil || first.AppendedAt.IsZero() {
+func (a *Manager) lagFor(s Server) time.Duration {
+	if !s.Answers || s.Lag == 0 {
 		return 0
 	}
-	return max(0, time.Since(first.AppendedAt))
+	first := a.server.AppendedAt(s.Applied + 1)
+	if first.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(first))
 }
 
-func (n *Node) policy() autopilot.Policy {
-	return autopilot.Policy{
-		PromoteAfter: n.cfg.Timeouts.PromoteAfter, MaxLag: caughtUp, CleanAfter: n.cfg.CleanAfter, MinVoters: n.cfg.MinVoters,
+func (a *Manager) policy() Policy {
+	return Policy{
+		PromoteAfter: a.opts.Timeouts.PromoteAfter, MaxLag: caughtUp, CleanAfter: a.opts.CleanAfter, MinVoters: a.opts.MinVoters,
 		DropAfter: dropAfter,
 	}
 }
 
-// observe asks all members how they do, for a short time only: one that is dead must not hold up
+// Observe asks all members how they do, for a short time only: one that is dead must not hold up
 // the others.
-func (o *observer) observe(ctx context.Context) []autopilot.Server {
-	n, now := o.node, time.Now()
+func (o *Observer) Observe(ctx context.Context) []Server {
+	a, now := o.manager, time.Now()
 	limit := o.patience()
 	asking, cancel := context.WithTimeout(ctx, limit)
-	servers := n.survey(asking)
+	servers := a.Observe(asking)
 	cancel()
 	asking, cancel = context.WithTimeout(ctx, limit) // whoever is silent has used up the first one
 	o.apart(asking, servers)
@@ -168,7 +171,7 @@ func (o *observer) observe(ctx context.Context) []autopilot.Server {
 			o.answered[s.ID] = now
 		}
 		s.Silent = now.Sub(o.answered[s.ID])
-		if autopilot.Fit(*s, n.policy()) != "" {
+		if Fit(*s, a.policy()) != "" {
 			delete(o.stable, s.ID)
 			continue
 		}
@@ -185,14 +188,14 @@ func (o *observer) observe(ctx context.Context) []autopilot.Server {
 }
 
 // patience is how long members are asked for something.
-func (o *observer) patience() time.Duration {
-	return max(2*o.node.cfg.Timeouts.Heartbeat, 500*time.Millisecond)
+func (o *Observer) patience() time.Duration {
+	return max(2*o.manager.opts.Timeouts.Heartbeat, 500*time.Millisecond)
 }
 
 // reached finds out, before a step that takes out a server for its silence, whether a voter reaches
 // it, and notes which.
-func (o *observer) reached(ctx context.Context, servers []autopilot.Server, step autopilot.Step) bool {
-	if step.Kind != autopilot.Drop && step.Kind != autopilot.Expire {
+func (o *Observer) reached(ctx context.Context, servers []Server, step Step) bool {
+	if step.Kind != Drop && step.Kind != Expire {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.patience())
@@ -204,7 +207,7 @@ func (o *observer) reached(ctx context.Context, servers []autopilot.Server, step
 			continue
 		}
 		asking.Go(func() {
-			if o.node.reaches(ctx, v.ID, step.Server.ID) == nil {
+			if o.manager.reaches(ctx, v.ID, step.Server.ID) == nil {
 				names <- v.Name
 				cancel() // one is enough
 			}
@@ -213,7 +216,7 @@ func (o *observer) reached(ctx context.Context, servers []autopilot.Server, step
 	asking.Wait()
 	select {
 	case name := <-names:
-		i := slices.IndexFunc(servers, func(s autopilot.Server) bool { return s.ID == step.Server.ID })
+		i := slices.IndexFunc(servers, func(s Server) bool { return s.ID == step.Server.ID })
 		servers[i].Reached = name
 		return true
 	default:
@@ -228,7 +231,7 @@ const lookGap = 10 * time.Second
 // resume begins a look. After a gap nothing is known of the time in it: nobody was asked, so nobody
 // was silent, nor well. Without that, a machine that was frozen would take servers for dead as soon
 // as it wakes up.
-func (o *observer) resume(now time.Time, gap time.Duration) {
+func (o *Observer) resume(now time.Time, gap time.Duration) {
 	if !o.last.IsZero() && now.Sub(o.last) > gap {
 		clear(o.answered)
 		clear(o.stable)
@@ -237,14 +240,14 @@ func (o *observer) resume(now time.Time, gap time.Duration) {
 	o.last = now
 }
 
-// survey returns the members, and what they say of themselves.
-func (n *Node) survey(ctx context.Context) []autopilot.Server {
-	last, roster := n.raft.LastIndex(), n.roster()
-	peers := n.PeerStatus(ctx)
-	servers := make([]autopilot.Server, len(peers))
+// Observe returns the members, and what they say of themselves.
+func (a *Manager) Observe(ctx context.Context) []Server {
+	last, decisions := a.raft.LastIndex(), group.Decisions(a.server.State().Latest())
+	peers := a.survey.All(ctx)
+	servers := make([]Server, len(peers))
 	for i, p := range peers {
-		decided := roster[p.Member.ID]
-		s := autopilot.Server{
+		decided := decisions[p.Member.ID]
+		s := Server{
 			ID: p.Member.ID, Name: p.Member.Name, Voter: p.Member.Voter, Leader: p.Member.Self,
 			State: decided.Effective(), Decided: decided.At(), Answers: p.Status != nil,
 		}
@@ -271,23 +274,23 @@ func illness(s *status.Status) string {
 
 // apart finds out, for those that are to get a vote, whether all voters that answer and they reach
 // each other.
-func (o *observer) apart(ctx context.Context, servers []autopilot.Server) {
-	n := o.node
+func (o *Observer) apart(ctx context.Context, servers []Server) {
+	a := o.manager
 	var ways []func() // begun when all are known: they write to what is read here
 	var mu sync.Mutex
 	for i := range servers {
 		s := &servers[i]
-		if s.Voter || s.State != group.Regular || autopilot.Fit(*s, n.policy()) != "" {
+		if s.Voter || s.State != group.Regular || Fit(*s, a.policy()) != "" {
 			continue
 		}
 		for _, v := range servers {
 			if !v.Voter || !v.Answers {
 				continue
 			}
-			for _, way := range [][2]autopilot.Server{{*s, v}, {v, *s}} {
+			for _, way := range [][2]Server{{*s, v}, {v, *s}} {
 				ways = append(ways, func() {
 					from, to := way[0], way[1]
-					if err := n.reaches(ctx, from.ID, to.ID); err != nil {
+					if err := a.reaches(ctx, from.ID, to.ID); err != nil {
 						mu.Lock()
 						defer mu.Unlock()
 						s.Apart = append(s.Apart, fmt.Sprintf("%s does not reach %s: %v", from.Name, to.Name, err))
@@ -309,95 +312,96 @@ type reach struct {
 }
 
 // reaches asks one member whether it can talk to another one.
-func (n *Node) reaches(ctx context.Context, from, to string) error {
-	if from == n.id.ServerID {
-		return n.peers.Ping(ctx, to)
+func (a *Manager) reaches(ctx context.Context, from, to string) error {
+	if from == a.opts.ID {
+		return a.peers.Ping(ctx, to)
 	}
-	m, ok := n.member(from)
+	m, ok := a.member(from)
 	if !ok {
 		return fmt.Errorf("%q is no member", from)
 	}
-	_, err := n.peers.Tell(ctx, m, peer.CallReach, reach{ID: to})
+	_, err := a.peers.Tell(ctx, m, peer.CallReach, reach{ID: to})
 	return err
 }
 
-func (n *Node) handleReach(ctx context.Context, payload []byte) (byte, []byte) {
+// HandleReach answers another server that asks whether this one can talk to a member.
+func (a *Manager) HandleReach(ctx context.Context, payload []byte) (byte, []byte) {
 	var q reach
 	if err := json.Unmarshal(payload, &q); err != nil {
 		return peer.AnswerRefused, []byte(err.Error())
 	}
-	if q.ID == n.id.ServerID {
+	if q.ID == a.opts.ID {
 		return peer.AnswerOK, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeouts.Call)
+	ctx, cancel := context.WithTimeout(ctx, a.opts.Timeouts.Call)
 	defer cancel()
-	if err := n.peers.Ping(ctx, q.ID); err != nil {
+	if err := a.peers.Ping(ctx, q.ID); err != nil {
 		return peer.AnswerUnavailable, []byte(err.Error())
 	}
 	return peer.AnswerOK, nil
 }
 
-// take carries out one step.
-func (o *observer) take(ctx context.Context, step autopilot.Step) error {
-	n, term := o.node, o.term
-	if err := n.changing.enter(ctx); err != nil {
+// Take carries out one step.
+func (o *Observer) Take(ctx context.Context, step Step) error {
+	a, term := o.manager, o.term
+	if err := a.changing.enter(ctx); err != nil {
 		return err
 	}
-	defer n.changing.leave()
-	if n.leadership.term() != term {
-		return errNoLeader
+	defer a.changing.leave()
+	if a.server.Term() != term {
+		return group.ErrNoLeader
 	}
 	if o.mayTell(string(step.Kind), step.Server.ID) {
-		n.cfg.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
+		a.opts.Logger.Info("this server changes the members", "step", step.Kind, "server", step.Server.ID, "why", step.Why)
 	}
-	m, ok := n.member(step.Server.ID)
-	if !ok || n.standing(m.ID).Effective() != step.Server.State {
+	m, ok := a.member(step.Server.ID)
+	if !ok || a.decision(m.ID).Effective() != step.Server.State {
 		return nil // somebody decided otherwise since the look, as by a promotion: the next look goes by that
 	}
-	id, call := raft.ServerID(m.ID), n.cfg.Timeouts.Call
+	id, call := raft.ServerID(m.ID), a.opts.Timeouts.Call
 	switch step.Kind {
-	case autopilot.Promote:
-		return n.configured(n.raft.AddVoter(id, raft.ServerAddress(m.Address), 0, call))
-	case autopilot.Demote:
-		return n.configured(n.raft.DemoteVoter(id, 0, call))
-	case autopilot.Remove:
-		return n.configured(n.raft.RemoveServer(id, 0, call))
-	case autopilot.Drop: // after a crash in between it is out, and only nobody is told
-		if err := n.configured(n.raft.RemoveServer(id, 0, call)); err != nil {
+	case Promote:
+		return a.Configured(a.raft.AddVoter(id, raft.ServerAddress(m.Address), 0, call))
+	case Demote:
+		return a.Configured(a.raft.DemoteVoter(id, 0, call))
+	case Remove:
+		return a.Configured(a.raft.RemoveServer(id, 0, call))
+	case Drop: // after a crash in between it is out, and only nobody is told
+		if err := a.Configured(a.raft.RemoveServer(id, 0, call)); err != nil {
 			return err
 		}
-		return n.decide(ctx, term, m.ID, n.standing(m.ID), group.Decision{State: group.Dropped, Name: m.Name, Why: step.Why})
-	case autopilot.HandOver:
-		return n.transfer(ctx, m, n.whyRetires())
-	case autopilot.Expire:
-		old := n.standing(m.ID)
-		return n.decide(ctx, term, m.ID, old, group.Decision{State: group.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
+		return a.Decide(ctx, term, m.ID, a.decision(m.ID), group.Decision{State: group.Dropped, Name: m.Name, Why: step.Why})
+	case HandOver:
+		return a.server.Transfer(ctx, m, a.whyRetires())
+	case Expire:
+		old := a.decision(m.ID)
+		return a.Decide(ctx, term, m.ID, old, group.Decision{State: group.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
 	}
 	return fmt.Errorf("the step %q is not known", step.Kind)
 }
 
 // settle has an entry follow the newest configuration where nobody writes one: see committed. It
 // does not wait for it.
-func (o *observer) settle() {
-	n := o.node
+func (o *Observer) settle() {
+	a := o.manager
 	select {
 	case <-o.settling:
 		o.settling = nil
 	default:
 	}
-	if o.settling == nil && n.committed.endsLog(n.raft.LastIndex()) {
-		o.settling = n.questions.Begin(func() raft.Future { return n.beginMark() })
+	if o.settling == nil && a.committed.endsLog(a.raft.LastIndex()) {
+		o.settling = a.server.Begin(func() raft.Future { return a.server.NoOp() })
 	}
 }
 
 // noteBlocked takes note of what is recorded and cannot be done now. While a step is due not all of
 // it was looked at.
-func (o *observer) noteBlocked(blocked map[string]string, due bool) {
+func (o *Observer) noteBlocked(blocked map[string]string, due bool) {
 	for id, reason := range blocked {
 		if _, was := o.blocked[id]; !was {
 			o.blocked[id] = time.Now()
 			if o.mayTell("blocked", id) {
-				o.node.cfg.Logger.Warn("a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it", "server", id, "why", reason)
+				o.manager.opts.Logger.Warn("a server is to leave, or to lose its vote, and cannot yet; to keep it after all, promote it", "server", id, "why", reason)
 			}
 		}
 	}
@@ -410,13 +414,13 @@ func (o *observer) noteBlocked(blocked map[string]string, due bool) {
 
 // bury writes down who has left: is decided to leave, and not in the configuration any more. Who
 // was dropped and has joined again is as any other.
-func (o *observer) bury(ctx context.Context) {
-	n := o.node
-	for id, s := range n.roster() {
-		_, member := n.member(id)
+func (o *Observer) bury(ctx context.Context) {
+	a := o.manager
+	for id, s := range group.Decisions(a.server.State().Latest()) {
+		_, member := a.member(id)
 		if s.State == group.Dropped && member {
-			if err := n.decide(ctx, o.term, id, s, group.Decision{}); err != nil {
-				n.cfg.Logger.Debug("cannot write down yet that a server is here again", "server", id, "err", err)
+			if err := a.Decide(ctx, o.term, id, s, group.Decision{}); err != nil {
+				a.opts.Logger.Debug("cannot write down yet that a server is here again", "server", id, "err", err)
 			}
 			continue
 		}
@@ -427,17 +431,17 @@ func (o *observer) bury(ctx context.Context) {
 		if s.State != group.Leaving {
 			why = "it is no member any more"
 		}
-		if err := n.decide(ctx, o.term, id, s, group.Decision{State: group.Removed, Name: s.Name, Why: why}); err != nil {
-			n.cfg.Logger.Debug("cannot write down yet that a server has left", "server", id, "err", err)
+		if err := a.Decide(ctx, o.term, id, s, group.Decision{State: group.Removed, Name: s.Name, Why: why}); err != nil {
+			a.opts.Logger.Debug("cannot write down yet that a server has left", "server", id, "err", err)
 			continue
 		}
-		n.cfg.Logger.Info("a server has left the cluster", "server", id, "why", why)
+		a.opts.Logger.Info("a server has left the cluster", "server", id, "why", why)
 	}
 }
 
 // whyRetires is why this server, which leads, is to lose its vote.
-func (n *Node) whyRetires() string {
-	switch s := n.standing(n.id.ServerID); {
+func (a *Manager) whyRetires() string {
+	switch s := a.decision(a.opts.ID); {
 	case s.State == group.Leaving && s.Why != "":
 		return "it leaves the cluster: " + s.Why
 	case s.State == group.Leaving:

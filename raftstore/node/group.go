@@ -1,0 +1,56 @@
+package node
+
+import (
+	"context"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/autopilot"
+	"github.com/barque/barque/raftstore/group"
+)
+
+// Members returns the members as this server knows them, with the leader marked.
+func (n *Node) Members() []group.Member {
+	_, leader := n.leaderWithID()
+	var members []group.Member
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		id := string(s.ID)
+		members = append(members, group.Member{
+			ID: id, Name: group.NameOf(id), Address: string(s.Address), Voter: s.Suffrage == raft.Voter,
+			Leader: s.ID == leader, Self: id == n.id.ServerID,
+		})
+	}
+	return members
+}
+
+func (n *Node) voters() int { return group.Voters(n.Members()) }
+
+func (n *Node) member(id string) (group.Member, bool) { return group.Find(n.Members(), id) }
+
+// Apply makes a change of the members, wherever the leader is, and waits until it is done: see
+// autopilot.Manager.
+func (n *Node) Apply(ctx context.Context, c autopilot.Change) error { return n.autopilot.Apply(ctx, c) }
+
+// Join asks the servers at the addresses, one after the other, to make this server a member.
+func (n *Node) Join(ctx context.Context, addrs []string) error { return n.autopilot.Join(ctx, addrs) }
+
+// Removed returns a channel that is closed when this server has learned that it was taken out of
+// the group.
+func (n *Node) Removed() <-chan struct{} { return n.autopilot.Out() }
+
+// Leaving tells whether it is recorded that a member leaves, as this server knows.
+func (n *Node) Leaving(id string) bool { return n.decision(id).State == group.Leaving }
+
+// Gone returns who was taken out of the group, by ID, as this server knows.
+func (n *Node) Gone() map[string]group.Removal {
+	gone := make(map[string]group.Removal)
+	for id, s := range group.Decisions(n.state.Latest()) {
+		if s.State == group.Removed || s.State == group.Dropped {
+			gone[id] = s.Removal()
+		}
+	}
+	return gone
+}
+
+// decision returns what this server knows to be decided about another one, or about itself.
+func (n *Node) decision(id string) group.Decision { return group.DecisionOf(n.state.Latest(), id) }
