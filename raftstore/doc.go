@@ -66,6 +66,7 @@
 //	transport   connections between servers: one TLS port, several protocols
 //	rpc         calls between servers over one connection
 //	raftlog     Raft's own words in the log of the program
+//	leader      the time in which a server leads, and how it hands over
 //	autopilot   changes the members of the group, one step at a time
 //	group       members, and what is decided about them: the vocabulary of the parts of a server
 //	peer        greetings, addresses, links and calls between servers
@@ -75,7 +76,7 @@
 //	election    finds out that there is no leader, and campaigns
 //	integrity   compares the states of the members, and keeps a wrong one from being served
 //	recovery    inspects and recovers the directory of a server that does not run
-//	node        Raft, proposing, reading, leadership; it wires the parts
+//	node        Raft, proposing, reading; it wires the parts
 //	faultpoint  the moments at which a crash would hurt most
 //	check       what clients were told, against what the store promises; for tests only
 //	storetest   the conformance suite, clusters in memory, histories; for tests only

@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/leader"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/node"
 	"github.com/barque/barque/raftstore/peer"
@@ -75,7 +76,7 @@ type (
 )
 
 // ErrLeadershipEnded is the cause of a context of AwaitLeadership when leadership was lost.
-var ErrLeadershipEnded = node.ErrLeadershipEnded
+var ErrLeadershipEnded = leader.ErrEnded
 
 // NewMux returns a Mux that accepts connections until it is closed.
 func NewMux(cfg MuxConfig) (*Mux, error) { return transport.NewMux(cfg) }

@@ -21,20 +21,20 @@ func TestADecisionOfAnEarlierTerm(t *testing.T) {
 		s := newSickbay(t, 3)
 		before := s.leader(-1)
 		old := s.nodes[before]
-		term := old.leadership.term()
-		if err := old.bequeath("the test wants it", true); err != nil {
+		term := old.leader.Term()
+		if err := old.leader.HandOver(s.ctx, "the test wants it", true); err != nil {
 			t.Fatal(err)
 		}
 		now := s.nodes[s.leader(before)]
 		id := s.nodes[3-before-index(s, now)].id.ServerID
-		s.await("it knows who leads", func() bool { _, local, err := old.leader(); return err == nil && !local })
+		s.await("it knows who leads", func() bool { _, local, err := old.leaderAt(); return err == nil && !local })
 		if err := old.autopilot.Decide(s.ctx, term, id, group.Decision{}, group.Decision{State: group.Removed}); !errors.Is(err, kv.ErrUnavailable) {
 			t.Errorf("a decision of an earlier term: %v", err)
 		}
 		if got := now.decision(id); got.State != group.Regular {
 			t.Errorf("server %s is %s by the word of one who does not lead", id, got.State)
 		}
-		if err := now.autopilot.Decide(s.ctx, now.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby}); err != nil {
+		if err := now.autopilot.Decide(s.ctx, now.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby}); err != nil {
 			t.Errorf("a decision of this term: %v", err)
 		}
 	})
@@ -96,7 +96,7 @@ func blockedDeparture(t *testing.T, cleanAfter time.Duration) (s *sickbay, leade
 	s.hosts[(at+2)%5].Close()
 	<-time.After(9 * time.Minute)
 	s.hosts[(at+3)%5].Close()
-	if err := leader.autopilot.Decide(s.ctx, leader.leadership.term(), leaves.ID(), group.Decision{}, group.Decision{State: group.Leaving, Name: leaves.cfg.Name}); err != nil {
+	if err := leader.autopilot.Decide(s.ctx, leader.leader.Term(), leaves.ID(), group.Decision{}, group.Decision{State: group.Leaving, Name: leaves.cfg.Name}); err != nil {
 		t.Fatal(err)
 	}
 	return s, leader, leaves, dead, log

@@ -23,7 +23,7 @@ import (
 // was called. A leader that was frozen finds such answers waiting when it wakes up, and would
 // believe that it still leads.
 func (n *Node) confirm(ctx context.Context) (uint64, error) {
-	term := n.leadership.term()
+	term := n.leader.Term()
 	if term == 0 {
 		return 0, group.ErrNoLeader
 	}
@@ -64,10 +64,10 @@ func decodeReadVote(payload []byte) readVote {
 // read its commit index, and after the read began; that nobody else had been elected by then is
 // what matters. ok is false when that cannot be said at once.
 func (n *Node) confirmBy(vote readVote) (revision uint64, ok bool) {
-	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
+	if _, local, err := n.leaderAt(); err != nil || !local || n.guard.Err() != nil {
 		return 0, false
 	}
-	term := n.leadership.term()
+	term := n.leader.Term()
 	if term == 0 || vote.term > term {
 		return 0, false
 	}

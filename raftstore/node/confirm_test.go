@@ -91,7 +91,7 @@ func TestWhoAsksForAReadVotes(t *testing.T) {
 			if err := s.write((leader + 1) % size); err != nil {
 				t.Fatal(err)
 			}
-			term := n.leadership.term()
+			term := n.leader.Term()
 			for name, c := range map[string]struct {
 				node *Node
 				vote readVote

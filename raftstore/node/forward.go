@@ -5,33 +5,29 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/peer"
-	"github.com/barque/barque/raftstore/raftfix"
 	"github.com/barque/barque/raftstore/rpc"
 	"github.com/barque/barque/raftstore/status"
 )
 
-// leader returns how to dial the leader, and whether it is this server.
-func (n *Node) leader() (addr string, local bool, err error) {
+// leaderAt returns how to dial the leader, and whether it is this server.
+func (n *Node) leaderAt() (addr string, local bool, err error) {
 	if n.ctx.Err() != nil {
 		return "", false, kv.ErrClosed
 	}
-	address, id := n.leaderWithID()
+	address, id := n.raft.leader()
 	if id == "" {
 		return "", false, n.noLeader()
 	}
 	local = string(id) == n.id.ServerID
 	if local {
-		if err := n.mayLead(); err != nil {
+		if err := n.leader.MayLead(); err != nil {
 			return "", false, err
 		}
 	}
@@ -54,7 +50,7 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 		return command.Outcome{}, err
 	}
 	over := n.election.LeaderChanged()
-	leader, local, err := n.leader()
+	leader, local, err := n.leaderAt()
 	if err != nil {
 		return command.Outcome{}, err
 	}
@@ -155,7 +151,7 @@ func (n *Node) handleAtOnce(kind byte, payload []byte) (byte, []byte, bool) {
 }
 
 func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte) {
-	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
+	if _, local, err := n.leaderAt(); err != nil || !local || n.guard.Err() != nil {
 		return peer.Refuse(group.ErrNoLeader)
 	}
 	req, err := command.DecodeRequest(payload)
@@ -178,7 +174,7 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 }
 
 func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
-	if _, local, err := n.leader(); err != nil || !local || n.guard.Err() != nil {
+	if _, local, err := n.leaderAt(); err != nil || !local || n.guard.Err() != nil {
 		return peer.Refuse(group.ErrNoLeader)
 	}
 	revision, err := n.reads.revision(ctx, n.ctx)
@@ -188,13 +184,6 @@ func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
 	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision)
 }
 
-// leaderWithID is the leader that this server follows, or is; empty while it knows of none.
-func (n *Node) leaderWithID() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(n.raft) }
-
 // Silent returns the members that do not answer this server's heartbeats, and a channel that is
 // closed when that changes. There are none while this server does not lead: then it does not know.
 func (n *Node) Silent() ([]election.SilentMember, <-chan struct{}) { return n.election.Silent() }
-
-func (n *Node) others() []group.Member {
-	return slices.DeleteFunc(n.Members(), func(m group.Member) bool { return m.Self })
-}

@@ -11,7 +11,7 @@ import (
 
 // Members returns the members as this server knows them, with the leader marked.
 func (n *Node) Members() []group.Member {
-	_, leader := n.leaderWithID()
+	_, leader := n.raft.leader()
 	var members []group.Member
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		id := string(s.ID)

@@ -156,7 +156,7 @@ func (s *sickbay) leader(not int) int {
 	found := -1
 	s.await("a leader", func() bool {
 		for i, n := range s.nodes {
-			if i != not && n.leadership.term() != 0 {
+			if i != not && n.leader.Term() != 0 {
 				found = i
 			}
 		}
@@ -299,7 +299,7 @@ func TestFollowerWhoseDiskHangs(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		sick := (leader + 1) % 3
-		term := s.nodes[leader].leadership.term()
+		term := s.nodes[leader].leader.Term()
 		s.disks[sick].hang()
 		for range 100 {
 			for i := range 3 { // the sick one forwards
@@ -316,17 +316,17 @@ func TestFollowerWhoseDiskHangs(t *testing.T) {
 		s.disks[sick].recover()
 		s.check()
 		<-time.After(10 * time.Second)
-		if now := s.nodes[leader].leadership.term(); now != term {
+		if now := s.nodes[leader].leader.Term(); now != term {
 			t.Errorf("the leader of term %d is in term %d", term, now)
 		}
 	})
 }
 
-func TestSlowDiskKeepsItsOffice(t *testing.T) {
+func TestALeaderWithASlowDiskLeadsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
-		term := s.nodes[leader].leadership.term()
+		term := s.nodes[leader].leader.Term()
 		s.disks[leader].slowDown(1900 * time.Millisecond)
 		var clients sync.WaitGroup
 		for i := range 3 {
@@ -339,7 +339,7 @@ func TestSlowDiskKeepsItsOffice(t *testing.T) {
 			})
 		}
 		clients.Wait()
-		if now := s.nodes[leader].leadership.term(); now != term {
+		if now := s.nodes[leader].leader.Term(); now != term {
 			t.Errorf("the leader of term %d is in term %d", term, now)
 		}
 		s.check()
@@ -409,7 +409,7 @@ func TestDisksThatHangNowAndThen(t *testing.T) {
 		}
 		// Where chance spares the leader's disk nothing happens: then it goes on for longer.
 		for round := 0; round < rounds || len(terms) < 3 && round < 10*rounds; round++ {
-			terms[s.nodes[s.leader(-1)].leadership.term()] = true
+			terms[s.nodes[s.leader(-1)].leader.Term()] = true
 			for i := range s.disks {
 				if rnd.IntN(2) == 0 {
 					s.disks[i].hang()

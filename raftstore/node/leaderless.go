@@ -25,7 +25,7 @@ func (n *Node) tellOfNoLeader() {
 			return
 		case <-ticker.C:
 		}
-		if _, id := n.leaderWithID(); id != "" {
+		if _, id := n.raft.leader(); id != "" {
 			if !told.IsZero() {
 				n.cfg.Logger.Info("there is a leader again", "leader", id, "after", time.Since(since).Round(time.Second))
 			}

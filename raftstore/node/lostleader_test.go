@@ -24,7 +24,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 			}
 			<-time.After(time.Second)
 			dead := s.leader(-1)
-			term := s.nodes[dead].leadership.term()
+			term := s.nodes[dead].leader.Term()
 			rivals := rand.Perm(4)[:1+round%2] // not all survivors, of whom noleader.go tells
 			s.net.Delay(func(string, string, int) time.Duration { return rand.N(10 * time.Millisecond) })
 			s.hosts[dead].Close()
@@ -34,7 +34,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 				insist(t, s.nodes[(dead+1+i)%5])
 			}
 			next := s.leader(dead)
-			now, took := s.nodes[next].leadership.term(), time.Since(began)
+			now, took := s.nodes[next].leader.Term(), time.Since(began)
 			if took > 2*time.Second { // Raft would wait for ten to twenty
 				t.Errorf("round %d: %v until somebody led in term %d, after term %d", round, took, now, term)
 			}
@@ -72,18 +72,18 @@ func TestACandidateFollowsNobody(t *testing.T) {
 		term := n.raft.CurrentTerm()
 		insist(t, n)
 		s.await("it stands", func() bool { return n.raft.State() == raft.Candidate && n.raft.CurrentTerm() > term })
-		word := &raft.AppendEntriesRequest{RPCHeader: winner.rpcHeader(), Term: n.raft.CurrentTerm()}
+		word := &raft.AppendEntriesRequest{RPCHeader: winner.raft.header(), Term: n.raft.CurrentTerm()}
 		id, addr := raft.ServerID(n.id.ServerID), raft.ServerAddress(n.cfg.Stream.Addr())
-		if err := winner.transport.AppendEntries(id, addr, word, &raft.AppendEntriesResponse{}); err != nil {
+		if err := winner.raft.network.AppendEntries(id, addr, word, &raft.AppendEntriesResponse{}); err != nil {
 			t.Fatal(err)
 		}
 		s.hosts[(dead+2)%5].Close()
 		const long = 2 * time.Minute
 		<-time.After(long)
 		if _, named := n.raft.LeaderWithID(); string(named) != winner.id.ServerID || n.raft.State() != raft.Candidate {
-			t.Fatalf("Raft says %v, led by %q: its case has gone, and leaderWithID is not needed", n.raft.State(), named)
+			t.Fatalf("Raft says %v, led by %q: its case has gone, and raftfix.Leader is not needed", n.raft.State(), named)
 		}
-		if _, leader := n.leaderWithID(); leader != "" {
+		if _, leader := n.raft.leader(); leader != "" {
 			t.Errorf("it follows %q", leader)
 		}
 		if since := n.leaderless(); since < long {

@@ -63,7 +63,7 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer n.autopilot.Unlock()
-		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		without := n.raft.GetConfiguration().Configuration()
@@ -78,7 +78,7 @@ func TestADemotionIsDoneWhenItIsSettled(t *testing.T) {
 		if done, err := n.autopilot.Departed(s.ctx, change); done || err != nil {
 			t.Errorf("with no entry behind it: done %v, %v", done, err)
 		}
-		if _, err := n.mark(); err != nil {
+		if _, err := (wiring{n}).FirstEntry(); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait() // Raft answers before it says that it is applied
@@ -99,7 +99,7 @@ func TestADemotionIsDoneInAnIdleGroup(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer n.autopilot.Unlock()
-		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(10 * time.Second)
@@ -182,7 +182,7 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 		if err := n.autopilot.Lock(s.ctx); err != nil { // so the autopilot cannot carry it out
 			t.Fatal(err)
 		}
-		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, group.Decision{}, group.Decision{State: group.Standby, Name: "s"}); err != nil {
 			t.Fatal(err)
 		}
 		answer := make(chan error, 1)
@@ -190,7 +190,7 @@ func TestAPromotionTakesADemotionBack(t *testing.T) {
 			answer <- n.autopilot.AwaitDeparture(s.ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id})
 		}()
 		<-time.After(time.Second)
-		if err := n.autopilot.Decide(s.ctx, n.leadership.term(), id, n.decision(id), group.Decision{}); err != nil { // as Promote does
+		if err := n.autopilot.Decide(s.ctx, n.leader.Term(), id, n.decision(id), group.Decision{}); err != nil { // as Promote does
 			t.Fatal(err)
 		}
 		n.autopilot.Unlock()
@@ -225,7 +225,7 @@ func TestABlockedDepartureWaits(t *testing.T) {
 				if err := n.autopilot.Lock(s.ctx); err != nil { // so the autopilot cannot carry it out yet
 					t.Fatal(err)
 				}
-				if err := n.autopilot.Decide(s.ctx, n.leadership.term(), goes.ID(), group.Decision{}, group.Decision{State: c.to, Name: "s"}); err != nil {
+				if err := n.autopilot.Decide(s.ctx, n.leader.Term(), goes.ID(), group.Decision{}, group.Decision{State: c.to, Name: "s"}); err != nil {
 					t.Fatal(err)
 				}
 				s.net.Mute(fmt.Sprintf("s%d:1", away))
@@ -268,7 +268,7 @@ func TestAStepThatIsOutdatedIsNotTaken(t *testing.T) {
 		leader := s.leader(-1)
 		n, id := s.nodes[leader], s.nodes[(leader+1)%3].ID()
 		step := autopilot.Step{Kind: autopilot.Remove, Server: autopilot.Server{ID: id, State: group.Leaving}}
-		if err := autopilot.NewObserver(n.autopilot, n.leadership.term()).Take(s.ctx, step); err != nil {
+		if err := autopilot.NewObserver(n.autopilot, n.leader.Term()).Take(s.ctx, step); err != nil {
 			t.Fatal(err)
 		}
 		if m, ok := n.member(id); !ok || !m.Voter {

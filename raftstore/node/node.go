@@ -18,6 +18,7 @@ import (
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/integrity"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/leader"
 	"github.com/barque/barque/raftstore/mvcc"
 	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/raftfix"
@@ -33,11 +34,8 @@ type Node struct {
 	fsm         *fsm.FSM
 	machine     *status.Machine // the same, as Raft has it
 	storage     *disk.Storage
-	stream      *peer.RaftStream
-	transport   raftfix.Transport // to servers by their IDs
-	raft        *raft.Raft
-	filter      *raftfix.Filter
-	leadership  *leadership
+	raft        *consensus
+	leader      *leader.Leadership
 	election    *election.Elector
 	autopilot   *autopilot.Manager
 	proposer    *proposer
@@ -49,26 +47,16 @@ type Node struct {
 	guard       *integrity.Guard // against a wrong state
 	space       *status.Space
 	board       *status.Board // the status of all members
-	notify      chan bool
 	listener    net.Listener
 	seeds       net.Listener
-	fatal       atomic.Pointer[error]  // why the state machine cannot go on
-	heir        atomic.Pointer[string] // to whom this server, which leads, is handing over
-	successions chan group.Succession  // holds one that this server was told of
+	fatal       atomic.Pointer[error] // why the state machine cannot go on
+	successions chan group.Succession // holds one that this server was told of
 	superseded  atomic.Pointer[group.Succession]
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // goroutines that end with ctx
-	offices sync.WaitGroup // goroutines that end with a tenure
-	// questions to Raft that may outlast who asks.
-	questions raftfix.Questions
-
-	stopped   chan struct{} // closed when Raft has stopped
-	following sync.WaitGroup
-	transfers raftfix.Transfers
-	closing   sync.Once
-	closed    error
+	closing func() error   // closes it, once
 }
 
 // Open starts a server with what it finds in its directory. It does not wait for a leader.
@@ -107,13 +95,12 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(disk.CheckNotSuperseded(&opts, id.ClusterID), id.CheckLog(&opts)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), notify: make(chan bool, 1), stopped: make(chan struct{}), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
-	n.leadership = newLeadership(cfg.Logger)
-	n.leadership.told = func(term uint64, why string) {
-		n.election.Lost(term, why)
-	}
+	n.closing = sync.OnceValue(n.close)
+	n.stats = status.NewMetrics(cfg.Registerer)
+	n.leader = leader.New(leader.Options{ID: id.ServerID, Dir: cfg.Dir, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, wiring{n})
 	if err := integrity.AdoptState(&opts); err != nil {
 		return nil, err
 	}
@@ -132,7 +119,6 @@ func open(cfg Config) (*Node, error) {
 		CallTimeout: cfg.Timeouts.Call, Known: cfg.Peers, JoinAgain: cfg.JoinAgain, Logger: cfg.Logger,
 	}, wiring{n})
 	n.census = &census{members: n.peers.Dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
-	n.stats = status.NewMetrics(cfg.Registerer)
 	n.election = election.New(election.Options{ID: raft.ServerID(id.ServerID), Name: cfg.Name, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, n.peers, wiring{n})
 	n.space = status.NewSpace(n.state, n.stateLimit, cfg.Logger)
 	n.board = status.NewBoard(wiring{n}, cfg.Report)
@@ -148,7 +134,7 @@ func open(cfg Config) (*Node, error) {
 	if err := n.id.NoteLog(&opts); err != nil {
 		return nil, errors.Join(err, n.storage.Log.Close())
 	}
-	if err := n.startRaft(); err != nil {
+	if n.raft, err = n.startRaft(); err != nil {
 		return nil, errors.Join(err, n.storage.Log.Close())
 	}
 	n.start()
@@ -158,17 +144,20 @@ func open(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// start sets the goroutines going. They end with n.ctx or with the listener, and followLeadership
-// with Raft; Close ends all three and waits.
+// start sets the goroutines going. They end with n.ctx or with the listener, and leader.Follow with
+// Raft; Close ends all three and waits.
 func (n *Node) start() {
 	n.election.Attach(n.raft)
 	n.autopilot.Attach(n.raft)
+	n.leader.Attach(leader.Parts{
+		Raft: n.raft, Disk: n.storage.Log.Disk(), Reserve: n.storage.Reserve, Elections: n.election, Survey: n.board, Work: n.leaderWork(),
+	})
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.Log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes
 	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
 	n.listener, n.seeds = n.cfg.Stream.Listener(peer.ProtoStore), n.cfg.Stream.Listener(integrity.Protocol)
-	n.following.Go(n.followLeadership)
+	n.raft.running.Go(func() { n.leader.Follow(n.ctx, n.raft.stopped) })
 	n.running.Go(n.proposer.run)
 	n.running.Go(func() { n.reads.run(n.ctx) })
 	n.running.Go(func() { n.peers.Serve(n.ctx, n.listener, n.handler()) })
@@ -187,10 +176,22 @@ func (n *Node) start() {
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
 }
 
-func (n *Node) rpcHeader() raft.RPCHeader {
-	return raft.RPCHeader{
-		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(n.id.ServerID),
-		Addr: n.transport.EncodePeer(raft.ServerID(n.id.ServerID), raft.ServerAddress(n.cfg.Stream.Addr())),
+// leaderWork is what this server does while it leads.
+func (n *Node) leaderWork() leader.Work {
+	broadcast := &raftfix.CommitBroadcast{
+		Raft: n.raft.Raft, Transport: n.raft.network, Header: n.raft.header, Logger: n.cfg.Logger, AwaitApplied: n.fsm.Waiter().Wait,
+		Applied: func() (index, term uint64) {
+			newest := n.fsm.Applied()
+			return newest.Index, newest.Term
+		},
+	}
+	return leader.Work{
+		Elected: n.election.WatchFollowers,
+		Leading: []func(context.Context, uint64){
+			broadcast.Run,
+			func(ctx context.Context, _ uint64) { n.guard.CompareWhileLeading(ctx) },
+			n.autopilot.Manage,
+		},
 	}
 }
 
@@ -214,38 +215,35 @@ func (n *Node) ClusterID() string { return n.id.ClusterID }
 
 // AwaitLeadership waits until this server leads and has applied everything that came before.
 func (n *Node) AwaitLeadership(ctx context.Context) (context.Context, uint64, error) {
-	return n.leadership.await(ctx)
+	return n.leader.Await(ctx)
 }
 
 // Close hands leadership over, if this server has it and another can take it, and stops.
-func (n *Node) Close() error {
-	n.closing.Do(func() { n.closed = n.close() })
-	return n.closed
-}
+func (n *Node) Close() error { return n.closing() }
 
-// close stops in an order that leaves no caller of Raft without an answer: a Raft that stops
-// forgets the entries that it has committed and not applied. So first everything that asks Raft
-// comes to its end, and then Raft does.
+// HandOver makes another voter the leader if this server leads and there is one. It returns when
+// this server does not lead any more, or with an error when it still does after three times
+// Timeouts.Election, as when its disk hangs.
+func (n *Node) HandOver() error { return n.leader.Leave(n.ctx) }
+
+// close stops in an order that leaves no caller of Raft without an answer: first everything that
+// asks Raft comes to its end, and then Raft does.
 func (n *Node) close() error {
 	switch err := n.HandOver(); {
-	case errors.Is(err, errNoHeir):
+	case errors.Is(err, leader.ErrNoTransferee):
 		n.cfg.Logger.Info("nobody leads after this server: too few others answer")
 	case err != nil:
 		n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 	}
 	n.cancel(kv.ErrClosed)
-	n.leadership.close()
+	n.leader.Close()
 	n.listener.Close()
 	n.seeds.Close()
 	n.peers.Close()
 	n.running.Wait()
 	n.peers.Wait()
-	n.offices.Wait()
-	n.questions.Close()
-	n.stream.Cut()
-	err := n.raft.Shutdown().Error() // closes the transport, too
-	close(n.stopped)
-	n.following.Wait()
+	n.leader.Wait()
+	err := n.raft.stop()
 	n.stats.Unregister()
 	n.storage.LeaveRoom()
 	return errors.Join(err, n.storage.Log.Close(), n.lock.Release())

@@ -15,7 +15,7 @@ import (
 // Status returns how this server sees itself.
 func (n *Node) Status() status.Status {
 	view := n.state.Latest()
-	_, leader := n.leaderWithID()
+	_, leader := n.raft.leader()
 	s := status.Status{
 		ID: n.id.ServerID, Name: n.cfg.Name, ClusterID: n.id.ClusterID,
 		Address: n.cfg.Stream.Addr(), Version: n.cfg.Version,

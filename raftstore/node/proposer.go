@@ -13,6 +13,7 @@ import (
 	"github.com/barque/barque/raftstore/command"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/leader"
 	"github.com/barque/barque/raftstore/logstore"
 	"github.com/barque/barque/raftstore/status"
 )
@@ -193,7 +194,7 @@ func (p *proposer) propose(ctx context.Context, req *command.Request) (command.O
 		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, context.Cause(ctx))
 	case <-hanging: // the answer would come when the disk does; the caller can ask the next leader
 		if each.taken.CompareAndSwap(false, true) {
-			return command.Outcome{}, errHungLeader
+			return command.Outcome{}, leader.ErrDiskHangs
 		}
 		return command.Outcome{}, fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, logstore.ErrHangs)
 	case <-p.done:
@@ -219,18 +220,8 @@ func (p *proposer) enqueue(each *proposal) bool {
 	return false
 }
 
-// beginMark begins to bring an empty entry through the log, past the queue. Raft's Barrier does not
-// do instead: it does not come to the state machine, for whose index linearizable reads wait.
-func (n *Node) beginMark() raft.ApplyFuture {
+// noOp begins to bring an empty entry through the log, past the queue. Raft's Barrier does not do
+// instead: it does not come to the state machine, for whose index linearizable reads wait.
+func (n *Node) noOp() raft.ApplyFuture {
 	return n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}), n.cfg.Timeouts.Call)
-}
-
-// mark waits for such an entry.
-func (n *Node) mark() (*fsm.Response, error) {
-	future := n.beginMark()
-	if err := future.Error(); err != nil {
-		return nil, proposeError(err)
-	}
-	response := future.Response().(*fsm.Response)
-	return response, response.Err
 }

@@ -3,10 +3,12 @@ package node
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/logstore"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/raftfix"
 	"github.com/barque/barque/raftstore/raftlog"
 	"github.com/barque/barque/raftstore/status"
@@ -19,13 +21,27 @@ const raftPool = 3
 // served from memory.
 const logCacheBytes = 2 * maxInFlight * maxEntryBytes
 
+// consensus is Raft as this server runs it, and all that ends with it.
+type consensus struct {
+	*raft.Raft
+	raftfix.Questions // to Raft, which may outlast who asks
+	id                raft.ServerID
+	addr              func() string
+	stream            *peer.RaftStream
+	network           raftfix.Transport // to servers by their IDs
+	filter            *raftfix.Filter
+	stopped           chan struct{}  // closed when Raft has stopped
+	running           sync.WaitGroup // goroutines that end then
+}
+
 // startRaft starts Raft between the three chains of decorators. Each reads from the inside, which
 // is the network, the disk or the state machine, to the outside, which is what Raft has.
-func (n *Node) startRaft() error {
-	cfg := n.cfg.raft(n.id.ServerID, n.notify)
-	n.transport = n.network()
-	fail := func(err error) error { return errors.Join(err, n.transport.Close()) }
-	if err := n.bootstrap(cfg); err != nil {
+func (n *Node) startRaft() (*consensus, error) {
+	c := &consensus{id: raft.ServerID(n.id.ServerID), addr: n.cfg.Stream.Addr, stream: n.peers.RaftStream(), stopped: make(chan struct{})}
+	cfg := n.cfg.raft(n.id.ServerID, n.leader.Notify())
+	c.network = n.network(c.stream)
+	fail := func(err error) (*consensus, error) { return nil, errors.Join(err, c.network.Close()) }
+	if err := n.bootstrap(cfg, c.network); err != nil {
 		return fail(err)
 	}
 	machine, err := n.stateMachine()
@@ -33,35 +49,56 @@ func (n *Node) startRaft() error {
 		return fail(err)
 	}
 	log := n.log()
-	n.filter = raftfix.NewFilter(log)
-	n.raft, err = raft.NewRaft(cfg, machine, log, n.storage.Log, n.storage.Snapshots, n.filtered(n.transport))
+	c.filter = raftfix.NewFilter(log)
+	c.Raft, err = raft.NewRaft(cfg, machine, log, n.storage.Log, n.storage.Snapshots, n.filtered(c))
 	if err != nil {
 		return fail(fmt.Errorf("start raft: %w", err))
 	}
-	log.Attach(n.raft)
-	n.following.Go(func() { n.filter.Run(n.transport.Consumer(), n.stopped) })
-	return nil
+	log.Attach(c.Raft)
+	c.running.Go(func() { c.filter.Run(c.network.Consumer(), c.stopped) })
+	return c, nil
+}
+
+// stop stops Raft, once nobody asks it any more: a Raft that stops forgets the entries that it has
+// committed and not applied.
+func (c *consensus) stop() error {
+	c.Questions.Close()
+	c.stream.Cut()
+	err := c.Shutdown().Error() // closes the transport, too
+	close(c.stopped)
+	c.running.Wait()
+	return err
+}
+
+// leader is the leader that this server follows, or is; empty while it knows of none.
+func (c *consensus) leader() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(c.Raft) }
+
+// header goes into messages that Raft's are like.
+func (c *consensus) header() raft.RPCHeader {
+	return raft.RPCHeader{
+		ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(c.id),
+		Addr: c.network.EncodePeer(c.id, raft.ServerAddress(c.addr())),
+	}
 }
 
 // network is the inside of Raft's transport: connections to servers by their IDs. This server's own
 // messages go out there.
-func (n *Node) network() raftfix.Transport {
-	n.stream = n.peers.RaftStream()
+func (n *Node) network(stream *peer.RaftStream) raftfix.Transport {
 	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: n.stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
+		Stream: stream, MaxPool: raftPool, Timeout: n.cfg.Timeouts.Call,
 		Logger: raftlog.New(n.cfg.Logger), MsgpackUseNewTimeFormat: true,
 	})
 	return n.peers.ByID(network)
 }
 
 // filtered is the rest of Raft's transport.
-func (n *Node) filtered(t raftfix.Transport) raftfix.Transport {
-	t = n.election.Listen(t)                      // which members answer
+func (n *Node) filtered(c *consensus) raftfix.Transport {
+	t := n.election.Listen(c.network)             // which members answer
 	t = n.guard.GuardTransport(t)                 // a wrong state goes nowhere
 	t = raftfix.DrainPipelines(t)                 // no message waits for an answer to be taken
 	t = raftfix.RepeatVotes(t, raftPool)          // a broken connection is no refusal
 	t = raftfix.SendGate(t, n.storage.Log.Disk()) // a leader whose disk hangs says nothing
-	return n.filter.Transport(t)                  // messages that come late
+	return c.filter.Transport(t)                  // messages that come late
 }
 
 // log is Raft's log.
@@ -88,14 +125,14 @@ func (n *Node) stateMachine() (raft.BatchingFSM, error) {
 }
 
 // bootstrap makes this server the only member of a new group, if it is told to and is new.
-func (n *Node) bootstrap(cfg *raft.Config) error {
+func (n *Node) bootstrap(cfg *raft.Config, network raft.Transport) error {
 	if !n.cfg.Bootstrap {
 		return nil
 	}
 	alone := raft.Configuration{Servers: []raft.Server{{
 		ID: raft.ServerID(n.id.ServerID), Address: raft.ServerAddress(n.cfg.Stream.Addr()), Suffrage: raft.Voter,
 	}}}
-	if err := raftfix.Bootstrap(cfg, n.storage.Log, n.storage.Log, n.storage.Snapshots, n.transport, alone); err != nil {
+	if err := raftfix.Bootstrap(cfg, n.storage.Log, n.storage.Log, n.storage.Snapshots, network, alone); err != nil {
 		return fmt.Errorf("%s: %w", n.cfg.Dir, err)
 	}
 	return nil

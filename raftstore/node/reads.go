@@ -99,7 +99,7 @@ func (r *reads) revision(ctx, node context.Context) (uint64, error) {
 // readRound is one exchange, wherever the leader is.
 func (n *Node) readRound(ctx context.Context) (uint64, error) {
 	over := n.election.LeaderChanged()
-	leader, local, err := n.leader()
+	leader, local, err := n.leaderAt()
 	if err != nil {
 		return 0, err
 	}

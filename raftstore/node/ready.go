@@ -47,7 +47,7 @@ func (n *Node) Ailment() error {
 
 // leaderless returns for how long no leader has been known; 0 while one is.
 func (n *Node) leaderless() time.Duration {
-	if _, id := n.leaderWithID(); id != "" {
+	if _, id := n.raft.leader(); id != "" {
 		return 0
 	}
 	since := n.election.LeaderlessSince()

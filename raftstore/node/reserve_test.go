@@ -9,6 +9,13 @@ import (
 	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/leader"
+)
+
+// What a leader with a full disk does: see package leader.
+const (
+	stuckAfter = leader.StuckAfter
+	fullLook   = leader.FullLook
 )
 
 // fill makes a server believe that its disk is full, for good.
@@ -44,14 +51,14 @@ func TestMembersLeaveAFullLeader(t *testing.T) {
 	}
 }
 
-// TestAServerThatLeavesIsNoHeir: a leader with a full disk keeps its office rather than give it to
+// TestAServerThatLeavesIsNoTransferee: a leader with a full disk leads on rather than hand over to
 // one that is on its way out, and that only waits for a third one to be well.
-func TestAServerThatLeavesIsNoHeir(t *testing.T) {
+func TestAServerThatLeavesIsNoTransferee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
 		leaver, sick := (leader+1)%3, (leader+2)%3
-		n, term := s.nodes[leader], s.nodes[leader].leadership.term()
+		n, term := s.nodes[leader], s.nodes[leader].leader.Term()
 		s.disks[sick].hang()
 		id := s.nodes[leaver].ID()
 		if err := n.autopilot.Decide(s.ctx, term, id, n.decision(id), group.Decision{State: group.Leaving, Name: "leaver"}); err != nil {
@@ -59,10 +66,10 @@ func TestAServerThatLeavesIsNoHeir(t *testing.T) {
 		}
 		s.fill(leader)
 		<-time.After(4 * stuckAfter)
-		if now := n.leadership.term(); now != term {
+		if now := n.leader.Term(); now != term {
 			t.Errorf("the leader of term %d leads in term %d", term, now)
 		}
-		if s.nodes[leaver].leadership.term() != 0 {
+		if s.nodes[leaver].leader.Term() != 0 {
 			t.Error("the one that is to leave leads")
 		}
 		s.disks[sick].recover()
@@ -143,7 +150,7 @@ func TestWhoIsSlowToAnswerIsFound(t *testing.T) {
 		})
 		s.net.Heal()
 		began := time.Now()
-		s.await("the one that is slow to answer leads", func() bool { return s.nodes[silent].leadership.term() != 0 })
+		s.await("the one that is slow to answer leads", func() bool { return s.nodes[silent].leader.Term() != 0 })
 		// At the third look at the latest, each with a connection to the slow one, its answer, and
 		// a hand-over to it.
 		if took := time.Since(began); took > 3*(stuckAfter+3*time.Second) {

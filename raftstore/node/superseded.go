@@ -44,7 +44,7 @@ func (n *Node) awaitSuccessor() {
 func (n *Node) supersede(s group.Succession) {
 	e := &group.SupersededError{Dir: n.cfg.Dir, Succession: s}
 	n.superseded.Store(&e.Succession)
-	n.stream.Cut() // no vote, no entry, no heartbeat from here on
+	n.raft.stream.Cut() // no vote, no entry, no heartbeat from here on
 	n.guard.Begin(e.Error())
 	n.cfg.Logger.Error("another cluster goes on in place of this server's: this server serves nothing any more, and stops; "+n.cfg.JoinAgain,
 		"server", n.id.ServerID, "cluster", s.Cluster, "goesOnAs", s.Successor, "since", s.At, "by", s.By)

@@ -17,7 +17,7 @@ func TestTransferTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
-		ill, heir := (leader+1)%3, (leader+2)%3
+		ill, transferee := (leader+1)%3, (leader+2)%3
 		n := s.nodes[leader]
 		member := func(i int) group.Member {
 			m, _ := n.member(s.nodes[i].id.ServerID)
@@ -28,7 +28,7 @@ func TestTransferTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			if err := n.transfer(s.ctx, member(ill), "the test wants it"); !errors.Is(err, kv.ErrUnavailable) {
+			if err := n.leader.Transfer(s.ctx, member(ill), "the test wants it"); !errors.Is(err, kv.ErrUnavailable) {
 				t.Fatalf("leadership goes to a server whose disk hangs: %v", err)
 			}
 		}
@@ -37,14 +37,14 @@ func TestTransferTwice(t *testing.T) {
 		if _, err := n.ReadRevision(ctx); err != nil {
 			t.Errorf("after the attempts, with nothing written since: %v", err)
 		}
-		if err := n.transfer(s.ctx, member(heir), "the test wants it"); err != nil {
+		if err := n.leader.Transfer(s.ctx, member(transferee), "the test wants it"); err != nil {
 			t.Fatal(err)
 		}
-		s.await("the heir leads", func() bool { return s.nodes[heir].leadership.term() != 0 })
+		s.await("the transferee leads", func() bool { return s.nodes[transferee].leader.Term() != 0 })
 		s.disks[ill].recover()
-		back, _ := s.nodes[heir].member(n.id.ServerID)
-		s.await("it goes back", func() bool { return s.nodes[heir].transfer(s.ctx, back, "the test wants it") == nil })
-		s.await("the first one leads", func() bool { return n.leadership.term() != 0 })
+		back, _ := s.nodes[transferee].member(n.id.ServerID)
+		s.await("it goes back", func() bool { return s.nodes[transferee].leader.Transfer(s.ctx, back, "the test wants it") == nil })
+		s.await("the first one leads", func() bool { return n.leader.Term() != 0 })
 		if err := s.write(leader); err != nil {
 			t.Errorf("it leads and takes no write: %v", err)
 		}
@@ -57,13 +57,13 @@ func TestTransferWhileTheDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
 		leader := s.leader(-1)
-		heir, _ := s.nodes[leader].member(s.nodes[(leader+1)%3].id.ServerID)
+		transferee, _ := s.nodes[leader].member(s.nodes[(leader+1)%3].id.ServerID)
 		s.disks[leader].hang()
 		stuck := s.nodes[leader].raft.Apply(nil, 0) // Raft writes it, and hears nobody meanwhile
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		if err := s.nodes[leader].transfer(ctx, heir, "the test wants it"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kv.ErrUnavailable) {
+		if err := s.nodes[leader].leader.Transfer(ctx, transferee, "the test wants it"); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kv.ErrUnavailable) {
 			t.Errorf("got %v", err)
 		}
 		if took := time.Since(began); took > 2*time.Second {

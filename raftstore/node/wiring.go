@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/raftstore/autopilot"
+	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/status"
@@ -34,7 +35,7 @@ func (w wiring) Tell(ctx context.Context, m group.Member, kind byte, message any
 
 // DialLeader implements integrity.Server.
 func (w wiring) DialLeader(ctx context.Context, protocol string) (net.Conn, error) {
-	leader, local, err := w.leader()
+	leader, local, err := w.leaderAt()
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +49,10 @@ func (w wiring) DialLeader(ctx context.Context, protocol string) (net.Conn, erro
 func (w wiring) Leads() bool { return w.raft.State() == raft.Leader }
 
 // StepDown implements integrity.Server.
-func (w wiring) StepDown(cause error) { w.leadership.deposed(cause) }
+func (w wiring) StepDown(cause error) { w.leader.Depose(cause) }
 
 // HandOver implements integrity.Server.
-func (w wiring) HandOver(why string) error { return w.bequeath(why, true) }
+func (w wiring) HandOver(why string) error { return w.leader.HandOver(w.ctx, why, true) }
 
 // NewestSnapshot implements integrity.Server.
 func (w wiring) NewestSnapshot() (*raft.SnapshotMeta, io.ReadCloser, error) {
@@ -78,7 +79,7 @@ func (w wiring) Ping(ctx context.Context, id string) error { return w.peers.Ping
 
 // Reading implements status.Source.
 func (w wiring) Reading() status.Reading {
-	_, leader := w.leaderWithID()
+	_, leader := w.raft.leader()
 	silent, _ := w.Silent()
 	disk := w.storage.Log
 	return status.Reading{
@@ -93,7 +94,7 @@ func (w wiring) Reading() status.Reading {
 
 // Leader implements peer.Server.
 func (w wiring) Leader() string {
-	_, leader := w.leaderWithID()
+	_, leader := w.raft.leader()
 	return string(leader)
 }
 
@@ -126,7 +127,7 @@ func (w wiring) Move(ctx context.Context, addr string) error {
 func (w wiring) JoinBy(ctx context.Context, addr string) error { return w.autopilot.JoinBy(ctx, addr) }
 
 // MayLead implements election.Server.
-func (w wiring) MayLead() bool { return w.guard.Err() == nil && w.mayLead() == nil }
+func (w wiring) MayLead() bool { return w.guard.Err() == nil && w.leader.MayLead() == nil }
 
 // DiskHangs implements election.Server.
 func (w wiring) DiskHangs() bool { return w.storage.Log.Disk().Check() != nil }
@@ -144,12 +145,12 @@ func (w wiring) TermAt(newest uint64) uint64 { return w.storage.TermAt(newest) }
 
 // Campaign implements election.Server.
 func (w wiring) Campaign(ctx context.Context, still func() error) error {
-	return w.filter.Campaign(ctx, w.rpcHeader(), still)
+	return w.raft.filter.Campaign(ctx, w.raft.header(), still)
 }
 
 // TellToCampaign implements election.Server.
 func (w wiring) TellToCampaign(m group.Member) error {
-	return w.transport.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), &raft.TimeoutNowRequest{RPCHeader: w.rpcHeader()}, &raft.TimeoutNowResponse{})
+	return w.raft.network.TimeoutNow(raft.ServerID(m.ID), raft.ServerAddress(m.Address), &raft.TimeoutNowRequest{RPCHeader: w.raft.header()}, &raft.TimeoutNowResponse{})
 }
 
 // WhyFirst implements election.Server.
@@ -169,37 +170,53 @@ func (w wiring) WhyFirst() string {
 	return ""
 }
 
-// Done implements autopilot.Server.
+// Done implements autopilot.Host.
 func (w wiring) Done() <-chan struct{} { return w.ctx.Done() }
 
-// LeaderAt implements autopilot.Server.
-func (w wiring) LeaderAt() (dest string, local bool, err error) { return w.leader() }
+// LeaderAt implements autopilot.Host.
+func (w wiring) LeaderAt() (dest string, local bool, err error) { return w.leaderAt() }
 
-// Term implements autopilot.Server.
-func (w wiring) Term() uint64 { return w.leadership.term() }
+// Term implements autopilot.Host.
+func (w wiring) Term() uint64 { return w.leader.Term() }
 
-// Transfer implements autopilot.Server.
+// Transfer implements autopilot.Host.
 func (w wiring) Transfer(ctx context.Context, m group.Member, why string) error {
-	return w.transfer(ctx, m, why)
+	return w.leader.Transfer(ctx, m, why)
 }
 
-// NoOp implements autopilot.Server.
-func (w wiring) NoOp() raft.ApplyFuture { return w.beginMark() }
+// NoOp implements autopilot.Host and leader.Server.
+func (w wiring) NoOp() raft.ApplyFuture { return w.noOp() }
 
-// Begin implements autopilot.Server.
-func (w wiring) Begin(question func() raft.Future) <-chan error { return w.questions.Begin(question) }
+// Begin implements autopilot.Host.
+func (w wiring) Begin(question func() raft.Future) <-chan error { return w.raft.Begin(question) }
 
-// ProposeError implements autopilot.Server.
+// ProposeError implements autopilot.Host.
 func (w wiring) ProposeError(err error) error { return proposeError(err) }
 
-// CallError implements autopilot.Server.
+// CallError implements autopilot.Host.
 func (w wiring) CallError(err error) error { return w.callError(err, kv.ErrUnknownOutcome) }
 
-// AppendedAt implements autopilot.Server.
+// AppendedAt implements autopilot.Host.
 func (w wiring) AppendedAt(index uint64) time.Time {
 	var entry raft.Log
 	if w.storage.Log.GetLog(index, &entry) != nil {
 		return time.Time{}
 	}
 	return entry.AppendedAt
+}
+
+// Observe implements leader.Server.
+func (w wiring) Observe(ctx context.Context) []autopilot.Server { return w.autopilot.Observe(ctx) }
+
+// MayServe implements leader.Server.
+func (w wiring) MayServe() error { return w.guard.Err() }
+
+// FirstEntry implements leader.Server.
+func (w wiring) FirstEntry() (term uint64, err error) {
+	future := w.noOp()
+	if err := future.Error(); err != nil {
+		return 0, proposeError(err)
+	}
+	response := future.Response().(*fsm.Response)
+	return response.Term, response.Err
 }

@@ -2,15 +2,16 @@
 // it here, and nowhere else. Each says which upstream issue it is for, or has a test that
 // reproduces the fault against Raft, so that it goes when Raft is fixed.
 //
-//	filter.go      messages that come late, and snapshots of entries that a server has
-//	log.go         a log that Raft would drop when it has installed a snapshot
-//	pipeline.go    a pipeline in which a message and an answer wait for each other (raft#612)
-//	votes.go       votes asked for over a connection that is broken
-//	sendgate.go    heartbeats of a leader whose disk hangs
-//	transfers.go   a second transfer of leadership while the first one's task is left
-//	questions.go   futures that Raft answers late
-//	leader.go      a leader that a candidate names
-//	bootstrap.go   a crash between the two writes of a bootstrap
+//	filter.go           messages that come late, and snapshots of entries that a server has
+//	log.go              a log that Raft would drop when it has installed a snapshot
+//	pipeline.go         a pipeline in which a message and an answer wait for each other (raft#612)
+//	votes.go            votes asked for over a connection that is broken
+//	sendgate.go         heartbeats of a leader whose disk hangs
+//	commitbroadcast.go  followers that learn tens of milliseconds later what is committed
+//	transfers.go        a second transfer of leadership while the first one's task is left
+//	questions.go        futures that Raft answers late
+//	leader.go           a leader that a candidate names
+//	bootstrap.go        a crash between the two writes of a bootstrap
 //
 // A workaround knows Raft and the log, and nothing of the store above them.
 package raftfix

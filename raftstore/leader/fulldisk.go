@@ -1,4 +1,4 @@
-package node
+package leader
 
 import (
 	"context"
@@ -10,19 +10,19 @@ import (
 
 // When a leader whose disk is full hands leadership to a server that has room.
 const (
-	// fullLook is how often it looks for one, and stuckAfter for how long in vain until that is
+	// FullLook is how often it looks for one, and StuckAfter for how long in vain until that is
 	// said to be of no use: a server that does not answer may do so in a moment, and the log is
 	// shortened meanwhile.
-	fullLook   = 500 * time.Millisecond
-	stuckAfter = 5 * time.Second
+	FullLook   = 500 * time.Millisecond
+	StuckAfter = 5 * time.Second
 	// maxHandOverLag is how many entries a server may be behind that is to lead at once.
 	maxHandOverLag = 1024
 )
 
 // leaveFullDisk hands leadership over when the disk of this server is full, and another voter's is
-// not. It ends with the tenure.
-func (n *Node) leaveFullDisk(ctx context.Context) {
-	r := n.storage.Reserve
+// not. It ends with the term.
+func (l *Leadership) leaveFullDisk(ctx context.Context) {
+	r := l.parts.Reserve
 	r.Stuck.Store(false)
 	wait := time.NewTimer(0) // the disk may be full when this server is elected
 	defer wait.Stop()
@@ -44,47 +44,47 @@ func (n *Node) leaveFullDisk(ctx context.Context) {
 		}
 		// Once it is said that nobody has room, nothing depends on how soon a look ends, and slow
 		// servers may take the time that a call has.
-		limit, again := n.cfg.Timeouts.Call, stuckAfter
+		limit, again := l.opts.Timeouts.Call, StuckAfter
 		if !r.Stuck.Load() {
-			limit, again = max(stuckAfter-time.Since(since), fullLook), fullLook
+			limit, again = max(StuckAfter-time.Since(since), FullLook), FullLook
 		}
-		if to, ok := n.withRoom(ctx, limit); ok {
+		if to, ok := l.withRoom(ctx, limit); ok {
 			since = time.Time{}
 			r.Stuck.Store(false)
-			n.passOn(ctx, to)
+			l.passOn(ctx, to)
 		} else {
-			r.Stuck.Store(time.Since(since) >= stuckAfter)
+			r.Stuck.Store(time.Since(since) >= StuckAfter)
 		}
 		wait.Reset(again)
 	}
 }
 
-func (n *Node) passOn(ctx context.Context, to group.Member) {
+func (l *Leadership) passOn(ctx context.Context, to group.Member) {
 	const reason = "its disk is full"
-	n.cfg.Logger.Warn("this server hands leadership over", "to", to.ID, "reason", reason)
-	ctx, cancel := context.WithTimeout(ctx, n.transferTime())
+	l.opts.Logger.Warn("this server hands leadership over", "to", to.ID, "reason", reason)
+	ctx, cancel := context.WithTimeout(ctx, l.transferTime())
 	defer cancel()
-	if err := n.transfer(ctx, to, reason); err != nil {
-		n.cfg.Logger.Warn("cannot hand leadership over", "to", to.ID, "err", err)
+	if err := l.Transfer(ctx, to, reason); err != nil {
+		l.opts.Logger.Warn("cannot hand leadership over", "to", to.ID, "err", err)
 		return
 	}
-	n.stats.HandOvers.Inc()
+	l.opts.Stats.HandOvers.Inc()
 }
 
 // withRoom asks the other voters that are to stay, and returns the first to answer that can lead
 // and has room on its disk.
-func (n *Node) withRoom(ctx context.Context, limit time.Duration) (to group.Member, ok bool) {
+func (l *Leadership) withRoom(ctx context.Context, limit time.Duration) (to group.Member, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var found sync.Once
 	var asking sync.WaitGroup
-	last, roster := n.raft.LastIndex(), group.Decisions(n.state.Latest())
-	for _, m := range n.Members() {
-		if m.Self || !m.Voter || roster[m.ID].State != group.Regular {
+	last, decisions := l.parts.Raft.LastIndex(), group.Decisions(l.server.State().Latest())
+	for _, m := range l.server.Members() {
+		if m.Self || !m.Voter || decisions[m.ID].State != group.Regular {
 			continue
 		}
 		asking.Go(func() {
-			s, err := n.board.Ask(ctx, m)
+			s, err := l.parts.Survey.Ask(ctx, m)
 			if err != nil || s.Quarantined != "" || s.DiskFull || s.DiskError != "" || s.LastIndex+maxHandOverLag < last {
 				return
 			}

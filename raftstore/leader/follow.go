@@ -1,0 +1,120 @@
+package leader
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/logstore"
+)
+
+// ErrDiskHangs is for requests that were not proposed.
+var ErrDiskHangs = fmt.Errorf("%w: %w", kv.ErrUnavailable, logstore.ErrHangs)
+
+// MayLead returns an ErrUnavailable while this server does not lead, whatever Raft says.
+func (l *Leadership) MayLead() error {
+	if l.parts.Disk.Check() != nil {
+		return ErrDiskHangs
+	}
+	return nil
+}
+
+// Follow takes Raft's notifications, and those of the disk, until Raft has stopped. Raft waits for
+// it to take each, so it does nothing that blocks. Terms end with ctx at the latest.
+func (l *Leadership) Follow(ctx context.Context, stopped <-chan struct{}) {
+	hung := false
+	for {
+		select {
+		case elected := <-l.notify:
+			if elected {
+				l.begin(ctx)
+			} else {
+				l.Depose(l.whyDeposed())
+			}
+		case <-l.parts.Disk.Changed():
+			hung = l.followDisk(ctx, hung)
+		case <-stopped:
+			return
+		}
+	}
+}
+
+// begin begins a term when Raft has this server for the leader, and it may be: it may have become
+// one, as the only voter, or not have stopped yet to be one, while it could not. It is called by
+// Follow alone, which hears of the end after this.
+func (l *Leadership) begin(ctx context.Context) {
+	if l.parts.Raft.State() == raft.Leader && l.MayLead() == nil {
+		l.elected(ctx)
+	}
+}
+
+// followDisk ends leadership when the disk has begun to hang, and takes it up again when the disk
+// is well and nobody else was elected, as when there is nobody else. told is whether the hang was
+// logged; it returns the new value.
+func (l *Leadership) followDisk(ctx context.Context, told bool) bool {
+	if err := l.parts.Disk.Check(); err != nil {
+		if !told {
+			l.opts.Logger.Error("the disk hangs: this server neither leads nor stands for election until the write to the log is done; "+
+				"look for the cause in the kernel's log and at the volume below the directory, and stop this server if it lasts",
+				"dir", l.opts.Dir, "limit", l.opts.Timeouts.DiskWrite, "err", err)
+			if l.parts.Raft.State() == raft.Leader {
+				l.parts.Elections.Disk()
+			}
+		}
+		l.Depose(logstore.ErrHangs)
+		return true
+	}
+	if told {
+		l.opts.Logger.Warn("the disk writes again: this server takes part as before", "dir", l.opts.Dir)
+	}
+	l.begin(ctx)
+	return false
+}
+
+// whyDeposed tells why Raft has just ended the leadership of this server.
+func (l *Leadership) whyDeposed() error {
+	transferee := l.transferee.Swap(nil)
+	switch now := l.parts.Raft.CurrentTerm(); {
+	case transferee != nil:
+		return &endedError{"it has handed over to " + *transferee}
+	case now > l.Term():
+		return &endedError{fmt.Sprintf("another server stands for election, or leads, in term %d", now)}
+	}
+	if m, ok := group.Find(l.server.Members(), l.opts.ID); !ok || !m.Voter {
+		return &endedError{"it has no vote any more"}
+	}
+	return &endedError{fmt.Sprintf("too few servers have answered it for %s: it may be cut off", l.opts.Timeouts.Lease.Round(time.Millisecond))}
+}
+
+// firstEntryAgain is how long a server waits that could not bring its first entry through the log.
+const firstEntryAgain = 10 * time.Millisecond
+
+// serve brings an empty entry through the log. When it is applied, so is everything that was
+// committed in earlier terms; and the entry tells the term that it was committed in. Then the work
+// begins.
+//
+// A server in quarantine does none: it is elected only to hand leadership on.
+func (l *Leadership) serve(t *term) {
+	l.running.Go(func() { l.parts.Work.Elected(t.ctx) })
+	for t.ctx.Err() == nil && l.server.MayServe() == nil {
+		number, err := l.server.FirstEntry()
+		if err == nil {
+			l.leading(t, number)
+			l.parts.Elections.Leads(number)
+			for _, work := range l.parts.Work.Leading {
+				l.running.Go(func() { work(t.ctx, number) })
+			}
+			l.running.Go(func() { l.leaveFullDisk(t.ctx) })
+			return
+		}
+		l.opts.Logger.Debug("this server is elected and cannot lead yet", "err", err)
+		select {
+		case <-t.ctx.Done():
+		case <-time.After(firstEntryAgain):
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package leader
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/autopilot"
+	"github.com/barque/barque/raftstore/election"
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/kv"
+)
+
+// Transfer waits until the other server was told to stand for election, no longer than ctx. why is
+// for people who ask later.
+func (l *Leadership) Transfer(ctx context.Context, m group.Member, why string) error {
+	id, term := raft.ServerID(m.ID), l.parts.Raft.CurrentTerm()
+	if newest, is := l.transfers.Pending(term, id); is {
+		if err := l.awaitReplication(ctx, m, newest); err != nil {
+			return fmt.Errorf("%w: transfer leadership to server %q: an earlier attempt is not over: %w", kv.ErrUnavailable, m.ID, err)
+		}
+		l.transfers.Done(id)
+	}
+	l.transferee.Store(new(m.Name + ", because " + why))
+	err := l.parts.Raft.Ask(ctx, func() raft.Future { return l.parts.Raft.LeadershipTransferToServer(id, raft.ServerAddress(m.Address)) })
+	if err != nil {
+		l.transferee.Store(nil)
+		l.transfers.GaveUp(term, id, l.parts.Raft.LastIndex())
+		return fmt.Errorf("%w: transfer leadership to server %q: %w", kv.ErrUnavailable, m.ID, err)
+	}
+	return nil
+}
+
+// replicationLook is how often a member is asked how far the replication to it has come.
+const replicationLook = 25 * time.Millisecond
+
+// awaitReplication waits, for a short time, until a member has an entry that is newer than the one
+// given: then the replication to it does its work again.
+func (l *Leadership) awaitReplication(ctx context.Context, m group.Member, newest uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeouts.Call)
+	defer cancel()
+	if l.parts.Raft.LastIndex() <= newest {
+		_ = l.parts.Raft.Ask(ctx, func() raft.Future { return l.server.NoOp() }) // whether there is a newer entry is looked at below
+	}
+	for {
+		status, err := l.parts.Survey.Ask(ctx, m)
+		if err == nil && status.LastIndex > newest {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if err == nil {
+				err = fmt.Errorf("it has nothing of the log behind entry %d", newest)
+			}
+			return err
+		case <-time.After(replicationLook):
+		}
+	}
+}
+
+// ErrNoTransferee is returned when no other server could lead, as far as this one knows.
+var ErrNoTransferee = fmt.Errorf("%w: too few voters answer for another one to lead", kv.ErrUnavailable)
+
+// Leave makes another voter the leader, because this server stops, if it leads and there is one. It
+// returns when this server does not lead any more, or with an error when it still does after three
+// times Timeouts.Election, as when its disk hangs.
+func (l *Leadership) Leave(ctx context.Context) error {
+	if l.Term() == 0 || group.Voters(l.server.Members()) < 2 {
+		return nil
+	}
+	return l.HandOver(ctx, "it stops", false)
+}
+
+// HandOver makes another voter the leader, because this server stops or must not lead: one that
+// lives, which Raft would not know. It fails at once when no other could lead: when too few voters
+// answer, of which this server is one if it stays.
+func (l *Leadership) HandOver(ctx context.Context, why string, stays bool) error {
+	if l.deserted() {
+		return ErrNoTransferee
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.transferTime())
+	defer cancel()
+	servers := l.observe(ctx, l.opts.Timeouts.Heartbeat/2) // a slower one cannot lead at once
+	voters, votes := 0, 0
+	for _, s := range servers {
+		if self := s.ID == l.opts.ID; s.Voter {
+			voters++
+			if self && stays || !self && s.Answers {
+				votes++
+			}
+		}
+	}
+	if votes < voters/2+1 {
+		return ErrNoTransferee
+	}
+	if to, ok := autopilot.Transferee(servers, l.opts.ID); ok {
+		m, _ := group.Find(l.server.Members(), to.ID)
+		return l.Transfer(ctx, m, why)
+	}
+	if l.transfers.Any(l.parts.Raft.CurrentTerm()) {
+		return ErrNoTransferee
+	}
+	l.transferee.Store(new("a server of Raft's choice, because " + why))
+	err := l.parts.Raft.Ask(ctx, l.parts.Raft.LeadershipTransfer) // to the one that has the most of the log
+	if err != nil {
+		l.transferee.Store(nil)
+	}
+	return err
+}
+
+// transferTime bounds a transfer that nobody waits for with a bound of their own: Raft gives one up
+// after Timeouts.Election.
+func (l *Leadership) transferTime() time.Duration { return 3 * l.opts.Timeouts.Election }
+
+func (l *Leadership) observe(ctx context.Context, limit time.Duration) []autopilot.Server {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return l.server.Observe(ctx)
+}
+
+// deserted tells that this server, which leads, knows of all other voters that they do not answer.
+func (l *Leadership) deserted() bool {
+	silent, _ := l.parts.Elections.Silent()
+	for _, m := range l.server.Members() {
+		if !m.Self && m.Voter && !slices.ContainsFunc(silent, func(s election.SilentMember) bool { return s.ID == m.ID }) {
+			return false
+		}
+	}
+	return true
+}
