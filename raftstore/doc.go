@@ -74,6 +74,7 @@
 //	raftfix     the workarounds for hashicorp/raft
 //	status      what a server tells of itself, and the metrics
 //	election    finds out that there is no leader, and campaigns
+//	succession  finds out that another cluster goes on in place of this one
 //	integrity   compares the states of the members, and keeps a wrong one from being served
 //	recovery    inspects and recovers the directory of a server that does not run
 //	node        Raft, proposing, reading; it wires the parts

@@ -23,7 +23,7 @@ func (n *Node) leaderAt() (addr string, local bool, err error) {
 	}
 	address, id := n.raft.leader()
 	if id == "" {
-		return "", false, n.noLeader()
+		return "", false, n.condition().NoLeader()
 	}
 	local = string(id) == n.id.ServerID
 	if local {

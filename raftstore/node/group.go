@@ -7,6 +7,7 @@ import (
 
 	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/kv"
 )
 
 // Members returns the members as this server knows them, with the leader marked.
@@ -54,3 +55,11 @@ func (n *Node) Gone() map[string]group.Removal {
 
 // decision returns what this server knows to be decided about another one, or about itself.
 func (n *Node) decision(id string) group.Decision { return group.DecisionOf(n.state.Latest(), id) }
+
+// Predecessors returns the clusters in whose place this one goes on, as far as this server knows.
+func (n *Node) Predecessors() []group.Succession { return group.Predecessors(n.state.Latest()) }
+
+// Succeed returns what writes down that this cluster goes on in place of another one.
+func (n *Node) Succeed(cluster string) (kv.Op, error) {
+	return group.Succession{Cluster: cluster, Successor: n.id.ClusterID, By: n.id.ServerID, At: n.cfg.Now().UTC()}.Op()
+}

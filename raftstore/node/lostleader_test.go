@@ -86,7 +86,7 @@ func TestACandidateFollowsNobody(t *testing.T) {
 		if _, leader := n.raft.leader(); leader != "" {
 			t.Errorf("it follows %q", leader)
 		}
-		if since := n.leaderless(); since < long {
+		if since := n.condition().Leaderless(); since < long {
 			t.Errorf("it has had no leader for %s, it says; want %s", since, long)
 		}
 	})

@@ -15,7 +15,6 @@ import (
 	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/fsm"
-	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/integrity"
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/leader"
@@ -23,35 +22,35 @@ import (
 	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/raftfix"
 	"github.com/barque/barque/raftstore/status"
+	"github.com/barque/barque/raftstore/succession"
 )
 
 // Node is one server of the group.
 type Node struct {
-	cfg         Config
-	id          disk.Identity
-	lock        disk.Lock
-	state       *mvcc.Store
-	fsm         *fsm.FSM
-	machine     *status.Machine // the same, as Raft has it
-	storage     *disk.Storage
-	raft        *consensus
-	leader      *leader.Leadership
-	election    *election.Elector
-	autopilot   *autopilot.Manager
-	proposer    *proposer
-	reads       *reads
-	census      *census
-	peers       *peer.Peers
-	opened      time.Time
-	stats       *status.Metrics
-	guard       *integrity.Guard // against a wrong state
-	space       *status.Space
-	board       *status.Board // the status of all members
-	listener    net.Listener
-	seeds       net.Listener
-	fatal       atomic.Pointer[error] // why the state machine cannot go on
-	successions chan group.Succession // holds one that this server was told of
-	superseded  atomic.Pointer[group.Succession]
+	cfg        Config
+	id         disk.Identity
+	lock       disk.Lock
+	state      *mvcc.Store
+	fsm        *fsm.FSM
+	machine    *status.Machine // the same, as Raft has it
+	storage    *disk.Storage
+	raft       *consensus
+	leader     *leader.Leadership
+	election   *election.Elector
+	autopilot  *autopilot.Manager
+	proposer   *proposer
+	reads      *reads
+	census     *census
+	peers      *peer.Peers
+	opened     time.Time
+	stats      *status.Metrics
+	guard      *integrity.Guard // against a wrong state
+	space      *status.Space
+	board      *status.Board // the status of all members
+	listener   net.Listener
+	seeds      net.Listener
+	fatal      atomic.Pointer[error] // why the state machine cannot go on
+	succession *succession.Watch     // of another cluster that goes on in place of this one
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -95,12 +94,15 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(disk.CheckNotSuperseded(&opts, id.ClusterID), id.CheckLog(&opts)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), successions: make(chan group.Succession, 1), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, opened: time.Now(), state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.closing = sync.OnceValue(n.close)
 	n.stats = status.NewMetrics(cfg.Registerer)
 	n.leader = leader.New(leader.Options{ID: id.ServerID, Dir: cfg.Dir, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, wiring{n})
+	n.succession = succession.New(succession.Options{
+		ID: id.ServerID, Dir: cfg.Dir, InMemory: cfg.InMemory, JoinAgain: cfg.JoinAgain, OnSuperseded: cfg.OnSuperseded, Logger: cfg.Logger,
+	}, wiring{n})
 	if err := integrity.AdoptState(&opts); err != nil {
 		return nil, err
 	}
@@ -166,10 +168,10 @@ func (n *Node) start() {
 	n.running.Go(func() { n.peers.KeepContact(n.ctx) })
 	n.running.Go(func() { n.election.Follow(n.ctx) })
 	n.running.Go(func() { n.election.WatchNoLeader(n.ctx) })
-	n.running.Go(n.tellOfNoLeader)
+	n.running.Go(func() { n.board.TellOfNoLeader(n.ctx, n.cfg.Logger) })
 	n.running.Go(func() { n.space.Watch(n.ctx) })
-	n.running.Go(func() { n.guard.Keep(n.ctx, func() bool { return n.superseded.Load() != nil }) })
-	n.running.Go(n.awaitSuccessor)
+	n.running.Go(func() { n.guard.Keep(n.ctx, func() bool { return n.succession.Superseded() != nil }) })
+	n.running.Go(func() { n.succession.Run(n.ctx) })
 	n.running.Go(func() { n.storage.KeepRoom(n.ctx, n.raft) })
 	n.running.Go(func() { n.storage.KeepLogSmall(n.ctx) })
 	n.cfg.Logger.Info("store is open", "server", n.id.ServerID, "cluster", n.id.ClusterID,

@@ -40,7 +40,7 @@ func (n *Node) Status() status.Status {
 	s.Health = n.autopilot.Health()
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.Log.Latency()
 	s.Start, s.DiskFull = n.storage.Start, n.storage.Reserve.Full.Load()
-	s.Superseded, s.Predecessors = n.superseded.Load(), group.Predecessors(view)
+	s.Superseded, s.Predecessors = n.succession.Superseded(), group.Predecessors(view)
 	s.Changes, s.Foreign = n.election.Changes(), n.peers.Foreign()
 	if n.cfg.Warnings != nil {
 		s.Warnings = n.cfg.Warnings()
@@ -50,6 +50,33 @@ func (n *Node) Status() status.Status {
 	}
 	return s
 }
+
+// condition returns what keeps this server from serving, as far as it knows.
+func (n *Node) condition() *status.Condition {
+	_, leader := n.raft.leader()
+	_, member := n.member(n.id.ServerID)
+	c := &status.Condition{
+		Closed: n.ctx.Err() != nil, Superseded: n.succession.Err(), Quarantined: n.guard.Explain(), DiskHangs: n.storage.Log.Disk().Check(),
+		HasLeader: leader != "", LeaderlessSince: n.election.LeaderlessSince(),
+		ElectionTimeout: max(n.cfg.Timeouts.Election, n.cfg.Timeouts.Heartbeat), Member: member, Voters: n.voters(),
+		Restoring: n.machine.Restoring(), Applied: n.fsm.Applied().Index, Committed: n.raft.CommitIndex(),
+		LogFailed: n.storage.Log.Err(), DiskFull: n.storage.Reserve.Full.Load(),
+	}
+	if r := n.autopilot.Removal(); r != nil {
+		c.Removed = &group.RemovedError{Dir: n.cfg.Dir, Removal: *r}
+	}
+	if fatal := n.fatal.Load(); fatal != nil {
+		c.Fatal = *fatal
+	}
+	return c
+}
+
+// Ailment returns why this server cannot serve, as far as it knows that without asking another one.
+// All but ErrClosed are ErrUnavailable.
+func (n *Node) Ailment() error { return n.condition().Ailment() }
+
+// Explain adds to the error of a read what may be the reason.
+func (n *Node) Explain(err error) error { return n.condition().Explain(err) }
 
 // PeerStatus asks all members for their status, all at once, each for a limited time.
 func (n *Node) PeerStatus(ctx context.Context) []status.PeerStatus { return n.board.All(ctx) }

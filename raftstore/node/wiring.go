@@ -92,7 +92,7 @@ func (w wiring) Reading() status.Reading {
 	}
 }
 
-// Leader implements peer.Server.
+// Leader implements peer.Server and status.Server.
 func (w wiring) Leader() string {
 	_, leader := w.raft.leader()
 	return string(leader)
@@ -113,7 +113,7 @@ func (w wiring) RemovalOf(id string) *group.Removal {
 }
 
 // Refused implements peer.Server.
-func (w wiring) Refused(err error) { w.heed(err) }
+func (w wiring) Refused(err error) { w.succession.Refused(err) }
 
 // Removed implements peer.Server.
 func (w wiring) Removed(r group.Removal) { w.autopilot.Expelled(r) }
@@ -220,3 +220,9 @@ func (w wiring) FirstEntry() (term uint64, err error) {
 	response := future.Response().(*fsm.Response)
 	return response.Term, response.Err
 }
+
+// Mute implements succession.Server.
+func (w wiring) Mute() { w.raft.stream.Cut() }
+
+// Withdraw implements succession.Server.
+func (w wiring) Withdraw(reason string) { w.guard.Begin(reason) }

@@ -12,6 +12,9 @@ import (
 
 // Server is what a Board needs of the server.
 type Server interface {
+	ID() string
+	// Leader is the ID of the leader that the server follows, or is; empty while it knows of none.
+	Leader() string
 	// Status is how the server sees itself, without a Detail.
 	Status() Status
 	Members() []group.Member

@@ -1,7 +1,9 @@
-package node
+package status
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/barque/barque/raftstore/group"
@@ -13,49 +15,41 @@ const (
 	leaderlessAgain = 30 * time.Second // how often it is said
 )
 
-// tellOfNoLeader says in words what an operator needs to know when this server finds no leader for
-// long: nothing can be read or written then. It ends with the node.
-func (n *Node) tellOfNoLeader() {
+// TellOfNoLeader says in words what an operator needs to know when this server finds no leader for
+// long: nothing can be read or written then. It ends with ctx.
+func (b *Board) TellOfNoLeader(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(leaderlessLook)
 	defer ticker.Stop()
 	since, told := time.Now(), time.Time{}
 	for {
 		select {
-		case <-n.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		if _, id := n.raft.leader(); id != "" {
+		if id := b.server.Leader(); id != "" {
 			if !told.IsZero() {
-				n.cfg.Logger.Info("there is a leader again", "leader", id, "after", time.Since(since).Round(time.Second))
+				logger.Info("there is a leader again", "leader", id, "after", time.Since(since).Round(time.Second))
 			}
 			since, told = time.Now(), time.Time{}
 			continue
 		}
 		if time.Since(since) >= leaderlessAfter && time.Since(told) >= leaderlessAgain {
 			told = time.Now()
-			n.explainNoLeader(told.Sub(since))
+			b.explainNoLeader(ctx, logger.With("for", told.Sub(since).Round(time.Second)))
 		}
 	}
 }
 
-// noLeader is the error for who asks while there is no leader.
-func (n *Node) noLeader() error {
-	if since := n.leaderless(); since >= leaderlessAfter {
-		return n.withoutLeader(since)
-	}
-	return group.ErrNoLeader
-}
-
-func (n *Node) explainNoLeader(since time.Duration) {
-	log := n.cfg.Logger.With("for", since.Round(time.Second))
-	if _, ok := n.member(n.id.ServerID); !ok {
-		log.Warn("this server is no member of the cluster yet, or hears nothing of it; it waits to be let in", "server", n.id.ServerID)
+func (b *Board) explainNoLeader(ctx context.Context, log *slog.Logger) {
+	self := b.server.ID()
+	if _, ok := group.Find(b.server.Members(), self); !ok {
+		log.Warn("this server is no member of the cluster yet, or hears nothing of it; it waits to be let in", "server", self)
 		return
 	}
 	voters, alive := 0, 0
 	var missing []string
-	for _, p := range n.PeerStatus(n.ctx) {
+	for _, p := range b.All(ctx) {
 		switch {
 		case !p.Member.Voter:
 		case p.Status != nil:
