@@ -75,9 +75,10 @@
 //	status      what a server tells of itself, and the metrics
 //	election    finds out that there is no leader, and campaigns
 //	succession  finds out that another cluster goes on in place of this one
+//	readindex   finds the revision that a linearizable read needs
 //	integrity   compares the states of the members, and keeps a wrong one from being served
 //	recovery    inspects and recovers the directory of a server that does not run
-//	node        Raft, proposing, reading; it wires the parts
+//	node        Raft, proposing; it wires the parts
 //	faultpoint  the moments at which a crash would hurt most
 //	check       what clients were told, against what the store promises; for tests only
 //	storetest   the conformance suite, clusters in memory, histories; for tests only

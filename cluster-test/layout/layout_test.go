@@ -59,17 +59,19 @@ var bans = []ban{
 		reason: "a workaround goes when hashicorp/raft is fixed; it knows Raft and the log, so that it can"},
 	{from: []string{"raftstore/recovery"}, to: storePartsBut("raftstore/recovery", "raftstore/disk", "raftstore/group"),
 		reason: "a recovery has one directory, and no other server to ask"},
+	{from: []string{"raftstore/readindex"}, to: storePartsBut("raftstore/readindex", "raftstore/group", "raftstore/peer", "raftstore/status"),
+		reason: "whether a read reflects all writes depends on terms and a quorum's word, and on nothing that else goes on in a server"},
 	{from: []string{"raftstore/succession"}, to: storePartsBut("raftstore/succession", "raftstore/group", "raftstore/peer", "raftstore/disk"),
 		reason: "a server whose cluster has a successor only stops: it needs to know how it learned of that, and where it writes it down"},
-	{from: []string{"raftstore/status"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/integrity", "raftstore/leader", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/status"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
 		reason: "status is what servers tell each other of themselves; those who act on it import it"},
-	{from: []string{"raftstore/election"}, to: []string{"raftstore/autopilot", "raftstore/integrity", "raftstore/leader", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/election"}, to: []string{"raftstore/autopilot", "raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
 		reason: "they meet in node, each behind the interface that the other one declares"},
-	{from: []string{"raftstore/autopilot"}, to: []string{"raftstore/election", "raftstore/integrity", "raftstore/leader", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/autopilot"}, to: []string{"raftstore/election", "raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
 		reason: "they meet in node, each behind the interface that the other one declares"},
-	{from: []string{"raftstore/integrity"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/leader", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/integrity"}, to: []string{"raftstore/election", "raftstore/autopilot", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
 		reason: "they meet in node, each behind the interface that the other one declares"},
-	{from: []string{"raftstore/leader"}, to: []string{"raftstore/integrity", "raftstore/recovery", "raftstore/succession"},
+	{from: []string{"raftstore/leader"}, to: []string{"raftstore/integrity", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"},
 		reason: "it hands over to whom autopilot finds fit and election does not find silent; what a leader works on it is handed"},
 	{from: []string{"apiserver"}, to: []string{"controllers", "scheduler", "kubelet", "network", "membership", "pki"},
 		reason: "the API server serves objects; who acts on them are its clients"},
@@ -102,14 +104,15 @@ var operator = []string{"adminapi", "backups", "clusterstatus"}
 // storeBase are the packages of the store that know one replica only, and storeParts those of which
 // a server of a group is made:
 //
-//	storeBase ← {peer, disk, raftfix} ← status ← {election, autopilot, integrity} ← node
-//	             disk ← recovery                  {election, autopilot} ← leader ← node
-//	             {peer, disk} ← succession ← node
+//	storeBase ← {peer, disk, raftfix} ← status ← {election, autopilot, integrity, readindex} ← node
+//	{election, autopilot} ← leader ← node
+//	{peer, disk} ← succession ← node
+//	disk ← recovery
 var (
 	storeBase = []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir", "raftstore/snapshot", "raftstore/fsm",
 		"raftstore/rpc", "raftstore/transport", "raftstore/raftlog", "raftstore/faultpoint", "raftstore/headroom"}
 	storeParts = []string{"raftstore/group", "raftstore/peer", "raftstore/disk", "raftstore/raftfix", "raftstore/status", "raftstore/election", "raftstore/autopilot",
-		"raftstore/integrity", "raftstore/leader", "raftstore/recovery", "raftstore/succession"}
+		"raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"}
 )
 
 func storePartsBut(excluded ...string) []string {

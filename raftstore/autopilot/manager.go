@@ -75,10 +75,8 @@ type Host interface {
 	// returns where the answer comes.
 	NoOp() raft.ApplyFuture
 	Begin(question func() raft.Future) <-chan error
-	// ProposeError says what Raft's error means for a change, and CallError what the failure of a
-	// call does.
+	// ProposeError says what Raft's error means for a change.
 	ProposeError(err error) error
-	CallError(err error) error
 	// AppendedAt is when an entry came into this server's log; zero when that is not known.
 	AppendedAt(index uint64) time.Time
 }

@@ -91,7 +91,7 @@ func (a *Manager) changeError(err error) error {
 	if err == nil || errors.As(err, &refused) || errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrUnknownOutcome) {
 		return err
 	}
-	return a.server.CallError(err)
+	return peer.CallError(err, kv.ErrUnknownOutcome)
 }
 
 const (

@@ -31,6 +31,7 @@ type Storage struct {
 	Snapshots raft.SnapshotStore // without those that could not be read at the start
 	Reserve   *Reserve
 	Start     Start
+	Opened    time.Time
 	logger    *slog.Logger
 	trailing  uint64        // entries that stay behind a snapshot
 	severed   atomic.Uint64 // up to where the log was not of this history: see sever
@@ -63,7 +64,7 @@ func Open(o *Options, machine *fsm.FSM) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Storage{logger: o.Logger, trailing: o.TrailingLogs}
+	s := &Storage{Opened: began, logger: o.Logger, trailing: o.TrailingLogs}
 	if s.Reserve, err = openReserve(o); err != nil {
 		return nil, err
 	}

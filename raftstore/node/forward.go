@@ -2,8 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
@@ -34,10 +32,6 @@ func (n *Node) leaderAt() (addr string, local bool, err error) {
 	return string(address), local, nil
 }
 
-// errDeposed is why a call to a leader is given up: it may never answer, as when it was cut off,
-// and another one can be asked.
-var errDeposed = errors.New("another server leads now")
-
 // Propose brings the request into the log, wherever the leader is.
 func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
 	outcome, err := n.proposeAnywhere(ctx, req)
@@ -61,10 +55,10 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 		return n.proposer.propose(ctx, req)
 	}
 	began := time.Now()
-	f, err := n.peers.At(leader).CallUntil(ctx, over, errDeposed, peer.CallPropose, command.AppendRequest(nil, req))
+	f, err := n.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallPropose, command.AppendRequest(nil, req))
 	n.stats.Forwarded("write", began, err)
 	if err != nil {
-		return command.Outcome{}, n.callError(err, kv.ErrUnknownOutcome)
+		return command.Outcome{}, peer.CallError(err, kv.ErrUnknownOutcome)
 	}
 	if f.Kind == peer.AnswerOK {
 		outcome, err := command.DecodeOutcome(f.Payload)
@@ -76,40 +70,13 @@ func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (comma
 	return command.Outcome{}, peer.AnswerError(f)
 }
 
-func (n *Node) forwardRead(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
-	vote := readVote{term: n.raft.CurrentTerm(), id: n.id.ServerID}
-	began := time.Now()
-	f, err := n.peers.At(leader).CallUntil(ctx, over, errDeposed, peer.CallRead, vote.encode())
-	n.stats.Forwarded("read", began, err)
-	if err != nil {
-		return 0, n.callError(err, kv.ErrUnavailable)
-	}
-	if f.Kind == peer.AnswerOK && len(f.Payload) == 8 {
-		return binary.LittleEndian.Uint64(f.Payload), nil
-	}
-	return 0, peer.AnswerError(f)
-}
-
-// callError says what a failed call means; sent is the meaning when the request may have arrived.
-func (n *Node) callError(err, sent error) error {
-	switch {
-	case errors.Is(err, rpc.ErrTooLarge):
-		return fmt.Errorf("%w: %w", kv.ErrTooLarge, err)
-	case errors.Is(err, rpc.ErrNotSent):
-		return fmt.Errorf("%w: cannot reach the leader: %w", kv.ErrUnavailable, err)
-	case n.ctx.Err() != nil && sent != kv.ErrUnknownOutcome:
-		return kv.ErrClosed
-	}
-	return fmt.Errorf("%w: lost the leader: %w", sent, err)
-}
-
 // handle answers another server. It does not forward: a server that asks the wrong one asks again.
 func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
 	switch kind {
 	case peer.CallPropose:
 		return n.handlePropose(ctx, payload)
 	case peer.CallRead:
-		return n.handleRead(ctx)
+		return n.reads.Handle(ctx)
 	case peer.CallStatus:
 		return n.board.Handle(ctx, payload)
 	case peer.CallMembers:
@@ -139,13 +106,12 @@ func (n *Node) handler() rpc.Handler {
 func (n *Node) handleAtOnce(kind byte, payload []byte) (byte, []byte, bool) {
 	switch kind {
 	case peer.CallRead:
-		if revision, ok := n.confirmBy(decodeReadVote(payload)); ok {
-			return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision), true
-		}
+		return n.reads.HandleAtOnce(payload)
 	case peer.CallPing:
 		return peer.AnswerOK, nil, true
 	case peer.CallTerm:
-		return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, n.raft.CurrentTerm()), true
+		answer, term := n.reads.HandleTerm()
+		return answer, term, true
 	}
 	return 0, nil, false
 }
@@ -173,16 +139,8 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 	return peer.AnswerOK, command.AppendOutcome(nil, &outcome)
 }
 
-func (n *Node) handleRead(ctx context.Context) (byte, []byte) {
-	if _, local, err := n.leaderAt(); err != nil || !local || n.guard.Err() != nil {
-		return peer.Refuse(group.ErrNoLeader)
-	}
-	revision, err := n.reads.revision(ctx, n.ctx)
-	if err != nil {
-		return peer.Refuse(fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
-	}
-	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision)
-}
+// ReadRevision returns a revision that reflects everything acknowledged before the call.
+func (n *Node) ReadRevision(ctx context.Context) (uint64, error) { return n.reads.Revision(ctx) }
 
 // Silent returns the members that do not answer this server's heartbeats, and a channel that is
 // closed when that changes. There are none while this server does not lead: then it does not know.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/raftfix"
+	"github.com/barque/barque/raftstore/readindex"
 	"github.com/barque/barque/raftstore/status"
 	"github.com/barque/barque/raftstore/succession"
 )
@@ -39,16 +38,12 @@ type Node struct {
 	election   *election.Elector
 	autopilot  *autopilot.Manager
 	proposer   *proposer
-	reads      *reads
-	census     *census
+	reads      *readindex.Reader
 	peers      *peer.Peers
-	opened     time.Time
 	stats      *status.Metrics
 	guard      *integrity.Guard // against a wrong state
 	space      *status.Space
-	board      *status.Board // the status of all members
-	listener   net.Listener
-	seeds      net.Listener
+	board      *status.Board         // the status of all members
 	fatal      atomic.Pointer[error] // why the state machine cannot go on
 	succession *succession.Watch     // of another cluster that goes on in place of this one
 
@@ -94,7 +89,7 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(disk.CheckNotSuperseded(&opts, id.ClusterID), id.CheckLog(&opts)); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, id: id, opened: time.Now(), state: mvcc.New(cfg.History)}
+	n := &Node{cfg: cfg, id: id, state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)
 	n.closing = sync.OnceValue(n.close)
@@ -120,7 +115,6 @@ func open(cfg Config) (*Node, error) {
 		Self: peer.Identity{ClusterID: id.ClusterID, ServerID: id.ServerID}, Name: cfg.Name, Stream: cfg.Stream,
 		CallTimeout: cfg.Timeouts.Call, Known: cfg.Peers, JoinAgain: cfg.JoinAgain, Logger: cfg.Logger,
 	}, wiring{n})
-	n.census = &census{members: n.peers.Dialed, termOf: n.termOf, running: &n.running, waiting: make(map[string][]*ballot)}
 	n.election = election.New(election.Options{ID: raft.ServerID(id.ServerID), Name: cfg.Name, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, n.peers, wiring{n})
 	n.space = status.NewSpace(n.state, n.stateLimit, cfg.Logger)
 	n.board = status.NewBoard(wiring{n}, cfg.Report)
@@ -146,8 +140,8 @@ func open(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// start sets the goroutines going. They end with n.ctx or with the listener, and leader.Follow with
-// Raft; Close ends all three and waits.
+// start sets the goroutines going. They end with n.ctx, and leader.Follow with Raft. Close ends
+// both and waits.
 func (n *Node) start() {
 	n.election.Attach(n.raft)
 	n.autopilot.Attach(n.raft)
@@ -157,13 +151,14 @@ func (n *Node) start() {
 	apply := func(data []byte) raft.ApplyFuture { return n.raft.Apply(data, 0) }
 	n.proposer = newProposer(apply, n.cfg.Now, n.cfg.QueueLength, n.ctx.Done(), n.storage.Log.Disk(), n.stats)
 	n.proposer.stateBytes = n.cfg.StateBytes
-	n.reads = newReads(n.cfg.Timeouts.Call, n.stats, n.readRound)
-	n.listener, n.seeds = n.cfg.Stream.Listener(peer.ProtoStore), n.cfg.Stream.Listener(integrity.Protocol)
+	n.reads = readindex.New(readindex.Options{ID: n.id.ServerID, CallTimeout: n.cfg.Timeouts.Call, Stats: n.stats},
+		n.fsm, n.raft, n.peers, wiring{n}, n.ctx.Done())
+	calls, seeds := n.cfg.Stream.Listener(peer.ProtoStore), n.cfg.Stream.Listener(integrity.Protocol)
 	n.raft.running.Go(func() { n.leader.Follow(n.ctx, n.raft.stopped) })
 	n.running.Go(n.proposer.run)
-	n.running.Go(func() { n.reads.run(n.ctx) })
-	n.running.Go(func() { n.peers.Serve(n.ctx, n.listener, n.handler()) })
-	n.running.Go(func() { n.acceptSeeds(n.seeds) })
+	n.running.Go(func() { n.reads.Run(n.ctx) })
+	n.running.Go(func() { n.peers.Serve(n.ctx, calls, n.handler()) })
+	n.running.Go(func() { n.guard.Serve(n.ctx, seeds, n.peers.Accept) })
 	n.running.Go(func() { n.election.ElectAlone(n.ctx) })
 	n.running.Go(func() { n.peers.KeepContact(n.ctx) })
 	n.running.Go(func() { n.election.Follow(n.ctx) })
@@ -239,8 +234,6 @@ func (n *Node) close() error {
 	}
 	n.cancel(kv.ErrClosed)
 	n.leader.Close()
-	n.listener.Close()
-	n.seeds.Close()
 	n.peers.Close()
 	n.running.Wait()
 	n.peers.Wait()

@@ -1,53 +1,54 @@
 package node
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
-	"github.com/barque/barque/raftstore/status"
+	"github.com/barque/barque/raftstore/readindex"
 )
 
-// TestWaitingReadersShareAnExchange: all who come while an exchange is under way are served by the
-// next one, and not by that one, which may have begun before a write that they must see.
-func TestWaitingReadersShareAnExchange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		release := make(chan struct{})
-		exchanges := uint64(0)
-		r := newReads(time.Hour, status.NewMetrics(nil), func(context.Context) (uint64, error) {
-			exchanges++
-			<-release
-			return exchanges, nil
-		})
-		var running sync.WaitGroup
-		running.Go(func() { r.run(ctx) })
-		read := func(want uint64) {
-			running.Go(func() {
-				if got, err := r.revision(t.Context(), ctx); got != want || err != nil {
-					t.Errorf("a reader was answered by exchange %d, %v; want %d", got, err, want)
+// TestTheQuestionOfAReadIsAnAck looks when the leader answers a server that reads without asking
+// others.
+func TestTheQuestionOfAReadIsAnAck(t *testing.T) {
+	for size, enough := range map[int]bool{3: true, 5: false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSickbay(t, size)
+			leader := s.leader(-1)
+			n, follower := s.nodes[leader], s.nodes[(leader+1)%size]
+			if err := s.write((leader + 1) % size); err != nil {
+				t.Fatal(err)
+			}
+			term := n.leader.Term()
+			for name, c := range map[string]struct {
+				node *Node
+				ack  readindex.Ack
+				want bool
+			}{
+				"a voter":                         {n, readindex.Ack{Term: term, ID: follower.id.ServerID}, enough},
+				"a voter that has not heard":      {n, readindex.Ack{Term: term - 1, ID: follower.id.ServerID}, enough},
+				"a voter that hears another":      {n, readindex.Ack{Term: term + 1, ID: follower.id.ServerID}, false},
+				"a server that is no member":      {n, readindex.Ack{Term: term, ID: "stranger"}, false},
+				"the leader itself":               {n, readindex.Ack{Term: term, ID: n.id.ServerID}, false},
+				"a voter that asks the wrong one": {follower, readindex.Ack{Term: term, ID: n.id.ServerID}, false},
+			} {
+				revision, ok := c.node.reads.ConfirmBy(readindex.DecodeAck(c.ack.Encode()))
+				if ok != c.want || ok && revision != n.state.Revision() {
+					t.Errorf("%d servers: %s: revision %d, %v, want %v", size, name, revision, ok, c.want)
 				}
-			})
-		}
-		read(1)
-		synctest.Wait()
-		for range 99 {
-			read(2)
-		}
-		synctest.Wait()
-		if exchanges != 1 {
-			t.Errorf("%d exchanges are under way", exchanges)
-		}
-		release <- struct{}{}
-		synctest.Wait()
-		close(release)
-		synctest.Wait()
-		if exchanges != 2 {
-			t.Errorf("%d exchanges served 100 readers, want 2", exchanges)
-		}
-		cancel()
-		running.Wait()
-	})
+			}
+			if _, ok := n.reads.ConfirmBy(readindex.DecodeAck(nil)); ok {
+				t.Errorf("%d servers: who says nothing is believed", size)
+			}
+			s.disks[leader].hang()
+			var writing sync.WaitGroup
+			writing.Go(func() { s.write((leader + 1) % size) }) // ends when another server leads, or the disk is well
+			s.await("the disk hangs", func() bool { return n.storage.Log.Disk().Check() != nil })
+			if _, ok := n.reads.ConfirmBy(readindex.Ack{Term: term, ID: follower.id.ServerID}); ok {
+				t.Errorf("%d servers: a leader whose disk hangs confirms a read", size)
+			}
+			s.disks[leader].recover()
+			writing.Wait()
+		})
+	}
 }

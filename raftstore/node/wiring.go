@@ -13,7 +13,6 @@ import (
 	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/group"
-	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/status"
 )
 
@@ -162,7 +161,7 @@ func (w wiring) WhyFirst() string {
 				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", group.NameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
 			}
 		}
-		return fmt.Sprintf("nobody led when %s was started at %s", w.cfg.Name, w.opened.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("nobody led when %s was started at %s", w.cfg.Name, w.storage.Opened.UTC().Format(time.RFC3339))
 	}
 	if w.cfg.Bootstrap {
 		return "the cluster began with it"
@@ -173,10 +172,13 @@ func (w wiring) WhyFirst() string {
 // Done implements autopilot.Host.
 func (w wiring) Done() <-chan struct{} { return w.ctx.Done() }
 
-// LeaderAt implements autopilot.Host.
+// LeaderAt implements autopilot.Host and readindex.Server.
 func (w wiring) LeaderAt() (dest string, local bool, err error) { return w.leaderAt() }
 
-// Term implements autopilot.Host.
+// LeaderChanged implements readindex.Server.
+func (w wiring) LeaderChanged() <-chan struct{} { return w.election.LeaderChanged() }
+
+// Term implements autopilot.Host and readindex.Server.
 func (w wiring) Term() uint64 { return w.leader.Term() }
 
 // Transfer implements autopilot.Host.
@@ -193,9 +195,6 @@ func (w wiring) Begin(question func() raft.Future) <-chan error { return w.raft.
 // ProposeError implements autopilot.Host.
 func (w wiring) ProposeError(err error) error { return proposeError(err) }
 
-// CallError implements autopilot.Host.
-func (w wiring) CallError(err error) error { return w.callError(err, kv.ErrUnknownOutcome) }
-
 // AppendedAt implements autopilot.Host.
 func (w wiring) AppendedAt(index uint64) time.Time {
 	var entry raft.Log
@@ -208,7 +207,7 @@ func (w wiring) AppendedAt(index uint64) time.Time {
 // Observe implements leader.Server.
 func (w wiring) Observe(ctx context.Context) []autopilot.Server { return w.autopilot.Observe(ctx) }
 
-// MayServe implements leader.Server.
+// MayServe implements leader.Server and readindex.Server.
 func (w wiring) MayServe() error { return w.guard.Err() }
 
 // FirstEntry implements leader.Server.

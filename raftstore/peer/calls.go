@@ -12,7 +12,7 @@ import (
 // Kinds of requests and answers between servers. A number is never used for something else again.
 const (
 	CallPropose byte = 1        // a request, as command writes it
-	CallRead    byte = 2        // a readVote
+	CallRead    byte = 2        // a readindex.Ack
 	CallStatus  byte = 3        // a statusQuestion, or nothing
 	CallMembers byte = 4        // a Change in JSON
 	CallPing         = rpc.Ping // nothing; answered at once
@@ -42,6 +42,22 @@ func (e *RefusedError) Error() string { return e.Reason }
 // Refusedf returns a RefusedError.
 func Refusedf(format string, args ...any) error {
 	return &RefusedError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// ErrLeaderChanged is why a call to a leader is given up: it may never answer, as when it was cut
+// off, and another one can be asked.
+var ErrLeaderChanged = errors.New("another server leads now")
+
+// CallError says what the failure of a call to the leader means; sent is the meaning when the
+// request may have arrived.
+func CallError(err, sent error) error {
+	switch {
+	case errors.Is(err, rpc.ErrTooLarge):
+		return fmt.Errorf("%w: %w", kv.ErrTooLarge, err)
+	case errors.Is(err, rpc.ErrNotSent):
+		return fmt.Errorf("%w: cannot reach the leader: %w", kv.ErrUnavailable, err)
+	}
+	return fmt.Errorf("%w: lost the leader: %w", sent, err)
 }
 
 // AnswerError translates an answer that is not AnswerOK.

@@ -167,9 +167,11 @@ func tell(ctx context.Context, c *rpc.Client, kind byte, message any) ([]byte, e
 	return f.Payload, nil
 }
 
-// Serve answers calls of the other servers, until the listener is closed. Its goroutines end with
-// ctx, too.
+// Serve answers calls of the other servers. It ends with ctx, and closes the listener.
 func (p *Peers) Serve(ctx context.Context, l net.Listener, handler rpc.Handler) {
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	for {

@@ -1,4 +1,4 @@
-package node
+package readindex
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/barque/barque/raftstore/status"
 )
 
-// reads finds out up to which revision the local state must have come before a read that begins
+// rounds find out up to which revision the local state must have come before a read that begins
 // now may be answered. One exchange serves all readers that wait when it begins.
-type reads struct {
+type rounds struct {
 	round func(ctx context.Context) (uint64, error)
 	limit time.Duration
 	kick  chan struct{} // holds a token when somebody waits
@@ -25,17 +25,17 @@ type reads struct {
 // round is one exchange and those who wait for it.
 type round struct {
 	done     chan struct{}
-	readers  int // guarded by reads.mu until the exchange begins
+	readers  int // guarded by rounds.mu until the exchange begins
 	revision uint64
 	err      error
 }
 
-func newReads(limit time.Duration, stats *status.Metrics, exchange func(context.Context) (uint64, error)) *reads {
-	return &reads{round: exchange, limit: limit, kick: make(chan struct{}, 1), stats: stats}
+func newRounds(limit time.Duration, stats *status.Metrics, exchange func(context.Context) (uint64, error)) *rounds {
+	return &rounds{round: exchange, limit: limit, kick: make(chan struct{}, 1), stats: stats}
 }
 
 // run makes one exchange after the other while readers wait, until ctx ends.
-func (r *reads) run(ctx context.Context) {
+func (r *rounds) run(ctx context.Context) {
 	for {
 		select {
 		case <-r.kick:
@@ -58,7 +58,7 @@ func (r *reads) run(ctx context.Context) {
 
 var errSlowRound = fmt.Errorf("%w: the leader did not confirm a read in time", kv.ErrUnavailable)
 
-func (r *reads) take() *round {
+func (r *rounds) take() *round {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	current := r.next
@@ -66,7 +66,7 @@ func (r *reads) take() *round {
 	return current
 }
 
-func (r *reads) finish(current *round, revision uint64, err error) {
+func (r *rounds) finish(current *round, revision uint64, err error) {
 	if current != nil {
 		current.revision, current.err = revision, err
 		close(current.done)
@@ -74,7 +74,7 @@ func (r *reads) finish(current *round, revision uint64, err error) {
 }
 
 // revision joins the next exchange.
-func (r *reads) revision(ctx, node context.Context) (uint64, error) {
+func (r *rounds) revision(ctx context.Context, done <-chan struct{}) (uint64, error) {
 	r.mu.Lock()
 	if r.next == nil {
 		r.next = &round{done: make(chan struct{})}
@@ -91,31 +91,7 @@ func (r *reads) revision(ctx, node context.Context) (uint64, error) {
 		return mine.revision, mine.err
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
-	case <-node.Done():
+	case <-done:
 		return 0, kv.ErrClosed
 	}
-}
-
-// readRound is one exchange, wherever the leader is.
-func (n *Node) readRound(ctx context.Context) (uint64, error) {
-	over := n.election.LeaderChanged()
-	leader, local, err := n.leaderAt()
-	if err != nil {
-		return 0, err
-	}
-	if local {
-		return n.confirm(ctx)
-	}
-	return n.forwardRead(ctx, leader, over)
-}
-
-// ReadRevision returns a revision that reflects everything acknowledged before the call.
-func (n *Node) ReadRevision(ctx context.Context) (uint64, error) {
-	if n.ctx.Err() != nil {
-		return 0, kv.ErrClosed
-	}
-	if err := n.guard.Err(); err != nil {
-		return 0, err
-	}
-	return n.reads.revision(ctx, n.ctx)
 }

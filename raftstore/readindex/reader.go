@@ -1,0 +1,253 @@
+package readindex
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/barque/barque/raftstore/fsm"
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/peer"
+	"github.com/barque/barque/raftstore/rpc"
+	"github.com/barque/barque/raftstore/status"
+)
+
+// Options of a Reader. All are needed.
+type Options struct {
+	ID          string
+	CallTimeout time.Duration
+	Stats       *status.Metrics
+}
+
+// Raft is what a Reader needs of Raft. It is a *raft.Raft.
+type Raft interface {
+	CurrentTerm() uint64
+	CommitIndex() uint64
+	GetConfiguration() raft.ConfigurationFuture
+}
+
+// Peers are the links to the other servers. It is a *peer.Peers.
+type Peers interface {
+	Dialed() []group.Member
+	At(dest string) *rpc.Client
+}
+
+// Server is what a Reader needs of the server.
+type Server interface {
+	// LeaderAt returns how to dial the leader, and whether it is this server. LeaderChanged is
+	// closed when another one is known to lead than now.
+	LeaderAt() (dest string, local bool, err error)
+	LeaderChanged() <-chan struct{}
+	// Term is the term in which this server leads; 0 while it does not.
+	Term() uint64
+	// MayServe returns an error while this server may serve nobody.
+	MayServe() error
+}
+
+// Reader finds revisions to read at.
+type Reader struct {
+	opts    Options
+	fsm     *fsm.FSM
+	raft    Raft
+	peers   Peers
+	server  Server
+	rounds  *rounds
+	quorum  *quorum
+	stopped <-chan struct{}
+}
+
+// New returns a Reader, which answers while Run runs, and not after stopped was closed.
+func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Server, stopped <-chan struct{}) *Reader {
+	r := &Reader{opts: opts, fsm: machine, raft: consensus, peers: peers, server: server, stopped: stopped}
+	r.rounds = newRounds(opts.CallTimeout, opts.Stats, r.round)
+	r.quorum = &quorum{members: peers.Dialed, waiting: make(map[string][]*acks)}
+	return r
+}
+
+// Run makes one exchange after the other while somebody reads, until ctx ends. It waits for the
+// questions that are under way.
+func (r *Reader) Run(ctx context.Context) {
+	r.quorum.termOf = func(addr string) (uint64, error) { return r.termOf(ctx, addr) }
+	r.rounds.run(ctx)
+	r.quorum.running.Wait()
+}
+
+// Revision returns a revision that reflects everything acknowledged before the call.
+func (r *Reader) Revision(ctx context.Context) (uint64, error) {
+	if r.closed() {
+		return 0, kv.ErrClosed
+	}
+	if err := r.server.MayServe(); err != nil {
+		return 0, err
+	}
+	return r.rounds.revision(ctx, r.stopped)
+}
+
+func (r *Reader) closed() bool {
+	select {
+	case <-r.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// round is one exchange, wherever the leader is.
+func (r *Reader) round(ctx context.Context) (uint64, error) {
+	over := r.server.LeaderChanged()
+	leader, local, err := r.server.LeaderAt()
+	if err != nil {
+		return 0, err
+	}
+	if local {
+		return r.confirm(ctx)
+	}
+	return r.forward(ctx, leader, over)
+}
+
+// forward asks the leader.
+func (r *Reader) forward(ctx context.Context, leader string, over <-chan struct{}) (uint64, error) {
+	ack := Ack{Term: r.raft.CurrentTerm(), ID: r.opts.ID}
+	began := time.Now()
+	f, err := r.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallRead, ack.Encode())
+	r.opts.Stats.Forwarded("read", began, err)
+	switch {
+	case err == nil && f.Kind == peer.AnswerOK && len(f.Payload) == 8:
+		return binary.LittleEndian.Uint64(f.Payload), nil
+	case err == nil:
+		return 0, peer.AnswerError(f)
+	case r.closed() && !errors.Is(err, rpc.ErrTooLarge) && !errors.Is(err, rpc.ErrNotSent):
+		return 0, kv.ErrClosed
+	}
+	return 0, peer.CallError(err, kv.ErrUnavailable)
+}
+
+// confirm returns a revision that reflects everything committed before the call, on the leader.
+//
+// The commit index is read first. Then a quorum says that it is in no later term, so nobody else
+// had been elected, and could have committed anything, before the call. The answer is a revision
+// and not an index because it is the revision that other servers can wait for.
+//
+// Raft's VerifyLeader does not do: it also counts the answer to a heartbeat that was sent before it
+// was called. A leader that was frozen finds such answers waiting when it wakes up, and would
+// believe that it still leads.
+func (r *Reader) confirm(ctx context.Context) (uint64, error) {
+	term := r.server.Term()
+	if term == 0 {
+		return 0, group.ErrNoLeader
+	}
+	committed := r.raft.CommitIndex()
+	if err := r.quorum.take(ctx, term); err != nil {
+		return 0, err
+	}
+	if r.raft.CurrentTerm() != term {
+		return 0, group.ErrNoLeader
+	}
+	if err := r.fsm.Waiter().Wait(ctx, committed); err != nil {
+		return 0, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
+	}
+	return r.fsm.State().Revision(), nil
+}
+
+// Ack is what a server that asks the leader for a revision to read at says of itself: which one it
+// is, and in which term it was when it asked, which is after the read began. It is the payload of
+// peer.CallRead.
+type Ack struct {
+	Term uint64
+	ID   string
+}
+
+// Encode returns it as it goes over the wire.
+func (a Ack) Encode() []byte {
+	return append(binary.LittleEndian.AppendUint64(nil, a.Term), a.ID...)
+}
+
+// DecodeAck returns the zero Ack, which is nobody's, for what is none.
+func DecodeAck(payload []byte) Ack {
+	if len(payload) < 8 {
+		return Ack{}
+	}
+	return Ack{Term: binary.LittleEndian.Uint64(payload), ID: string(payload[8:])}
+}
+
+// ConfirmBy is confirm when the server that asks makes a quorum with this one, as in a group of
+// three: its word counts like another voter's answer. It speaks of a moment before this server read
+// its commit index, and after the read began; that nobody else had been elected by then is what
+// matters. ok is false when that cannot be said at once.
+func (r *Reader) ConfirmBy(ack Ack) (revision uint64, ok bool) {
+	if !r.serves() {
+		return 0, false
+	}
+	term := r.server.Term()
+	if term == 0 || ack.Term > term {
+		return 0, false
+	}
+	voters, agree := 0, 0
+	for _, s := range r.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		if voters++; string(s.ID) == r.opts.ID || string(s.ID) == ack.ID {
+			agree++
+		}
+	}
+	if agree < voters/2+1 {
+		return 0, false
+	}
+	committed := r.raft.CommitIndex()
+	if r.raft.CurrentTerm() != term || r.fsm.Applied().Index < committed {
+		return 0, false
+	}
+	return r.fsm.State().Revision(), true
+}
+
+// serves tells whether this server leads and may answer.
+func (r *Reader) serves() bool {
+	_, local, err := r.server.LeaderAt()
+	return err == nil && local && r.server.MayServe() == nil
+}
+
+// Handle answers another server that reads. It does not forward.
+func (r *Reader) Handle(ctx context.Context) (byte, []byte) {
+	if !r.serves() {
+		return peer.Refuse(group.ErrNoLeader)
+	}
+	revision, err := r.rounds.revision(ctx, r.stopped)
+	if err != nil {
+		return peer.Refuse(fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
+	}
+	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision)
+}
+
+// HandleAtOnce answers it when nobody else has to be asked.
+func (r *Reader) HandleAtOnce(payload []byte) (byte, []byte, bool) {
+	revision, ok := r.ConfirmBy(DecodeAck(payload))
+	if !ok {
+		return 0, nil, false
+	}
+	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision), true
+}
+
+// HandleTerm answers a leader that asks for this server's term.
+func (r *Reader) HandleTerm() (byte, []byte) {
+	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, r.raft.CurrentTerm())
+}
+
+// termOf asks another server for its term.
+func (r *Reader) termOf(ctx context.Context, addr string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.opts.CallTimeout)
+	defer cancel()
+	f, err := r.peers.At(addr).Call(ctx, peer.CallTerm, nil)
+	switch {
+	case err != nil:
+		return 0, err
+	case f.Kind != peer.AnswerOK || len(f.Payload) != 8:
+		return 0, peer.AnswerError(f)
+	}
+	return binary.LittleEndian.Uint64(f.Payload), nil
+}
