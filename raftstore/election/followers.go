@@ -35,12 +35,12 @@ type followers struct {
 	wake   chan struct{} // holds a token when the heartbeats of a member begin or cease to fail
 
 	mu      sync.Mutex
-	hearing *hearing // of this tenure; nil while this server does not lead
+	hearing *hearing // of this term; nil while this server does not lead
 	silent  []SilentMember
 	changed chan struct{} // closed and replaced with silent
 }
 
-// hearing is what was heard in one tenure.
+// hearing is what was heard in one term.
 type hearing struct {
 	members map[raft.ServerID]*contact
 }
@@ -57,7 +57,7 @@ func newFollowers(limit time.Duration, logger *slog.Logger) *followers {
 	return &followers{limit: limit, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// watch keeps the list of the silent until ctx ends, which does with the tenure. others returns all
+// watch keeps the list of the silent until ctx ends, which does with the term. others returns all
 // members but this one.
 func (s *followers) watch(ctx context.Context, others func() []group.Member) {
 	h := &hearing{members: make(map[raft.ServerID]*contact)}
@@ -78,7 +78,7 @@ func (s *followers) watch(ctx context.Context, others func() []group.Member) {
 	}
 }
 
-// end forgets everything, unless the next tenure has begun already.
+// end forgets everything, unless the next term has begun already.
 func (s *followers) end(h *hearing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *followers) end(h *hearing) {
 	}
 }
 
-// look draws the list anew. A member that is new to this tenure counts as heard of just now.
+// look draws the list anew. A member that is new to this term counts as heard of just now.
 func (s *followers) look(h *hearing, others []group.Member, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -186,7 +186,7 @@ func (g *Guard) conclude(ctx context.Context, c *comparison, members []group.Mem
 		v := verdict{Yours: o.state, Right: right, Agree: agree, Voters: voters}
 		switch {
 		case o.member.Self:
-			defer g.isolate(v.reason(g)) // the last deed of this tenure
+			defer g.isolate(v.reason(g)) // the last deed of this term
 		case !c.answers[o.member.ID].Quarantined:
 			g.condemn(ctx, c, o.member, v)
 		}
@@ -252,7 +252,7 @@ func (g *Guard) noteDoubt(opinions []opinion) {
 	}
 	text := "the states of the servers differ, and no majority tells which one is wrong: " + strings.Join(said, ", ") +
 		"; bring back the servers that do not answer, and if all do, keep a copy of their data directories and restore the cluster from a backup"
-	if g.doubt.Load() == nil { // once in a tenure; status shows the newest
+	if g.doubt.Load() == nil { // once in a term; status shows the newest
 		g.opts.Logger.Error(text)
 	}
 	g.doubt.Store(&text)

@@ -32,10 +32,10 @@ type RaftStream struct {
 	net.Listener
 	stream transport.Stream
 	self   Identity
-	// Set before the first connection, or nil: succeeded as in checked, and heed, which is told why
-	// dialing failed.
+	// Set before the first connection, or nil: succeeded as in checked, and refused, which is told
+	// why dialing failed.
 	succeeded func(cluster string) *group.Succession
-	heed      func(error)
+	refused   func(error)
 
 	ctx    context.Context // of dials; ends with cut
 	cancel context.CancelFunc
@@ -57,7 +57,7 @@ func newRaftStream(s transport.Stream, self Identity) *RaftStream {
 // RaftStream returns the stream of Raft's transport.
 func (p *Peers) RaftStream() *RaftStream {
 	s := newRaftStream(p.opts.Stream, p.opts.Self)
-	s.succeeded, s.heed = p.server.Succeeded, p.server.Refused
+	s.succeeded, s.refused = p.server.Succeeded, p.server.Refused
 	return s
 }
 
@@ -159,8 +159,8 @@ func (s *RaftStream) Dial(addr raft.ServerAddress, timeout time.Duration) (net.C
 	defer cancel()
 	conn, err := greet(ctx, s.stream, string(addr), ProtoRaft, s.self)
 	if err != nil {
-		if s.heed != nil {
-			s.heed(err)
+		if s.refused != nil {
+			s.refused(err)
 		}
 		return nil, err
 	}
