@@ -28,7 +28,7 @@ func TestClosingOneAfterTheOther(t *testing.T) {
 						began := time.Now()
 						c.Stop((leader + first + i*step) % 3)
 						// The last one may have just been elected by those that are gone. It cannot
-						// take office, which Raft finds out after Timeouts.Lease, 833 ms.
+						// lead, which Raft finds out after Timeouts.Lease, 833 ms.
 						if took := time.Since(began); took > 200*time.Millisecond && i < 2 || took > 900*time.Millisecond {
 							t.Errorf("server %d of those that are closed took %v", i, took)
 						}

@@ -133,7 +133,7 @@ func TestFullDisk(t *testing.T) {
 					t.Fatal(err)
 				}
 				await.True(t, "the disk has room again", func() bool { return !s.Status().DiskFull })
-				// A write that failed for real costs a leader its office for a moment.
+				// A write that failed for real costs a leader its leadership for a moment.
 				await.NoError(t, "a write with room again", func(context.Context) error { return write() })
 				if err := s.Close(); err != nil {
 					t.Fatal(err)

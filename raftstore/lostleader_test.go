@@ -168,7 +168,8 @@ func TestALivingLeaderIsNotDeposed(t *testing.T) {
 }
 
 // TestALeaderThatIsShutOutIsDeposedOnce closes the port of a leader that lives and breaks its
-// connections to a quorum. It may lose its office by that, but what follows is no row of elections.
+// connections to a quorum. It may lose its leadership by that, but what follows is no row of
+// elections.
 func TestALeaderThatIsShutOutIsDeposedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPatientCluster(t, 3)

@@ -16,7 +16,7 @@ import (
 func TestHandOverWhileServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
-			cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 15*time.Second, 15*time.Second // only the call ends an office
+			cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 15*time.Second, 15*time.Second // only the call ends a term
 		})
 		leader, term := c.Leader()
 		leading, _, err := c.Servers[leader].AwaitLeadership(limited(t))

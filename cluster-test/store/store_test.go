@@ -167,7 +167,7 @@ func TestTrap(t *testing.T) {
 				LogStore: logStore, Timeouts: raftstore.Timeouts{DiskWrite: time.Hour}, // no write is repeated, however slow the disk is
 			}})
 			m := g.Members()[0]
-			must(t, poll(ctx, "the member is in office", func(ctx context.Context) (bool, error) { // its entries of that are written then
+			must(t, poll(ctx, "the member leads", func(ctx context.Context) (bool, error) { // its entries of that are written then
 				status, _, err := m.Status(ctx)
 				return err == nil && len(status.Health) > 0, err
 			}))

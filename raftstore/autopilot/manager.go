@@ -122,8 +122,7 @@ func (m *Manager) Health() []group.Health {
 	return nil
 }
 
-// Out returns a channel that is closed when this server has learned that it was taken out, and
-// Removal what it was told then; nil before.
+// Out returns a channel that is closed when this server has learned that it was taken out.
 func (m *Manager) Out() <-chan struct{} { return m.out }
 
 // Removal is what this server was told when it was taken out; nil before.

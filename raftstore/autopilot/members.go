@@ -433,7 +433,7 @@ func (a *Manager) guardQuorum(ctx context.Context, id string) error {
 	return nil
 }
 
-// surveyed is survey for somebody who waits. A question that was given up says nothing about the
+// surveyed is Observe for somebody who waits. A question that was given up says nothing about the
 // members.
 func (a *Manager) surveyed(ctx context.Context) ([]Server, error) {
 	servers := a.Observe(ctx)

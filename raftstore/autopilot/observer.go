@@ -380,7 +380,7 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 	return fmt.Errorf("the step %q is not known", step.Kind)
 }
 
-// settle has an entry follow the newest configuration where nobody writes one: see committed. It
+// settle has an entry follow the newest configuration where nobody writes one: see Committed. It
 // does not wait for it.
 func (o *Observer) settle() {
 	a := o.manager

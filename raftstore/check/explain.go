@@ -75,9 +75,9 @@ func (j *judge) deletedBy(w *Write) bool {
 // term: another one, whose outcome is unknown, has deleted what it was to delete.
 func (j *judge) foundNothing(w *Write, r uint64) bool {
 	puts := slices.ContainsFunc(w.Txn.Ops, func(op raftstore.Op) bool { return op.Kind == raftstore.Put })
-	of := func(o Office) bool { return o.Term == w.Txn.Term }
-	before := func(o Office) bool { return of(o) && o.Revision < r } // a term may be told of more than once
-	return !puts && slices.ContainsFunc(j.offices, of) && !slices.ContainsFunc(j.offices, before)
+	of := func(o LedTerm) bool { return o.Term == w.Txn.Term }
+	before := func(o LedTerm) bool { return of(o) && o.Revision < r } // a term may be told of more than once
+	return !puts && slices.ContainsFunc(j.ledTerms, of) && !slices.ContainsFunc(j.ledTerms, before)
 }
 
 // expires tells whether a revision may be an expiry: all that was deleted was due, by some clock.
@@ -139,7 +139,7 @@ func (j *judge) unacknowledged(r uint64, byValue map[string]*Write, deletes []*W
 
 // fenceAllows tells whether a write may have made a revision, as far as its term goes.
 func (j *judge) fenceAllows(w *Write, r uint64) bool {
-	return w.Txn.Term == 0 || !slices.ContainsFunc(j.offices, func(o Office) bool { return o.Term > w.Txn.Term && r > o.Revision })
+	return w.Txn.Term == 0 || !slices.ContainsFunc(j.ledTerms, func(o LedTerm) bool { return o.Term > w.Txn.Term && r > o.Revision })
 }
 
 // expiry checks that what expired, and was due, was given the time that was asked for, by any

@@ -92,8 +92,8 @@ type Watch struct {
 	deliveries []Delivery
 }
 
-// Office is one term in which a server leads, as AwaitLeadership told it.
-type Office struct {
+// LedTerm is one term in which a server leads, as AwaitLeadership told it.
+type LedTerm struct {
 	Server, Life int
 	Term         uint64
 	Revision     uint64 // of the server when it was told
@@ -104,12 +104,12 @@ type Office struct {
 type Record struct {
 	start time.Time
 
-	mu      sync.Mutex
-	writes  []*Write
-	reads   []*Read
-	watches []*Watch
-	offices []Office
-	notes   []Note
+	mu       sync.Mutex
+	writes   []*Write
+	reads    []*Read
+	watches  []*Watch
+	ledTerms []LedTerm
+	notes    []Note
 }
 
 // Note is something that a person may want to know who reads the record: a fault, mostly.
@@ -182,12 +182,12 @@ func (r *Record) Deliver(w *Watch, b raftstore.Batch) {
 	w.deliveries = append(w.deliveries, Delivery{r.Now(), b})
 }
 
-// Office adds a term in which a server leads.
-func (r *Record) Office(o Office) {
+// LedTerm adds a term in which a server leads.
+func (r *Record) LedTerm(o LedTerm) {
 	o.At = r.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.offices = append(r.offices, o)
+	r.ledTerms = append(r.ledTerms, o)
 }
 
 // Terms returns how many terms had a leader.
@@ -195,7 +195,7 @@ func (r *Record) Terms() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	terms := make(map[uint64]bool)
-	for _, o := range r.offices {
+	for _, o := range r.ledTerms {
 		terms[o.Term] = true
 	}
 	return len(terms)
@@ -236,7 +236,7 @@ func (r *Record) Print(w io.Writer) {
 	for _, n := range r.notes {
 		add(n.At, "%s", n.Text)
 	}
-	for _, o := range r.offices {
+	for _, o := range r.ledTerms {
 		add(o.At, "server %d leads in term %d, at revision %d", o.Server, o.Term, o.Revision)
 	}
 	for _, x := range r.writes {

@@ -357,8 +357,8 @@ func (j *judge) views() {
 
 // terms checks leaders and fences.
 func (j *judge) terms() {
-	byTerm := make(map[uint64]Office)
-	for _, o := range j.offices {
+	byTerm := make(map[uint64]LedTerm)
+	for _, o := range j.ledTerms {
 		if other, ok := byTerm[o.Term]; ok && (other.Server != o.Server || other.Life != o.Life) {
 			j.violated(OneLeader, "servers %d and %d both lead in term %d", other.Server, o.Server, o.Term)
 		} else if !ok || o.Revision < other.Revision {

@@ -23,8 +23,8 @@ func TestADeleteThatFoundNothing(t *testing.T) {
 		deleted := item
 		deleted.ModRevision = 2
 		r.Deliver(tap, raftstore.Batch{Revision: 2, Events: []raftstore.Event{{Kind: raftstore.Deleted, Item: deleted, Prev: &item}}})
-		r.Office(Office{Term: 4, Revision: 1})
-		r.Office(Office{Server: 1, Term: 5, Revision: began})
+		r.LedTerm(LedTerm{Term: 4, Revision: 1})
+		r.LedTerm(LedTerm{Server: 1, Term: 5, Revision: began})
 		r.Write(Write{Client: 3, Server: 1, Call: r.Now(), Txn: gone(5)}, raftstore.Result{Revision: 2}, nil)
 		if got := r.Verdict(Options{}); len(got) != 0 {
 			t.Errorf("the second term began at revision %d: %v", began, got)

@@ -31,7 +31,7 @@ type Storage struct {
 	Snapshots raft.SnapshotStore // without those that could not be read at the start
 	Reserve   *Reserve
 	Start     Start
-	Opened    time.Time
+	Opened    time.Time // once all was read
 	logger    *slog.Logger
 	trailing  uint64        // entries that stay behind a snapshot
 	severed   atomic.Uint64 // up to where the log was not of this history: see sever

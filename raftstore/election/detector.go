@@ -20,7 +20,7 @@ import (
 //	  ▲                                                              │
 //	  └────────────────────────any sign of life──────────────────────┘
 //
-// What keeps a leader in office that lives on a busy machine:
+// What keeps a leader that lives on a busy machine:
 //
 //   - A sign of life is anything it says to Raft or over the connection for calls, where the
 //     goroutine that reads answers a ping by itself. What others say is none.

@@ -129,7 +129,7 @@ func (e *Elector) Follow(ctx context.Context) {
 	e.after.Wait()
 }
 
-// tellOfLeader says whom this server follows from now on. Of its own time in office others tell.
+// tellOfLeader says whom this server follows from now on. Of its own terms others tell.
 func (e *Elector) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) {
 	self := e.opts.ID
 	switch log := e.opts.Logger.With("term", e.raft.CurrentTerm()); {

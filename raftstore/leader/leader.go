@@ -110,7 +110,8 @@ type Leadership struct {
 	transfers  raftfix.Transfers
 }
 
-// New returns a Leadership, which does nothing before Attach and Follow.
+// New returns a Leadership. Before Attach, Depose, Term, Await, Close and Notify alone are to be
+// called.
 func New(opts Options, server Server) *Leadership {
 	return &Leadership{opts: opts, server: server, notify: make(chan bool, 1), changed: make(chan struct{})}
 }

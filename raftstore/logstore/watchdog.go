@@ -16,7 +16,7 @@ var ErrHangs = errors.New("the disk of this server does not finish a write to th
 //
 // A leader whose disk hangs would stay one: Raft's heartbeats come from goroutines that need no
 // disk, while the one that could step down waits for it. So a server whose disk is hung says
-// nothing that makes a leader (see package node), and the others elect one of them.
+// nothing that makes a leader (see raftfix.SendGate), and the others elect one of them.
 //
 // DeleteRange is not watched. It may be long, and whoever waits behind it is.
 type Watchdog struct {

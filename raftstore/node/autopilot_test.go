@@ -130,10 +130,17 @@ func TestADepartureThatIsBlockedIsLookedAtInPeace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, leader, leaves, _, log := blockedDeparture(t, 0)
 		<-time.After(time.Minute)
-		looks, last := 0, &leader.autopilot.Health()[0]
+		seen := func() *group.Health {
+			health := leader.autopilot.Health()
+			if len(health) == 0 {
+				t.Fatal("the leader tells nothing of the members: it leads no more")
+			}
+			return &health[0]
+		}
+		looks, last := 0, seen()
 		for range 6000 {
 			<-time.After(10 * time.Millisecond)
-			if now := &leader.autopilot.Health()[0]; now != last {
+			if now := seen(); now != last {
 				looks, last = looks+1, now
 			}
 		}

@@ -21,7 +21,7 @@ func (n *Node) leaderAt() (addr string, local bool, err error) {
 	}
 	address, id := n.raft.leader()
 	if id == "" {
-		return "", false, n.condition().NoLeader()
+		return "", false, n.noLeader()
 	}
 	local = string(id) == n.id.ServerID
 	if local {
@@ -30,6 +30,15 @@ func (n *Node) leaderAt() (addr string, local bool, err error) {
 		}
 	}
 	return string(address), local, nil
+}
+
+// noLeader is the error of a request while there is no leader. During an election each request that
+// waits asks for it again and again, so that the reasons are looked for only when it takes long.
+func (n *Node) noLeader() error {
+	if since := n.election.LeaderlessSince(); since.IsZero() || time.Since(since) < status.LeaderlessAfter {
+		return group.ErrNoLeader
+	}
+	return n.condition().NoLeader()
 }
 
 // Propose brings the request into the log, wherever the leader is.

@@ -14,7 +14,7 @@ const (
 	CallPropose byte = 1        // a request, as command writes it
 	CallRead    byte = 2        // a readindex.Ack
 	CallStatus  byte = 3        // a statusQuestion, or nothing
-	CallMembers byte = 4        // a Change in JSON
+	CallMembers byte = 4        // an autopilot.Change in JSON
 	CallPing         = rpc.Ping // nothing; answered at once
 	CallTerm    byte = 6        // nothing; answered with the term that the server is in
 	CallState   byte = 7        // a stateQuestion in JSON; answered with a stateAnswer

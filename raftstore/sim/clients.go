@@ -150,8 +150,8 @@ func (s *server) inOffice(p *process) {
 		if err != nil {
 			return
 		}
-		office := check.Office{Server: s.index, Life: p.life, Term: term, Revision: p.Revision()}
-		if !s.heard(p, func() { s.c.record.Office(office) }) {
+		led := check.LedTerm{Server: s.index, Life: p.life, Term: term, Revision: p.Revision()}
+		if !s.heard(p, func() { s.c.record.LedTerm(led) }) {
 			return
 		}
 		for over := 0; over < 3; {

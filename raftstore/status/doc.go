@@ -2,6 +2,6 @@
 // server, with its Detail where that was asked for, the Board that asks all members for theirs, why
 // a server is not ready, and the metrics.
 //
-// It observes nothing by itself. Package node fills a Status in, a Condition, and a Reading of the
-// gauges.
+// It decides nothing; Board.TellOfNoLeader watches for a missing leader and says so. Package node
+// fills a Status in, a Condition, and a Reading of the gauges.
 package status

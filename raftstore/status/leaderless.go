@@ -9,9 +9,12 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
+// LeaderlessAfter is how long an election takes at most. Without a leader for longer, the reasons
+// are told.
+const LeaderlessAfter = 5 * time.Second
+
 const (
 	leaderlessLook  = time.Second
-	leaderlessAfter = 5 * time.Second  // an election takes less
 	leaderlessAgain = 30 * time.Second // how often it is said
 )
 
@@ -34,7 +37,7 @@ func (b *Board) TellOfNoLeader(ctx context.Context, logger *slog.Logger) {
 			since, told = time.Now(), time.Time{}
 			continue
 		}
-		if time.Since(since) >= leaderlessAfter && time.Since(told) >= leaderlessAgain {
+		if time.Since(since) >= LeaderlessAfter && time.Since(told) >= leaderlessAgain {
 			told = time.Now()
 			b.explainNoLeader(ctx, logger.With("for", told.Sub(since).Round(time.Second)))
 		}

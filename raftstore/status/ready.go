@@ -73,7 +73,7 @@ func (c *Condition) Leaderless() time.Duration {
 
 // NoLeader is the error of a request while there is no leader.
 func (c *Condition) NoLeader() error {
-	if since := c.Leaderless(); since >= leaderlessAfter {
+	if since := c.Leaderless(); since >= LeaderlessAfter {
 		return c.withoutLeader(since)
 	}
 	return group.ErrNoLeader

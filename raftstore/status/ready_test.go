@@ -51,9 +51,9 @@ func TestNoLeader(t *testing.T) {
 		if err := c.NoLeader(); err != group.ErrNoLeader {
 			t.Errorf("just now: %v", err)
 		}
-		<-time.After(leaderlessAfter)
+		<-time.After(LeaderlessAfter)
 		if err := c.NoLeader(); err == group.ErrNoLeader || !errors.Is(err, kv.ErrUnavailable) {
-			t.Errorf("after %v: %v", leaderlessAfter, err)
+			t.Errorf("after %v: %v", LeaderlessAfter, err)
 		}
 	})
 }
