@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
 )
 
 // readyWithin bounds the check of the store. Load balancers ask every second or so, and give up
@@ -28,4 +29,30 @@ func StoreCheck(ready func(context.Context) error) healthz.HealthChecker {
 		defer cancel()
 		return ready(ctx)
 	})
+}
+
+// AwaitReady waits until the API server says that it is ready for the leader's work, which gives a
+// new cluster what the rest of readiness asks for.
+func (s *Server) AwaitReady(ctx context.Context) error {
+	config := s.LoopbackConfig()
+	config.Timeout = 2 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		// Without ctx: a request that ends early is an error to who serves it, and this one is
+		// answered soon.
+		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BirthCheck).Do(context.WithoutCancel(ctx)).Error()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-ticker.C:
+		}
+	}
 }

@@ -27,8 +27,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/ask"
 	"github.com/barque/barque/cmd/barque/dev"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/membership/enroll"
 )
 
@@ -103,7 +103,7 @@ func (a *asker) ask(ctx context.Context) (*heard, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &heard{config: config, at: map[string]string{}, begun: node.Begun(a.dataDir), procedures: a.procedures()}
+	h := &heard{config: config, at: map[string]string{}, begun: ask.Begun(a.dataDir), procedures: a.procedures()}
 	first := a.servers
 	if len(first) == 0 {
 		first = []string{config.Host}

@@ -16,8 +16,8 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/dev"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -47,7 +47,11 @@ func leftBehind(dir, name string) bool {
 		return false
 	}
 	n, err := p.Node(name)
-	return err == nil && node.SupersededBy(p.DataDir(n)) != nil
+	if err != nil {
+		return false
+	}
+	by, err := raftstore.Superseded(enroll.StoreDir(p.DataDir(n)))
+	return err == nil && by != nil
 }
 
 func devStartCommand(w *which) *cobra.Command {

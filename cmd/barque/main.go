@@ -81,8 +81,8 @@ func exitOn(err error) {
 	}
 }
 
-// Exit codes beside 1 (it failed), node.ExitUsage (2: wrong arguments) and node.ExitRemoved (3:
-// this server is a member no more).
+// Exit codes beside 1 (it failed), node.ExitUsage (2: wrong arguments) and
+// clusterstatus.ExitRemoved (3: this server is a member no more).
 const (
 	exitRefused    = 4 // it would do harm, and nothing was changed
 	exitUnfinished = 5 // it was begun, and its end is not known

@@ -16,7 +16,6 @@ import (
 
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/membership/enroll"
 )
@@ -47,7 +46,7 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 			return err
 		}
 		logger := newLogger(slog.LevelWarn)
-		survivors, err := node.Survey(*dirs, logger)
+		survivors, err := survey(*dirs, logger)
 		if errors.Is(err, filelock.ErrHeld) {
 			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
@@ -68,7 +67,7 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 				return err
 			}
 		}
-		id, err := node.Recover(survivors[0].DataDir, logger)
+		id, err := backups.Recover(enroll.Directory(survivors[0].DataDir), logger)
 		if err != nil {
 			return err
 		}
@@ -76,6 +75,24 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 		return print(c, *format, done, func(w io.Writer) error { return done.write(w) })
 	}
 	return cmd
+}
+
+// survey reads data directories of servers that do not run. It fails with a *enroll.UsedError, at
+// once, for one that does.
+func survey(dataDirs []string, logger *slog.Logger) ([]backups.Survivor, error) {
+	var all []backups.Survivor
+	for _, path := range dataDirs {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			return nil, err
+		}
+		one, err := backups.Survey(enroll.Directory(path), logger)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }
 
 // othersPatience is how long the other servers of a cluster are waited for that is to be recovered.

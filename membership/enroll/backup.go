@@ -113,8 +113,8 @@ const (
 	secretGossip = "gossip-keys.json"
 )
 
-// ClusterSecrets are what a new cluster needs to go on as this one.
-func ClusterSecrets(dataDir string, r *Record) (map[string][]byte, error) {
+// clusterSecrets are what a new cluster needs to go on as this one.
+func clusterSecrets(dataDir string, r *Record) (map[string][]byte, error) {
 	secrets, err := credentials.ClusterKeys(dataDir)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,6 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
-	"github.com/barque/barque/pki"
 )
 
 // agent is what the parts of an agent are made of, in the order in which they are.
@@ -188,12 +187,7 @@ func (a *agent) startNode(ctx context.Context) error {
 // fetchKeys asks the servers that the agent has ever known.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
 	keys, err := credentials.FetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, credentials.AskKeys(a.ids.Trust, a.ids.Client.Certificate(), a.cluster))
-	return a.follower.Take(keys, err, seesServer(a.pool))
-}
-
-// seesServer tells whether a server of the pool, and so of the agent's own cluster, lives.
-func seesServer(pool *gossip.Pool) bool {
-	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool { return m.Role == pki.RoleServer && m.State == gossip.Alive })
+	return a.follower.Take(keys, err, liveness.SeesServer(a.pool))
 }
 
 // startFollowing ends the agent when it is to be started again in another cluster.

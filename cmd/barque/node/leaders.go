@@ -2,12 +2,10 @@ package node
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -27,67 +25,19 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/liveness"
+	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/scheduler"
 )
 
-// termHeader names the term of a leader's request; apiserver/storage fences the write by it.
-const termHeader = storage.LeaderTermHeader
-
-// fenced returns a client configuration for a term of leadership: every request carries the term
-// and ends with lead, its context, also one that a library makes with a context which never ends. A
-// leader that has just lost the others could otherwise neither stop nor begin another term until
-// the store gave the request up, many seconds later.
-func fenced(lead context.Context, term uint64, config *rest.Config) *rest.Config {
-	out := rest.CopyConfig(config)
-	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			endless := r.Context().Done() == nil
-			ctx, cancel := context.WithCancelCause(r.Context())
-			stop := context.AfterFunc(lead, func() { cancel(context.Cause(lead)) })
-			end := func() { stop(); cancel(nil) }
-			r = r.Clone(ctx) // a RoundTripper may not change the request
-			r.Header.Set(termHeader, strconv.FormatUint(term, 10))
-			answer, err := next.RoundTrip(r)
-			if err != nil {
-				end()
-				return nil, err
-			}
-			if endless {
-				// client-go would wait so long for another try of such a request, and longer than
-				// the term.
-				answer.Header.Del("Retry-After")
-			}
-			answer.Body = &endingBody{answer.Body, end}
-			return answer, nil
-		})
-	})
-	return out
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// endingBody is an answer's body; with it the request ends. A connection for something else than
-// HTTP (101) cannot be had so: no leader's work asks for one.
-type endingBody struct {
-	io.ReadCloser
-	end func()
-}
-
-func (b *endingBody) Close() error {
-	defer b.end()
-	return b.ReadCloser.Close()
-}
-
-// fenced is the same, with what a test puts between that and the API.
+// fenced returns a client configuration for the term of lead; apiserver/storage fences the writes.
+// In a test something may stand between that and the API.
 func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config {
 	term := runtime.TermFrom(lead)
 	if wrap := s.options.wrapLeaderClient; wrap != nil {
 		config = rest.CopyConfig(config)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return wrap(term, next) })
 	}
-	return fenced(lead, term, config)
+	return runtime.Fenced(lead, term, storage.LeaderTermHeader, config)
 }
 
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
@@ -101,14 +51,14 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	began, err := newStartMetrics(legacyregistry.Registerer())
+	began, err := runtime.NewStartMetrics(legacyregistry.Registerer())
 	if err != nil {
 		return err
 	}
 	runner, err := runtime.New(runtime.Config{
 		Leadership: s.store,
-		OnStarted:  began.started,
-		OnEnded:    began.ended,
+		OnStarted:  began.Started,
+		OnEnded:    began.Ended,
 		ClientsFor: func(lead context.Context) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(s.fenced(lead, controllerConfig))
 		},
@@ -173,7 +123,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		MemberLabel:  nodeleases.MemberLabel,
 		Servers:      liveness.APIServers{Pool: s.pool},
 		ServerReady:  liveness.NewReadiness(silentServers{s.store}.at, s.ids.Trust).Ready,
-		Roles:        roles{s.pool},
+		Roles:        members.Roles{Pool: s.pool, IsMember: nodeleases.IsMember},
 		QuotaEvaluators: func(list quotav1.ListerForResourceFunc) []quotav1.Evaluator {
 			return quota.Evaluators(list, devices, time.Now)
 		},

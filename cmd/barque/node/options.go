@@ -329,7 +329,7 @@ func (o *Options) readBackup() (enroll.Backup, error) {
 
 // enlistServer returns what this server knows of its cluster.
 func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
-	if err := backups.FinishRecovery(directory(o.DataDir), logger); err != nil {
+	if err := backups.FinishRecovery(enroll.Directory(o.DataDir), logger); err != nil {
 		return nil, err
 	}
 	return enroll.Server(ctx, o.enrolling(), logger)

@@ -317,7 +317,7 @@ func stopHere() error {
 // unknown", and the write is sent again.
 func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
 	return func(term uint64, next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return roundTripFunc(func(r *http.Request) (*http.Response, error) {
 			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") || os.Remove(filepath.Join(dir, armFile)) != nil {
 				return next.RoundTrip(r)
 			}
@@ -360,3 +360,7 @@ func send(r *http.Request, next http.RoundTripper) (*http.Response, string, erro
 		return response, fmt.Sprintf("%s %s %v", response.Status, body.Bytes(), err), nil
 	}
 }
+
+type roundTripFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -74,7 +74,7 @@ func saved(t *testing.T, keyFile string) (string, *enroll.Record, *Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := backups.New(backups.Config{Options: backups.Options{Dir: filepath.Join(o.DataDir, "snapshots"), KeyFile: keyFile}, Server: o.Name, Cluster: backedUp{r, o.DataDir},
+	b, err := backups.New(backups.Config{Options: backups.Options{Dir: filepath.Join(o.DataDir, "snapshots"), KeyFile: keyFile}, Server: o.Name, Cluster: enroll.BackedUp{Record: r, DataDir: o.DataDir},
 		Logger: quiet(), Now: time.Now}, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,10 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 		if err != nil || again.Restore == nil || again.Restore.Gap != 1000 {
 			t.Fatalf("%+v, %v", again, err)
 		}
-		if err := restoreStore(t.Context(), again, store, quiet()); err != nil {
+		err = again.RestoreStore(func(o *enroll.Restore) error {
+			return backups.Restore(t.Context(), (*backups.RestoreOptions)(o), store, quiet())
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		r = again

@@ -15,11 +15,11 @@ import (
 
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
@@ -32,11 +32,13 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
+	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/headroom"
 )
 
 // server is what the parts of a server are made of, in the order in which they are.
@@ -58,11 +60,12 @@ type server struct {
 	why      atomic.Pointer[error]  // that
 	removed  chan raftstore.Removal // holds why this server is a member no more
 	started  time.Time
-	met      atomic.Pointer[gossip.Pool]               // pool, for the store, which is older
-	nodes    atomic.Pointer[cache.SharedIndexInformer] // for the store, too
-	packets  atomic.Pointer[network.Network]           // nil without a node
+	met      atomic.Pointer[gossip.Pool] // pool, for the store, which is older
+	members  *members.Members
+	known    atomic.Pointer[members.Members] // that, for the store, when the Nodes are noted
+	packets  atomic.Pointer[network.Network] // nil without a node
 	strays   enroll.Strays
-	drain    drain
+	drain    drain.Drain
 	// dumpScheduler writes what the scheduler has to the log.
 	dumpScheduler func()
 }
@@ -102,6 +105,16 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	return s.stack.Wait(ctx)
 }
 
+// unlessStopped is the error of a start, unless the start was called off: whoever told the process
+// to stop is told that it did, and what it was waiting for is in the log.
+func unlessStopped(ctx context.Context, err error, logger *slog.Logger) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	logger.Info("told to stop before it was ready", "cause", context.Cause(ctx), "meanwhile", err)
+	return nil
+}
+
 func (s *server) enlist(ctx context.Context) (err error) {
 	if s.record, err = enlistServer(ctx, s.options, s.logger); err != nil {
 		return err
@@ -137,10 +150,12 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap: s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved:    func(r raftstore.Removal) { s.removed <- r },
-		OnSuperseded: s.superseded,
-		Warnings:     s.backups.Warnings, Report: s.report, JoinAgain: joinAgain,
-		Limits:   raftstore.Limits{StateBytes: storeMemory(o.StoreMemory)},
+		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
+		OnSuperseded: func(by raftstore.Succession) {
+			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
+		},
+		Warnings: s.backups.Warnings, Report: s.report, JoinAgain: clusterstatus.JoinAgain,
+		Limits:   raftstore.Limits{StateBytes: headroom.StateBytes(o.StoreMemory)},
 		OnReseed: func() { s.fail(ErrRestart) },
 		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
 		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
@@ -149,11 +164,11 @@ func (s *server) startStore(ctx context.Context) error {
 	})
 	var removed *raftstore.RemovedError
 	if errors.As(err, &removed) {
-		err = &removedError{o.Name, removed.Removal}
+		err = &clusterstatus.RemovedError{Name: o.Name, Removal: removed.Removal}
 	}
 	var superseded *raftstore.SupersededError
 	if errors.As(err, &superseded) {
-		err = &supersededError{o.Name, o.DataDir, superseded.Succession}
+		err = &clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: superseded.Succession}
 	}
 	if err != nil {
 		return errors.Join(err, mux.Close())
@@ -181,12 +196,34 @@ func (s *server) startStore(ctx context.Context) error {
 		return enroll.BecomeMember(ctx, s.record, s.store)
 	}
 	if s.record.Restore != nil {
-		if err := restoreStore(ctx, s.record, s.store, s.logger.With("part", "store")); err != nil {
+		err := s.record.RestoreStore(func(o *enroll.Restore) error {
+			return backups.Restore(ctx, (*backups.RestoreOptions)(o), s.store, s.logger.With("part", "store"))
+		})
+		if err != nil {
 			return err
 		}
 	}
 	s.record.Phase = enroll.PhaseMember
 	return s.record.Save()
+}
+
+// untilRemoved waits until this server has learned that it is a member no more.
+func (s *server) untilRemoved(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case r := <-s.removed:
+		return &clusterstatus.RemovedError{Name: s.options.Name, Removal: r}
+	}
+}
+
+// keepMemory lets the process take little more memory than what is alive in it, for as long as that
+// costs little.
+func (s *server) keepMemory(ctx context.Context) error {
+	return s.stack.Start(ctx, lifecycle.Component{Name: "memory", Run: func(ctx context.Context) error {
+		headroom.Keep(ctx, headroom.Policy{})
+		return nil
+	}})
 }
 
 // reserveBytes turns MiB into what the store takes, for which 0 is the default.
@@ -199,7 +236,7 @@ func reserveBytes(mib int) int64 {
 
 // prepareBackups comes before the store, whose status shows what is wrong with them.
 func (s *server) prepareBackups() (err error) {
-	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, Cluster: backedUp{s.record, s.options.DataDir},
+	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
 		Logger: s.logger.With("part", "backup"), Now: time.Now}, legacyregistry.Registerer())
 	return err
 }
@@ -234,7 +271,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, refresher.Run, func(ctx context.Context) error {
-			return enroll.RememberServers(ctx, s.record, s.pool, s.goneNames, s.logger)
+			return enroll.RememberServers(ctx, s.record, s.pool, s.leavers().Gone, s.logger)
 		})
 	}})
 }
@@ -271,25 +308,17 @@ func (s *server) startAPI(ctx context.Context) error {
 		CheckToken:   s.onTokens(token.Check),
 		UseToken:     s.onTokens(token.Use),
 		NameTaken:    s.nameTaken,
-		Replace:      s.replaceMember,
+		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		Cluster:      s.cluster,
 		Keys:         func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
 		GossipKeys:   s.gossipKeys,
-		Barred:       s.keysBarred,
+		Barred:       func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:    s.succeeds,
 		Stray:        s.strays.Note,
 		Logger:       s.logger.With("part", "join"),
 		Now:          time.Now,
 	})
-	relay := s.relay()
-	extra := s.backups.Handlers(relay)
-	extra[clusterstatus.DiagnosisPath] = adminapi.MastersOnly(http.MethodGet, relay.Pass(s.serveDiagnosis))
-	extra[clusterstatus.StatusPath] = adminapi.StatusHandler(s.observe)
-	extra[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s)
-	extra[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
-	extra[clusterstatus.GossipPath] = adminapi.GossipHandler(o.Name, s.pool)
-	s.certificatesAPI().AddHandlers(extra)
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
 		Certificate:     func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
@@ -304,42 +333,25 @@ func (s *server) startAPI(ctx context.Context) error {
 		Limits:            o.Limits,
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
-		Extra:             extra,
+		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
-		ReadyChecks:       []healthz.HealthChecker{apiserver.StoreCheck(s.store.Ready), s.drain.check()},
+		ReadyChecks:       []healthz.HealthChecker{apiserver.StoreCheck(s.store.Ready), s.drain.Check()},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
+	s.members = s.newMembers()
 	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
 
-// waitReady waits until the API server says that it is ready for the leader's work, which gives a
-// new cluster what the rest of readiness asks for.
+// waitReady waits until the API server says that it is ready for the leader's work.
 func (s *server) waitReady(ctx context.Context) error {
-	config := s.api.LoopbackConfig()
-	config.Timeout = 2 * time.Second
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
+	if err := s.api.AwaitReady(ctx); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		// Without ctx: a request that ends early is an error to who serves it, and this one is
-		// answered soon.
-		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", apiserver.BirthCheck).Do(context.WithoutCancel(ctx)).Error()
-		if err == nil {
-			return s.ids.Serving()
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
-		case <-ticker.C:
-		}
-	}
+	return s.ids.Serving()
 }
 
 // onTokens calls f with a client of this server's own API.
@@ -357,21 +369,13 @@ func (s *server) onTokens(f func(context.Context, kubernetes.Interface, []string
 	}
 }
 
-// nameTaken keeps a second machine from taking the name of one that lives or that has a vote, and
-// any from taking a name by which clients call the API.
+// nameTaken keeps a machine from taking the name of another one, or one by which clients call the
+// API.
 func (s *server) nameTaken(name string) error {
 	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
 	}
-	if m, ok := s.pool.Member(name); ok && m.State == gossip.Alive {
-		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name", name, m.Addr.Addr())
-	}
-	for _, m := range s.store.Members() {
-		if m.Name == name {
-			return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or, if it is rebuilt and to take that one's place, --replace", name)
-		}
-	}
-	return nil
+	return s.members.NameTaken(name)
 }
 
 // addressTaken keeps a machine from getting certificates for the address of another one, or for one
@@ -382,17 +386,26 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
 		}
 	}
-	for _, m := range s.pool.Members() {
-		if m.Name != name && m.Addr.Addr() == addr && (m.Role == pki.RoleServer || m.State == gossip.Alive) {
-			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip", addr, m.Role, m.Name)
-		}
+	return s.members.AddressTaken(name, addr)
+}
+
+// startDrain is the last step of a start, so that it is the first one of a stop.
+func (s *server) startDrain(ctx context.Context) error {
+	return s.stack.Start(ctx, lifecycle.Component{Name: "service", Run: func(ctx context.Context) error {
+		<-ctx.Done()
+		s.leaveService()
+		return nil
+	}, StopTimeout: 2 * drain.AtMost})
+}
+
+// leaveService returns when this server can close its port.
+func (s *server) leaveService() {
+	if !liveness.HasStandIn(s.pool, s.options.Name) { // there is nowhere to go
+		return
 	}
-	for _, m := range s.store.Members() {
-		if at, err := netip.ParseAddrPort(m.Address); err == nil && m.Name != name && at.Addr() == addr {
-			return fmt.Errorf("the node address %s is that of the server %q: give this machine's own with --node-ip, or remove that member first", addr, m.Name)
-		}
-	}
-	return nil
+	endpoints := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
+	drain.Departure{Ready: s.store.Ready, HandOver: s.store.HandOver, Logger: s.logger,
+		Listed: func() bool { return drain.Listed(endpoints, s.options.addr()) }}.Run(&s.drain)
 }
 
 // cluster is what a joining machine is told.

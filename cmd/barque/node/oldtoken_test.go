@@ -8,7 +8,6 @@ import (
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/pki"
-	"github.com/barque/barque/raftstore"
 )
 
 // newServer is a server with its certificates, which does not run.
@@ -72,40 +71,5 @@ func TestAnOldTokenInTheUnitFileKeepsNobodyFromStarting(t *testing.T) {
 	o.Join, o.Token = "https://10.0.0.9:6443", token.String()
 	if again, err := enlistServer(t.Context(), o, quiet()); err != nil || again.Cluster.ID != r.Cluster.ID {
 		t.Errorf("%+v, %v", again, err)
-	}
-}
-
-func TestTheShelfInTheStore(t *testing.T) {
-	store := testStore(t, "/other")
-	shelf := caShelf{store}
-	type seen struct {
-		state    string
-		revision uint64
-	}
-	got := make(chan seen, 10)
-	go shelf.Follow(t.Context(), func(state []byte, revision uint64) { got <- seen{string(state), revision} })
-	if first := <-got; first != (seen{}) {
-		t.Errorf("nothing is there: %+v", first)
-	}
-	if err := shelf.Put(t.Context(), []byte("a"), 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	a := <-got
-	state, revision, err := shelf.Get(t.Context())
-	if err != nil || string(state) != "a" || a != (seen{"a", revision}) {
-		t.Errorf("%q at %d, %v; followed %+v", state, revision, err, a)
-	}
-	var conflict *raftstore.ConflictError
-	if err := shelf.Put(t.Context(), []byte("b"), revision+7, 0); !errors.As(err, &conflict) {
-		t.Errorf("over what it does not know: %v", err)
-	}
-	if err := shelf.Put(t.Context(), []byte("b"), revision, 99); !errors.Is(err, raftstore.ErrFenced) {
-		t.Errorf("in a term that is over: %v", err)
-	}
-	if err := shelf.Put(t.Context(), []byte("b"), revision, 0); err != nil {
-		t.Fatal(err)
-	}
-	if b := <-got; b.state != "b" {
-		t.Errorf("followed %+v", b)
 	}
 }

@@ -1,8 +1,9 @@
-package node
+package enroll_test
 
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,14 @@ func oldServer(t *testing.T, name string) string {
 	return dir
 }
 
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func survey(dir string) (backups.Survivor, error) {
+	return backups.Survey(enroll.Directory(dir), quiet())
+}
+
+func recovered(dir string) (string, error) { return backups.Recover(enroll.Directory(dir), quiet()) }
+
 // checkRecovery makes sure that everything that carries the cluster's ID has the new one.
 func checkRecovery(t *testing.T, dir, id string) {
 	t.Helper()
@@ -51,18 +60,18 @@ func checkRecovery(t *testing.T, dir, id string) {
 	if r.Cluster.ID != id || r.Phase != enroll.PhaseMember || len(r.Cluster.Servers) != 0 || len(r.Cluster.GossipKeys) != 1 || len(r.Cluster.GossipKeys[0]) != 32 || bytes.Equal(r.Cluster.GossipKeys[0], make([]byte, 32)) {
 		t.Errorf("the record is %+v", r)
 	}
-	all, err := Survey([]string{dir}, quiet())
+	s, err := survey(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := all[0]; s.ClusterID != id || len(s.Members) != 1 || s.Keys != 2 || len(s.Predecessors) != 1 || s.Predecessors[0].Cluster != "old" || s.Recovering != "" {
+	if s.ClusterID != id || len(s.Members) != 1 || s.Keys != 2 || len(s.Predecessors) != 1 || s.Predecessors[0].Cluster != "old" || s.Recovering != "" {
 		t.Errorf("the store is %+v", s.Report)
 	}
 }
 
 func TestRecover(t *testing.T) {
 	dir := oldServer(t, "s1")
-	id, err := Recover(dir, quiet())
+	id, err := recovered(dir)
 	if err != nil || id == "old" {
 		t.Fatal(id, err)
 	}
@@ -88,8 +97,8 @@ func TestRecoverIsFinishedAfterACrash(t *testing.T) {
 		},
 	} {
 		for how, finish := range map[string]func(dir string) error{
-			"again":    func(dir string) error { _, err := Recover(dir, quiet()); return err },
-			"at start": func(dir string) error { return backups.FinishRecovery(directory(dir), quiet()) },
+			"again":    func(dir string) error { _, err := recovered(dir); return err },
+			"at start": func(dir string) error { return backups.FinishRecovery(enroll.Directory(dir), quiet()) },
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				dir := oldServer(t, "s1")
@@ -126,7 +135,7 @@ func TestSurveyRefusesWhatRuns(t *testing.T) {
 	defer running.Close()
 	synctest.Test(t, func(t *testing.T) { // time passes for who waits
 		began := time.Now()
-		_, err := Survey([]string{dir}, quiet())
+		_, err := survey(dir)
 		var used *enroll.UsedError
 		if !errors.As(err, &used) || !errors.Is(err, filelock.ErrHeld) || used.DataDir != dir || used.PID != os.Getpid() || len(strings.Fields(used.Command)) > 2 {
 			t.Errorf("%v", err)
@@ -138,14 +147,14 @@ func TestSurveyRefusesWhatRuns(t *testing.T) {
 }
 
 func TestSurveyRefusesWhatIsNoServer(t *testing.T) {
-	if _, err := Survey([]string{t.TempDir()}, quiet()); err == nil || !strings.Contains(err.Error(), "no server's data directory") {
+	if _, err := survey(t.TempDir()); err == nil || !strings.Contains(err.Error(), "no server's data directory") {
 		t.Errorf("an empty directory: %v", err)
 	}
 	dir := oldServer(t, "s1")
 	if err := os.RemoveAll(filepath.Join(enroll.StoreDir(dir), "log")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Survey([]string{dir}, quiet()); err == nil || !strings.Contains(err.Error(), "no log") {
+	if _, err := survey(dir); err == nil || !strings.Contains(err.Error(), "no log") {
 		t.Errorf("without a log: %v", err)
 	}
 }

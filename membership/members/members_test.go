@@ -1,4 +1,4 @@
-package node
+package members
 
 import (
 	"slices"
@@ -13,8 +13,9 @@ import (
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/pki"
-	"github.com/barque/barque/raftstore"
 )
+
+var marks = Marks{IsMember: nodeleases.IsMember, IsServer: func(n *corev1.Node) bool { _, marked := n.Labels[noderole.Label]; return marked }}
 
 // TestApart: an agent that gossip does not know is told; a node of others, which gossip never
 // knows, is not.
@@ -41,7 +42,7 @@ func TestApart(t *testing.T) {
 		{node("server", func(n *corev1.Node) { n.Labels[noderole.Label] = "" }), false},
 		{node("ill", func(n *corev1.Node) { n.Status.Conditions = nil }), false},
 	} {
-		if got := isApart(c.node, inPool); got != c.want {
+		if got := marks.apart(c.node, inPool); got != c.want {
 			t.Errorf("%s: apart is %t", c.node.Name, got)
 		}
 	}
@@ -56,8 +57,8 @@ func TestFormerServersGetNoKeys(t *testing.T) {
 	server, agent := map[string]string{noderole.Label: ""}, map[string]string{nodeleases.MemberLabel: ""}
 	older := node("older", nil) // its machine has been away since before the label
 	older.Status.NodeInfo.KubeletVersion = version.Kubernetes + "+barque.v1"
-	got := addAway([]keyring.Member{{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"}, {Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"}},
-		[]raftstore.Member{{Name: "s1"}, {Name: "s2"}}, []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent), node("a2", agent), node("foreign", nil), older})
+	got := marks.addAway([]keyring.Member{{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"}, {Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"}},
+		[]Server{{Name: "s1"}, {Name: "s2"}}, []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent), node("a2", agent), node("foreign", nil), older})
 	want := []keyring.Member{
 		{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"},
 		{Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"},

@@ -1,4 +1,4 @@
-package node
+package ask
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
 )
 
 // Begun tells what the node of a data directory was in the middle of, as the plans there say, and
@@ -40,7 +41,7 @@ func planned(dataDir string) *clusterstatus.Warning {
 	if err != nil {
 		return nil
 	}
-	if o := SupersededBy(dataDir); o != nil && r != nil && r.Phase == enroll.PhaseMember {
+	if o := supersededBy(dataDir); o != nil && r != nil && r.Phase == enroll.PhaseMember {
 		w.Node, w.Severity, w.Mend = r.Name, clusterstatus.Critical, clusterstatus.JoinAnew
 		w.Text = fmt.Sprintf("on this machine, in %s, the server %s is superseded: it is of cluster %s, and since %s cluster %s goes on in its place", dataDir, r.Name, o.Cluster, o.At.Format(time.RFC3339), o.Successor)
 		return w
@@ -64,4 +65,14 @@ func planned(dataDir string) *clusterstatus.Warning {
 	w.Text = fmt.Sprintf("on this machine, in %s, %s was about to %s, and is not done with it", dataDir, cmp.Or(w.Node, "a node"), what)
 	w.Mend += ", with the arguments that it was started with"
 	return w
+}
+
+// supersededBy tells which cluster goes on in place of that of a data directory; nil when its
+// server has not learned of one, or nothing can be read.
+func supersededBy(dataDir string) *raftstore.Succession {
+	s, err := raftstore.Superseded(enroll.StoreDir(dataDir))
+	if err != nil {
+		return nil
+	}
+	return s
 }

@@ -1,4 +1,4 @@
-package node
+package runtime
 
 import (
 	"testing"
@@ -11,20 +11,20 @@ import (
 // What a routine took in one term is not told of the next one, in which it may never start.
 func TestStartMetricsAreOfOneTerm(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m, err := newStartMetrics(registry)
+	m, err := NewStartMetrics(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.started("fast", time.Second)
-	m.started("slow", 2*time.Second)
+	m.Started("fast", time.Second)
+	m.Started("slow", 2*time.Second)
 	if n := testutil.CollectAndCount(m.after); n != 2 {
 		t.Errorf("%d routines are told of, want 2", n)
 	}
-	m.ended()
+	m.Ended()
 	if n := testutil.CollectAndCount(m.after); n != 0 {
 		t.Errorf("%d routines are told of between terms", n)
 	}
-	m.started("fast", 3*time.Second)
+	m.Started("fast", 3*time.Second)
 	if n, got := testutil.CollectAndCount(m.after), testutil.ToFloat64(m.after.WithLabelValues("fast")); n != 1 || got != 3 {
 		t.Errorf("%d routines are told of, fast after %v s", n, got)
 	}

@@ -1,4 +1,4 @@
-package node
+package runtime
 
 import (
 	"context"
@@ -16,10 +16,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// termHeader is the name of the header that carries the term.
+const termHeader = "Leader-Term"
+
 // A leader's client must say its term with every request, or nothing fences its writes.
 func TestFencedClientsSayTheirTerm(t *testing.T) {
 	var got string
-	config := fenced(t.Context(), 7, &rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+	config := Fenced(t.Context(), 7, termHeader, &rest.Config{Host: "http://127.0.0.1:1", Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		got = r.Header.Get(termHeader)
 		return nil, errors.New("enough")
 	})})
@@ -110,7 +113,7 @@ func TestRequestsEndWithTheTerm(t *testing.T) {
 			defer api.CloseClientConnections() // or a call that goes on would keep it open
 			lead, depose := context.WithCancel(t.Context())
 			defer depose()
-			client, err := kubernetes.NewForConfig(fenced(lead, 7, &rest.Config{Host: api.URL, QPS: -1}))
+			client, err := kubernetes.NewForConfig(Fenced(lead, 7, termHeader, &rest.Config{Host: api.URL, QPS: -1}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +151,7 @@ func TestEndlessRequestsDoNotWaitForAnotherTry(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer api.Close()
-	client, err := kubernetes.NewForConfig(fenced(t.Context(), 7, &rest.Config{Host: api.URL, QPS: -1}))
+	client, err := kubernetes.NewForConfig(Fenced(t.Context(), 7, termHeader, &rest.Config{Host: api.URL, QPS: -1}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +180,7 @@ func TestEndedRequestsLeaveTheTerm(t *testing.T) {
 	}))
 	defer api.Close()
 	lead := &term{Context: t.Context()}
-	client, err := kubernetes.NewForConfig(fenced(lead, 7, &rest.Config{Host: api.URL, QPS: -1}))
+	client, err := kubernetes.NewForConfig(Fenced(lead, 7, termHeader, &rest.Config{Host: api.URL, QPS: -1}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
-package node
+package headroom
 
 import "testing"
 
-func TestStoreMemory(t *testing.T) {
+func TestStateBytes(t *testing.T) {
 	for total, want := range map[int64]int64{
 		512 << 20: 256 << 20, 4 << 30: 1 << 30, 16 << 30: 4 << 30, 1 << 40: 8 << 30,
 	} {
@@ -10,10 +10,10 @@ func TestStoreMemory(t *testing.T) {
 			t.Errorf("of %d: %d, want %d", total, got, want)
 		}
 	}
-	if got := storeMemory(5); got != 5 {
+	if got := StateBytes(5); got != 5 {
 		t.Errorf("what was asked for: %d", got)
 	}
-	if got := storeMemory(0); got < leastStoreMemory || got > mostStoreMemory {
+	if got := StateBytes(0); got < leastState || got > mostState {
 		t.Errorf("of this machine: %d", got)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/register"
 )
 
 func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
@@ -63,10 +64,10 @@ func newKeys(t *testing.T, members ...keyring.Member) (*keyring.Manager, ringSto
 	}
 	nothing := func(keyring.Ring) error { return nil }
 	own := keyring.NewOwn(keyring.Ring{Keys: [][]byte{make([]byte, keyring.KeySize)}}, nothing, nothing)
-	changed := make(chan struct{})
-	m := keyring.New(keyring.Config{ClusterID: "c1", Store: ringStore{store}, Own: own, Sealer: ca,
+	changed, ring := make(chan struct{}), ringStore{register.New(store, gossipKeysKey)}
+	m := keyring.New(keyring.Config{ClusterID: "c1", Store: ring, Own: own, Sealer: ca,
 		Members: func() []keyring.Member { return members }, Changed: func() <-chan struct{} { return changed }, Logger: slog.New(slog.DiscardHandler)})
-	return m, ringStore{store}, own
+	return m, ring, own
 }
 
 func TestKeysHandler(t *testing.T) {

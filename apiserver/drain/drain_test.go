@@ -1,4 +1,4 @@
-package node
+package drain
 
 import (
 	"context"
@@ -28,28 +28,28 @@ func TestDeparture(t *testing.T) {
 		most      time.Duration
 		handsOver bool
 	}{
-		"all is well":                     {after(0), time.Second, drainAtLeast, drainAtLeast + drainLook, true},
-		"the endpoints are slow":          {after(0), 3 * time.Second, 3 * time.Second, 3*time.Second + drainLook, true},
-		"the endpoints do not follow":     {after(0), time.Hour, drainAtMost, drainAtMost, true},
+		"all is well":                     {after(0), time.Second, atLeast, atLeast + look, true},
+		"the endpoints are slow":          {after(0), 3 * time.Second, 3 * time.Second, 3*time.Second + look, true},
+		"the endpoints do not follow":     {after(0), time.Hour, AtMost, AtMost, true},
 		"its store is ill":                {func(context.Context) error { return errors.New("quarantine") }, time.Hour, 0, 0, false},
-		"an election that ends":           {after(time.Second), 2 * time.Second, 2 * time.Second, 2*time.Second + drainLook, true},
-		"an election without an end":      {after(time.Hour), time.Hour, drainAtLeast, drainAtLeast, false},
-		"an election, and slow endpoints": {after(time.Second), time.Hour, drainAtMost, drainAtMost, true},
+		"an election that ends":           {after(time.Second), 2 * time.Second, 2 * time.Second, 2*time.Second + look, true},
+		"an election without an end":      {after(time.Hour), time.Hour, atLeast, atLeast, false},
+		"an election, and slow endpoints": {after(time.Second), time.Hour, AtMost, AtMost, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began, handedOver := time.Now(), false
-			out := new(drain)
-			departure{
-				ready: func(ctx context.Context) error {
-					if out.check().Check(nil) == nil {
+			out := new(Drain)
+			Departure{
+				Ready: func(ctx context.Context) error {
+					if out.Check().Check(nil) == nil {
 						t.Errorf("%s: it says that it is ready", name)
 					}
 					return c.ready(ctx)
 				},
-				handOver: func() error { handedOver = true; return nil },
-				listed:   func() bool { return time.Since(began) < c.listed },
-				logger:   slog.New(slog.DiscardHandler),
-			}.run(out)
+				HandOver: func() error { handedOver = true; return nil },
+				Listed:   func() bool { return time.Since(began) < c.listed },
+				Logger:   slog.New(slog.DiscardHandler),
+			}.Run(out)
 			if took := time.Since(began); took < c.least || took > c.most || handedOver != c.handsOver {
 				t.Errorf("%s: after %s, leadership handed over: %v; want %s to %s, %v", name, took, handedOver, c.least, c.most, c.handsOver)
 			}

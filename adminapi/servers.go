@@ -1,7 +1,8 @@
-package node
+package adminapi
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -9,20 +10,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/liveness"
 )
 
-func (s *server) relay() *adminapi.Relay {
-	return adminapi.NewRelay(s.options.Name, s.allServers, s.ids.CallTLS())
+// Servers are those of the cluster as this server reaches them.
+type Servers struct {
+	Pool  *gossip.Pool
+	Known func() []join.Server // from the last start
+	TLS   func() *tls.Config   // of calls
 }
 
-// allServers are those that gossip shows, and those that were known before.
-func (s *server) allServers() []join.Server {
-	all := liveness.KnownServers(s.pool)
-	for _, k := range s.record.Servers() {
+// All are those that gossip shows, and those that were known before.
+func (s *Servers) All() []join.Server {
+	all := liveness.KnownServers(s.Pool)
+	for _, k := range s.Known() {
 		if !slices.ContainsFunc(all, func(a join.Server) bool { return a.Name == k.Name }) {
 			all = append(all, k)
 		}
@@ -34,23 +37,23 @@ func (s *server) allServers() []join.Server {
 // callTimeout bounds a call to another server's API on behalf of a client.
 const callTimeout = 5 * time.Second
 
-// callServer calls the API of another server, which answers with JSON. That one is known by its
+// Call calls the API of another server, which answers with JSON. That one is known by its
 // certificate, and knows this one by the API servers' own, of system:masters.
-func (s *server) callServer(ctx context.Context, method, name, path string, out any) error {
-	m, err := s.memberOf(name)
+func (s *Servers) Call(ctx context.Context, method, name, path string, out any) error {
+	m, err := s.living(name)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	at := netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort)
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.ids.CallTLS()}
-	return adminapi.CallJSON(ctx, &http.Client{Transport: transport}, method, name, "https://"+at.String()+path, out)
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.TLS()}
+	return CallJSON(ctx, &http.Client{Transport: transport}, method, name, "https://"+at.String()+path, out)
 }
 
-// memberOf finds a living server in gossip.
-func (s *server) memberOf(name string) (gossip.Member, error) {
-	m, ok := s.pool.Member(name)
+// living finds a living server in gossip.
+func (s *Servers) living(name string) (gossip.Member, error) {
+	m, ok := s.Pool.Member(name)
 	switch {
 	case !ok:
 		return m, fmt.Errorf("server %s is not known to gossip", name)

@@ -1,0 +1,71 @@
+package adminapi
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/redact"
+	"github.com/barque/barque/raftstore"
+)
+
+// Diagnosis is what a server tells a doctor, and where it has that from.
+type Diagnosis struct {
+	Self, DataDir string
+	Checks        func() []check.Finding // of this machine
+	Store         interface {
+		Status() raftstore.Status
+		Members() []raftstore.Member
+	}
+	Gossip  func(ctx context.Context) []clusterstatus.NodeView
+	Options any // without secrets
+	// Paths and Tunnels are what the network finds of the ways to other nodes.
+	Paths   func(ctx context.Context) any
+	Tunnels func() any
+	Logs    interface{ Bytes() []byte } // the end of what was logged; may be nil
+	// Secrets are those of this server that have no form of their own, and Keys returns those of
+	// gossip: neither is in what it tells.
+	Secrets []string
+	Keys    func() [][]byte
+}
+
+// ServeHTTP answers with a clusterstatus.Diagnosis.
+func (d *Diagnosis) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	Answer(w, http.StatusOK, d.make(r.Context()))
+}
+
+func (d *Diagnosis) make(ctx context.Context) *clusterstatus.Diagnosis {
+	out := &clusterstatus.Diagnosis{Server: d.Self, Time: time.Now().UTC(), Files: MachineFacts(d.DataDir, d.Checks())}
+	out.Files["goroutines.txt"] = Goroutines()
+	out.Files["metrics.txt"] = MetricsText()
+	out.Files["store.json"] = Indented(d.Store.Status())
+	out.Files["members.json"] = Indented(d.Store.Members())
+	out.Files["gossip.json"] = Indented(d.Gossip(ctx))
+	out.Files["options.json"] = Indented(d.Options)
+	out.Files["paths.json"] = Indented(d.Paths(ctx))
+	out.Files["wireguard.json"] = Indented(d.Tunnels())
+	out.Files["build.txt"] = BuildText()
+	if d.Logs != nil {
+		out.Files["log.txt"] = string(d.Logs.Bytes())
+	}
+	clean := redact.New(d.secrets()...)
+	for name, text := range out.Files {
+		if name != "metrics.txt" { // numbers
+			out.Files[name] = clean.Text(text)
+		}
+	}
+	return out
+}
+
+// secrets are all, in the forms in which they may be told.
+func (d *Diagnosis) secrets() []string {
+	out := append([]string(nil), d.Secrets...)
+	for _, key := range d.Keys() {
+		out = append(out, string(key), base64.StdEncoding.EncodeToString(key), fmt.Sprintf("%x", key), fmt.Sprint(key))
+	}
+	return out
+}

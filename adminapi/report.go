@@ -1,0 +1,103 @@
+package adminapi
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
+)
+
+// Report is what a server says of itself and of the cluster, and where it has that from.
+type Report struct {
+	Self, DataDir string
+	Started       time.Time
+	// Pool is nil before the server has begun to gossip.
+	Pool         *gossip.Pool
+	Certificates func() credentials.NodeCertificates
+	Trust        *pki.Trust
+	Backups      interface {
+		Status() *clusterstatus.BackupStatus
+	}
+	// The others are nil before the server knows the Nodes.
+	Former   func() []clusterstatus.FormerServer
+	Apart    func() []clusterstatus.ApartAgent
+	Exchange func() exchange.Status
+	Logger   *slog.Logger
+}
+
+// Observe asks all members of the store of the cluster. It takes as long as the slowest of them, at
+// most the store's time-out for a call, and needs neither a leader nor a quorum.
+func (r *Report) Observe(ctx context.Context, cluster string, store interface {
+	PeerDetails(ctx context.Context) []raftstore.PeerStatus
+}) *clusterstatus.Observation {
+	nodes := r.Views(ctx, false)
+	peers := store.PeerDetails(ctx)
+	return &clusterstatus.Observation{Cluster: cluster, From: r.Self, Time: time.Now(), Nodes: nodes, Peers: peers}
+}
+
+// JSON is this server's part of an observation that the store does not know, a ServerReport.
+func (r *Report) JSON(ctx context.Context) []byte {
+	s := clusterstatus.ServerReport{Time: time.Now(), Started: r.Started, Nodes: r.Views(ctx, true), Certificates: r.certificateEnds(), Backups: r.Backups.Status(), Disk: VolumeOf(r.DataDir)}
+	if r.Former != nil {
+		s.Former = r.Former()
+	}
+	if r.Apart != nil {
+		s.Apart = r.Apart()
+	}
+	if r.Exchange != nil {
+		s.CA = new(r.Exchange())
+	}
+	data, err := json.Marshal(s)
+	if err != nil {
+		r.Logger.Error("this server cannot report on itself", "err", err)
+		return nil
+	}
+	return data
+}
+
+// certificateEnds tells until when the certificates of this server, and the CAs that it believes,
+// are good.
+func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
+	own, now := r.Certificates().Certificates, time.Now()
+	for _, ca := range r.Trust.CAs() {
+		own = append(own, credentials.InfoOf("ca", ca.Certificate(), false, now))
+	}
+	var out []clusterstatus.CertificateStatus
+	for _, c := range own {
+		out = append(out, clusterstatus.CertificateStatus{Name: c.Name, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Warning: c.Warning})
+	}
+	return out
+}
+
+// Views is how this server sees all nodes; none before it has begun to gossip. With asks the other
+// servers are asked for an answer first, which takes a second at most.
+func (r *Report) Views(ctx context.Context, asks bool) []clusterstatus.NodeView {
+	if r.Pool == nil {
+		return nil
+	}
+	seen := map[string]gossip.Seen{}
+	if asks {
+		for _, m := range r.Pool.View(ctx).Members {
+			seen[m.Name] = m
+		}
+	}
+	var views []clusterstatus.NodeView
+	for _, m := range r.Pool.Members() {
+		v := clusterstatus.ViewOf(m)
+		if last, ok := seen[m.Name]; ok {
+			v.Silent, v.Heard = last.Silent, last.Heard
+			if last.Heard != nil {
+				v.RTTSeconds = new(last.RTT)
+			}
+		}
+		views = append(views, v)
+	}
+	return views
+}

@@ -1,0 +1,115 @@
+// Package drain takes a server out of service before it stops. A server that is told to stop, and
+// that another one can stand in for, first sees to it that nobody needs it:
+//
+//	told to stop ─▶ not ready ─▶ hands leadership over ─▶ out of the endpoints ─▶ its parts stop, the newest first
+//
+// It serves on meanwhile. Load balancers and the kubernetes Service's endpoints leave it by its
+// /readyz; when its port closes, what is left are clients with a connection, which are told to go
+// with the answer that they wait for, or in the middle of a watch.
+package drain
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/server/healthz"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+)
+
+// AtMost bounds the wait for the endpoints.
+const AtMost = 4 * time.Second
+
+const (
+	// atLeast is for those that ask for readiness now and then: every half second, and twice.
+	atLeast = 1200 * time.Millisecond
+	// look is how often it looks whether it is still among them.
+	look = 50 * time.Millisecond
+)
+
+// checkName is the name of the readiness check that fails from the moment at which this server was
+// told to stop.
+const checkName = "draining"
+
+var errDraining = errors.New("this server is about to stop")
+
+// Drain is whether the server is on its way out.
+type Drain struct{ begun atomic.Bool }
+
+// Check is the readiness check that fails when it is.
+func (d *Drain) Check() healthz.HealthChecker {
+	return healthz.NamedCheck(checkName, func(*http.Request) error {
+		if d.begun.Load() {
+			return errDraining
+		}
+		return nil
+	})
+}
+
+// Departure is what a server does before its parts stop, and what it needs for that.
+type Departure struct {
+	Ready    func(context.Context) error
+	HandOver func() error
+	Listed   func() bool // whether this server is among the endpoints
+	Logger   *slog.Logger
+}
+
+// Run returns when nobody needs this server any more, or after AtMost.
+func (d Departure) Run(out *Drain) {
+	ctx, cancel := context.WithTimeout(context.Background(), AtMost)
+	defer cancel()
+	began := time.Now()
+	least := time.After(atLeast)
+	out.begun.Store(true)
+	d.Logger.Info("about to stop: not ready any more, so that clients go to the other servers")
+	// One that cannot serve has nobody to send away. An election may be under way; it gets its
+	// time, and not all of it.
+	if err := d.readyWithin(ctx, atLeast); err != nil {
+		d.Logger.Info("stopping at once: this server's store does not serve, so nobody waits for it", "err", err)
+		return
+	}
+	if err := d.HandOver(); err != nil {
+		d.Logger.Warn("cannot hand leadership over yet", "err", err)
+	}
+	ticker := time.NewTicker(look)
+	defer ticker.Stop()
+	for waiting := true; waiting || d.Listed(); {
+		select {
+		case <-least:
+			waiting = false
+		case <-ticker.C:
+		case <-ctx.Done():
+			d.Logger.Warn("stopping although this server is still among the endpoints of the kubernetes Service", "after", time.Since(began).Round(time.Millisecond))
+			return
+		}
+	}
+}
+
+func (d Departure) readyWithin(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return d.Ready(ctx)
+}
+
+// kubernetesService is the Service by which pods find the API.
+const kubernetesService = "kubernetes"
+
+// Listed tells whether the address is among the endpoints of the kubernetes Service, as far as the
+// lister knows.
+func Listed(lister discoverylisters.EndpointSliceLister, addr netip.Addr) bool {
+	list, err := lister.EndpointSlices(metav1.NamespaceDefault).List(labels.Set{discoveryv1.LabelServiceName: kubernetesService}.AsSelector())
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(list, func(slice *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool { return slices.Contains(e.Addresses, addr.String()) })
+	})
+}

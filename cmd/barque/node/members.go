@@ -1,0 +1,173 @@
+package node
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/controllers/noderole"
+	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/members"
+	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/register"
+)
+
+// Keys of the store, beside the API's objects: the state of the gossip keys, and that of the
+// exchange of the CA.
+const (
+	gossipKeysKey = "/barque/gossip-keys"
+	caKey         = "/barque/ca"
+)
+
+// newMembers is who belongs to the cluster, as this server knows it once it has an API.
+func (s *server) newMembers() *members.Members {
+	return &members.Members{
+		Servers: s.storeServers, Pool: s.pool, Nodes: s.api.Informers().Core().V1().Nodes(),
+		Marks:  members.Marks{IsMember: nodeleases.IsMember, IsServer: isServers},
+		Logger: s.logger,
+	}
+}
+
+// isServers tells whether the Node is marked as a server's.
+func isServers(n *corev1.Node) bool {
+	_, marked := n.Labels[noderole.Label]
+	return marked
+}
+
+// storeServers are the members of the store.
+func (s *server) storeServers() []members.Server {
+	var out []members.Server
+	for _, m := range s.store.Members() {
+		at, _ := netip.ParseAddrPort(m.Address) // it may be a name
+		out = append(out, members.Server{Name: m.Name, Addr: at.Addr()})
+	}
+	return out
+}
+
+// isServer tells whether a server of that name is a member of the store.
+func (s *server) isServer(name string) bool {
+	return slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name })
+}
+
+// noteNodes lets the reports of this server tell of the Nodes, from now on.
+func (s *server) noteNodes(context.Context) error {
+	s.known.Store(s.members)
+	return nil
+}
+
+// synced is who belongs to the cluster, nil before this server knows the Nodes.
+func (s *server) synced() *members.Members {
+	if m := s.known.Load(); m != nil && m.Synced() {
+		return m
+	}
+	return nil
+}
+
+// leavers are those that are no members of the store.
+func (s *server) leavers() adminapi.Leavers {
+	return adminapi.Leavers{Store: s.store, Member: s.pool.Member, Marked: func() []string {
+		if m := s.synced(); m != nil {
+			return m.MarkedServers()
+		}
+		return nil
+	}}
+}
+
+// apartAfter is how long a server must run before it knows all by gossip.
+const apartAfter = time.Minute
+
+// apartAgents are those that this server knows; none before it has run for a while.
+func (s *server) apartAgents() (agents []clusterstatus.ApartAgent) {
+	m := s.synced()
+	if m == nil || time.Since(s.started) < apartAfter {
+		return nil
+	}
+	for _, name := range m.Apart() {
+		agents = append(agents, clusterstatus.ApartAgent{Name: name, Cluster: s.strays.Cluster(name)})
+	}
+	return agents
+}
+
+// startForgetting has this server forget agents that were removed.
+func (s *server) startForgetting(ctx context.Context) error {
+	return s.stack.Start(ctx, lifecycle.Component{Name: "removed agents", Run: func(ctx context.Context) error {
+		return enroll.ForgetRemoved(ctx, s.pool, s.members.NodeNames, s.logger)
+	}})
+}
+
+// succeeds tells whether this server's cluster goes on in place of the one with the ID.
+func (s *server) succeeds(cluster string) bool {
+	return slices.ContainsFunc(s.store.Predecessors(), func(p raftstore.Succession) bool { return p.Cluster == cluster })
+}
+
+// newManager is this server's part in the rotation of gossip keys.
+func (s *server) newManager(own *keyring.Own) *keyring.Manager {
+	return keyring.New(keyring.Config{
+		ClusterID: s.record.Cluster.ID, Store: ringStore{register.New(s.store, gossipKeysKey)}, Own: own, Sealer: s.ids.Trust,
+		Members: func() []keyring.Member { return s.members.Keys() }, Changed: s.pool.Changed,
+		Logger: s.logger.With("part", "gossip"),
+	})
+}
+
+// ringStore keeps the state of the gossip keys in the store.
+type ringStore struct{ register.Register }
+
+// Put implements keyring.Store.
+func (s ringStore) Put(ctx context.Context, value []byte, revision, term uint64) error {
+	err := s.Register.Put(ctx, value, revision, term)
+	var conflict *raftstore.ConflictError
+	if errors.As(err, &conflict) {
+		return keyring.ErrConflict
+	}
+	return err
+}
+
+// gossipKeys are what other nodes are told.
+func (s *server) gossipKeys() join.GossipKeys {
+	ring := s.record.GossipRing()
+	return join.GossipKeys{Generation: ring.Generation, Keys: ring.Keys}
+}
+
+// fetchKeys asks the other servers.
+func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
+	others := slices.DeleteFunc(s.record.Servers(), func(k join.Server) bool { return k.Name == s.options.Name })
+	keys, err := credentials.FetchKeys(ctx, others, generation, credentials.AskKeys(s.ids.Trust, s.ids.Peer.Certificate(), s.record.ClusterID()))
+	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
+}
+
+// driveKeys is leader work.
+func (s *server) driveKeys() runtime.Routine {
+	return runtime.Routine{Name: "gossip keys", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+		return s.keys.Drive(ctx, runtime.TermFrom(ctx))
+	}}
+}
+
+// startExchange follows what the cluster says of its CAs.
+func (s *server) startExchange(ctx context.Context) error {
+	s.exchange = exchange.New(exchange.Config{
+		Cluster: s.record.Cluster.ID, Trust: s.ids.Trust, Shelf: register.New(s.store, caKey), Home: s.ids.Home,
+		Fetch: s.ids.FetchKey, Members: func() ([]exchange.Member, error) { return s.members.Exchange() }, Changed: s.pool.Changed,
+		Now: time.Now, Logger: s.logger.With("part", "ca"),
+	})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
+}
+
+// accountKeys are those of service accounts' tokens, at this moment.
+func (s *server) accountKeys() (sign crypto.Signer, others []crypto.PublicKey) {
+	return s.ids.Trust.AccountKeys(time.Now())
+}

@@ -1,0 +1,131 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/network/path"
+	"github.com/barque/barque/network/wireguard"
+)
+
+// handlers are what this server's API serves for operators.
+func (s *server) handlers() map[string]http.Handler {
+	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS}
+	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS())
+	handlers := s.backups.Handlers(relay)
+	handlers[clusterstatus.DiagnosisPath] = adminapi.MastersOnly(http.MethodGet, relay.Pass(s.diagnosis().ServeHTTP))
+	handlers[clusterstatus.StatusPath] = adminapi.StatusHandler(func(ctx context.Context) *clusterstatus.Observation {
+		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
+	})
+	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
+	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
+	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
+	s.certificatesAPI(servers).AddHandlers(handlers)
+	return handlers
+}
+
+// says is what this server tells of itself at this moment, whatever has been started by now.
+func (s *server) says() *adminapi.Report {
+	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
+		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
+	if s.known.Load() != nil { // stored after all that these look at is there
+		r.Former, r.Apart, r.Exchange = s.leavers().Former, s.apartAgents, s.exchange.Status
+	}
+	return r
+}
+
+func (s *server) report(ctx context.Context) []byte { return s.says().JSON(ctx) }
+
+// diagnosis is what a doctor is told.
+func (s *server) diagnosis() *adminapi.Diagnosis {
+	o := s.options
+	d := &adminapi.Diagnosis{
+		Self: o.Name, DataDir: o.DataDir, Checks: func() []check.Finding { return Check(o.DataDir, o.KubeletRootDir) },
+		Store: s.store, Gossip: func(ctx context.Context) []clusterstatus.NodeView { return s.says().Views(ctx, true) },
+		Options: o.public(), Paths: func(ctx context.Context) any { return s.paths(ctx) }, Tunnels: func() any { return s.tunnels() },
+		Secrets: []string{o.Token}, Keys: func() [][]byte { return s.record.GossipRing().Keys },
+	}
+	if o.Logs != nil {
+		d.Logs = o.Logs
+	}
+	return d
+}
+
+// pathLimit bounds how long the ways to other nodes are looked at.
+const pathLimit = 10 * time.Second
+
+// paths tells which nodes packets as large as the link allows reach.
+func (s *server) paths(ctx context.Context) []path.Finding {
+	ctx, cancel := context.WithTimeout(ctx, pathLimit)
+	defer cancel()
+	nodes := map[string]netip.Addr{}
+	for _, m := range s.pool.Members() {
+		if m.Name != s.options.Name && m.State == gossip.Alive {
+			nodes[m.Name] = m.Addr.Addr()
+		}
+	}
+	return path.ProbeAll(ctx, nodes, s.options.addr())
+}
+
+// tunnels tells of the nodes that are reached by WireGuard; nil when there are none.
+func (s *server) tunnels() []wireguard.Seen {
+	packets := s.packets.Load()
+	if packets == nil {
+		return nil
+	}
+	seen, err := packets.Tunnels()
+	if err != nil {
+		s.logger.Warn("what WireGuard knows of other nodes cannot be read", "err", err)
+	}
+	return seen
+}
+
+// public are the options without what they keep secret.
+func (o Options) public() Options {
+	if o.Token != "" {
+		o.Token = "[REDACTED]"
+	}
+	o.Logs = nil
+	return o
+}
+
+// apiNames are all names by which clients call the API server.
+func apiNames(o *Options, s Settings) []string {
+	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + s.Domain,
+		"localhost", o.Name, "127.0.0.1", s.apiAddr().String()}
+	for _, addr := range o.addresses.All() {
+		names = append(names, addr.String())
+	}
+	return names
+}
+
+// certificates are what a server's certificates are made of.
+func (o *Options) certificates(s Settings, r *enroll.Record, logger *slog.Logger) credentials.ServerConfig {
+	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
+		Lifetime: o.CertificateLifetime, Record: r, Logger: logger}
+}
+
+// certificatesAPI shows the certificates of the cluster.
+func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
+	return &adminapi.Certificates{
+		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange,
+		Servers: func() (names []string) {
+			for _, m := range s.store.Members() {
+				names = append(names, m.Name)
+			}
+			return names
+		},
+		IsServer: s.isServer, Call: servers.Call, Pool: s.pool, Trust: s.ids.Trust, CAFile: credentials.CAFile(s.options.DataDir),
+		Lifetime: s.options.CertificateLifetime, Logger: s.logger,
+	}
+}

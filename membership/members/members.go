@@ -1,0 +1,182 @@
+// Package members tells who belongs to the cluster. Three know of it: the store, whose members the
+// servers are; gossip, where each node has proven its role; and the API, where a node has its Node
+// object. A server belongs to the cluster while it is a member of the store, an agent while it has
+// its Node. A Node may also be that of a foreign node, which others look after.
+package members
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/liveness"
+	"github.com/barque/barque/pki"
+)
+
+// Server is a member of the store. Its address is not valid where it is none of IP.
+type Server struct {
+	Name string
+	Addr netip.Addr
+}
+
+// Pool is what is needed of gossip.
+type Pool interface {
+	Members() []gossip.Member
+	Member(name string) (gossip.Member, bool)
+}
+
+// Members knows who belongs to the cluster.
+type Members struct {
+	Servers func() []Server // the members of the store
+	Pool    Pool
+	Nodes   coreinformers.NodeInformer
+	Marks
+	Logger *slog.Logger
+}
+
+// Marks are what the labels of a Node say.
+type Marks struct {
+	IsMember func(*corev1.Node) bool // its kubelet registered as that of a member
+	IsServer func(*corev1.Node) bool // it is marked as a server's
+}
+
+// runsBarque reports whether a Node's kubelet has said that it is Barque's. By that a Node counts
+// as a member's where it was made before there was the label and its machine has been away since:
+// whoever waits for all members must not forget one, and a foreign node that says so has itself
+// waited for.
+func runsBarque(node *corev1.Node) bool {
+	return strings.Contains(node.Status.NodeInfo.KubeletVersion, "+barque.")
+}
+
+// ServerNamed tells whether a server of that name is a member of the store.
+func (m *Members) ServerNamed(name string) bool {
+	return slices.ContainsFunc(m.Servers(), func(s Server) bool { return s.Name == name })
+}
+
+// MarkedServers are the names of the Nodes that are marked as servers'. People may mark an agent's:
+// who has proven to be one is none of them.
+func (m *Members) MarkedServers() (names []string) {
+	for _, n := range m.nodes() {
+		if !m.Marks.IsServer(n) {
+			continue
+		}
+		if p, known := m.Pool.Member(n.Name); !known || p.Role == pki.RoleServer {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (m *Members) nodes() (nodes []*corev1.Node) {
+	for _, object := range m.Nodes.Informer().GetStore().List() {
+		if n, ok := object.(*corev1.Node); ok {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// Synced tells whether the Nodes are known.
+func (m *Members) Synced() bool { return m.Nodes.Informer().HasSynced() }
+
+// NodeNames are the names of all Nodes, and whether these are known.
+func (m *Members) NodeNames() (names []string, known bool) {
+	nodes := m.Nodes.Informer()
+	return nodes.GetStore().ListKeys(), nodes.HasSynced()
+}
+
+// Apart are the names, in order, of agents that are Ready though gossip does not know them.
+func (m *Members) Apart() (names []string) {
+	for _, n := range m.nodes() {
+		if m.apart(n, m.Pool.Member) {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// apart reports whether a Node is an agent's that is Ready though gossip does not know it. Nodes of
+// others are never in the pool.
+func (m Marks) apart(n *corev1.Node, inPool func(name string) (gossip.Member, bool)) bool {
+	_, known := inPool(n.Name)
+	return !known && !m.IsServer(n) && isReady(n) && (m.IsMember(n) || runsBarque(n))
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Exchange are all nodes that the exchange of the CA has to do with.
+func (m *Members) Exchange() ([]exchange.Member, error) {
+	if !m.Synced() {
+		return nil, join.ErrNotYet
+	}
+	list, err := m.Nodes.Lister().List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list the nodes: %w", err)
+	}
+	var servers []string
+	for _, s := range m.Servers() {
+		servers = append(servers, s.Name)
+	}
+	made := map[string]time.Time{}
+	for _, n := range list {
+		if m.Marks.IsServer(n) || runsBarque(n) || m.Marks.IsMember(n) || liveness.InPool(n, m.Pool.Member) { // others are foreign nodes
+			made[n.Name] = n.CreationTimestamp.Time
+		}
+	}
+	return credentials.ExchangeMembers(time.Now(), servers, made, m.Pool.Members()), nil
+}
+
+// NameTaken keeps a second machine from taking the name of one that lives or that has a vote.
+func (m *Members) NameTaken(name string) error {
+	if p, ok := m.Pool.Member(name); ok && p.State == gossip.Alive {
+		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name", name, p.Addr.Addr())
+	}
+	if m.ServerNamed(name) {
+		return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or, if it is rebuilt and to take that one's place, --replace", name)
+	}
+	return nil
+}
+
+// AddressTaken keeps a machine from getting certificates for the address of another one.
+func (m *Members) AddressTaken(name string, addr netip.Addr) error {
+	for _, p := range m.Pool.Members() {
+		if p.Name != name && p.Addr.Addr() == addr && (p.Role == pki.RoleServer || p.State == gossip.Alive) {
+			return fmt.Errorf("the node address %s is that of %s %q: give this machine's own with --node-ip", addr, p.Role, p.Name)
+		}
+	}
+	for _, s := range m.Servers() {
+		if s.Name != name && s.Addr == addr {
+			return fmt.Errorf("the node address %s is that of the server %q: give this machine's own with --node-ip, or remove that member first", addr, s.Name)
+		}
+	}
+	return nil
+}
+
+// Roles tells who is a server, by the role that each member has proven. A node that is no member is
+// none.
+type Roles struct {
+	Pool     Pool
+	IsMember func(*corev1.Node) bool
+}
+
+// IsServer implements noderole.Roles.
+func (r Roles) IsServer(node *corev1.Node) (server, known bool) {
+	m, known := r.Pool.Member(node.Name)
+	return m.Role == pki.RoleServer, known || !r.IsMember(node)
+}

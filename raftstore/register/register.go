@@ -1,0 +1,101 @@
+// Package register keeps one value under one key of the store: a register, which is read with its
+// revision, replaced if it has not changed since, and followed. It is for what a cluster must agree
+// on and what is no object of the API, such as its gossip keys and its CAs.
+package register
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/barque/barque/raftstore"
+)
+
+// Store is what a register needs of the store.
+type Store interface {
+	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
+	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
+	Watch(opts raftstore.WatchOptions) (raftstore.Watcher, error)
+}
+
+// Register is one key of a store.
+type Register struct {
+	store Store
+	key   string
+}
+
+// New returns the register at the key.
+func New(store Store, key string) Register { return Register{store, key} }
+
+// Get returns the newest value and the revision of its last change; 0 is no value. The read is
+// linearizable.
+func (r Register) Get(ctx context.Context) ([]byte, uint64, error) {
+	view, err := r.store.View(ctx, raftstore.ViewOptions{})
+	if err != nil {
+		return nil, 0, err
+	}
+	item, _ := view.Get(r.key)
+	return item.Value, item.ModRevision, nil
+}
+
+// Put sets the value if its revision is still the one given, and, unless term is 0, only while that
+// term of the leader lasts. It fails with a *raftstore.ConflictError when somebody else was faster,
+// and with raftstore.ErrFenced when the term is over.
+func (r Register) Put(ctx context.Context, value []byte, revision, term uint64) error {
+	_, err := r.store.Commit(ctx, raftstore.Txn{
+		Require: []raftstore.Precondition{{Key: r.key, ModRevision: revision}},
+		Ops:     []raftstore.Op{{Kind: raftstore.Put, Key: r.key, Value: value}},
+		Term:    term,
+	})
+	return err
+}
+
+// followAgain is after how long a watch that ended begins anew.
+const followAgain = time.Second
+
+// Follow calls f with the value that this server has, and then after each change, until ctx ends.
+func (r Register) Follow(ctx context.Context, f func(value []byte, revision uint64)) error {
+	for {
+		view, err := r.store.View(ctx, raftstore.ViewOptions{Stale: true})
+		if err == nil {
+			item, _ := view.Get(r.key)
+			f(item.Value, item.ModRevision)
+			err = r.watch(ctx, view.Revision(), f)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, raftstore.ErrClosed):
+			<-ctx.Done() // the store says by itself why it stopped
+			return nil
+		case !errors.Is(err, raftstore.ErrCompacted): // that one is answered by another look
+			select {
+			case <-ctx.Done():
+			case <-time.After(followAgain): // as when the server is in quarantine
+			}
+		}
+	}
+}
+
+func (r Register) watch(ctx context.Context, after uint64, f func(value []byte, revision uint64)) error {
+	w, err := r.store.Watch(raftstore.WatchOptions{Prefix: r.key, After: after})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for {
+		batch, err := w.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, event := range batch.Events {
+			switch {
+			case event.Item.Key != r.key:
+			case event.Kind == raftstore.Deleted:
+				f(nil, 0)
+			default:
+				f(event.Item.Value, event.Item.ModRevision)
+			}
+		}
+	}
+}
