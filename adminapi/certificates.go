@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
@@ -143,25 +144,25 @@ func (s *Certificates) certificatesOf(ctx context.Context, name string) credenti
 
 // AddHandlers serves CertificatesPath and CAPath.
 func (s *Certificates) AddHandlers(handlers map[string]http.Handler) {
-	renew := MastersOnly(http.MethodPost, s.serveRenewal)
+	renew := extra.MastersOnly(http.MethodPost, s.serveRenewal)
 	handlers[CertificatesPath] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch of := r.URL.Query().Get("of"); {
 		case r.Method != http.MethodGet:
 			renew.ServeHTTP(w, r)
 		case of == "":
-			Answer(w, http.StatusOK, s.certificates(r.Context()))
+			extra.Answer(w, http.StatusOK, s.certificates(r.Context()))
 		case of == s.Self:
-			Answer(w, http.StatusOK, s.Own())
+			extra.Answer(w, http.StatusOK, s.Own())
 		case s.IsServer(of):
-			Answer(w, http.StatusOK, s.certificatesOf(r.Context(), of))
+			extra.Answer(w, http.StatusOK, s.certificatesOf(r.Context(), of))
 		default:
 			http.Error(w, fmt.Sprintf("%q %v", of, ErrNoMember), http.StatusNotFound)
 		}
 	})
-	change := MastersOnly(http.MethodPost, s.serveCAChange)
+	change := extra.MastersOnly(http.MethodPost, s.serveCAChange)
 	handlers[CAPath] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
-			Answer(w, http.StatusOK, s.Exchange.Status())
+			extra.Answer(w, http.StatusOK, s.Exchange.Status())
 			return
 		}
 		change.ServeHTTP(w, r)
@@ -190,7 +191,7 @@ func (s *Certificates) serveRenewal(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	default:
-		Answer(w, http.StatusOK, n)
+		extra.Answer(w, http.StatusOK, n)
 	}
 }
 
@@ -199,7 +200,7 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	var conflict *raftstore.ConflictError
 	switch {
 	case err == nil:
-		Answer(w, http.StatusOK, status)
+		extra.Answer(w, http.StatusOK, status)
 	case errors.Is(err, exchange.ErrChange):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case errors.Is(err, pki.ErrStep):
@@ -209,7 +210,7 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		http.Error(w, err.Error(), http.StatusGatewayTimeout)
 	default:
-		Unavailable(w, err)
+		extra.Unavailable(w, err)
 	}
 }
 

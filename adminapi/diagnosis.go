@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/redact"
@@ -35,7 +36,7 @@ type Diagnosis struct {
 
 // ServeHTTP answers with a clusterstatus.Diagnosis.
 func (d *Diagnosis) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	Answer(w, http.StatusOK, d.make(r.Context()))
+	extra.Answer(w, http.StatusOK, d.make(r.Context()))
 }
 
 func (d *Diagnosis) make(ctx context.Context) *clusterstatus.Diagnosis {

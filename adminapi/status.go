@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/pki"
@@ -13,7 +14,7 @@ import (
 
 // StatusHandler serves StatusPath.
 func StatusHandler(observe func(context.Context) *clusterstatus.Observation) http.Handler {
-	return get(func(r *http.Request) any {
+	return extra.Get(func(r *http.Request) any {
 		o := observe(r.Context())
 		if r.URL.Query().Get("form") == clusterstatus.FormObservation {
 			return o

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -102,9 +102,9 @@ type Others interface {
 // Handlers serve the paths.
 func (b *Manager) Handlers(others Others) map[string]http.Handler {
 	return map[string]http.Handler{
-		SnapshotsPath:       adminapi.MastersOnly(http.MethodGet, b.serveLists(others)),
-		SnapshotSavePath:    adminapi.MastersOnly(http.MethodPost, b.serveSave),
-		SnapshotRestorePath: adminapi.MastersOnly(http.MethodPost, b.serveRestore),
+		SnapshotsPath:       extra.MastersOnly(http.MethodGet, b.serveLists(others)),
+		SnapshotSavePath:    extra.MastersOnly(http.MethodPost, b.serveSave),
+		SnapshotRestorePath: extra.MastersOnly(http.MethodPost, b.serveRestore),
 	}
 }
 
@@ -116,7 +116,7 @@ func (b *Manager) serveLists(others Others) http.HandlerFunc {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			adminapi.Answer(w, http.StatusOK, own)
+			extra.Answer(w, http.StatusOK, own)
 			return
 		}
 		if err != nil {
@@ -127,7 +127,7 @@ func (b *Manager) serveLists(others Others) http.HandlerFunc {
 			lists = append(lists, readList(name, response, err))
 		})
 		slices.SortFunc(lists, func(a, b SnapshotList) int { return strings.Compare(a.Server, b.Server) })
-		adminapi.Answer(w, http.StatusOK, lists)
+		extra.Answer(w, http.StatusOK, lists)
 	}
 }
 
@@ -201,7 +201,7 @@ func (b *Manager) serveSave(w http.ResponseWriter, r *http.Request) {
 		b.Logger.Warn("a backup could not be sent to its end", "to", r.RemoteAddr, "err", err)
 		panic(http.ErrAbortHandler)
 	default:
-		adminapi.Unavailable(w, err)
+		extra.Unavailable(w, err)
 	}
 }
 
@@ -222,7 +222,7 @@ func (b *begun) Write(p []byte) (int, error) {
 func (b *Manager) serveRestore(w http.ResponseWriter, r *http.Request) {
 	restored, err := b.restoreBody(r)
 	if err == nil {
-		adminapi.Answer(w, http.StatusOK, restored)
+		extra.Answer(w, http.StatusOK, restored)
 		return
 	}
 	restored.Error, restored.Unknown = err.Error(), errors.Is(err, raftstore.ErrUnknownOutcome)
@@ -235,7 +235,7 @@ func (b *Manager) serveRestore(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errOtherCluster), errors.Is(err, raftstore.ErrInvalid):
 		status = http.StatusConflict
 	}
-	adminapi.Answer(w, status, restored)
+	extra.Answer(w, status, restored)
 }
 
 func (b *Manager) restoreBody(r *http.Request) (Restored, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
@@ -23,7 +24,7 @@ func (s *server) handlers() map[string]http.Handler {
 	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS}
 	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS())
 	handlers := s.backups.Handlers(relay)
-	handlers[clusterstatus.DiagnosisPath] = adminapi.MastersOnly(http.MethodGet, relay.Pass(s.diagnosis().ServeHTTP))
+	handlers[clusterstatus.DiagnosisPath] = extra.MastersOnly(http.MethodGet, relay.Pass(s.diagnosis().ServeHTTP))
 	handlers[clusterstatus.StatusPath] = adminapi.StatusHandler(func(ctx context.Context) *clusterstatus.Observation {
 		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
 	})

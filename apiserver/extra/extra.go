@@ -1,4 +1,6 @@
-package adminapi
+// Package extra has what all handlers share that a server serves beside the API's objects (see
+// apiserver.Config): who may ask, and how is answered.
+package extra
 
 import (
 	"encoding/json"
@@ -30,8 +32,8 @@ func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// get serves a value in JSON.
-func get(value func(r *http.Request) any) http.Handler {
+// Get serves a value in JSON.
+func Get(value func(r *http.Request) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			http.Error(w, fmt.Sprintf("only GET is served here, not %s", r.Method), http.StatusMethodNotAllowed)
