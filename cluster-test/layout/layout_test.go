@@ -23,7 +23,7 @@ type ban struct {
 	reason string
 }
 
-var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
+var rooms = []string{"adminapi", "apiserver", "backups", "clusterstatus", "cmd", "cluster-test", "controllers", "devcluster", "examples", "internal", "kubelet", "membership", "network", "pki", "raftstore", "scheduler", "verify"}
 
 var bans = []ban{
 	{from: without("cmd"), to: []string{"cmd"},
@@ -42,11 +42,16 @@ var bans = []ban{
 	{from: []string{"clusterstatus"}, to: []string{"k8s.io/client-go", "k8s.io/apiserver", "os", "net/http"},
 		except: []string{"clusterstatus/ask"},
 		reason: "it is pure: whoever calls it has asked already"},
-	{from: []string{"clusterstatus/ask"}, to: without("clusterstatus", "backups", "raftstore", "membership", "pki", "internal"),
+	{from: []string{"clusterstatus/ask"}, to: without("clusterstatus", "backups", "devcluster", "raftstore", "membership", "pki", "internal"),
 		reason: "it asks servers from outside, and reads the directory of one that may not run; what runs in a server is not linked into that"},
 	{from: []string{"backups"}, to: without("backups", "clusterstatus", "raftstore", "internal"),
 		allow:  []string{"apiserver/extra"}, // how is answered, and nothing of objects
 		reason: "a backup is made where nothing but the store may work; what the cluster's secrets are it is told"},
+	{from: []string{"devcluster"}, to: without("devcluster", "kubelet", "membership", "network", "pki", "internal"),
+		reason: "it starts the program as an operator does; what runs in a server is no matter of it"},
+	{from: without("cmd", "cluster-test", "devcluster"), to: []string{"devcluster"},
+		except: []string{"clusterstatus/ask"},
+		reason: "no part of a cluster knows that it is in one that is there to try"},
 	{from: []string{"apiserver/extra"}, to: without("apiserver", "raftstore"),
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi"}, to: without("adminapi", "apiserver", "clusterstatus", "raftstore", "membership", "pki", "internal"),

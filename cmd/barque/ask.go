@@ -28,7 +28,7 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
-	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/membership/enroll"
 )
 
@@ -203,7 +203,7 @@ func (a *asker) known() []string {
 	if err != nil {
 		return out
 	}
-	if plan, err := dev.Load(filepath.Dir(path)); err == nil {
+	if plan, err := devcluster.Load(filepath.Dir(path)); err == nil {
 		for _, s := range plan.Servers() {
 			out = append(out, "https://"+s)
 		}

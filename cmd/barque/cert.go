@@ -15,8 +15,8 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
@@ -303,7 +303,7 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		return errors.New("the exchange of the CA was given up meanwhile: the old CA stays")
 	}
 	if kubeconfig.renew(c); kubeconfig.renewed {
-		_, err := fmt.Fprintf(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; %s is renewed, copies of it are not\n", dev.FromHere(kubeconfig.plan.Kubeconfig()))
+		_, err := fmt.Fprintf(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; %s is renewed, copies of it are not\n", devcluster.FromHere(kubeconfig.plan.Kubeconfig()))
 		return err
 	}
 	_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. Join tokens and client certificates that were made before are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)")

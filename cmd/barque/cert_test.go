@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/adminapi"
-	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
@@ -134,7 +134,7 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 func TestExchangeRenewsTheKubeconfigOfADevCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Chdir(t.TempDir())
-	dir, err := filepath.Abs(dev.DefaultDir)
+	dir, err := filepath.Abs(devcluster.DefaultDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestExchangeRenewsTheKubeconfigOfADevCluster(t *testing.T) {
 	server := httptest.NewTLSServer(&certServer{looks: looks})
 	defer server.Close()
 	port := netip.MustParseAddrPort(server.Listener.Addr().String()).Port()
-	plan, err := json.Marshal(dev.Plan{Name: "x", Dir: dir, APIPort: port, Complete: true, Nodes: []dev.Node{{Name: "s1", Role: dev.Server}, {Name: "s2", Role: dev.Server}}})
+	plan, err := json.Marshal(devcluster.Plan{Name: "x", Dir: dir, APIPort: port, Complete: true, Nodes: []devcluster.Node{{Name: "s1", Role: devcluster.Server}, {Name: "s2", Role: devcluster.Server}}})
 	if err != nil {
 		t.Fatal(err)
 	}

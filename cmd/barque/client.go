@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/devcluster"
 )
 
 const defaultDataDir = "/var/lib/barque"
@@ -44,7 +44,7 @@ func findKubeconfig(given string) (string, error) {
 	if env := os.Getenv("KUBECONFIG"); env != "" {
 		return env, nil
 	}
-	for _, path := range []string{filepath.Join(dev.DefaultDir, "kubeconfig"), filepath.Join(defaultDataDir, "admin.kubeconfig")} {
+	for _, path := range []string{filepath.Join(devcluster.DefaultDir, "kubeconfig"), filepath.Join(defaultDataDir, "admin.kubeconfig")} {
 		if _, err := os.Stat(path); err == nil {
 			return path, nil
 		} else if errors.Is(err, os.ErrPermission) {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/raftstore"
@@ -29,20 +29,20 @@ func devCommand() *cobra.Command {
 namespace of its own, with its own address, disk directory and containerd.`,
 	}
 	w := new(which)
-	cmd.PersistentFlags().StringVar(&w.dir, "dir", dev.DefaultDir, "where the cluster's files are")
+	cmd.PersistentFlags().StringVar(&w.dir, "dir", devcluster.DefaultDir, "where the cluster's files are")
 	cmd.PersistentFlags().StringVar(&w.name, "name", "barque", "name of the cluster; several can run side by side, each in a directory of its own")
 	cmd.AddCommand(devUpCommand(w), devDownCommand(w), devStatusCommand(w), devExecCommand(w), devKillCommand(w),
 		devStartCommand(w),
-		devNodeCommand(w, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return dev.Stop(dir, node) }),
-		devNodeCommand(w, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return dev.Pause(dir, node) }),
-		devNodeCommand(w, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return dev.Resume(dir, node) }),
+		devNodeCommand(w, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return devcluster.Stop(dir, node) }),
+		devNodeCommand(w, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return devcluster.Pause(dir, node) }),
+		devNodeCommand(w, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return devcluster.Resume(dir, node) }),
 		devPartitionCommand(w), devHealCommand(w))
 	return cmd
 }
 
 // leftBehind tells whether a server has learned that another cluster goes on in place of its own.
 func leftBehind(dir, name string) bool {
-	p, err := dev.Load(dir)
+	p, err := devcluster.Load(dir)
 	if err != nil {
 		return false
 	}
@@ -58,12 +58,12 @@ func devStartCommand(w *which) *cobra.Command {
 	wipe := false
 	cmd := devNodeCommand(w, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
 		if wipe {
-			return dev.Rejoin(c.Context(), dir, node)
+			return devcluster.Rejoin(c.Context(), dir, node)
 		}
-		err := dev.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
-		if err != nil && (errors.Is(err, dev.ErrLeftBehind) || leftBehind(dir, node)) {
+		err := devcluster.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		if err != nil && (errors.Is(err, devcluster.ErrLeftBehind) || leftBehind(dir, node)) {
 			return fmt.Errorf("%w\nTo let it join as a new server, without what its store has: %s; %s",
-				err, dev.CommandLine(dir, "stop", node), dev.CommandLine(dir, "start", "--wipe", node))
+				err, devcluster.CommandLine(dir, "stop", node), devcluster.CommandLine(dir, "start", "--wipe", node))
 		}
 		return err
 	})
@@ -81,8 +81,8 @@ func (w *which) directory(c *cobra.Command) (string, error) {
 	if err != nil || !c.Flags().Changed("name") {
 		return dir, err
 	}
-	if p, err := dev.Load(dir); err == nil && p.Name != w.name {
-		return "", &usageError{c.CommandPath(), fmt.Errorf("the dev cluster in %s is named %q, not %q: leave --name out, or give the directory of the other one with --dir", dev.FromHere(dir), p.Name, w.name)}
+	if p, err := devcluster.Load(dir); err == nil && p.Name != w.name {
+		return "", &usageError{c.CommandPath(), fmt.Errorf("the dev cluster in %s is named %q, not %q: leave --name out, or give the directory of the other one with --dir", devcluster.FromHere(dir), p.Name, w.name)}
 	}
 	return dir, nil
 }
@@ -94,14 +94,14 @@ func (w *which) commandLine(c *cobra.Command, args ...string) string {
 	if err != nil {
 		dir = w.dir
 	}
-	if _, err := dev.Load(dir); err != nil && c.Flags().Changed("name") {
+	if _, err := devcluster.Load(dir); err != nil && c.Flags().Changed("name") {
 		args = append(args, "--name", w.name)
 	}
-	return dev.CommandLine(dir, args...)
+	return devcluster.CommandLine(dir, args...)
 }
 
 // votersOf asks a server who has a vote, as far as it knows.
-func votersOf(ctx context.Context, config *rest.Config) ([]dev.Voter, error) {
+func votersOf(ctx context.Context, config *rest.Config) ([]devcluster.Voter, error) {
 	o, err := observation(ctx, config, config.Host)
 	if err != nil {
 		return nil, err
@@ -109,16 +109,16 @@ func votersOf(ctx context.Context, config *rest.Config) ([]dev.Voter, error) {
 	return voters(o), nil
 }
 
-func voters(o *clusterstatus.Observation) []dev.Voter {
+func voters(o *clusterstatus.Observation) []devcluster.Voter {
 	own := new(raftstore.Status)
 	for _, p := range o.Peers {
 		if p.Member.Self && p.Status != nil {
 			own = p.Status
 		}
 	}
-	var all []dev.Voter
+	var all []devcluster.Voter
 	for _, p := range o.Peers {
-		v := dev.Voter{Name: p.Member.Name, Foreign: own.Foreign[p.Member.Address]}
+		v := devcluster.Voter{Name: p.Member.Name, Foreign: own.Foreign[p.Member.Address]}
 		if s := own.Superseded; s != nil && s.By == p.Member.ID {
 			v.Foreign = s.Successor
 		}
@@ -130,18 +130,18 @@ func voters(o *clusterstatus.Observation) []dev.Voter {
 }
 
 func devUpCommand(w *which) *cobra.Command {
-	var o dev.Options
+	var o devcluster.Options
 	var families []string
 	cmd := &cobra.Command{Use: "up", Short: "Make the cluster, or finish making it", Args: noArgs}
 	cmd.Flags().IntVar(&o.Servers, "servers", 3, "how many servers")
 	cmd.Flags().IntVar(&o.Agents, "agents", 0, "how many agents")
-	cmd.Flags().StringSliceVar(&families, "ip-families", []string{string(dev.IPv4)}, "addresses of nodes, pods and services: ipv4, ipv6, or both with the primary family first (ipv4,ipv6)")
+	cmd.Flags().StringSliceVar(&families, "ip-families", []string{string(devcluster.IPv4)}, "addresses of nodes, pods and services: ipv4, ipv6, or both with the primary family first (ipv4,ipv6)")
 	cmd.Flags().Uint16Var(&o.APIPort, "api-port", 0, "port of 127.0.0.1 that leads to the API (default: the first free one from 6443 up)")
 	cmd.Flags().StringArrayVar(&o.Args, "node-arg", nil, "an argument for every node, such as --node-arg=--log-level=debug; may be repeated")
 	cmd.Flags().StringArrayVar(&o.ServerArgs, "server-arg", nil, "an argument for every server, such as --server-arg=--certificate-lifetime=1h; may be repeated")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
-		if o.Families, err = dev.ParseFamilies(families); err != nil {
+		if o.Families, err = devcluster.ParseFamilies(families); err != nil {
 			return err
 		}
 		if o.Dir, err = w.directory(c); err != nil {
@@ -152,9 +152,9 @@ func devUpCommand(w *which) *cobra.Command {
 		o.Progress = func(format string, args ...any) {
 			fmt.Fprintf(out, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		}
-		p, err := dev.Up(c.Context(), o)
+		p, err := devcluster.Up(c.Context(), o)
 		switch {
-		case errors.Is(err, dev.ErrRunning):
+		case errors.Is(err, devcluster.ErrRunning):
 			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
 		case err != nil && c.Context().Err() != nil:
 			return &exitError{exitUnfinished, fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", w.commandLine(c, "up"), w.commandLine(c, "down"))}
@@ -189,10 +189,10 @@ func giveToSudoer(path string, getenv func(string) string, chown func(path strin
 }
 
 // printWelcome shows what a new user needs next.
-func printWelcome(c *cobra.Command, p *dev.Plan) error {
+func printWelcome(c *cobra.Command, p *devcluster.Plan) error {
 	status, err := fetchStatus(c.Context(), p.Kubeconfig())
 	if err != nil {
-		return fmt.Errorf("the cluster does not answer: %w; `%s` shows its processes", err, dev.CommandLine(p.Dir, "status"))
+		return fmt.Errorf("the cluster does not answer: %w; `%s` shows its processes", err, devcluster.CommandLine(p.Dir, "status"))
 	}
 	if err := clusterstatus.WriteStatus(c.OutOrStdout(), terminal.Of(c.OutOrStdout()), status); err != nil {
 		return err
@@ -205,7 +205,7 @@ The kubeconfig is %[1]s; its address leads to whichever server lives. Next:
   kubectl apply -f examples/hello.yaml
   %[2]s     # the leader: watch the others go on
   %[3]s        # remove everything
-`, dev.FromHere(p.Kubeconfig()), dev.CommandLine(p.Dir, "kill", status.Leader), dev.CommandLine(p.Dir, "down"))
+`, devcluster.FromHere(p.Kubeconfig()), devcluster.CommandLine(p.Dir, "kill", status.Leader), devcluster.CommandLine(p.Dir, "down"))
 	return err
 }
 
@@ -215,7 +215,7 @@ func devDownCommand(w *which) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = dev.Down(c.Context(), w.name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		err = devcluster.Down(c.Context(), w.name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
 		if err != nil && c.Context().Err() != nil {
 			return &exitError{exitUnfinished, fmt.Errorf("interrupted; `%s` removes what is left", w.commandLine(c, "down"))}
 		}
@@ -234,17 +234,17 @@ func devStatusCommand(w *which) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s, err := dev.Inspect(d)
+		s, err := devcluster.Inspect(d)
 		if err != nil {
 			return err
 		}
 		return print(c, *format, s, func(w io.Writer) error {
 			fmt.Fprintf(w, "cluster\t%s\nendpoint\t%s\nkubeconfig\t%s\n", s.Name, s.Endpoint, s.Kubeconfig)
 			if !s.Proxy {
-				fmt.Fprintf(w, "warning\tthe endpoint's proxy is dead; `%s` and `%s` make a new cluster\n", dev.CommandLine(d, "down"), dev.CommandLine(d, "up"))
+				fmt.Fprintf(w, "warning\tthe endpoint's proxy is dead; `%s` and `%s` make a new cluster\n", devcluster.CommandLine(d, "down"), devcluster.CommandLine(d, "up"))
 			}
 			if s.Partitioned {
-				fmt.Fprintf(w, "warning\ta partition is in force; `%s` ends it\n", dev.CommandLine(d, "heal"))
+				fmt.Fprintf(w, "warning\ta partition is in force; `%s` ends it\n", devcluster.CommandLine(d, "heal"))
 			}
 			fmt.Fprintln(w, "\nNODE\tROLE\tADDRESS\tSTATE\tPID")
 			for _, n := range s.Nodes {
@@ -266,7 +266,7 @@ func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command
 		err = run(c, d, args[0])
 		switch {
 		case err != nil && c.Context().Err() != nil:
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, dev.CommandLine(d, "status"))}
+			return &exitError{exitUnfinished, fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, devcluster.CommandLine(d, "status"))}
 		case err != nil:
 			return err
 		}
@@ -278,7 +278,7 @@ func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command
 func devKillCommand(w *which) *cobra.Command {
 	var machine bool
 	cmd := devNodeCommand(w, "kill", "kill -9 a node's Barque and containerd", "killed", func(c *cobra.Command, dir, node string) error {
-		return dev.Kill(c.Context(), dir, node, machine)
+		return devcluster.Kill(c.Context(), dir, node, machine)
 	})
 	cmd.Flags().BoolVar(&machine, "machine", false, "its pods too, as when the machine loses power")
 	return cmd
@@ -291,10 +291,10 @@ func devPartitionCommand(w *which) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := dev.Partition(d, strings.Split(args[0], ",")); err != nil {
+			if err := devcluster.Partition(d, strings.Split(args[0], ",")); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "%s cut off; `%s` ends it\n", args[0], dev.CommandLine(d, "heal"))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s cut off; `%s` ends it\n", args[0], devcluster.CommandLine(d, "heal"))
 			return err
 		}}
 }
@@ -305,7 +305,7 @@ func devHealCommand(w *which) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := dev.Heal(d); err != nil {
+		if err := devcluster.Heal(d); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintln(c.OutOrStdout(), "healed")
@@ -326,7 +326,7 @@ func devExecCommand(w *which) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return dev.Exec(c.Context(), d, args[0], args[1:])
+			return devcluster.Exec(c.Context(), d, args[0], args[1:])
 		}}
 }
 
@@ -334,7 +334,7 @@ func devExecCommand(w *which) *cobra.Command {
 // address. The servers renew theirs; the copy has to follow, or the exchange of the CA makes it
 // void.
 type devKubeconfig struct {
-	plan    *dev.Plan // nil when it is none of a dev cluster
+	plan    *devcluster.Plan // nil when it is none of a dev cluster
 	renewed bool
 	tried   bool
 }
@@ -348,7 +348,7 @@ func devKubeconfigOf(given string) *devKubeconfig {
 	if err != nil {
 		return new(devKubeconfig)
 	}
-	plan, err := dev.Load(filepath.Dir(path))
+	plan, err := devcluster.Load(filepath.Dir(path))
 	if err != nil || plan.Kubeconfig() != path {
 		return new(devKubeconfig)
 	}
@@ -366,7 +366,7 @@ func (d *devKubeconfig) renew(c *cobra.Command) bool {
 		err = giveToSudoer(d.plan.Kubeconfig(), os.Getenv, os.Chown)
 	}
 	if err != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it\n", err, dev.CommandLine(d.plan.Dir, "up"))
+		fmt.Fprintf(c.ErrOrStderr(), "the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it\n", err, devcluster.CommandLine(d.plan.Dir, "up"))
 	}
 	d.renewed = err == nil
 	return d.renewed
@@ -377,5 +377,5 @@ func (d *devKubeconfig) afterwards() string {
 	if d.plan == nil {
 		return ""
 	}
-	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster", dev.CommandLine(d.plan.Dir, "up"))
+	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster", devcluster.CommandLine(d.plan.Dir, "up"))
 }

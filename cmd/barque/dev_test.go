@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -22,19 +22,19 @@ func TestDevCommandLine(t *testing.T) {
 	t.Setenv("SUDO_UID", "")
 	program := os.Args[0]
 	for dir, want := range map[string]string{
-		filepath.Join(here, dev.DefaultDir):     " dev exec s1 -- ls",
-		filepath.Join(here, "x", "c"):           " dev exec s1 --dir x/c -- ls",
-		filepath.Join(here, "of mine"):          " dev exec s1 --dir 'of mine' -- ls",
-		filepath.Join(here, "..x"):              " dev exec s1 --dir ..x -- ls",
-		filepath.Dir(here) + "/elsewhere":       " dev exec s1 --dir " + filepath.Dir(here) + "/elsewhere -- ls",
-		filepath.Dir(here) + "/it's $elsewhere": " dev exec s1 --dir '" + filepath.Dir(here) + `/it'\''s $elsewhere' -- ls`,
+		filepath.Join(here, devcluster.DefaultDir): " dev exec s1 -- ls",
+		filepath.Join(here, "x", "c"):              " dev exec s1 --dir x/c -- ls",
+		filepath.Join(here, "of mine"):             " dev exec s1 --dir 'of mine' -- ls",
+		filepath.Join(here, "..x"):                 " dev exec s1 --dir ..x -- ls",
+		filepath.Dir(here) + "/elsewhere":          " dev exec s1 --dir " + filepath.Dir(here) + "/elsewhere -- ls",
+		filepath.Dir(here) + "/it's $elsewhere":    " dev exec s1 --dir '" + filepath.Dir(here) + `/it'\''s $elsewhere' -- ls`,
 	} {
-		if got := dev.CommandLine(dir, "exec", "s1", "--", "ls"); got != program+want {
+		if got := devcluster.CommandLine(dir, "exec", "s1", "--", "ls"); got != program+want {
 			t.Errorf("%s: %q, want %q", dir, got, want)
 		}
 	}
 	t.Setenv("SUDO_UID", "1000")
-	if got, want := dev.CommandLine(filepath.Join(here, dev.DefaultDir), "heal"), "sudo "+program+" dev heal"; got != want {
+	if got, want := devcluster.CommandLine(filepath.Join(here, devcluster.DefaultDir), "heal"), "sudo "+program+" dev heal"; got != want {
 		t.Errorf("called by sudo: %q, want %q", got, want)
 	}
 }
@@ -46,7 +46,7 @@ func TestDevAdvice(t *testing.T) {
 	t.Chdir(here)
 	t.Setenv("SUDO_UID", "")
 	program := os.Args[0]
-	plan, err := json.Marshal(dev.Plan{Name: "mine", Dir: filepath.Join(here, "c"), Complete: true, Nodes: []dev.Node{{Name: "s1", Role: dev.Server}}})
+	plan, err := json.Marshal(devcluster.Plan{Name: "mine", Dir: filepath.Join(here, "c"), Complete: true, Nodes: []devcluster.Node{{Name: "s1", Role: devcluster.Server}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestDevAdvice(t *testing.T) {
 // than the one that was given.
 func TestDevName(t *testing.T) {
 	dir := t.TempDir()
-	plan, err := json.Marshal(dev.Plan{Name: "mine", Dir: dir, Complete: true})
+	plan, err := json.Marshal(devcluster.Plan{Name: "mine", Dir: dir, Complete: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +108,14 @@ func TestVoters(t *testing.T) {
 	succession := &raftstore.Succession{Cluster: "old", Successor: "new", By: "s2.x"}
 	for name, c := range map[string]struct {
 		own  raftstore.Status
-		want dev.Voter // s2
+		want devcluster.Voter // s2
 	}{
-		"nothing":        {raftstore.Status{}, dev.Voter{Name: "s2"}},
-		"at its address": {raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}, dev.Voter{Name: "s2", Foreign: "new"}},
-		"recovered":      {raftstore.Status{Superseded: succession}, dev.Voter{Name: "s2", Foreign: "new"}},
+		"nothing":        {raftstore.Status{}, devcluster.Voter{Name: "s2"}},
+		"at its address": {raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}, devcluster.Voter{Name: "s2", Foreign: "new"}},
+		"recovered":      {raftstore.Status{Superseded: succession}, devcluster.Voter{Name: "s2", Foreign: "new"}},
 	} {
 		*own = c.own
-		if got, want := voters(o), []dev.Voter{{Name: "s1"}, c.want, {Name: "s3"}}; !slices.Equal(got, want) {
+		if got, want := voters(o), []devcluster.Voter{{Name: "s1"}, c.want, {Name: "s3"}}; !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/devcluster"
 )
 
 // devDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or
@@ -17,7 +17,7 @@ func (a *asker) devDir() string {
 		dirs = append(dirs, filepath.Dir(path))
 	}
 	for _, dir := range append(dirs, filepath.Dir(filepath.Clean(a.dataDir))) {
-		if abs, err := filepath.Abs(dir); err == nil && dev.IsCluster(abs) {
+		if abs, err := filepath.Abs(dir); err == nil && devcluster.IsCluster(abs) {
 			return abs
 		}
 	}
@@ -30,7 +30,7 @@ func (a *asker) procedures() clusterstatus.Procedures {
 	if dir == "" {
 		return clusterstatus.Services()
 	}
-	s, err := dev.Inspect(dir)
+	s, err := devcluster.Inspect(dir)
 	if err != nil {
 		s = nil // as for a user who is not root: then the status tells him so
 	}
@@ -39,9 +39,9 @@ func (a *asker) procedures() clusterstatus.Procedures {
 
 // devProcedures are those for the nodes of a dev cluster, whose processes are in the state; nil
 // when that is not known.
-func devProcedures(dir string, s *dev.Status) clusterstatus.Procedures {
-	command := func(args ...string) string { return dev.CommandLine(dir, args...) }
-	log := func(name string) string { return dev.FromHere(filepath.Join(dir, name+".log")) }
+func devProcedures(dir string, s *devcluster.Status) clusterstatus.Procedures {
+	command := func(args ...string) string { return devcluster.CommandLine(dir, args...) }
+	log := func(name string) string { return devcluster.FromHere(filepath.Join(dir, name+".log")) }
 	p := clusterstatus.Procedures{
 		Here:   true,
 		Any:    command("status"),
@@ -61,11 +61,11 @@ func devProcedures(dir string, s *dev.Status) clusterstatus.Procedures {
 	}
 	var start []string
 	for _, n := range s.Nodes {
-		if n.Role != dev.Server {
+		if n.Role != devcluster.Server {
 			continue
 		}
-		p.Recover += " --data-dir " + dev.FromHere(filepath.Join(dir, n.Name))
-		if n.State != dev.Running {
+		p.Recover += " --data-dir " + devcluster.FromHere(filepath.Join(dir, n.Name))
+		if n.State != devcluster.Running {
 			start = append(start, command(wakes(n.State), n.Name))
 		}
 	}
@@ -76,11 +76,11 @@ func devProcedures(dir string, s *dev.Status) clusterstatus.Procedures {
 		p.Start = command("heal")
 	}
 	p.Look = func(name, _ string) string {
-		i := slices.IndexFunc(s.Nodes, func(n dev.NodeStatus) bool { return n.Name == name })
+		i := slices.IndexFunc(s.Nodes, func(n devcluster.NodeStatus) bool { return n.Name == name })
 		switch {
 		case i < 0:
 			return command("status")
-		case s.Nodes[i].State != dev.Running:
+		case s.Nodes[i].State != devcluster.Running:
 			return command(wakes(s.Nodes[i].State), name)
 		case s.Partitioned:
 			return command("heal")
@@ -92,7 +92,7 @@ func devProcedures(dir string, s *dev.Status) clusterstatus.Procedures {
 
 // wakes is the dev command that lets a node run which is in the state.
 func wakes(state string) string {
-	if state == dev.Paused {
+	if state == devcluster.Paused {
 		return "resume"
 	}
 	return "start"

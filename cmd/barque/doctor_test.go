@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/dev"
+	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/internal/unpack"
 )
@@ -95,10 +95,10 @@ func TestMendsOfADevCluster(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
 	t.Setenv("SUDO_UID", "")
-	state := &dev.Status{Nodes: []dev.NodeStatus{{Name: "s1", Role: dev.Server, State: dev.Running}, {Name: "s2", Role: dev.Server, State: dev.Paused},
-		{Name: "s3", Role: dev.Server, State: dev.Dead}, {Name: "a1", Role: dev.Agent, State: dev.Dead}}}
+	state := &devcluster.Status{Nodes: []devcluster.NodeStatus{{Name: "s1", Role: devcluster.Server, State: devcluster.Running}, {Name: "s2", Role: devcluster.Server, State: devcluster.Paused},
+		{Name: "s3", Role: devcluster.Server, State: devcluster.Dead}, {Name: "a1", Role: devcluster.Agent, State: devcluster.Dead}}}
 	p := devProcedures(here+"/c", state)
-	cut := devProcedures(here+"/c", &dev.Status{Nodes: state.Nodes[:1], Partitioned: true})
+	cut := devProcedures(here+"/c", &devcluster.Status{Nodes: state.Nodes[:1], Partitioned: true})
 	unknown := devProcedures(here+"/c", nil)
 	for what, c := range map[string]struct{ got, want string }{
 		"running":           {p.Look("s1", "server"), "tail -n 100 c/s1.log"},

@@ -24,8 +24,8 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/dev"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/internal/redact"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/internal/version"
@@ -150,7 +150,7 @@ func (e *examination) devNodes(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	s, err := dev.Inspect(dir)
+	s, err := devcluster.Inspect(dir)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package dev
+package devcluster
 
 import (
 	"errors"

@@ -1,6 +1,7 @@
-// Package dev makes a real multi-node cluster on one machine: each node is a process of its own in
-// its own network namespace, with its own address, data directory and containerd, on a bridge that
-// stands for the network between machines. Nothing in a node knows that it is not alone.
+// Package devcluster makes a real multi-node cluster on one machine: each node is a process of its
+// own in its own network namespace, with its own address, data directory and containerd, on a
+// bridge that stands for the network between machines. Nothing in a node knows that it is not
+// alone.
 //
 //	host ── proxy on 127.0.0.1 ──▶ API servers          (kubeconfig points here)
 //	  │
@@ -13,4 +14,4 @@
 //
 // It is how people play with failures and what the end-to-end tests drive; it is not for
 // production: all its nodes share one kernel.
-package dev
+package devcluster
