@@ -23,6 +23,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
 )
 
 // TestWrongArguments: every command refuses what cannot be meant with exit code 2, a message that
@@ -306,7 +307,7 @@ func TestLeaveIsCalledSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := run(t, "cluster", "leave", "--yes", "--data-dir", dir, "--kubeconfig", kubeconfig)
-	if exitCode(err) != exitRefused || !strings.HasPrefix(err.Error(), "leave s3: refused") {
+	if exitCode(err) != exitcode.Refused || !strings.HasPrefix(err.Error(), "leave s3: refused") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 }
@@ -349,7 +350,7 @@ func TestLeaveOfTheServerAtAnAddress(t *testing.T) {
 	if out, _, err := leave("--dry-run"); err != nil || out != plan {
 		t.Errorf("--dry-run: %v, %q", err, out)
 	}
-	if _, said, err := leave(); exitCode(err) != exitRefused || said != plan+"Go on? [y/N] " {
+	if _, said, err := leave(); exitCode(err) != exitcode.Refused || said != plan+"Go on? [y/N] " {
 		t.Errorf("not confirmed: exit code %d, %v, %q", exitCode(err), err, said)
 	}
 	if changes != 0 {
@@ -359,7 +360,7 @@ func TestLeaveOfTheServerAtAnAddress(t *testing.T) {
 		t.Errorf("confirmed: %v, %q, %q, %d changes", err, out, said, changes)
 	}
 	refuses = true
-	if _, _, err := leave("--yes"); exitCode(err) != exitRefused || err.Error() != "leave s3: refused, nothing was changed: s1 alone would be no quorum of s1, s2" {
+	if _, _, err := leave("--yes"); exitCode(err) != exitcode.Refused || err.Error() != "leave s3: refused, nothing was changed: s1 alone would be no quorum of s1, s2" {
 		t.Errorf("without a quorum: exit code %d, %v", exitCode(err), err)
 	}
 	address = strings.TrimPrefix(deadServer, "https://")
@@ -410,7 +411,7 @@ func TestServerThatHangs(t *testing.T) {
 	path := kubeconfigOf(t, http.NotFound)
 	// brief: the test wants the time-out
 	_, err = run(t, "cluster", "status", "--kubeconfig", path, "--server", address, "--timeout", "200ms")
-	if exitCode(err) != exitNoAnswer || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "no answer within 200ms") {
+	if exitCode(err) != exitcode.NoAnswer || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "no answer within 200ms") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 }
@@ -424,7 +425,7 @@ func TestDeadServer(t *testing.T) {
 	path := kubeconfigOf(t, http.NotFound)
 	for _, line := range []string{"status", "members", "doctor --output="} {
 		_, err := run(t, append(strings.Fields("cluster "+line), "--kubeconfig", path, "--server", address, "--data-dir", t.TempDir())...)
-		if exitCode(err) != exitNoAnswer {
+		if exitCode(err) != exitcode.NoAnswer {
 			t.Errorf("%s: exit code %d: %v", line, exitCode(err), err)
 		}
 	}
@@ -455,7 +456,7 @@ func TestCtrlCAtTheQuestion(t *testing.T) {
 	cmd.SetIn(reader)
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(asked)
-	if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != exitRefused || !strings.Contains(err.Error(), "nothing was changed") {
+	if err := interrupted(ctx, cmd.ExecuteContext(ctx)); exitCode(err) != exitcode.Refused || !strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 }
@@ -469,21 +470,21 @@ func TestCtrlCInTheMiddle(t *testing.T) {
 		code int
 		says string
 	}{
-		"cluster transfer-leader s2":                         {http.MethodPost, exitUnfinished, "transfer-leader s2: interrupted; the servers finish what was begun: `barque cluster status` shows who leads"},
-		"cluster demote s2 --yes":                            {http.MethodPost, exitUnfinished, "demote s2: interrupted; the servers finish what was begun: `barque cluster members` shows whether it was done"},
-		"cluster remove s2 --yes":                            {http.MethodPost, exitUnfinished, "remove s2: interrupted; "},
-		"cluster promote s2":                                 {http.MethodPost, exitUnfinished, "promote s2: interrupted; "},
-		"cluster demote s3 --yes":                            {http.MethodGet, exitInterrupted, "demote s3: interrupted; nothing was changed"},
-		"cluster transfer-leader --dry-run":                  {http.MethodGet, exitInterrupted, "transfer-leader: interrupted; nothing was changed"},
-		"cluster status --timeout 2m":                        {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
-		"cluster doctor --timeout 2m --output " + dir + "/d": {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
-		"cluster keys rotate":                                {http.MethodPost, exitUnfinished, "`barque cluster keys list` shows whether it was begun"},
-		"snapshot save --unsealed " + dir + "/x":             {http.MethodPost, exitInterrupted, "save a backup: interrupted; no file was written"},
-		"snapshot ls":                                        {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
-		"token ls":                                           {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
-		"token delete abcdef":                                {http.MethodDelete, exitUnfinished, "`barque token ls` shows whether it is still there"},
-		"cert show":                                          {http.MethodGet, exitInterrupted, "interrupted; nothing was changed"},
-		"cert rotate --ca --yes":                             {http.MethodPost, exitUnfinished, "`barque cert show` tells"},
+		"cluster transfer-leader s2":                         {http.MethodPost, exitcode.Unfinished, "transfer-leader s2: interrupted; the servers finish what was begun: `barque cluster status` shows who leads"},
+		"cluster demote s2 --yes":                            {http.MethodPost, exitcode.Unfinished, "demote s2: interrupted; the servers finish what was begun: `barque cluster members` shows whether it was done"},
+		"cluster remove s2 --yes":                            {http.MethodPost, exitcode.Unfinished, "remove s2: interrupted; "},
+		"cluster promote s2":                                 {http.MethodPost, exitcode.Unfinished, "promote s2: interrupted; "},
+		"cluster demote s3 --yes":                            {http.MethodGet, exitcode.Interrupted, "demote s3: interrupted; nothing was changed"},
+		"cluster transfer-leader --dry-run":                  {http.MethodGet, exitcode.Interrupted, "transfer-leader: interrupted; nothing was changed"},
+		"cluster status --timeout 2m":                        {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
+		"cluster doctor --timeout 2m --output " + dir + "/d": {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
+		"cluster keys rotate":                                {http.MethodPost, exitcode.Unfinished, "`barque cluster keys list` shows whether it was begun"},
+		"snapshot save --unsealed " + dir + "/x":             {http.MethodPost, exitcode.Interrupted, "save a backup: interrupted; no file was written"},
+		"snapshot ls":                                        {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
+		"token ls":                                           {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
+		"token delete abcdef":                                {http.MethodDelete, exitcode.Unfinished, "`barque token ls` shows whether it is still there"},
+		"cert show":                                          {http.MethodGet, exitcode.Interrupted, "interrupted; nothing was changed"},
+		"cert rotate --ca --yes":                             {http.MethodPost, exitcode.Unfinished, "`barque cert show` tells"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -546,9 +547,9 @@ func TestInterrupted(t *testing.T) {
 		code int
 	}{
 		"nothing wrong":       {over, nil, 0},
-		"interrupted":         {over, context.Canceled, exitInterrupted},
+		"interrupted":         {over, context.Canceled, exitcode.Interrupted},
 		"another reason":      {over, errors.New("x"), 1},
-		"begun":               {over, &exitError{exitUnfinished, context.Canceled}, exitUnfinished},
+		"begun":               {over, &exitcode.Error{Code: exitcode.Unfinished, Err: context.Canceled}, exitcode.Unfinished},
 		"given up, not asked": {t.Context(), context.Canceled, 1},
 	} {
 		if code := exitCode(interrupted(c.ctx, c.err)); code != c.code {
@@ -570,7 +571,7 @@ func TestWithoutRoot(t *testing.T) {
 		"done":            {1000, nil, "<nil>", 0},
 		"root":            {0, denied, "open x: permission denied", 1},
 		"a user":          {1000, denied, "open x: permission denied; run this as root", 1},
-		"with a code":     {1000, &exitError{exitRefused, denied}, "open x: permission denied; run this as root", exitRefused},
+		"with a code":     {1000, &exitcode.Error{Code: exitcode.Refused, Err: denied}, "open x: permission denied; run this as root", exitcode.Refused},
 		"told already":    {1000, fmt.Errorf("run it as root: %w", denied), "run it as root: open x: permission denied", 1},
 		"another mistake": {1000, errors.New("x"), "x", 1},
 	} {

@@ -3,32 +3,24 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/enroll"
 )
 
@@ -57,7 +49,7 @@ func (a *asker) check(c *cobra.Command) error {
 		return &usageError{c.CommandPath(), fmt.Errorf("--timeout %s: want how long, such as 5s", a.timeout)}
 	}
 	for i, s := range a.servers {
-		address, err := serverURL(s)
+		address, err := remote.ServerURL(s)
 		if err != nil {
 			return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", s, err)}
 		}
@@ -138,8 +130,8 @@ func (h *heard) status() *clusterstatus.ClusterStatus {
 // answered tells whether a server answered, though not what was asked: then others would not
 // either.
 func answered(err error) bool {
-	var refusal *refusalError
-	return errors.As(err, &refusal) && refusal.status < http.StatusInternalServerError
+	var refusal *remote.RefusalError
+	return errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError
 }
 
 // askAll asks addresses, all at once, and adds what they say.
@@ -149,9 +141,9 @@ func (h *heard) askAll(ctx context.Context, addresses []string, timeout time.Dur
 	var asking sync.WaitGroup
 	for _, address := range addresses {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, timeout, &noAnswerError{timeout})
+			ctx, cancel := context.WithTimeoutCause(ctx, timeout, &remote.NoAnswerError{Within: timeout})
 			defer cancel()
-			o, err := observation(ctx, h.config, address)
+			o, err := remote.Observation(ctx, h.config, address)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -211,149 +203,12 @@ func (a *asker) known() []string {
 	return out
 }
 
-func serverURL(address string) (string, error) {
-	host := strings.TrimPrefix(address, "https://")
-	if host == "" || strings.ContainsAny(host, "/@ ?#") {
-		return "", errors.New("want HOST or HOST:PORT")
-	}
-	const port = "6443"
-	bare := host
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		bare = host[1 : len(host)-1]
-	}
-	if ip, err := netip.ParseAddr(bare); err == nil {
-		host = net.JoinHostPort(ip.String(), port)
-	} else if !strings.Contains(host, ":") {
-		host = net.JoinHostPort(host, port)
-	}
-	name, number, err := net.SplitHostPort(host)
-	if err != nil {
-		return "", fmt.Errorf("want HOST or HOST:PORT: %w", err)
-	}
-	if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 || name == "" {
-		return "", errors.New("want HOST or HOST:PORT, with a port from 1 to 65535")
-	}
-	return "https://" + host, nil
-}
-
-// observation asks one server.
-func observation(ctx context.Context, config *rest.Config, address string) (*clusterstatus.Observation, error) {
-	o := new(clusterstatus.Observation)
-	if err := getJSON(ctx, config, address, clusterstatus.StatusPath+"?form="+clusterstatus.FormObservation, o); err != nil {
-		return nil, fmt.Errorf("ask %s for the cluster's status: %w", address, err)
-	}
-	return o, nil
-}
-
-// refusalError is returned when a server answered, and did not do what it was asked for.
-type refusalError struct {
-	status int
-	reason string
-}
-
-func (e *refusalError) Error() string {
-	return fmt.Sprintf("the server answers %d: %s", e.status, e.reason)
-}
-
-// getJSON asks a server, with the identity of the kubeconfig, for something.
-func getJSON(ctx context.Context, config *rest.Config, address, path string, into any) error {
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return err
-	}
-	defer client.CloseIdleConnections()
-	client.Timeout = 0 // the context has one
-	if !strings.Contains(address, "://") {
-		address = "https://" + address
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+path, nil)
-	if err != nil {
-		return err
-	}
-	r.Header.Set("User-Agent", rest.DefaultKubernetesUserAgent())
-	response, err := client.Do(r)
-	if err != nil {
-		return because(ctx, err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return refusal(response)
-	}
-	return because(ctx, json.NewDecoder(response.Body).Decode(into))
-}
-
-// because tells why a request was given up, where it is this side that did.
-func because(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// refusal returns why a request was refused, nil when it was not.
-func refusal(r *http.Response) error {
-	if r.StatusCode == http.StatusOK {
-		return nil
-	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
-	if err != nil {
-		return fmt.Errorf("the server answers %s: %w", r.Status, err)
-	}
-	var status struct {
-		Message string                `json:"message"`
-		Error   string                `json:"error"`
-		Details *metav1.StatusDetails `json:"details"`
-	}
-	if json.Unmarshal(text, &status) != nil || status.Message+status.Error == "" {
-		return &refusalError{r.StatusCode, strings.TrimSpace(string(text))}
-	}
-	return refusedBy(&metav1.Status{Code: int32(r.StatusCode), Message: status.Message + status.Error, Details: status.Details})
-}
-
-// rightsAdvice tells where to get what a request was refused for want of; empty when that is not
-// why it failed.
-func rightsAdvice(config *rest.Config, err error) string {
-	var refused *refusalError
-	status := 0
-	if errors.As(err, &refused) {
-		status = refused.status
-	}
-	switch {
-	case status == http.StatusUnauthorized, apierrors.IsUnauthorized(err):
-		return whyUnauthorized(config)
-	case status == http.StatusForbidden, apierrors.IsForbidden(err):
-		return "ask an administrator, whose kubeconfig is DATA-DIR/admin.kubeconfig on each server"
-	}
-	return ""
-}
-
-// withAdvice adds to the error of a request what a user can do about it.
-func withAdvice(config *rest.Config, err error) error {
-	if err == nil {
-		return nil
-	}
-	if advice := rightsAdvice(config, err); advice != "" {
-		return fmt.Errorf("%w; %s", err, advice)
-	}
-	var refused *refusalError
-	var away *net.OpError
-	switch {
-	case errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable:
-		return fmt.Errorf("%w; `barque cluster status` tells why, and what to do", err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
-	case errors.As(err, &away) && away.Op == "dial":
-		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another server who lives, and a kubeconfig with the address of one leads there", err)
-	}
-	return err
-}
-
 // nobodyAnswers says who was asked, and what can be done.
 func nobodyAnswers(config *rest.Config, errs []error, h *heard) error {
 	err := errors.Join(errs...)
-	var refused *refusalError
+	var refused *remote.RefusalError
 	if errors.As(err, &refused) {
-		if advice := rightsAdvice(config, err); advice != "" {
+		if advice := remote.RightsAdvice(config, err); advice != "" {
 			err = fmt.Errorf("%w; %s", err, advice)
 		}
 		return err // the other advice is to ask for what was just asked for
@@ -365,20 +220,5 @@ func nobodyAnswers(config *rest.Config, errs []error, h *heard) error {
 	if h.begun != nil {
 		here = fmt.Sprintf(". And %s: %s", h.begun.Text, h.begun.Mend)
 	}
-	return &exitError{exitNoAnswer, fmt.Errorf("no server answers: %w; give the address of another one with --server, and look %s: %s%s", err, where, h.procedures.Any, here)}
-}
-
-// whyUnauthorized looks for the reason in the client's certificate.
-func whyUnauthorized(config *rest.Config) string {
-	const fresh = "a fresh one is in DATA-DIR/admin.kubeconfig on each server; `barque dev up` renews that of a dev cluster"
-	data := config.CertData
-	if len(data) == 0 && config.CertFile != "" {
-		data, _ = os.ReadFile(config.CertFile) // without it the answer is the general one
-	}
-	if block, _ := pem.Decode(data); block != nil {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && time.Now().After(cert.NotAfter) {
-			return fmt.Sprintf("the certificate of %q in the kubeconfig ended at %s: %s", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), fresh)
-		}
-	}
-	return "the kubeconfig's identity is not known there: " + fresh
+	return &exitcode.Error{Code: exitcode.NoAnswer, Err: fmt.Errorf("no server answers: %w; give the address of another one with --server, and look %s: %s%s", err, where, h.procedures.Any, here)}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/adminapi/remote"
 )
 
 func TestServerURL(t *testing.T) {
@@ -28,7 +30,7 @@ func TestServerURL(t *testing.T) {
 		"a:b:c":                      "",
 		"[2001:db8::1":               "",
 	} {
-		if got, err := serverURL(address); got != want || (err == nil) != (want != "") {
+		if got, err := remote.ServerURL(address); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v; want %q", address, got, err, want)
 		}
 	}
@@ -37,12 +39,12 @@ func TestServerURL(t *testing.T) {
 // TestNobodyAnswersIsNoCircle: where `cluster status` is refused, the advice is not to ask for it.
 func TestNobodyAnswersIsNoCircle(t *testing.T) {
 	away := &net.OpError{Op: "dial", Err: errors.New("no route")}
-	for _, errs := range [][]error{{&refusalError{http.StatusServiceUnavailable, "not ready"}}, {&refusalError{http.StatusInternalServerError, "broken"}, away, &noAnswerError{time.Second}}} {
+	for _, errs := range [][]error{{&remote.RefusalError{Status: http.StatusServiceUnavailable, Reason: "not ready"}}, {&remote.RefusalError{Status: http.StatusInternalServerError, Reason: "broken"}, away, &remote.NoAnswerError{Within: time.Second}}} {
 		if err := nobodyAnswers(new(rest.Config), errs, new(heard)); strings.Contains(err.Error(), "cluster status") || !errors.Is(err, errs[0]) {
 			t.Error(err)
 		}
 	}
-	if err := nobodyAnswers(new(rest.Config), []error{&refusalError{http.StatusForbidden, "you may not"}, away}, new(heard)); !strings.Contains(err.Error(), "ask an administrator") {
+	if err := nobodyAnswers(new(rest.Config), []error{&remote.RefusalError{Status: http.StatusForbidden, Reason: "you may not"}, away}, new(heard)); !strings.Contains(err.Error(), "ask an administrator") {
 		t.Error(err)
 	}
 }

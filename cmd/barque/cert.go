@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
@@ -160,16 +161,16 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 		}
 		found = true
 		if n.Role != "server" {
-			return &exitError{node.ExitUsage, fmt.Errorf("%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
+			return &exitcode.Error{Code: node.ExitUsage, Err: fmt.Errorf("%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
 		}
 		var is credentials.NodeCertificates
 		err := certCall(c.Context(), o.kubeconfig, http.MethodPost, adminapi.CertificatesPath, map[string]string{"of": n.Node}, &is)
 		if c.Context().Err() != nil {
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted: %s; whether %s has, `barque cert show` tells. Renewing again does no harm", haveNew(renewed), n.Node)}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted: %s; whether %s has, `barque cert show` tells. Renewing again does no harm", haveNew(renewed), n.Node)}
 		}
 		if err != nil {
 			fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", n.Node, err)
-			failed, lost = append(failed, n.Node), lost || outcomeLost(err)
+			failed, lost = append(failed, n.Node), lost || remote.OutcomeLost(err)
 			continue
 		}
 		renewed = append(renewed, n.Node)
@@ -177,9 +178,9 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 	}
 	switch {
 	case !found:
-		return &exitError{node.ExitUsage, fmt.Errorf("there is no server %q; `barque cluster members` lists them", o.server)}
+		return &exitcode.Error{Code: node.ExitUsage, Err: fmt.Errorf("there is no server %q; `barque cluster members` lists them", o.server)}
 	case lost:
-		return &exitError{exitUnfinished, fmt.Errorf("not all have told that they have new certificates: %s; `barque cert show` tells who has. Renewing again does no harm", strings.Join(failed, ", "))}
+		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("not all have told that they have new certificates: %s; `barque cert show` tells who has. Renewing again does no harm", strings.Join(failed, ", "))}
 	case len(failed) > 0:
 		return fmt.Errorf("the certificates of %s were not renewed", strings.Join(failed, ", "))
 	}
@@ -193,21 +194,6 @@ func haveNew(servers []string) string {
 	return strings.Join(servers, ", ") + " have new certificates"
 }
 
-// outcomeLost tells whether a request that changes something may have done so, though it failed.
-func outcomeLost(err error) bool {
-	var asked *refusedCall
-	return errors.As(err, &asked) && maybeDone(err)
-}
-
-// statusOf is the HTTP status of the answer; 0 when there was none.
-func statusOf(err error) int {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return 0
-	}
-	return int(status.Status().Code)
-}
-
 // exchange begins, undoes or forces the exchange of the CA, or waits for one that is under way.
 func (o *certRotate) exchange(c *cobra.Command) error {
 	var is exchange.Status
@@ -219,7 +205,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 		"and client certificates that were made before are void, those in copied kubeconfigs among them.\n"
 	switch {
 	case (o.undo || o.force) && is.Step == pki.Settled:
-		return &exitError{exitRefused, errors.New("nothing was changed: no exchange of the CA is under way")}
+		return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: no exchange of the CA is under way")}
 	case o.undo:
 		change, text = exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"
 	case o.force:
@@ -254,12 +240,12 @@ func (o *certRotate) change(c *cobra.Command, change exchange.Change, is *exchan
 	switch {
 	case err == nil:
 		return nil
-	case outcomeLost(err):
-		return &exitError{exitUnfinished, fmt.Errorf("whether that was done is not known: %w; `barque cert show` tells", err)}
-	case statusOf(err) == http.StatusConflict:
-		return &exitError{exitRefused, err}
+	case remote.OutcomeLost(err):
+		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("whether that was done is not known: %w; `barque cert show` tells", err)}
+	case remote.StatusOf(err) == http.StatusConflict:
+		return &exitcode.Error{Code: exitcode.Refused, Err: err}
 	}
-	return unchanged(err)
+	return remote.Unchanged(err)
 }
 
 // await tells how the exchange goes on until it is done.
@@ -289,7 +275,7 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 		case apierrors.IsUnauthorized(err) && kubeconfig.renew(c):
 			// The kubeconfig is a new one now.
 		case apierrors.IsUnauthorized(err) && is.Step == pki.Spreading:
-			return &exitError{exitUnfinished, fmt.Errorf("this kubeconfig is not accepted any more, so it is not known how far the exchange of the CA is: take admin.kubeconfig from the data directory of a server: %w", err)}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is not accepted any more, so it is not known how far the exchange of the CA is: take admin.kubeconfig from the data directory of a server: %w", err)}
 		case apierrors.IsUnauthorized(err):
 			_, err := fmt.Fprintln(c.OutOrStdout(), "the CA is exchanged. This kubeconfig has a client certificate of the old one, which is void now: take admin.kubeconfig from the data directory of a server")
 			return err
@@ -311,7 +297,7 @@ func (o *certRotate) await(c *cobra.Command, is exchange.Status) error {
 }
 
 func unfinishedExchange(kubeconfig *devKubeconfig) error {
-	return &exitError{exitUnfinished, errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it" + kubeconfig.afterwards())}
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it" + kubeconfig.afterwards())}
 }
 
 func stepText(is exchange.Status) string {
@@ -322,49 +308,11 @@ func stepText(is exchange.Status) string {
 	return text
 }
 
-// refusedCall is an answer that says no, in words for people, with the error that programs know it
-// by.
-type refusedCall struct {
-	text string
-	err  error
-}
-
-func (e *refusedCall) Error() string { return e.text }
-func (e *refusedCall) Unwrap() error { return e.err }
-
-// certCall asks the server of the kubeconfig for JSON.
+// certCall asks the server of the kubeconfig, which is read anew each time, for JSON.
 func certCall(ctx context.Context, kubeconfig, method, path string, params map[string]string, out any) error {
 	config, err := clientConfig(kubeconfig)
 	if err != nil {
 		return err
 	}
-	client, end, err := once(config, 15*time.Second)
-	if err != nil {
-		return err
-	}
-	defer end()
-	request := client.Verb(method).AbsPath(path)
-	for name, value := range params {
-		request = request.Param(name, value)
-	}
-	data, err := request.DoRaw(ctx)
-	if err != nil {
-		text := strings.TrimSpace(string(data))
-		answered := said(data, err)
-		switch {
-		case text == "" || strings.HasPrefix(text, "{"):
-			text = withAdvice(config, answered).Error()
-		case statusOf(err) == http.StatusServiceUnavailable:
-			text += "; `barque cluster status` tells why, and what to do"
-		}
-		err := error(&refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err})
-		if noLeader(answered) {
-			return &exitError{exitNoQuorum, err}
-		}
-		return err
-	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("answer of %s: %w", config.Host, err)
-	}
-	return nil
+	return remote.Certificates(ctx, config, method, path, params, out)
 }

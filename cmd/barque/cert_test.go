@@ -17,6 +17,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
@@ -91,21 +92,21 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 		"no such":                     {&certServer{}, "--server s9", 2, "no server"},
 		"an agent":                    {&certServer{}, "--server a1", 2, "is an agent"},
 		"one fails":                   {&certServer{renew: only("s1", says(503))}, "", 1, "of s1 were not renewed"},
-		"no answer from behind one":   {&certServer{renew: only("s2", says(504))}, "", exitUnfinished, "not all have told"},
-		"no answer of one":            {&certServer{renew: only("s2", cut)}, "", exitUnfinished, "cert show"},
+		"no answer from behind one":   {&certServer{renew: only("s2", says(504))}, "", exitcode.Unfinished, "not all have told"},
+		"no answer of one":            {&certServer{renew: only("s2", cut)}, "", exitcode.Unfinished, "cert show"},
 		"begin":                       {&certServer{looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
 		"begin, missing a step":       {&certServer{looks: []exchange.Status{settled, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
 		"given up meanwhile":          {&certServer{looks: []exchange.Status{settled, spreading, {Generation: 3, Issuer: "old"}}}, "--ca --yes", 1, "given up meanwhile"},
 		"the kubeconfig is void":      {&certServer{looks: []exchange.Status{settled, issuing, void}}, "--ca --yes", 0, "void now"},
-		"it is void and nobody knows": {&certServer{looks: []exchange.Status{settled, spreading, void}}, "--ca --yes", exitUnfinished, "not accepted any more"},
+		"it is void and nobody knows": {&certServer{looks: []exchange.Status{settled, spreading, void}}, "--ca --yes", exitcode.Unfinished, "not accepted any more"},
 		"do not wait":                 {&certServer{looks: []exchange.Status{settled}}, "--ca --yes --wait=false", 0, "under way"},
-		"nobody said yes":             {&certServer{looks: []exchange.Status{settled}}, "--ca", exitRefused, "--yes"},
-		"nothing to undo":             {&certServer{looks: []exchange.Status{settled}}, "--ca --undo", exitRefused, "no exchange of the CA is under way"},
-		"nothing to force":            {&certServer{looks: []exchange.Status{settled}}, "--ca --force --yes", exitRefused, "no exchange of the CA is under way"},
-		"too late to undo":            {&certServer{looks: []exchange.Status{issuing}, change: says(409)}, "--ca --undo --yes", exitRefused, "because"},
+		"nobody said yes":             {&certServer{looks: []exchange.Status{settled}}, "--ca", exitcode.Refused, "--yes"},
+		"nothing to undo":             {&certServer{looks: []exchange.Status{settled}}, "--ca --undo", exitcode.Refused, "no exchange of the CA is under way"},
+		"nothing to force":            {&certServer{looks: []exchange.Status{settled}}, "--ca --force --yes", exitcode.Refused, "no exchange of the CA is under way"},
+		"too late to undo":            {&certServer{looks: []exchange.Status{issuing}, change: says(409)}, "--ca --undo --yes", exitcode.Refused, "because"},
 		"no quorum":                   {&certServer{looks: []exchange.Status{settled}, change: says(503)}, "--ca --yes", 1, "because"},
-		"the outcome is unknown":      {&certServer{looks: []exchange.Status{settled}, change: says(504)}, "--ca --yes", exitUnfinished, "not known"},
-		"the answer is lost":          {&certServer{looks: []exchange.Status{settled}, change: cut}, "--ca --yes", exitUnfinished, "not known"},
+		"the outcome is unknown":      {&certServer{looks: []exchange.Status{settled}, change: says(504)}, "--ca --yes", exitcode.Unfinished, "not known"},
+		"the answer is lost":          {&certServer{looks: []exchange.Status{settled}, change: cut}, "--ca --yes", exitcode.Unfinished, "not known"},
 		"undo and force":              {&certServer{}, "--ca --undo --force", 2, "contradict"},
 		"undo without --ca":           {&certServer{}, "--undo", 2, "give --ca"},
 	} {

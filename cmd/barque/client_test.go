@@ -28,6 +28,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/verify"
 )
 
@@ -40,24 +42,24 @@ func TestNoAnswerOfTheAPI(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		err := askAPI(t.Context(), &rest.Config{Host: "s1"}, "list things", silent)
-		if took := time.Since(began); took != apiTimeout {
+		err := remote.Ask(t.Context(), &rest.Config{Host: "s1"}, "list things", silent)
+		if took := time.Since(began); took != remote.Timeout {
 			t.Errorf("it took %s", took)
 		}
 		if exitCode(err) != 1 || !strings.Contains(err.Error(), "list things: ask s1: no answer within 15s") || !strings.Contains(err.Error(), "barque cluster status") {
 			t.Errorf("exit code %d: %v", exitCode(err), err)
 		}
-		if err := perhaps(err, "it"); exitCode(err) != exitUnfinished || !strings.Contains(err.Error(), "barque token ls") {
+		if err := perhaps(err, "it"); exitCode(err) != exitcode.Unfinished || !strings.Contains(err.Error(), "barque token ls") {
 			t.Errorf("a write: exit code %d: %v", exitCode(err), err)
 		}
 	})
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := askAPI(over, &rest.Config{}, "list things", silent)
-	if code := exitCode(interrupted(over, err)); code != exitInterrupted {
+	err := remote.Ask(over, &rest.Config{}, "list things", silent)
+	if code := exitCode(interrupted(over, err)); code != exitcode.Interrupted {
 		t.Errorf("Ctrl-C: exit code %d: %v", code, err)
 	}
-	if code := exitCode(interrupted(over, perhaps(err, "it"))); code != exitUnfinished {
+	if code := exitCode(interrupted(over, perhaps(err, "it"))); code != exitcode.Unfinished {
 		t.Errorf("Ctrl-C in a write: exit code %d", code)
 	}
 }
@@ -70,8 +72,8 @@ func TestALostAnswer(t *testing.T) {
 		does  http.HandlerFunc
 		write int // exit code
 	}{
-		"unknown": {statusOnly(http.StatusGatewayTimeout, "Timeout"), exitUnfinished},
-		"cut":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, exitUnfinished},
+		"unknown": {statusOnly(http.StatusGatewayTimeout, "Timeout"), exitcode.Unfinished},
+		"cut":     {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, exitcode.Unfinished},
 		"refused": {statusOnly(http.StatusServiceUnavailable, "ServiceUnavailable"), 1},
 		"failed":  {statusOnly(http.StatusInternalServerError, "InternalError"), 1},
 	}
@@ -93,7 +95,7 @@ func TestALostAnswer(t *testing.T) {
 					want = 1
 				}
 				_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfigOf(t, answer.does))...)
-				if exitCode(err) != want || want == exitUnfinished && !strings.Contains(err.Error(), look) {
+				if exitCode(err) != want || want == exitcode.Unfinished && !strings.Contains(err.Error(), look) {
 					t.Errorf("exit code %d, want %d: %v", exitCode(err), want, err)
 				}
 				if name == "unknown" && !strings.Contains(err.Error(), "because") {
@@ -112,16 +114,16 @@ func TestPerhapsDone(t *testing.T) {
 		err  error
 		code int
 	}{
-		{call(syscall.EPIPE), exitUnfinished},
-		{call(errors.New("http2: client connection lost")), exitUnfinished},
-		{call(errors.New("http2: server sent GOAWAY and closed the connection")), exitUnfinished},
-		{call(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), exitUnfinished},
-		{call(io.EOF), exitUnfinished},
+		{call(syscall.EPIPE), exitcode.Unfinished},
+		{call(errors.New("http2: client connection lost")), exitcode.Unfinished},
+		{call(errors.New("http2: server sent GOAWAY and closed the connection")), exitcode.Unfinished},
+		{call(&net.OpError{Op: "read", Err: syscall.ECONNRESET}), exitcode.Unfinished},
+		{call(io.EOF), exitcode.Unfinished},
 		{call(&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}), 1},
 		{call(syscall.ECONNREFUSED), 1},
 		{call(&tls.CertificateVerificationError{Err: errors.New("of another CA")}), 1},
 		{apierrors.NewForbidden(schema.GroupResource{}, "x", nil), 1},
-		{apierrors.NewTimeoutError("it took too long", 0), exitUnfinished},
+		{apierrors.NewTimeoutError("it took too long", 0), exitcode.Unfinished},
 	} {
 		if code := exitCode(perhaps(c.err, "it")); code != c.code {
 			t.Errorf("%v: exit code %d, want %d", c.err, code, c.code)
@@ -157,14 +159,14 @@ func TestUnsent(t *testing.T) {
 		config := &rest.Config{Host: "https://s1", Dial: func(context.Context, string, string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: gone}
 		}}
-		_, changed := memberChange(t.Context(), config, http.MethodPost, "promote s1", "s1", adminapi.PromoteServer)
-		_, rotated := askKeys(t.Context(), config, http.MethodPost, nil)
+		_, changed := remote.MemberChange(t.Context(), config, http.MethodPost, "promote s1", "s1", adminapi.PromoteServer)
+		_, rotated := remote.Keys(t.Context(), config, http.MethodPost, nil)
 		for what, err := range map[string]error{"memberChange": changed, "askKeys": rotated} {
 			if exitCode(err) != 1 || !errors.Is(err, gone) || !strings.Contains(err.Error(), "asks another server") {
 				t.Errorf("%s, %v: exit code %d: %v", what, gone, exitCode(err), err)
 			}
 		}
-		if asked := (&refusedCall{"x", &url.Error{Op: "Post", URL: "https://s1", Err: &net.OpError{Op: "dial", Err: gone}}}); outcomeLost(asked) {
+		if asked := (&remote.RefusedCall{Text: "x", Err: &url.Error{Op: "Post", URL: "https://s1", Err: &net.OpError{Op: "dial", Err: gone}}}); remote.OutcomeLost(asked) {
 			t.Errorf("%v: what was not sent may have been done", gone)
 		}
 	}
@@ -189,10 +191,10 @@ func TestVerified(t *testing.T) {
 		"broken":                           {broken, nil, false, 1},
 		"failed":                           {kept, errors.New("x"), false, 1},
 		"nothing was begun":                {nil, errors.New("x"), false, 1},
-		"interrupted before it began":      {nil, context.Canceled, true, exitInterrupted},
-		"interrupted":                      {kept, context.Canceled, true, exitInterrupted},
-		"interrupted, something is left":   {kept, left, true, exitUnfinished},
-		"something is left":                {kept, &verify.LeftError{Namespace: "n"}, false, exitUnfinished},
+		"interrupted before it began":      {nil, context.Canceled, true, exitcode.Interrupted},
+		"interrupted":                      {kept, context.Canceled, true, exitcode.Interrupted},
+		"interrupted, something is left":   {kept, left, true, exitcode.Unfinished},
+		"something is left":                {kept, &verify.LeftError{Namespace: "n"}, false, exitcode.Unfinished},
 		"broken, interrupted":              {broken, context.Canceled, true, 1},
 		"broken, and something is left":    {broken, &verify.LeftError{Namespace: "n"}, false, 1},
 		"broken, interrupted, and is left": {broken, left, true, 1},
@@ -297,8 +299,8 @@ func TestQuestionsLeaveNoConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 10 {
-		_, keys := askKeys(t.Context(), config, http.MethodGet, nil)
-		_, member := memberChange(t.Context(), config, http.MethodGet, "promote s1", "s1", adminapi.PromoteServer)
+		_, keys := remote.Keys(t.Context(), config, http.MethodGet, nil)
+		_, member := remote.MemberChange(t.Context(), config, http.MethodGet, "promote s1", "s1", adminapi.PromoteServer)
 		certs := certCall(t.Context(), path, http.MethodGet, adminapi.CAPath, nil, new(map[string]any))
 		if err := errors.Join(keys, member, certs); err != nil {
 			t.Fatal(err)

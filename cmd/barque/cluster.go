@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 )
 
@@ -83,9 +84,9 @@ Others are 1 (it could not be asked, as without the right to), 2 (wrong argument
 func healthError(h clusterstatus.ClusterHealth) error {
 	switch h {
 	case clusterstatus.NoQuorum:
-		return &exitError{code: exitNoQuorum}
+		return &exitcode.Error{Code: exitcode.NoQuorum}
 	case clusterstatus.Degraded:
-		return &exitError{code: exitDegraded}
+		return &exitcode.Error{Code: exitcode.Degraded}
 	}
 	return nil
 }

@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/raftstore"
@@ -102,7 +104,7 @@ func (w *which) commandLine(c *cobra.Command, args ...string) string {
 
 // votersOf asks a server who has a vote, as far as it knows.
 func votersOf(ctx context.Context, config *rest.Config) ([]devcluster.Voter, error) {
-	o, err := observation(ctx, config, config.Host)
+	o, err := remote.Observation(ctx, config, config.Host)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +159,7 @@ func devUpCommand(w *which) *cobra.Command {
 		case errors.Is(err, devcluster.ErrRunning):
 			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
 		case err != nil && c.Context().Err() != nil:
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", w.commandLine(c, "up"), w.commandLine(c, "down"))}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", w.commandLine(c, "up"), w.commandLine(c, "down"))}
 		case err != nil:
 			return err
 		default:
@@ -217,7 +219,7 @@ func devDownCommand(w *which) *cobra.Command {
 		}
 		err = devcluster.Down(c.Context(), w.name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
 		if err != nil && c.Context().Err() != nil {
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted; `%s` removes what is left", w.commandLine(c, "down"))}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; `%s` removes what is left", w.commandLine(c, "down"))}
 		}
 		return err
 	}}
@@ -266,7 +268,7 @@ func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command
 		err = run(c, d, args[0])
 		switch {
 		case err != nil && c.Context().Err() != nil:
-			return &exitError{exitUnfinished, fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, devcluster.CommandLine(d, "status"))}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, devcluster.CommandLine(d, "status"))}
 		case err != nil:
 			return err
 		}

@@ -16,7 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 )
 
@@ -102,8 +104,8 @@ func examine(c *cobra.Command, a *asker, path, format string) error {
 }
 
 func isNoAnswer(err error) bool {
-	var coded *exitError
-	return errors.As(err, &coded) && coded.code == exitNoAnswer
+	var coded *exitcode.Error
+	return errors.As(err, &coded) && coded.Code == exitcode.NoAnswer
 }
 
 // examination is what a doctor has collected, and what it has found.
@@ -136,7 +138,7 @@ const (
 // collect asks every server for its diagnosis, and, of those that have answered, the one that knows
 // most, for what the API tells. Each question to the API has the time given.
 func (e *examination) collect(ctx context.Context, h *heard, each time.Duration) {
-	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &noAnswerError{collectPatience})
+	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &remote.NoAnswerError{Within: collectPatience})
 	defer cancel()
 	best := h.at[e.Status.From[0]]
 	e.Silent = map[string]string{}
@@ -184,8 +186,8 @@ func diagnosisOf(ctx context.Context, h *heard, best string, m clusterstatus.Mem
 		}
 		asked = append(asked, host)
 		d := new(clusterstatus.Diagnosis)
-		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &noAnswerError{diagnosisPatience})
-		err := getJSON(limited, h.config, host, path, d)
+		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &remote.NoAnswerError{Within: diagnosisPatience})
+		err := remote.GetJSON(limited, h.config, host, path, d)
 		cancel()
 		if err == nil {
 			return d, nil
@@ -227,9 +229,9 @@ func (e *examination) write(to io.Writer, on terminal.Screen) error {
 func (e *examination) exit() error {
 	switch {
 	case e.Status == nil:
-		return &exitError{code: exitNoAnswer}
+		return &exitcode.Error{Code: exitcode.NoAnswer}
 	case e.Status.Health == clusterstatus.Healthy && len(e.Findings) > 0:
-		return &exitError{code: exitDegraded}
+		return &exitcode.Error{Code: exitcode.Degraded}
 	}
 	return healthError(e.Status.Health)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/internal/unpack"
 )
@@ -63,7 +64,7 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 	out, err := run(t, "cluster", "doctor", "--kubeconfig", kubeconfig, "--server", strings.TrimPrefix(server.URL, "https://"), "--data-dir", dir, "--output", archive, "--format", "json", "--timeout", "1m")
 	dead.Close()
 	<-touched
-	if code := exitCode(err); code != exitNoQuorum { // the store of s1 has told nothing
+	if code := exitCode(err); code != exitcode.NoQuorum { // the store of s1 has told nothing
 		t.Errorf("exit code %d: %v", code, err)
 	}
 	var found struct{ Silent map[string]string }

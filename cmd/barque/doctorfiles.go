@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/devcluster"
@@ -52,11 +53,11 @@ func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) map[
 	var asking sync.WaitGroup
 	for name, read := range map[string]func(context.Context, kubernetes.Interface) (string, error){"nodes.json": nodesText, "events.txt": eventsText, "pods.txt": podsText} {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, each, &noAnswerError{each})
+			ctx, cancel := context.WithTimeoutCause(ctx, each, &remote.NoAnswerError{Within: each})
 			defer cancel()
 			text, err := read(ctx, client)
 			if err != nil {
-				text = "not known: " + because(ctx, err).Error() + "\n"
+				text = "not known: " + remote.Because(ctx, err).Error() + "\n"
 			}
 			if text == "" {
 				text = "none\n"

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/network/faults"
 )
 
@@ -20,14 +21,14 @@ func networkFaults(ctx context.Context, config *rest.Config, each time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, each, &noAnswerError{each})
+	ctx, cancel := context.WithTimeoutCause(ctx, each, &remote.NoAnswerError{Within: each})
 	defer cancel()
 	var events []corev1.Event
 	options := metav1.ListOptions{FieldSelector: fields.Set{"involvedObject.kind": "Node", "source": faults.Component}.AsSelector().String(), Limit: maxEvents}
 	for {
 		list, err := client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, options)
 		if err != nil {
-			return nil, because(ctx, err)
+			return nil, remote.Because(ctx, err)
 		}
 		if events, options.Continue = append(events, list.Items...), list.Continue; options.Continue == "" {
 			return faults.Of(events, time.Now()), nil

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 )
 
@@ -32,17 +33,17 @@ func blockedBy(ctx context.Context, config *rest.Config, each time.Duration) ([]
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, each, &noAnswerError{each})
+	ctx, cancel := context.WithTimeoutCause(ctx, each, &remote.NoAnswerError{Within: each})
 	defer cancel()
 	hooks, err := webhooks(ctx, client)
 	if err != nil {
-		return nil, because(ctx, err)
+		return nil, remote.Because(ctx, err)
 	}
 	var found []clusterstatus.Warning
 	for _, h := range hooks {
 		ready, err := hasEndpoint(ctx, client, h.service)
 		if err != nil {
-			return found, because(ctx, err)
+			return found, remote.Because(ctx, err)
 		}
 		if ready {
 			continue

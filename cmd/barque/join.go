@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/check"
@@ -65,7 +66,7 @@ type prepared struct {
 
 func (j *joining) run(c *cobra.Command, address string) error {
 	wrong := func(err error) error { return &usageError{c.CommandPath(), err} }
-	url, err := serverURL(address)
+	url, err := remote.ServerURL(address)
 	switch {
 	case err != nil:
 		return wrong(fmt.Errorf("%q: %w", address, err))

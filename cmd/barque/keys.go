@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/keyring"
 )
 
@@ -41,7 +42,7 @@ it uses. The keys themselves are not shown.`,
 		if err != nil {
 			return err
 		}
-		answer, err := askKeys(c.Context(), config, http.MethodGet, nil)
+		answer, err := remote.Keys(c.Context(), config, http.MethodGet, nil)
 		if err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ do not follow within half a minute.`,
 				query.Set(name, "true")
 			}
 		}
-		answer, err := askKeys(c.Context(), config, http.MethodPost, query)
+		answer, err := remote.Keys(c.Context(), config, http.MethodPost, query)
 		if err == nil && !dryRun && wait > 0 {
 			answer, err = awaitKeys(c, config, answer, wait)
 		}
@@ -133,7 +134,7 @@ func awaitKeys(c *cobra.Command, config *rest.Config, answer *adminapi.KeysAnswe
 			return nil, unfinishedKeys(answer)
 		case <-time.After(keysEvery):
 		}
-		next, err := askKeys(ctx, config, http.MethodGet, nil)
+		next, err := remote.Keys(ctx, config, http.MethodGet, nil)
 		switch {
 		case err == nil:
 			answer = next
@@ -156,48 +157,7 @@ func unfinishedKeys(answer *adminapi.KeysAnswer) error {
 	case keyring.Remove:
 		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow"
 	}
-	return &exitError{exitUnfinished, fmt.Errorf("the rotation is under way (%s%s). It goes on by itself; `barque cluster keys list` shows how far it is%s", answer.Text, reason, ways)}
-}
-
-// askKeys asks for the keys' status, or for a change.
-func askKeys(ctx context.Context, config *rest.Config, method string, query url.Values) (*adminapi.KeysAnswer, error) {
-	client, end, err := once(config, 20*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	request := client.Verb(method).AbsPath(adminapi.KeysPath)
-	for name, values := range query {
-		request = request.Param(name, values[0])
-	}
-	data, err := request.DoRaw(ctx)
-	answer := new(adminapi.KeysAnswer)
-	if json.Unmarshal(data, answer) == nil && answer.Error != "" {
-		if answer.Refused {
-			return nil, &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %s", answer.Error)}
-		}
-		switch {
-		case answer.Unfinished:
-			return nil, &exitError{exitUnfinished, fmt.Errorf("%s; `barque cluster keys list` shows whether it was begun", answer.Error)}
-		case answer.NoLeader:
-			err := error(&exitError{exitNoQuorum, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)})
-			if method != http.MethodGet {
-				err = unchanged(err)
-			}
-			return nil, err
-		}
-		return nil, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)
-	}
-	if method != http.MethodGet && maybeDone(err) {
-		if statusOf(err) != 0 {
-			return nil, &exitError{exitUnfinished, fmt.Errorf("whether it was begun is not known: %w; `barque cluster keys list` shows it", said(data, err))}
-		}
-		return nil, &exitError{exitUnfinished, fmt.Errorf("the answer of %s did not come: %w; `barque cluster keys list` shows whether it was begun", config.Host, err)}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask %s for the gossip keys: %w", config.Host, withAdvice(config, said(data, err)))
-	}
-	return answer, nil
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the rotation is under way (%s%s). It goes on by itself; `barque cluster keys list` shows how far it is%s", answer.Text, reason, ways)}
 }
 
 func writeKeys(w io.Writer, s *keyring.Status) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet/containerd"
 )
@@ -46,17 +47,17 @@ func withoutRoot(user int, err error) error {
 
 // interrupted gives an error that comes from Ctrl-C, or from being told to end, an exit code of its
 // own, unless it has one that says more: commands that may have changed something give theirs one,
-// see exitUnfinished.
+// see exitcode.Unfinished.
 func interrupted(ctx context.Context, err error) error {
 	var coded interface{ ExitCode() int }
 	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(ctx)) || errors.As(err, &coded) {
 		return err
 	}
-	return &exitError{exitInterrupted, errors.New("interrupted; nothing was changed")}
+	return &exitcode.Error{Code: exitcode.Interrupted, Err: errors.New("interrupted; nothing was changed")}
 }
 
 // exitOn ends the process: 0 without an error, the exit code of a command that was run for the
-// user, 2 for wrong arguments, the code of an error that has one (see exitError), 1 for everything
+// user, 2 for wrong arguments, the code of an error that has one (see exitcode), 1 for everything
 // else.
 func exitOn(err error) {
 	var child *exec.ExitError
@@ -80,35 +81,6 @@ func exitOn(err error) {
 		os.Exit(1)
 	}
 }
-
-// Exit codes beside 1 (it failed), node.ExitUsage (2: wrong arguments) and
-// clusterstatus.ExitRemoved (3: this server is a member no more).
-const (
-	exitRefused    = 4 // it would do harm, and nothing was changed
-	exitUnfinished = 5 // it was begun, and its end is not known
-	exitDegraded   = 6 // (status, doctor) the cluster serves, and something is wrong with it
-	exitNoQuorum   = 7 // the cluster has no leader, so nothing can be written, and nothing was
-	exitNoAnswer   = 8 // no server answers
-
-	exitInterrupted = 130 // by Ctrl-C, before anything was begun; as shells have it
-)
-
-// exitError is an error with an exit code of its own.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return ""
-	}
-	return e.err.Error()
-}
-func (e *exitError) Unwrap() error { return e.err }
-
-// ExitCode is the code with which the process should end.
-func (e *exitError) ExitCode() int { return e.code }
 
 // usageError is returned when the command line itself is wrong.
 type usageError struct {

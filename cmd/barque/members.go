@@ -4,20 +4,19 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi"
-	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
 )
@@ -81,7 +80,7 @@ A server that does not answer is taken out by its name: barque cluster remove SE
 
 // leaveAt makes the server at an address leave, after that one has said its name.
 func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
-	address, err := serverURL(server)
+	address, err := remote.ServerURL(server)
 	if err != nil {
 		return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", server, err)}
 	}
@@ -96,11 +95,11 @@ func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
 		return err
 	}
 	config.Host = address
-	ctx, cancel := context.WithTimeoutCause(c.Context(), apiTimeout, &noAnswerError{apiTimeout})
+	ctx, cancel := context.WithTimeoutCause(c.Context(), remote.Timeout, &remote.NoAnswerError{Within: remote.Timeout})
 	defer cancel()
-	o, err := observation(ctx, config, address)
+	o, err := remote.Observation(ctx, config, address)
 	if err != nil {
-		return fmt.Errorf("leave: nothing was changed: %w; a server that does not answer is taken out by its name: barque cluster remove SERVER", withAdvice(config, err))
+		return fmt.Errorf("leave: nothing was changed: %w; a server that does not answer is taken out by its name: barque cluster remove SERVER", remote.WithAdvice(config, err))
 	}
 	m.subject = fmt.Sprintf("Server %s, which answers at %s, leaves the cluster:", o.From, address)
 	return m.runWith(c, config, o.From, adminapi.RemoveServer)
@@ -198,7 +197,7 @@ func (m *memberFlags) run(c *cobra.Command, name string, change adminapi.MemberC
 func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string, change adminapi.MemberChange) error {
 	what := strings.TrimSuffix(fmt.Sprintf("%s %s", cmp.Or(m.called, string(change)), name), " "+adminapi.AnyServer)
 	if m.dryRun || m.asks {
-		plan, err := memberChange(c.Context(), config, http.MethodGet, what, name, change)
+		plan, err := remote.MemberChange(c.Context(), config, http.MethodGet, what, name, change)
 		if err != nil {
 			return err
 		}
@@ -212,7 +211,7 @@ func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string
 			return err
 		}
 	}
-	answer, err := memberChange(c.Context(), config, http.MethodPost, what, name, change)
+	answer, err := remote.MemberChange(c.Context(), config, http.MethodPost, what, name, change)
 	if err != nil {
 		return err
 	}
@@ -251,13 +250,13 @@ func confirmed(c *cobra.Command) error {
 		line, err = t.line, t.err
 	case <-c.Context().Done():
 		fmt.Fprintln(c.ErrOrStderr())
-		return &exitError{exitRefused, errors.New("nothing was changed: interrupted")}
+		return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: interrupted")}
 	}
 	if answer := strings.TrimSpace(line); answer != "y" && answer != "yes" {
 		if errors.Is(err, io.EOF) && answer == "" {
-			return &exitError{exitRefused, errors.New("nothing was changed: nobody answered; give --yes where nobody can")}
+			return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: nobody answered; give --yes where nobody can")}
 		}
-		return &exitError{exitRefused, errors.New("nothing was changed")}
+		return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed")}
 	}
 	return nil
 }
@@ -296,55 +295,4 @@ func writeDone(w io.Writer, a *adminapi.MemberAnswer) error {
 	}[a.Change]
 	_, err := fmt.Fprintln(w, text)
 	return err
-}
-
-// memberCallTimeout is longer than a server takes for a change.
-const memberCallTimeout = time.Minute
-
-// memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with
-// what the user calls it.
-func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change adminapi.MemberChange) (*adminapi.MemberAnswer, error) {
-	client, end, err := once(config, memberCallTimeout)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	data, err := client.Verb(method).AbsPath(adminapi.MembersPath, name).Param("change", string(change)).DoRaw(ctx)
-	answer := new(adminapi.MemberAnswer)
-	if json.Unmarshal(data, answer) == nil && answer.Change != "" {
-		switch {
-		case answer.NoSuch:
-			return nil, &exitError{node.ExitUsage, fmt.Errorf("%s: %s", what, answer.Error)}
-		case answer.Refused:
-			return nil, &exitError{exitRefused, fmt.Errorf("%s: refused, nothing was changed: %s", what, answer.Error)}
-		case answer.Unfinished:
-			return nil, &exitError{exitUnfinished, fmt.Errorf("%s: %s; %s", what, answer.Error, whereToLook(change))}
-		case answer.NoLeader:
-			return nil, &exitError{exitNoQuorum, fmt.Errorf("%s: nothing was changed: %s; `barque cluster status` tells why, and what to do", what, answer.Error)}
-		case answer.Error != "":
-			return nil, fmt.Errorf("%s: %s; `barque cluster status` tells why, and what to do", what, answer.Error)
-		}
-	}
-	sent := method != http.MethodGet && maybeDone(err)
-	switch {
-	case err == nil:
-		return answer, nil
-	case sent && ctx.Err() != nil:
-		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: interrupted; the servers finish what was begun: %s", what, whereToLook(change))}
-	case sent && statusOf(err) != 0:
-		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: whether it was done is not known: %w; %s", what, said(data, err), whereToLook(change))}
-	case sent:
-		return nil, &exitError{exitUnfinished, fmt.Errorf("%s: the answer of %s did not come: %w; %s", what, config.Host, err, whereToLook(change))}
-	case ctx.Err() != nil:
-		return nil, &exitError{exitInterrupted, fmt.Errorf("%s: interrupted; nothing was changed", what)}
-	}
-	return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, withAdvice(config, said(data, err)))
-}
-
-// whereToLook tells what shows whether a change was made.
-func whereToLook(change adminapi.MemberChange) string {
-	if change == adminapi.LeadServer {
-		return "`barque cluster status` shows who leads"
-	}
-	return "`barque cluster members` shows whether it was done"
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/raftstore"
 )
@@ -85,7 +86,7 @@ func TestCommandsWithoutALeader(t *testing.T) {
 				kubeconfig = secureKubeconfigOf(t, server)
 			}
 			_, err := run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
-			if exitCode(err) != exitNoQuorum || !strings.Contains(err.Error(), "no leader has been known for 10s") || !strings.Contains(err.Error(), "barque cluster status") {
+			if exitCode(err) != exitcode.NoQuorum || !strings.Contains(err.Error(), "no leader has been known for 10s") || !strings.Contains(err.Error(), "barque cluster status") {
 				t.Errorf("exit code %d: %v", exitCode(err), err)
 			}
 			if err != nil && strings.Contains(err.Error(), "nothing was changed") != changes {
@@ -119,7 +120,7 @@ func TestVerifyThatFindsNoLeaderAsItBegins(t *testing.T) {
 		}
 	}))
 	_, err := run(t, "verify", "--kubeconfig", kubeconfig)
-	if exitCode(err) != exitNoQuorum || !strings.Contains(err.Error(), "make the namespace") || !strings.HasSuffix(err.Error(), "; nothing was changed") || lost.changes != 1 {
+	if exitCode(err) != exitcode.NoQuorum || !strings.Contains(err.Error(), "make the namespace") || !strings.HasSuffix(err.Error(), "; nothing was changed") || lost.changes != 1 {
 		t.Errorf("exit code %d after %d requests for a change: %v", exitCode(err), lost.changes, err)
 	}
 }

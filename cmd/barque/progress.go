@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/internal/terminal"
 )
 
@@ -39,4 +40,9 @@ func (p *progress) Write(b []byte) (int, error) {
 		fmt.Fprintf(p.out, "%s %s%s after %s\n", p.what, terminal.Bytes(p.n), of, now.Sub(p.began).Round(time.Second))
 	}
 	return len(b), nil
+}
+
+// told is a progress for what is copied.
+func told(c *cobra.Command, what string) remote.Progress {
+	return func(total int64) io.Writer { return newProgress(c, what, total) }
 }

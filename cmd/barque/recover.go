@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/membership/enroll"
 )
@@ -48,7 +50,7 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 		logger := newLogger(slog.LevelWarn)
 		survivors, err := survey(*dirs, logger)
 		if errors.Is(err, filelock.ErrHeld) {
-			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
+			return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
 		if err != nil {
 			return err
@@ -57,10 +59,10 @@ When a quorum of servers can be started again: start them, and do not recover.`,
 			return print(c, *format, survivors, func(w io.Writer) error { return writeSurvivors(w, survivors) })
 		}
 		if err := backups.Choose(survivors); err != nil {
-			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
+			return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
 		if err := hasLeader(c.Context(), &survivors[0]); err != nil {
-			return &exitError{exitRefused, fmt.Errorf("refused, nothing was changed: %w", err)}
+			return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("refused, nothing was changed: %w", err)}
 		}
 		if !*yes {
 			if err := confirmRecovery(c, survivors); err != nil {
@@ -115,7 +117,7 @@ func askWhoLeads(ctx context.Context, config *rest.Config, survivor *backups.Sur
 	answers := make(chan error, len(addresses))
 	for _, address := range addresses {
 		go func() { // ends with the answer, or with ctx
-			o, err := observation(ctx, config, address)
+			o, err := remote.Observation(ctx, config, address)
 			if err != nil || o.Cluster != survivor.ClusterID || leaderOf(o) == "" {
 				answers <- nil
 				return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -100,15 +103,15 @@ the file then reads the Secrets in it.`,
 		}
 		switch {
 		case text == "" && !*unsealed:
-			return &exitError{exitRefused, fmt.Errorf("save a backup: refused, nothing was saved: %w", backups.ErrUnsealed)}
+			return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("save a backup: refused, nothing was saved: %w", backups.ErrUnsealed)}
 		case text != "" && *unsealed:
 			return &usageError{c.CommandPath(), fmt.Errorf("--unsealed, and a key is given with --key-file or %s: leave one of them out", keyVariable)}
 		}
-		client, err := newSnapshotClient(*kubeconfig)
+		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
 			return err
 		}
-		saved, err := client.save(c, path, text)
+		saved, err := client.Save(c.Context(), path, text, told(c, "saved"))
 		if err != nil {
 			return err
 		}
@@ -157,7 +160,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 		if text != "" && !report.About.Sealed {
 			return &usageError{c.CommandPath(), fmt.Errorf("%s is not sealed, and a key was given: anybody may have written it. To restore it all the same, give no key (--key-file, %s)", args[0], keyVariable)}
 		}
-		client, err := newSnapshotClient(*kubeconfig)
+		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
 			return err
 		}
@@ -165,12 +168,12 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			a := report.About
 			fmt.Fprintf(c.ErrOrStderr(), "The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
 				"What was written since then is lost. To keep it, save a backup first: barque snapshot save --key-file FILE\nGo on? [y/N] ",
-				client.config.Host, a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
+				client.Host(), a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
 			if err := confirmed(c); err != nil {
 				return err
 			}
 		}
-		restored, err := client.restore(c, args[0], backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()})
+		restored, err := client.Restore(c.Context(), args[0], backups.SnapshotRequest{Key: text, OtherCluster: *other, Wait: wait.Seconds()}, told(c, "sent"))
 		if err != nil {
 			return err
 		}
@@ -215,6 +218,33 @@ code is 1 when a server did not tell its list.`,
 		return err
 	}
 	return cmd
+}
+
+// newSnapshots returns a client of the server of the kubeconfig.
+func newSnapshots(kubeconfig string) (*remote.Snapshots, error) {
+	config, err := clientConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return remote.NewSnapshots(config)
+}
+
+// listSnapshots returns the backups in a directory, or, without one, those of all servers.
+func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]backups.SnapshotList, error) {
+	if dir != "" {
+		if info, err := os.Stat(dir); err != nil {
+			return nil, fmt.Errorf("--dir: %w", err)
+		} else if !info.IsDir() {
+			return nil, fmt.Errorf("--dir %s is no directory", dir)
+		}
+		files, err := backup.List(dir)
+		return []backups.SnapshotList{{Dir: dir, Files: files}}, err
+	}
+	client, err := newSnapshots(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return client.List(ctx)
 }
 
 func writeLists(w io.Writer, lists []backups.SnapshotList) error {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
@@ -102,11 +103,11 @@ func TestRestoreTellsItsEnd(t *testing.T) {
 		says   string
 	}{
 		"done":              {answer(http.StatusOK, `{}`), []string{"--yes"}, 0, ""},
-		"nobody said yes":   {answer(http.StatusOK, `{}`), nil, exitRefused, "give --yes"},
-		"of another":        {answer(http.StatusConflict, `{"error": "another cluster's"}`), []string{"--yes"}, exitRefused, "another cluster's"},
+		"nobody said yes":   {answer(http.StatusOK, `{}`), nil, exitcode.Refused, "give --yes"},
+		"of another":        {answer(http.StatusConflict, `{"error": "another cluster's"}`), []string{"--yes"}, exitcode.Refused, "another cluster's"},
 		"no rights":         {answer(http.StatusForbidden, "forbidden: you"), []string{"--yes"}, 1, "forbidden: you"},
-		"unknown":           {answer(http.StatusServiceUnavailable, `{"error": "lost", "unknown": true}`), []string{"--yes"}, exitUnfinished, "may or may not"},
-		"cut in the answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"--yes"}, exitUnfinished, "may or may not"},
+		"unknown":           {answer(http.StatusServiceUnavailable, `{"error": "lost", "unknown": true}`), []string{"--yes"}, exitcode.Unfinished, "may or may not"},
+		"cut in the answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"--yes"}, exitcode.Unfinished, "may or may not"},
 	} {
 		out, err := run(t, append([]string{"snapshot", "restore", file, "--kubeconfig", kubeconfigOf(t, c.server)}, c.args...)...)
 		if exitCode(err) != c.code || (c.code != 0 && !strings.Contains(err.Error(), c.says)) {
@@ -173,7 +174,7 @@ func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 	})
 	path := filepath.Join(t.TempDir(), "x.backup")
 	_, err = run(t, "snapshot", "save", path, "--kubeconfig", kubeconfig)
-	if exitCode(err) != exitRefused || !strings.Contains(err.Error(), "nothing was saved") || !strings.Contains(err.Error(), "--key-file") || !strings.Contains(err.Error(), "--unsealed") {
+	if exitCode(err) != exitcode.Refused || !strings.Contains(err.Error(), "nothing was saved") || !strings.Contains(err.Error(), "--key-file") || !strings.Contains(err.Error(), "--unsealed") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty.key")

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -29,9 +30,9 @@ func TestStatusExitCodes(t *testing.T) {
 		says        string // the text
 	}{
 		"healthy":          {observed(true, 3, 50), clusterstatus.Healthy, 0, "healthy"},
-		"serves, and ill":  {degraded, clusterstatus.Degraded, exitDegraded, "serves, but 1 thing needs you"},
-		"without a quorum": {lost, clusterstatus.NoQuorum, exitNoQuorum, "WITHOUT A QUORUM"},
-		"no answer":        {nil, clusterstatus.NoAnswer, exitNoAnswer, ""},
+		"serves, and ill":  {degraded, clusterstatus.Degraded, exitcode.Degraded, "serves, but 1 thing needs you"},
+		"without a quorum": {lost, clusterstatus.NoQuorum, exitcode.NoQuorum, "WITHOUT A QUORUM"},
+		"no answer":        {nil, clusterstatus.NoAnswer, exitcode.NoAnswer, ""},
 	} {
 		kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(c.observation) })
 		args := []string{"cluster", "status", "--kubeconfig", kubeconfig, "--data-dir", t.TempDir(), "--timeout", "2m"}

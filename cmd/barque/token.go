@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -51,7 +53,7 @@ that joins with it knows that it talks to the right cluster.`,
 		}
 		var t pki.Token
 		now := time.Now()
-		err = askAPI(c.Context(), config, "store the join token", func(ctx context.Context) (err error) {
+		err = remote.Ask(c.Context(), config, "store the join token", func(ctx context.Context) (err error) {
 			t, err = token.Create(ctx, client, ca.Digest(), spec, now)
 			return err
 		})
@@ -110,10 +112,10 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 // perhaps gives the error of a write its exit code: one whose answer did not come may have been
 // done, unless it was not even sent.
 func perhaps(err error, what string) error {
-	if maybeDone(err) {
-		return &exitError{exitUnfinished, fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
+	if remote.MaybeDone(err) {
+		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
 	}
-	return unchanged(err)
+	return remote.Unchanged(err)
 }
 
 func tokenListCommand() *cobra.Command {
@@ -128,7 +130,7 @@ func tokenListCommand() *cobra.Command {
 			return err
 		}
 		var tokens []token.Info
-		err = askAPI(c.Context(), config, "list the join tokens", func(ctx context.Context) (err error) {
+		err = remote.Ask(c.Context(), config, "list the join tokens", func(ctx context.Context) (err error) {
 			tokens, err = token.List(ctx, client)
 			return err
 		})
@@ -164,7 +166,7 @@ func tokenDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: exactArgs("ID")}
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		unknown := &exitError{node.ExitUsage, fmt.Errorf("there is no token %q; `barque token ls` lists them by their IDs", args[0])}
+		unknown := &exitcode.Error{Code: node.ExitUsage, Err: fmt.Errorf("there is no token %q; `barque token ls` lists them by their IDs", args[0])}
 		if !tokenID.MatchString(args[0]) {
 			return unknown
 		}
@@ -172,7 +174,7 @@ func tokenDeleteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = askAPI(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client, args[0]) })
+		err = remote.Ask(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client, args[0]) })
 		switch {
 		case errors.Is(err, token.ErrUnknown):
 			return unknown

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/verify"
 )
 
@@ -43,13 +45,13 @@ time, and named; the exit code is 1 then, too.`,
 		began := time.Now()
 		r, err := verify.Cluster(c.Context(), verify.Options{Config: config, Duration: *duration, Pods: *pods, Progress: func(format string, args ...any) {
 			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
-		}, Undone: func(err error) bool { return noLeader(withoutLeader(err)) }})
+		}, Undone: func(err error) bool { return remote.NoLeader(remote.WithoutLeader(err)) }})
 		if r != nil { // also when it was cut short: what was found is found
 			if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
 				return err
 			}
 		}
-		return verified(r, withAdvice(config, err), c.Context().Err() != nil)
+		return verified(r, remote.WithAdvice(config, err), c.Context().Err() != nil)
 	}
 	return cmd
 }
@@ -61,15 +63,15 @@ func verified(r *verify.Report, err error, interrupted bool) error {
 	var left *verify.LeftError
 	switch {
 	case r != nil && r.Broken() && err != nil:
-		return &exitError{1, fmt.Errorf("the cluster does not keep its promises: see above; and it was not verified to the end: %w", err)}
+		return &exitcode.Error{Code: 1, Err: fmt.Errorf("the cluster does not keep its promises: see above; and it was not verified to the end: %w", err)}
 	case r != nil && r.Broken():
 		return errors.New("the cluster does not keep its promises: see above")
 	case errors.As(err, &left):
-		return &exitError{exitUnfinished, fmt.Errorf("the cluster was not verified to the end: %w", err)}
+		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the cluster was not verified to the end: %w", err)}
 	case err != nil && interrupted:
-		return &exitError{exitInterrupted, fmt.Errorf("the cluster was not verified: %w; nothing is left of it", err)}
+		return &exitcode.Error{Code: exitcode.Interrupted, Err: fmt.Errorf("the cluster was not verified: %w; nothing is left of it", err)}
 	case err != nil && r == nil: // nothing was begun
-		return unchanged(withoutLeader(fmt.Errorf("the cluster was not verified: %w", err)))
+		return remote.Unchanged(remote.WithoutLeader(fmt.Errorf("the cluster was not verified: %w", err)))
 	case err != nil:
 		return fmt.Errorf("the cluster was not verified: %w", err)
 	case r.Unjudged():

@@ -1,0 +1,74 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/internal/exitcode"
+)
+
+// OutcomeLost tells whether a request that changes something may have done so, though it failed.
+func OutcomeLost(err error) bool {
+	var asked *RefusedCall
+	return errors.As(err, &asked) && MaybeDone(err)
+}
+
+// StatusOf is the HTTP status of the answer; 0 when there was none.
+func StatusOf(err error) int {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return int(status.Status().Code)
+}
+
+// RefusedCall is an answer that says no, in words for people, with the error that programs know it
+// by.
+type RefusedCall struct {
+	Text string
+	Err  error
+}
+
+func (e *RefusedCall) Error() string { return e.Text }
+func (e *RefusedCall) Unwrap() error { return e.Err }
+
+// Certificates asks a server for JSON about certificates and CAs, or to change something there.
+func Certificates(ctx context.Context, config *rest.Config, method, path string, params map[string]string, out any) error {
+	client, end, err := Once(config, 15*time.Second)
+	if err != nil {
+		return err
+	}
+	defer end()
+	request := client.Verb(method).AbsPath(path)
+	for name, value := range params {
+		request = request.Param(name, value)
+	}
+	data, err := request.DoRaw(ctx)
+	if err != nil {
+		text := strings.TrimSpace(string(data))
+		answered := said(data, err)
+		switch {
+		case text == "" || strings.HasPrefix(text, "{"):
+			text = WithAdvice(config, answered).Error()
+		case StatusOf(err) == http.StatusServiceUnavailable:
+			text += "; `barque cluster status` tells why, and what to do"
+		}
+		err := error(&RefusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err})
+		if NoLeader(answered) {
+			return &exitcode.Error{Code: exitcode.NoQuorum, Err: err}
+		}
+		return err
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("answer of %s: %w", config.Host, err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/internal/exitcode"
+)
+
+// A server that has known no leader for long says so in its answer. Nothing was written then, nor
+// read.
+
+// WithoutLeader gives an error its exit code when it is such an answer of the API.
+func WithoutLeader(err error) error {
+	if !NoLeader(err) && apierrors.HasStatusCause(err, storage.CauseNoLeader) {
+		return &exitcode.Error{Code: exitcode.NoQuorum, Err: err}
+	}
+	return err
+}
+
+// NoLeader tells whether the error has that exit code.
+func NoLeader(err error) bool {
+	var coded *exitcode.Error
+	return errors.As(err, &coded) && coded.Code == exitcode.NoQuorum
+}
+
+// Unchanged adds to the error of a request that would have changed something that it has not, where
+// that is why it failed.
+func Unchanged(err error) error {
+	if NoLeader(err) {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+	return err
+}
+
+// refusedBy is the error of an answer that says no in the API's way.
+func refusedBy(status *metav1.Status) error {
+	err := &RefusalError{int(status.Code), status.Message}
+	if apierrors.HasStatusCause(&apierrors.StatusError{ErrStatus: *status}, storage.CauseNoLeader) {
+		return &exitcode.Error{Code: exitcode.NoQuorum, Err: err}
+	}
+	return err
+}
