@@ -55,6 +55,17 @@ type ClusterStatus struct {
 	Apart []ApartAgent `json:"apart,omitempty"`
 }
 
+// ServerNames are the names of the cluster's servers.
+func (s *ClusterStatus) ServerNames() []string {
+	var names []string
+	for _, m := range s.Members {
+		if m.Role == "server" {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // Unreached is an address that did not answer.
 type Unreached struct {
 	Address string `json:"address"`

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/ask"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 )
@@ -64,13 +65,13 @@ Others are 1 (it could not be asked, as without the right to), 2 (wrong argument
 			return watchStatus(c, a, *format, *every)
 		}
 		h, err := a.ask(c.Context())
-		if isNoAnswer(err) && *format != "" { // for programs that read the output and not the exit code
-			return errors.Join(print(c, *format, h.status(), nil), err)
+		if ask.IsNoAnswer(err) && *format != "" { // for programs that read the output and not the exit code
+			return errors.Join(print(c, *format, h.Status(), nil), err)
 		}
 		if err != nil {
 			return err
 		}
-		s := h.status()
+		s := h.Status()
 		err = printOn(c, *format, s, func(w io.Writer, on terminal.Screen) error { return clusterstatus.WriteStatus(w, on, s) })
 		if err != nil {
 			return err
@@ -107,7 +108,7 @@ func clusterMembersCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s := h.status()
+		s := h.Status()
 		return printOn(c, *format, s.Members, func(w io.Writer, on terminal.Screen) error {
 			if err := clusterstatus.WriteMembers(w, on, s); err != nil || len(s.Warnings) == 0 {
 				return err
@@ -156,13 +157,13 @@ func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration)
 }
 
 // drawStatus shows the status in place of what is on the screen, as much of it as fits.
-func drawStatus(out io.Writer, h *heard, failed error, at time.Time, every time.Duration) error {
+func drawStatus(out io.Writer, h *ask.Heard, failed error, at time.Time, every time.Duration) error {
 	on := terminal.Of(out) // its size may have changed
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s, every %s; Ctrl-C ends it\n\n", at.Format(time.TimeOnly), every)
 	if failed != nil {
 		fmt.Fprintln(&text, on.Paint(on.Wrap(failed.Error(), 0), terminal.Bad))
-	} else if err := clusterstatus.WriteStatus(&text, on, h.status()); err != nil {
+	} else if err := clusterstatus.WriteStatus(&text, on, h.Status()); err != nil {
 		return err
 	}
 	lines := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
@@ -175,13 +176,13 @@ func drawStatus(out io.Writer, h *heard, failed error, at time.Time, every time.
 
 // appendStatus writes one line: the status in a few words, or in JSON; YAML documents are set apart
 // as YAML does.
-func appendStatus(out io.Writer, format string, h *heard, failed error, at time.Time) error {
+func appendStatus(out io.Writer, format string, h *ask.Heard, failed error, at time.Time) error {
 	if format != "" {
 		var value any
 		if failed != nil {
 			value = map[string]any{"time": at.UTC(), "error": failed.Error()}
 		} else {
-			value = h.status()
+			value = h.Status()
 		}
 		if format == "json" {
 			return json.NewEncoder(out).Encode(value)
@@ -195,7 +196,7 @@ func appendStatus(out io.Writer, format string, h *heard, failed error, at time.
 	if failed != nil {
 		line += "no answer: " + strings.Join(strings.Fields(failed.Error()), " ")
 	} else {
-		line += summary(h.status())
+		line += summary(h.Status())
 	}
 	_, err := fmt.Fprintln(out, line)
 	return err
@@ -220,5 +221,5 @@ func fetchStatus(ctx context.Context, kubeconfig string) (*clusterstatus.Cluster
 	if err != nil {
 		return nil, err
 	}
-	return h.status(), nil
+	return h.Status(), nil
 }

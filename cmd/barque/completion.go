@@ -78,7 +78,7 @@ func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return serverNames(h.status()), cobra.ShellCompDirectiveNoFileComp
+	return h.Status().ServerNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
 // nodeFlagNames are the flags of addNodeFlags, but for the token.

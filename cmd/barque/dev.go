@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,15 +11,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
-	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/ask"
 	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
-	"github.com/barque/barque/membership/enroll"
-	"github.com/barque/barque/raftstore"
 )
 
 func devCommand() *cobra.Command {
@@ -42,28 +38,14 @@ namespace of its own, with its own address, disk directory and containerd.`,
 	return cmd
 }
 
-// leftBehind tells whether a server has learned that another cluster goes on in place of its own.
-func leftBehind(dir, name string) bool {
-	p, err := devcluster.Load(dir)
-	if err != nil {
-		return false
-	}
-	n, err := p.Node(name)
-	if err != nil {
-		return false
-	}
-	by, err := raftstore.Superseded(enroll.StoreDir(p.DataDir(n)))
-	return err == nil && by != nil
-}
-
 func devStartCommand(w *which) *cobra.Command {
 	wipe := false
 	cmd := devNodeCommand(w, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
 		if wipe {
 			return devcluster.Rejoin(c.Context(), dir, node)
 		}
-		err := devcluster.Start(c.Context(), dir, node, votersOf, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
-		if err != nil && (errors.Is(err, devcluster.ErrLeftBehind) || leftBehind(dir, node)) {
+		err := devcluster.Start(c.Context(), dir, node, ask.Voters, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
+		if err != nil && (errors.Is(err, devcluster.ErrLeftBehind) || ask.LeftBehind(dir, node)) {
 			return fmt.Errorf("%w\nTo let it join as a new server, without what its store has: %s; %s",
 				err, devcluster.CommandLine(dir, "stop", node), devcluster.CommandLine(dir, "start", "--wipe", node))
 		}
@@ -100,35 +82,6 @@ func (w *which) commandLine(c *cobra.Command, args ...string) string {
 		args = append(args, "--name", w.name)
 	}
 	return devcluster.CommandLine(dir, args...)
-}
-
-// votersOf asks a server who has a vote, as far as it knows.
-func votersOf(ctx context.Context, config *rest.Config) ([]devcluster.Voter, error) {
-	o, err := remote.Observation(ctx, config, config.Host)
-	if err != nil {
-		return nil, err
-	}
-	return voters(o), nil
-}
-
-func voters(o *clusterstatus.Observation) []devcluster.Voter {
-	own := new(raftstore.Status)
-	for _, p := range o.Peers {
-		if p.Member.Self && p.Status != nil {
-			own = p.Status
-		}
-	}
-	var all []devcluster.Voter
-	for _, p := range o.Peers {
-		v := devcluster.Voter{Name: p.Member.Name, Foreign: own.Foreign[p.Member.Address]}
-		if s := own.Superseded; s != nil && s.By == p.Member.ID {
-			v.Foreign = s.Successor
-		}
-		if p.Member.Voter {
-			all = append(all, v)
-		}
-	}
-	return all
 }
 
 func devUpCommand(w *which) *cobra.Command {

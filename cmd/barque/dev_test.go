@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/devcluster"
-	"github.com/barque/barque/raftstore"
 )
 
 // TestDevCommandLine: what is proposed to be typed works as it stands, from where the user is.
@@ -90,34 +87,6 @@ func TestDevName(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 2 { // the plan and its lock
 		t.Errorf("left behind: %v, %v", left, err)
-	}
-}
-
-// TestVoters: who has a vote, and of whom the server has found that it is, or may be, of another
-// cluster by now.
-func TestVoters(t *testing.T) {
-	own := new(raftstore.Status)
-	o := &clusterstatus.Observation{Cluster: "old"}
-	for _, server := range []string{"s1", "s2", "s3", "s4"} {
-		p := raftstore.PeerStatus{Member: raftstore.Member{ID: server + ".x", Name: server, Address: server + ":6444", Voter: server != "s4", Self: server == "s1"}}
-		if p.Member.Self {
-			p.Status = own
-		}
-		o.Peers = append(o.Peers, p)
-	}
-	succession := &raftstore.Succession{Cluster: "old", Successor: "new", By: "s2.x"}
-	for name, c := range map[string]struct {
-		own  raftstore.Status
-		want devcluster.Voter // s2
-	}{
-		"nothing":        {raftstore.Status{}, devcluster.Voter{Name: "s2"}},
-		"at its address": {raftstore.Status{Foreign: map[string]string{"s2:6444": "new", "s4:6444": "new", "elsewhere:6444": "new"}}, devcluster.Voter{Name: "s2", Foreign: "new"}},
-		"recovered":      {raftstore.Status{Superseded: succession}, devcluster.Voter{Name: "s2", Foreign: "new"}},
-	} {
-		*own = c.own
-		if got, want := voters(o), []devcluster.Voter{{Name: "s1"}, c.want, {Name: "s3"}}; !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", name, got, want)
-		}
 	}
 }
 

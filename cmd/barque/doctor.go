@@ -1,25 +1,22 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/adminapi"
-	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/clusterstatus/doctor"
+	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/kubelet/rootdir"
 )
 
 func clusterDoctorCommand() *cobra.Command {
@@ -69,22 +66,23 @@ func freePath(path string) error {
 
 // examine does the work of the command. What could not be asked is a finding, too.
 func examine(c *cobra.Command, a *asker, path, format string) error {
-	e := newExamination(a.procedures())
-	h, err := a.ask(c.Context())
+	asks := a.asks()
+	e := doctor.New(asks.Procedures())
+	h, err := asks.Ask(c.Context())
 	switch {
 	case c.Context().Err() != nil:
 		return c.Context().Err()
-	case err != nil && !isNoAnswer(err):
+	case err != nil && !ask.IsNoAnswer(err):
 		return err
 	case err != nil:
 		e.Add(clusterstatus.Warning{Severity: clusterstatus.Critical, Text: err.Error(), On: "each server", Mend: e.Procedures.Any})
 	default:
-		e.Status = h.status()
-		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", terminal.Plural(len(serverNames(e.Status)), "server", "servers"))
-		e.collect(c.Context(), h, a.timeout)
+		e.Status = h.Status()
+		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", terminal.Plural(len(e.Status.ServerNames()), "server", "servers"))
+		e.Collect(c.Context(), h, a.timeout)
 	}
-	e.local(c.Context(), a.dataDir)
-	if err := e.devNodes(a.devDir()); err != nil {
+	e.Local(c.Context(), a.dataDir, node.Check(a.dataDir, rootdir.Default))
+	if err := e.DevNodes(asks.DevDir()); err != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "what is here of the dev cluster's nodes is not in the file: %v\n", err)
 	}
 	if err := c.Context().Err(); err != nil {
@@ -92,141 +90,19 @@ func examine(c *cobra.Command, a *asker, path, format string) error {
 	}
 	e.Diagnose()
 	if path != "" {
-		if err := e.save(path); err != nil {
+		if err := e.Save(path); err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
 		}
 		e.File = path
 	}
-	if err := printOn(c, format, e, e.write); err != nil {
+	if err := printOn(c, format, e, e.Write); err != nil {
 		return err
 	}
-	return e.exit()
+	return examined(e)
 }
 
-func isNoAnswer(err error) bool {
-	var coded *exitcode.Error
-	return errors.As(err, &coded) && coded.Code == exitcode.NoAnswer
-}
-
-// examination is what a doctor has collected, and what it has found.
-type examination struct {
-	clusterstatus.Examination
-	files map[string]string // by name, of the cluster and of this machine
-}
-
-func newExamination(by clusterstatus.Procedures) *examination {
-	return &examination{Examination: clusterstatus.Examination{Time: time.Now().UTC(), Procedures: by}}
-}
-
-func serverNames(s *clusterstatus.ClusterStatus) []string {
-	var names []string
-	for _, m := range s.Members {
-		if m.Role == "server" {
-			names = append(names, m.Name)
-		}
-	}
-	return names
-}
-
-// Bounds of what the doctor waits for. A server that does not answer costs no more, and keeps
-// nobody else waiting.
-const (
-	collectPatience   = 30 * time.Second
-	diagnosisPatience = 10 * time.Second // of each request for a diagnosis
-)
-
-// collect asks every server for its diagnosis, and, of those that have answered, the one that knows
-// most, for what the API tells. Each question to the API has the time given.
-func (e *examination) collect(ctx context.Context, h *heard, each time.Duration) {
-	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &remote.NoAnswerError{Within: collectPatience})
-	defer cancel()
-	best := h.at[e.Status.From[0]]
-	e.Silent = map[string]string{}
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	asking.Go(func() { e.files = apiFiles(ctx, h.to(best), each) })
-	var unknown, untold error
-	asking.Go(func() { e.Webhooks, unknown = blockedBy(ctx, h.to(best), each) })
-	asking.Go(func() { e.Network, untold = networkFaults(ctx, h.to(best), each) })
-	for _, m := range e.Status.Members {
-		if m.Role != "server" {
-			continue
-		}
-		asking.Go(func() {
-			d, err := diagnosisOf(ctx, h, best, m)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				e.Silent[m.Name] = err.Error()
-				return
-			}
-			e.Servers = append(e.Servers, *d)
-		})
-	}
-	asking.Wait()
-	if unknown != nil {
-		e.Note("whether webhooks refuse requests is not known: %v", unknown)
-	}
-	if untold != nil {
-		e.Note("what nodes told of their networks is not known: %v", untold)
-	}
-	slices.SortFunc(e.Servers, func(a, b clusterstatus.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
-}
-
-// diagnosisOf asks for a server's diagnosis where it has answered already, else a server that has
-// answered, which passes the question on, and then the server itself at the address that the others
-// know.
-func diagnosisOf(ctx context.Context, h *heard, best string, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
-	path := clusterstatus.DiagnosisPath + "?" + adminapi.RelayParameter + "=" + url.QueryEscape(m.Name)
-	var asked []string
-	var all error
-	for _, host := range []string{h.at[m.Name], best, "https://" + m.API} {
-		if host == "" || host == "https://" || slices.Contains(asked, host) {
-			continue
-		}
-		asked = append(asked, host)
-		d := new(clusterstatus.Diagnosis)
-		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &remote.NoAnswerError{Within: diagnosisPatience})
-		err := remote.GetJSON(limited, h.config, host, path, d)
-		cancel()
-		if err == nil {
-			return d, nil
-		}
-		all = errors.Join(all, fmt.Errorf("%s: %w", host, err))
-	}
-	return nil, all
-}
-
-// write shows the findings to people, and where the rest is.
-func (e *examination) write(to io.Writer, on terminal.Screen) error {
-	w := new(strings.Builder) // so that all of it is written, or it is known that it was not
-	if len(e.Findings) == 0 {
-		fmt.Fprintln(w, on.Paint("nothing is found to be wrong", terminal.Good))
-	} else if err := clusterstatus.WriteWarnings(w, on, e.Findings); err != nil {
-		return err
-	}
-	for _, name := range sortedKeys(e.Silent) {
-		way := "Run this on its machine, too."
-		if e.Procedures.Here {
-			way = "What its directory tells is in the file."
-		}
-		fmt.Fprintln(w, on.Wrap(fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way), 0))
-	}
-	for _, note := range e.Notes {
-		fmt.Fprintln(w, on.Wrap("note: "+note, 0))
-	}
-	if e.File != "" {
-		info, err := os.Stat(e.File)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, terminal.Bytes(info.Size()))
-	}
-	_, err := io.WriteString(to, w.String())
-	return err
-}
-
-func (e *examination) exit() error {
+// examined gives what was found an exit code.
+func examined(e *doctor.Examination) error {
 	switch {
 	case e.Status == nil:
 		return &exitcode.Error{Code: exitcode.NoAnswer}

@@ -9,14 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
-	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/backups"
-	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/ask"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/membership/enroll"
@@ -97,9 +94,6 @@ func survey(dataDirs []string, logger *slog.Logger) ([]backups.Survivor, error) 
 	return all, nil
 }
 
-// othersPatience is how long the other servers of a cluster are waited for that is to be recovered.
-const othersPatience = 3 * time.Second
-
 // hasLeader returns an error when another server of the survivor's cluster answers and follows a
 // leader, or leads: nothing is lost then, and the recovered server would put an end to a cluster
 // that is well. When nobody can be asked, there is none.
@@ -108,48 +102,7 @@ func hasLeader(ctx context.Context, survivor *backups.Survivor) error {
 	if err != nil || survivor.Recovering != "" {
 		return nil
 	}
-	return askWhoLeads(ctx, config, survivor, enroll.KnownServers(survivor.DataDir))
-}
-
-func askWhoLeads(ctx context.Context, config *rest.Config, survivor *backups.Survivor, addresses []string) error {
-	ctx, cancel := context.WithTimeout(ctx, othersPatience)
-	defer cancel()
-	answers := make(chan error, len(addresses))
-	for _, address := range addresses {
-		go func() { // ends with the answer, or with ctx
-			o, err := remote.Observation(ctx, config, address)
-			if err != nil || o.Cluster != survivor.ClusterID || leaderOf(o) == "" {
-				answers <- nil
-				return
-			}
-			answers <- fmt.Errorf("cluster %s has a leader, %s, as server %s says: start %s instead, and nothing is lost. To recover %s all the same, stop the other servers first",
-				o.Cluster, leaderOf(o), o.From, survivor.Name, survivor.Name)
-		}()
-	}
-	var found error
-	for range addresses {
-		if err := <-answers; found == nil {
-			found = err
-		}
-	}
-	return found
-}
-
-// leaderOf is the name of the leader that the server knows which made the observation; empty when
-// it knows none.
-func leaderOf(o *clusterstatus.Observation) string {
-	leader := ""
-	for _, p := range o.Peers {
-		if p.Member.Self && p.Status != nil {
-			leader = p.Status.LeaderID
-		}
-	}
-	for _, p := range o.Peers {
-		if p.Member.ID == leader {
-			return p.Member.Name
-		}
-	}
-	return leader
+	return ask.HasLeader(ctx, config, survivor.ClusterID, survivor.Name, enroll.KnownServers(survivor.DataDir))
 }
 
 func writeSurvivors(w io.Writer, all []backups.Survivor) error {
@@ -166,64 +119,14 @@ func writeSurvivors(w io.Writer, all []backups.Survivor) error {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.ClusterID, s.LastTerm, s.LastIndex, s.Revision, s.Keys, s.SnapshotIndex, strings.Join(members, ","), s.DataDir)
 	}
 	for i := range all {
-		for _, note := range notes(&all[i]) {
+		for _, note := range all[i].Notes() {
 			fmt.Fprintf(w, "\n%s: %s\n", all[i].Name, note)
 		}
 	}
-	if text := recommendation(all); text != "" {
+	if text := backups.Recommendation(all); text != "" {
 		fmt.Fprintf(w, "\n%s\n", text)
 	}
 	return nil
-}
-
-// notes are what is to be known of a directory before anything is done with it.
-func notes(s *backups.Survivor) []string {
-	var out []string
-	if s.Recovering != "" {
-		out = append(out, fmt.Sprintf("a recovery as cluster %s was begun; run the command again, or start the server, to finish it", s.Recovering))
-	}
-	if s.Quarantined != "" {
-		out = append(out, "its state is known to be wrong: "+s.Quarantined)
-	}
-	if s.Superseded != nil {
-		out = append(out, fmt.Sprintf("%s; recover it only if that one is given up for good", s.Superseded))
-	}
-	if s.Removed != nil {
-		out = append(out, "it was taken out of the cluster: "+s.Removed.Why)
-	}
-	return out
-}
-
-// recommendation tells which of them is to be recovered, if one is; empty where there is no choice,
-// and nothing against it but what is told already.
-func recommendation(all []backups.Survivor) string {
-	best, err := backups.Best(all)
-	switch {
-	case err != nil:
-		return fmt.Sprintf("none of them is to be recovered: %s", err)
-	case len(all) == 1:
-		return ""
-	case best.Recovering != "":
-		return fmt.Sprintf("%s is the one to go on with: its recovery was begun", best.Name)
-	}
-	if o := backups.GoesOn(best, all); o != nil {
-		return fmt.Sprintf("recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Successor, best.Name)
-	}
-	return fmt.Sprintf("%s has the most: recover that one", best.Name)
-}
-
-// superseded warns of a cluster that goes on in place of the same one already.
-func superseded(all []backups.Survivor) string {
-	o := backups.GoesOn(&all[0], all)
-	if o == nil {
-		return ""
-	}
-	agents := "Its agents follow this one."
-	if all[0].Superseded == nil { // it will not know that one as a predecessor
-		agents = "Its agents must be started with --rejoin."
-	}
-	return fmt.Sprintf("- Cluster %s goes on in place of its cluster already, without this server. What that one has is lost,\n"+
-		"  and all of its servers must stop for good: stop them first. %s\n", o.Successor, agents)
 }
 
 func confirmRecovery(c *cobra.Command, all []backups.Survivor) error {
@@ -243,7 +146,7 @@ func confirmRecovery(c *cobra.Command, all []backups.Survivor) error {
   with --wipe. Agents follow by themselves.
 %s- When most servers can be started again, answer no and start them instead: nothing is lost then.
 
-Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), superseded(all), first.Name)
+Recover %s? [y/N] `, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), backups.OneBefore(all), first.Name)
 	return confirmed(c)
 }
 

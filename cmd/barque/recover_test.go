@@ -2,16 +2,10 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/barque/barque/backups"
-	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -61,64 +55,6 @@ func TestInspectRecommendsOneThing(t *testing.T) {
 			if s.Superseded != nil && !strings.Contains(text, s.Name+": "+succession.String()) {
 				t.Errorf("%s: the mark of %s is not told:\n%s", name, s.Name, text)
 			}
-		}
-	}
-}
-
-// TestRecoveryWarnsOfTheOneBefore: also when only another directory knows of it.
-func TestRecoveryWarnsOfTheOneBefore(t *testing.T) {
-	plain := backups.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
-	marked := backups.Survivor{Name: "s2", Report: &raftstore.Report{ClusterID: "c", Superseded: &raftstore.Succession{Cluster: "c", Successor: "new"}}}
-	for name, c := range map[string]struct {
-		all  []backups.Survivor
-		want string
-	}{
-		"nobody":      {[]backups.Survivor{plain}, ""},
-		"it":          {[]backups.Survivor{marked, plain}, "Its agents follow this one."},
-		"another one": {[]backups.Survivor{plain, marked}, "Its agents must be started with --rejoin."},
-	} {
-		got := superseded(c.all)
-		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || got != "" && !strings.Contains(got, "Cluster new goes on") {
-			t.Errorf("%s: %q", name, got)
-		}
-	}
-}
-
-// TestClusterWithALeaderIsNotRecovered: another server of the same cluster answers, and has a
-// leader.
-func TestClusterWithALeaderIsNotRecovered(t *testing.T) {
-	says := func(cluster, leader string) string {
-		peer := func(name string, status *raftstore.Status) raftstore.PeerStatus {
-			return raftstore.PeerStatus{Member: raftstore.Member{ID: name + ".x", Name: name, Self: status != nil}, Status: status}
-		}
-		o := clusterstatus.Observation{Cluster: cluster, From: "s2", Peers: []raftstore.PeerStatus{peer("s1", nil), peer("s2", &raftstore.Status{LeaderID: leader}), peer("s3", nil)}}
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if err := json.NewEncoder(w).Encode(o); err != nil {
-				t.Error(err)
-			}
-		}))
-		t.Cleanup(server.Close)
-		return server.URL
-	}
-	broken := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(broken.Close)
-	gone := httptest.NewServer(nil)
-	gone.Close()
-	survivor := &backups.Survivor{Name: "s1", Report: &raftstore.Report{ClusterID: "c"}}
-	for what, c := range map[string]struct {
-		addresses []string
-		refused   bool
-	}{
-		"nobody is known":        {nil, false},
-		"nobody answers":         {[]string{gone.URL, broken.URL}, false},
-		"one leads":              {[]string{gone.URL, says("c", "s2.x")}, true},
-		"one follows":            {[]string{says("c", "s3.x"), broken.URL}, true},
-		"none has a leader":      {[]string{says("c", ""), says("c", "")}, false},
-		"one of another cluster": {[]string{says("new", "s2.x")}, false},
-	} {
-		err := askWhoLeads(t.Context(), new(rest.Config), survivor, c.addresses)
-		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "start s1 instead, and nothing is lost") {
-			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/ask"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -143,7 +144,7 @@ func TestWatchStatus(t *testing.T) {
 // TestDrawStatus: on a terminal a look takes the place of the one before it, also one that fails.
 func TestDrawStatus(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	h := &heard{observations: []*clusterstatus.Observation{observed(true, 3, 50)}}
+	h := &ask.Heard{Observations: []*clusterstatus.Observation{observed(true, 3, 50)}}
 	for want, draw := range map[string]func(io.Writer) error{
 		"s1":              func(w io.Writer) error { return drawStatus(w, h, nil, at, time.Second) },
 		"nobody is there": func(w io.Writer) error { return drawStatus(w, nil, errors.New("nobody is there"), at, time.Second) },

@@ -1,22 +1,28 @@
-package main
+package ask
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/raftstore"
 )
 
-// devDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or
+// DevDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or
 // whose server's data directory, is used. It is empty when that is none.
-func (a *asker) devDir() string {
+func (a *Asker) DevDir() string {
 	var dirs []string
-	if path, err := findKubeconfig(a.kubeconfig); err == nil {
+	if path, err := a.Kubeconfig(); err == nil {
 		dirs = append(dirs, filepath.Dir(path))
 	}
-	for _, dir := range append(dirs, filepath.Dir(filepath.Clean(a.dataDir))) {
+	for _, dir := range append(dirs, filepath.Dir(filepath.Clean(a.DataDir))) {
 		if abs, err := filepath.Abs(dir); err == nil && devcluster.IsCluster(abs) {
 			return abs
 		}
@@ -24,9 +30,9 @@ func (a *asker) devDir() string {
 	return ""
 }
 
-// procedures are the ways to get at nodes: those of services, or of a dev cluster.
-func (a *asker) procedures() clusterstatus.Procedures {
-	dir := a.devDir()
+// Procedures are the ways to get at nodes: those of services, or of a dev cluster.
+func (a *Asker) Procedures() clusterstatus.Procedures {
+	dir := a.DevDir()
 	if dir == "" {
 		return clusterstatus.Services()
 	}
@@ -96,4 +102,47 @@ func wakes(state string) string {
 		return "resume"
 	}
 	return "start"
+}
+
+// LeftBehind tells whether a server has learned that another cluster goes on in place of its own.
+func LeftBehind(dir, name string) bool {
+	p, err := devcluster.Load(dir)
+	if err != nil {
+		return false
+	}
+	n, err := p.Node(name)
+	if err != nil {
+		return false
+	}
+	by, err := raftstore.Superseded(enroll.StoreDir(p.DataDir(n)))
+	return err == nil && by != nil
+}
+
+// Voters asks a server who has a vote, as far as it knows.
+func Voters(ctx context.Context, config *rest.Config) ([]devcluster.Voter, error) {
+	o, err := remote.Observation(ctx, config, config.Host)
+	if err != nil {
+		return nil, err
+	}
+	return voters(o), nil
+}
+
+func voters(o *clusterstatus.Observation) []devcluster.Voter {
+	own := new(raftstore.Status)
+	for _, p := range o.Peers {
+		if p.Member.Self && p.Status != nil {
+			own = p.Status
+		}
+	}
+	var all []devcluster.Voter
+	for _, p := range o.Peers {
+		v := devcluster.Voter{Name: p.Member.Name, Foreign: own.Foreign[p.Member.Address]}
+		if s := own.Superseded; s != nil && s.By == p.Member.ID {
+			v.Foreign = s.Successor
+		}
+		if p.Member.Voter {
+			all = append(all, v)
+		}
+	}
+	return all
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"archive/tar"
@@ -25,12 +25,11 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/devcluster"
+	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/redact"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/internal/version"
-	"github.com/barque/barque/kubelet/rootdir"
 )
 
 const (
@@ -124,12 +123,12 @@ func podsText(ctx context.Context, client kubernetes.Interface) (string, error) 
 	return out.String(), nil
 }
 
-// local adds what this machine tells: all of it is of use when it is a server's.
-func (e *examination) local(ctx context.Context, dataDir string) {
+// Local adds what this machine tells: all of it is of use when it is a server's.
+func (e *Examination) Local(ctx context.Context, dataDir string, checks []check.Finding) {
 	if e.files == nil {
 		e.files = map[string]string{}
 	}
-	for name, text := range adminapi.MachineFacts(dataDir, node.Check(dataDir, rootdir.Default)) {
+	for name, text := range adminapi.MachineFacts(dataDir, checks) {
 		e.files["this-machine/"+name] = text
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalPatience)
@@ -145,9 +144,9 @@ func (e *examination) local(ctx context.Context, dataDir string) {
 // maxLog is how much of the end of a node's log is taken, as of a server that answers.
 const maxLog = 2 << 20
 
-// devNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories;
+// DevNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories;
 // nothing where that is none.
-func (e *examination) devNodes(dir string) error {
+func (e *Examination) DevNodes(dir string) error {
 	if dir == "" {
 		return nil
 	}
@@ -192,9 +191,9 @@ func endOf(path string, most int64) (string, error) {
 	return text, nil
 }
 
-// save writes everything into one file, which is there as a whole or not at all, for its owner
+// Save writes everything into one file, which is there as a whole or not at all, for its owner
 // only.
-func (e *examination) save(path string) (err error) {
+func (e *Examination) Save(path string) (err error) {
 	tmp, err := os.OpenFile(path+".unfinished", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -211,7 +210,7 @@ func (e *examination) save(path string) (err error) {
 }
 
 // pack writes the archive. All text goes through a last look for secrets here, wherever it is from.
-func (e *examination) pack(to *os.File) error {
+func (e *Examination) pack(to *os.File) error {
 	zipped := gzip.NewWriter(to)
 	archive := tar.NewWriter(zipped)
 	clean := redact.New()
@@ -242,7 +241,7 @@ func (e *examination) pack(to *os.File) error {
 	return errors.Join(err, archive.Close(), zipped.Close())
 }
 
-func (e *examination) findingsText() string {
+func (e *Examination) findingsText() string {
 	var out strings.Builder
 	for _, w := range e.Findings {
 		fmt.Fprintln(&out, w)

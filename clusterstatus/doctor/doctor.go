@@ -1,0 +1,132 @@
+// Package doctor collects what helps to find out what is wrong with a cluster: the diagnosis of each
+// server, what the API tells, and what this machine has; clusterstatus judges it. All of it goes
+// into one archive, without secrets.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/internal/terminal"
+)
+
+// Examination is what a doctor has collected, and what it has found.
+type Examination struct {
+	clusterstatus.Examination
+	files map[string]string // by name, of the cluster and of this machine
+}
+
+// New begins an examination.
+func New(by clusterstatus.Procedures) *Examination {
+	return &Examination{Examination: clusterstatus.Examination{Time: time.Now().UTC(), Procedures: by}}
+}
+
+// Bounds of what the doctor waits for. A server that does not answer costs no more, and keeps
+// nobody else waiting.
+const (
+	collectPatience   = 30 * time.Second
+	diagnosisPatience = 10 * time.Second // of each request for a diagnosis
+)
+
+// Collect asks every server for its diagnosis, and, of those that have answered, the one that knows
+// most, for what the API tells. Each question to the API has the time given.
+func (e *Examination) Collect(ctx context.Context, h *ask.Heard, each time.Duration) {
+	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &remote.NoAnswerError{Within: collectPatience})
+	defer cancel()
+	best := h.At[e.Status.From[0]]
+	e.Silent = map[string]string{}
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	asking.Go(func() { e.files = apiFiles(ctx, h.To(best), each) })
+	var unknown, untold error
+	asking.Go(func() { e.Webhooks, unknown = blockedBy(ctx, h.To(best), each) })
+	asking.Go(func() { e.Network, untold = networkFaults(ctx, h.To(best), each) })
+	for _, m := range e.Status.Members {
+		if m.Role != "server" {
+			continue
+		}
+		asking.Go(func() {
+			d, err := diagnosisOf(ctx, h, best, m)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				e.Silent[m.Name] = err.Error()
+				return
+			}
+			e.Servers = append(e.Servers, *d)
+		})
+	}
+	asking.Wait()
+	if unknown != nil {
+		e.Note("whether webhooks refuse requests is not known: %v", unknown)
+	}
+	if untold != nil {
+		e.Note("what nodes told of their networks is not known: %v", untold)
+	}
+	slices.SortFunc(e.Servers, func(a, b clusterstatus.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
+}
+
+// diagnosisOf asks for a server's diagnosis where it has answered already, else a server that has
+// answered, which passes the question on, and then the server itself at the address that the others
+// know.
+func diagnosisOf(ctx context.Context, h *ask.Heard, best string, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
+	path := clusterstatus.DiagnosisPath + "?" + adminapi.RelayParameter + "=" + url.QueryEscape(m.Name)
+	var asked []string
+	var all error
+	for _, host := range []string{h.At[m.Name], best, "https://" + m.API} {
+		if host == "" || host == "https://" || slices.Contains(asked, host) {
+			continue
+		}
+		asked = append(asked, host)
+		d := new(clusterstatus.Diagnosis)
+		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &remote.NoAnswerError{Within: diagnosisPatience})
+		err := remote.GetJSON(limited, h.Config, host, path, d)
+		cancel()
+		if err == nil {
+			return d, nil
+		}
+		all = errors.Join(all, fmt.Errorf("%s: %w", host, err))
+	}
+	return nil, all
+}
+
+// Write shows the findings to people, and where the rest is.
+func (e *Examination) Write(to io.Writer, on terminal.Screen) error {
+	w := new(strings.Builder) // so that all of it is written, or it is known that it was not
+	if len(e.Findings) == 0 {
+		fmt.Fprintln(w, on.Paint("nothing is found to be wrong", terminal.Good))
+	} else if err := clusterstatus.WriteWarnings(w, on, e.Findings); err != nil {
+		return err
+	}
+	for _, name := range sortedKeys(e.Silent) {
+		way := "Run this on its machine, too."
+		if e.Procedures.Here {
+			way = "What its directory tells is in the file."
+		}
+		fmt.Fprintln(w, on.Wrap(fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way), 0))
+	}
+	for _, note := range e.Notes {
+		fmt.Fprintln(w, on.Wrap("note: "+note, 0))
+	}
+	if e.File != "" {
+		info, err := os.Stat(e.File)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "all of it is in %s (%s); no secrets were put into it, but names and addresses were\n", e.File, terminal.Bytes(info.Size()))
+	}
+	_, err := io.WriteString(to, w.String())
+	return err
+}
