@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,9 +12,9 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/cmd/barque/node"
-	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/membership/enroll"
 )
 
 func clusterJoinCommand() *cobra.Command {
@@ -101,7 +99,8 @@ func (j *joining) run(c *cobra.Command, address string) error {
 		}
 	}
 	if p.Ready && !j.dryRun {
-		if err := j.write(c, p, o.Token); err != nil {
+		service := enroll.Service{Role: j.role, ConfigDir: j.configDir, UnitDir: j.unitDir}
+		if p.Files, p.Next, err = service.Write(o.Token, j.arguments(c, service.TokenFile())); err != nil {
 			return err
 		}
 	}
@@ -114,39 +113,6 @@ func (j *joining) run(c *cobra.Command, address string) error {
 	return nil
 }
 
-// write puts the configuration in place. Doing it again replaces it; a unit that is there stays.
-func (j *joining) write(c *cobra.Command, p *prepared, token string) error {
-	tokenFile, env := filepath.Join(j.configDir, "token"), filepath.Join(j.configDir, j.role+".env")
-	if err := os.MkdirAll(j.configDir, 0o755); err != nil {
-		return err
-	}
-	if err := atomicfile.Write(tokenFile, []byte(token+"\n"), 0o600); err != nil {
-		return err
-	}
-	args := j.arguments(c, tokenFile)
-	text := fmt.Sprintf("# written by `barque cluster join`; systemd gives these to barque %s\nBARQUE_ARGS=%s\n", j.role, systemdLine(args))
-	if err := atomicfile.Write(env, []byte(text), 0o644); err != nil {
-		return err
-	}
-	p.Files = []string{tokenFile, env}
-	unit := filepath.Join(j.unitDir, "barque-"+j.role+".service")
-	info, err := os.Stat(j.unitDir)
-	if err != nil || !info.IsDir() { // no systemd here
-		p.Next = "barque " + j.role + " " + shellLine(args)
-		return nil
-	}
-	p.Next = "systemctl daemon-reload && systemctl enable --now barque-" + j.role
-	if _, err := os.Stat(unit); err == nil {
-		return nil
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	p.Files = append(p.Files, unit)
-	return atomicfile.Write(unit, []byte(unitText(j.role, program, env)), 0o644)
-}
-
 // arguments are those of the node, as they were given here.
 func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
 	to := map[string]string{"server": "--join", "agent": "--server"}[j.role]
@@ -155,64 +121,6 @@ func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
 		names = append(names, "peer-port")
 	}
 	return append([]string{to, j.flags.options.Join, "--token-file", tokenFile}, changedFlags(c, names)...)
-}
-
-// shellLine are arguments as a shell takes them: --eviction-hard=memory.available<1Gi would read a
-// file.
-func shellLine(args []string) string {
-	words := slices.Clone(args)
-	for i, w := range words {
-		if w == "" || strings.ContainsAny(w, " \t\n'\"\\`$&|;<>()*?[]{}~#!") {
-			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-// systemdLine is the value of a variable in an environment file that ExecStart expands to the
-// arguments. It is read twice: as a value of the file, in double quotes as in a shell
-// (systemd.exec(5)), and then split into words, whose quotes are removed (systemd.service(5)).
-func systemdLine(args []string) string {
-	words := slices.Clone(args)
-	for i, w := range words {
-		if w == "" || strings.ContainsAny(w, " \t\r\n'\"\\") {
-			words[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(w) + `"`
-		}
-	}
-	line := strings.Join(words, " ")
-	if !strings.ContainsAny(line, "\"'\\`$\r\n") {
-		return line
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "`", "\\`", `$`, `\$`).Replace(line) + `"`
-}
-
-// unitText is the systemd unit of a node; examples has the same.
-func unitText(role, program, env string) string {
-	removed := ""
-	if role == "server" {
-		removed = "# This one was taken out of its cluster: starting it again is no use.\nRestartPreventExitStatus=3\n"
-	}
-	return fmt.Sprintf(`[Unit]
-Description=Barque %[1]s
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-EnvironmentFile=-%[3]s
-ExecStart=%[2]s %[1]s $BARQUE_ARGS
-# Stopping Barque stops neither containerd's shims nor the pods.
-KillMode=process
-Delegate=yes
-Restart=always
-RestartSec=1
-%[4]sTimeoutStopSec=90
-LimitNOFILE=1048576
-TasksMax=infinity
-OOMScoreAdjust=-900
-
-[Install]
-WantedBy=multi-user.target
-`, role, program, env, removed)
 }
 
 func (p *prepared) text(w io.Writer) error {

@@ -1,4 +1,4 @@
-package main
+package enroll
 
 import (
 	"math/rand/v2"
