@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,14 +65,6 @@ func (f *runtimeFlags) with(do func(runtime *cri.Client) error) error {
 	return err
 }
 
-// listedImage is an image, for programs.
-type listedImage struct {
-	Names  []string `json:"names"`
-	ID     string   `json:"id"`
-	Bytes  uint64   `json:"bytes"`
-	Pinned bool     `json:"pinned,omitempty"` // never removed for want of disk
-}
-
 func imageListCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "ls", Aliases: []string{"list"}, Short: "List the images", Args: noArgs}
 	f, format := addRuntimeFlags(cmd), outputFlag(cmd)
@@ -82,19 +73,10 @@ func imageListCommand() *cobra.Command {
 			return err
 		}
 		return f.with(func(runtime *cri.Client) error {
-			all, err := runtime.ListImages(c.Context())
+			list, err := images.List(c.Context(), runtime)
 			if err != nil {
-				return fmt.Errorf("list the images: %w", err)
+				return err
 			}
-			list := []listedImage{}
-			for _, image := range all {
-				names := image.RepoTags
-				if len(names) == 0 {
-					names = image.RepoDigests
-				}
-				list = append(list, listedImage{Names: names, ID: image.Id, Bytes: image.Size, Pinned: image.Pinned})
-			}
-			slices.SortFunc(list, func(a, b listedImage) int { return slices.Compare(a.Names, b.Names) })
 			return print(c, *format, list, func(w io.Writer) error {
 				fmt.Fprintln(w, "IMAGE\tID\tSIZE\tPINNED")
 				for _, image := range list {
@@ -197,23 +179,8 @@ func imageRemoveCommand() *cobra.Command {
 	cmd.RunE = func(c *cobra.Command, names []string) error {
 		return f.with(func(runtime *cri.Client) error {
 			for _, name := range names {
-				full := name
-				if normal, err := images.Normalize(name); err == nil {
-					full = normal
-				}
-				image, err := runtime.ImageStatus(c.Context(), full)
-				if err == nil && image == nil && full != name {
-					full = name // an ID
-					image, err = runtime.ImageStatus(c.Context(), full)
-				}
-				if err != nil {
-					return fmt.Errorf("look for image %s: %w", name, err)
-				}
-				if image == nil {
-					return fmt.Errorf("image %s is not on this machine; `barque image ls` lists those that are", name)
-				}
-				if err := runtime.RemoveImage(c.Context(), full); err != nil {
-					return fmt.Errorf("remove image %s: %w", name, err)
+				if err := images.Remove(c.Context(), runtime, name); err != nil {
+					return err
 				}
 			}
 			return nil
