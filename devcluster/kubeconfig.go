@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,4 +42,21 @@ func (p *Plan) writeKubeconfig(n *Node) error {
 		c.Server = fmt.Sprintf("https://127.0.0.1:%d", p.APIPort)
 	}
 	return clientcmd.WriteToFile(*config, p.Kubeconfig())
+}
+
+// GiveToSudoer gives a file to who called sudo, if anyone did: it is that user who types kubectl
+// next.
+func GiveToSudoer(path string, getenv func(string) string, chown func(path string, uid, gid int) error) error {
+	if getenv("SUDO_UID") == "" {
+		return nil
+	}
+	uid, err := strconv.Atoi(getenv("SUDO_UID"))
+	if err != nil {
+		return fmt.Errorf("SUDO_UID: %w", err)
+	}
+	gid, err := strconv.Atoi(getenv("SUDO_GID"))
+	if err != nil {
+		return fmt.Errorf("SUDO_GID: %w", err)
+	}
+	return chown(path, uid, gid)
 }

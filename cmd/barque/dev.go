@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -118,29 +117,12 @@ func devUpCommand(w *which) *cobra.Command {
 		default:
 			fmt.Fprintln(out)
 		}
-		if err := giveToSudoer(p.Kubeconfig(), os.Getenv, os.Chown); err != nil {
+		if err := devcluster.GiveToSudoer(p.Kubeconfig(), os.Getenv, os.Chown); err != nil {
 			return fmt.Errorf("let the user who called sudo read the kubeconfig: %w", err)
 		}
 		return printWelcome(c, p)
 	}
 	return cmd
-}
-
-// giveToSudoer gives a file to who called sudo, if anyone did: it is that user who types kubectl
-// next.
-func giveToSudoer(path string, getenv func(string) string, chown func(path string, uid, gid int) error) error {
-	if getenv("SUDO_UID") == "" {
-		return nil
-	}
-	uid, err := strconv.Atoi(getenv("SUDO_UID"))
-	if err != nil {
-		return fmt.Errorf("SUDO_UID: %w", err)
-	}
-	gid, err := strconv.Atoi(getenv("SUDO_GID"))
-	if err != nil {
-		return fmt.Errorf("SUDO_GID: %w", err)
-	}
-	return chown(path, uid, gid)
 }
 
 // printWelcome shows what a new user needs next.
@@ -318,7 +300,7 @@ func (d *devKubeconfig) renew(c *cobra.Command) bool {
 	d.tried = true
 	err := d.plan.RenewKubeconfig()
 	if err == nil {
-		err = giveToSudoer(d.plan.Kubeconfig(), os.Getenv, os.Chown)
+		err = devcluster.GiveToSudoer(d.plan.Kubeconfig(), os.Getenv, os.Chown)
 	}
 	if err != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it\n", err, devcluster.CommandLine(d.plan.Dir, "up"))

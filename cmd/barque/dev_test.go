@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,27 +86,5 @@ func TestDevName(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 2 { // the plan and its lock
 		t.Errorf("left behind: %v, %v", left, err)
-	}
-}
-
-// TestGiveToSudoer: after sudo, the user can read the kubeconfig; without sudo, nothing changes.
-func TestGiveToSudoer(t *testing.T) {
-	for name, c := range map[string]struct {
-		env  map[string]string
-		want string
-		fail bool
-	}{
-		"root":     {nil, "", false},
-		"sudo":     {map[string]string{"SUDO_UID": "1000", "SUDO_GID": "100"}, "f 1000 100", false},
-		"no group": {map[string]string{"SUDO_UID": "1000"}, "", true},
-	} {
-		got := ""
-		err := giveToSudoer("f", func(key string) string { return c.env[key] }, func(path string, uid, gid int) error {
-			got = fmt.Sprint(path, " ", uid, " ", gid)
-			return nil
-		})
-		if got != c.want || (err != nil) != c.fail {
-			t.Errorf("%s: %q, %v", name, got, err)
-		}
 	}
 }
