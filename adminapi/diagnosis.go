@@ -41,15 +41,15 @@ func (d *Diagnosis) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (d *Diagnosis) make(ctx context.Context) *clusterstatus.Diagnosis {
 	out := &clusterstatus.Diagnosis{Server: d.Self, Time: time.Now().UTC(), Files: MachineFacts(d.DataDir, d.Checks())}
-	out.Files["goroutines.txt"] = Goroutines()
-	out.Files["metrics.txt"] = MetricsText()
-	out.Files["store.json"] = Indented(d.Store.Status())
-	out.Files["members.json"] = Indented(d.Store.Members())
-	out.Files["gossip.json"] = Indented(d.Gossip(ctx))
-	out.Files["options.json"] = Indented(d.Options)
-	out.Files["paths.json"] = Indented(d.Paths(ctx))
-	out.Files["wireguard.json"] = Indented(d.Tunnels())
-	out.Files["build.txt"] = BuildText()
+	out.Files["goroutines.txt"] = goroutines()
+	out.Files["metrics.txt"] = metricsText()
+	out.Files["store.json"] = indented(d.Store.Status())
+	out.Files["members.json"] = indented(d.Store.Members())
+	out.Files["gossip.json"] = indented(d.Gossip(ctx))
+	out.Files["options.json"] = indented(d.Options)
+	out.Files["paths.json"] = indented(d.Paths(ctx))
+	out.Files["wireguard.json"] = indented(d.Tunnels())
+	out.Files["build.txt"] = buildText()
 	if d.Logs != nil {
 		out.Files["log.txt"] = string(d.Logs.Bytes())
 	}

@@ -45,7 +45,7 @@ func MachineFacts(dataDir string, checks []check.Finding) map[string]string {
 		}
 		fmt.Fprintf(&facts, "== %s\n%s\n", path, data)
 	}
-	return map[string]string{"machine.txt": facts.String(), "check.json": Indented(checks), "files.txt": FileSizes(dataDir)}
+	return map[string]string{"machine.txt": facts.String(), "check.json": indented(checks), "files.txt": FileSizes(dataDir)}
 }
 
 // measured are the directories in a data directory that are small, and whose files are told with
@@ -55,7 +55,7 @@ var measured = []string{"store", "snapshots", "pki", "ipam"}
 // FileSizes lists the files of a data directory by name and size, without their content.
 func FileSizes(dataDir string) string {
 	var out strings.Builder
-	if v := VolumeOf(dataDir); v != nil {
+	if v := volumeOf(dataDir); v != nil {
 		fmt.Fprintf(&out, "volume of %s: %d bytes, %d free\n", dataDir, v.Bytes, v.Free)
 	}
 	entries, err := os.ReadDir(dataDir)
@@ -86,8 +86,8 @@ func FileSizes(dataDir string) string {
 	return out.String()
 }
 
-// VolumeOf returns the file system of a directory; nil when the kernel does not tell.
-func VolumeOf(dir string) *clusterstatus.VolumeStatus {
+// volumeOf returns the file system of a directory; nil when the kernel does not tell.
+func volumeOf(dir string) *clusterstatus.VolumeStatus {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
 		return nil
@@ -95,8 +95,8 @@ func VolumeOf(dir string) *clusterstatus.VolumeStatus {
 	return &clusterstatus.VolumeStatus{Path: dir, Bytes: fs.Blocks * uint64(fs.Bsize), Free: fs.Bavail * uint64(fs.Bsize)}
 }
 
-// Indented writes a value in JSON for people.
-func Indented(value any) string {
+// indented writes a value in JSON for people.
+func indented(value any) string {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err.Error()
@@ -104,8 +104,8 @@ func Indented(value any) string {
 	return string(data) + "\n"
 }
 
-// Goroutines are those of this process, with their stacks.
-func Goroutines() string {
+// goroutines are those of this process, with their stacks.
+func goroutines() string {
 	var out bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&out, 2); err != nil {
 		return err.Error()
@@ -113,8 +113,8 @@ func Goroutines() string {
 	return out.String()
 }
 
-// MetricsText is what /metrics shows.
-func MetricsText() string {
+// metricsText is what /metrics shows.
+func metricsText() string {
 	request, err := http.NewRequest(http.MethodGet, "/metrics", nil)
 	if err != nil {
 		return err.Error()
@@ -133,8 +133,8 @@ type page struct {
 func (p *page) Header() http.Header { return p.header }
 func (p *page) WriteHeader(int)     {}
 
-// BuildText tells which program this is.
-func BuildText() string {
+// buildText tells which program this is.
+func buildText() string {
 	text := fmt.Sprintf("barque %s, Kubernetes %s, %s on %s/%s\n", version.String(), version.Kubernetes, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	if info, ok := debug.ReadBuildInfo(); ok {
 		text += info.String()

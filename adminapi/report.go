@@ -44,7 +44,7 @@ func (r *Report) Observe(ctx context.Context, cluster string, store interface {
 
 // JSON is this server's part of an observation that the store does not know, a ServerReport.
 func (r *Report) JSON(ctx context.Context) []byte {
-	s := clusterstatus.ServerReport{Time: time.Now(), Started: r.Started, Nodes: r.Views(ctx, true), Certificates: r.certificateEnds(), Backups: r.Backups.Status(), Disk: VolumeOf(r.DataDir)}
+	s := clusterstatus.ServerReport{Time: time.Now(), Started: r.Started, Nodes: r.Views(ctx, true), Certificates: r.certificateEnds(), Backups: r.Backups.Status(), Disk: volumeOf(r.DataDir)}
 	if r.Former != nil {
 		s.Former = r.Former()
 	}

@@ -23,7 +23,7 @@ func (s *Survivor) Notes() []string {
 // Recommendation tells which of them is to be recovered, if one is; empty where there is no choice,
 // and nothing against it but what is told already.
 func Recommendation(all []Survivor) string {
-	best, err := Best(all)
+	best, err := best(all)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("none of them is to be recovered: %s", err)
@@ -32,7 +32,7 @@ func Recommendation(all []Survivor) string {
 	case best.Recovering != "":
 		return fmt.Sprintf("%s is the one to go on with: its recovery was begun", best.Name)
 	}
-	if o := GoesOn(best, all); o != nil {
+	if o := goesOn(best, all); o != nil {
 		return fmt.Sprintf("recover none of them while cluster %s goes on; if that one is given up for good, recover %s, which has the most", o.Successor, best.Name)
 	}
 	return fmt.Sprintf("%s has the most: recover that one", best.Name)
@@ -40,7 +40,7 @@ func Recommendation(all []Survivor) string {
 
 // OneBefore warns of a cluster that goes on in place of the same one already.
 func OneBefore(all []Survivor) string {
-	o := GoesOn(&all[0], all)
+	o := goesOn(&all[0], all)
 	if o == nil {
 		return ""
 	}

@@ -43,10 +43,10 @@ func Choose(all []Survivor) error {
 	return nil
 }
 
-// Best returns the one that Choose accepts when it is the first; if it accepts none, the error
+// best returns the one that Choose accepts when it is the first; if it accepts none, the error
 // tells why, of each that nobody should recover. Where GoesOn tells of another cluster, it is the
 // best one only if that is given up.
-func Best(all []Survivor) (*Survivor, error) {
+func best(all []Survivor) (*Survivor, error) {
 	best := -1
 	for i, s := range all {
 		if s.Recovering != "" {
@@ -69,9 +69,9 @@ func Best(all []Survivor) (*Survivor, error) {
 	return &all[best], nil
 }
 
-// GoesOn tells as which other cluster that of the survivor goes on, as one of the directories has
+// goesOn tells as which other cluster that of the survivor goes on, as one of the directories has
 // learned; nil when none has.
-func GoesOn(of *Survivor, all []Survivor) *raftstore.Succession {
+func goesOn(of *Survivor, all []Survivor) *raftstore.Succession {
 	if of.Superseded != nil {
 		return of.Superseded
 	}

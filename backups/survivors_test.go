@@ -50,7 +50,7 @@ func TestChooseTheNewest(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && (!errors.As(err, &unfit) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		best, err := Best(c.all)
+		best, err := best(c.all)
 		if (best == nil) != (c.best == "") || (err == nil) != (best != nil) || best != nil && best.DataDir != c.best {
 			t.Errorf("%s: %+v is the best, %v, want %q", name, best, err, c.best)
 		}
@@ -63,7 +63,7 @@ func TestWhyNoneIsTheBest(t *testing.T) {
 		s.Name, s.DataDir = dir, dir
 		return s
 	}
-	_, err := Best([]Survivor{
+	_, err := best([]Survivor{
 		at("a", Survivor{Report: &raftstore.Report{ClusterID: "c", Quarantined: "it differs"}}),
 		at("b", Survivor{Report: &raftstore.Report{ClusterID: "c", Removed: &raftstore.Removal{At: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}}}),
 		at("c", Survivor{Report: &raftstore.Report{ClusterID: "c"}}),

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/raftstore"
 )
-
-// ExitRemoved is the exit code of a server that was taken out of its cluster: starting it again is
-// no use.
-const ExitRemoved = 3
 
 // JoinAgain tells, in the store's messages, how a server joins again as a new one.
 const JoinAgain = "let it join again as a new one: start it with --wipe --join https://SERVER:6443 --token TOKEN"
@@ -27,7 +24,7 @@ func (e *RemovedError) Error() string {
 }
 
 // ExitCode is the code with which the process should end.
-func (e *RemovedError) ExitCode() int { return ExitRemoved }
+func (e *RemovedError) ExitCode() int { return exitcode.Removed }
 
 // SupersededError ends a server in place of whose cluster another one goes on: what its store has
 // is not the cluster's any more.
@@ -44,4 +41,4 @@ func (e *SupersededError) Error() string {
 }
 
 // ExitCode is the code with which the process should end: starting it again is no use.
-func (e *SupersededError) ExitCode() int { return ExitRemoved }
+func (e *SupersededError) ExitCode() int { return exitcode.Removed }

@@ -1,5 +1,5 @@
 // Package extra has what all handlers share that a server serves beside the API's objects (see
-// apiserver.Config): who may ask, and how is answered.
+// apiserver.Config): who may ask, and how handlers answer.
 package extra
 
 import (

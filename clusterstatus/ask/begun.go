@@ -1,6 +1,6 @@
-// Package ask asks the servers of a cluster how it does, from outside, without any that must answer;
-// and tells what this machine knows of it: what the node of a data directory was in the middle of,
-// and how the nodes of a dev cluster are got at. What the answers mean is clusterstatus's.
+// Package ask asks the servers of a cluster how it does, from outside; none of them must answer. It
+// also tells what this machine knows: what the node of a data directory was in the middle of, and
+// how the nodes of a dev cluster are got at. What the answers mean is clusterstatus's.
 package ask
 
 import (

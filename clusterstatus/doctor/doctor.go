@@ -1,6 +1,6 @@
-// Package doctor collects what helps to find out what is wrong with a cluster: the diagnosis of each
-// server, what the API tells, and what this machine has; clusterstatus judges it. All of it goes
-// into one archive, without secrets.
+// Package doctor collects what helps to find out what is wrong with a cluster: the diagnosis of
+// each server, what the API tells, and what this machine has; clusterstatus judges it. All of it
+// goes into one archive, without secrets.
 package doctor
 
 import (

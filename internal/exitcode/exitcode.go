@@ -4,6 +4,7 @@ package exitcode
 
 const (
 	Usage      = 2 // the command line is wrong
+	Removed    = 3 // (server) it was taken out of its cluster: starting it again is no use
 	Refused    = 4 // it would do harm, and nothing was changed
 	Unfinished = 5 // it was begun, and its end is not known
 	Degraded   = 6 // (status, doctor) the cluster serves, and something is wrong with it

@@ -56,12 +56,7 @@ const followAgain = time.Second
 // Follow calls f with the value that this server has, and then after each change, until ctx ends.
 func (r Register) Follow(ctx context.Context, f func(value []byte, revision uint64)) error {
 	for {
-		view, err := r.store.View(ctx, raftstore.ViewOptions{Stale: true})
-		if err == nil {
-			item, _ := view.Get(r.key)
-			f(item.Value, item.ModRevision)
-			err = r.watch(ctx, view.Revision(), f)
-		}
+		err := r.follow(ctx, f)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -77,16 +72,27 @@ func (r Register) Follow(ctx context.Context, f func(value []byte, revision uint
 	}
 }
 
-func (r Register) watch(ctx context.Context, after uint64, f func(value []byte, revision uint64)) error {
-	w, err := r.store.Watch(raftstore.WatchOptions{Prefix: r.key, After: after})
+// follow watches before it looks: a watch after the revision of an empty store would begin with
+// what comes after it, and miss a change between.
+func (r Register) follow(ctx context.Context, f func(value []byte, revision uint64)) error {
+	w, err := r.store.Watch(raftstore.WatchOptions{Prefix: r.key})
 	if err != nil {
 		return err
 	}
 	defer w.Close()
+	view, err := r.store.View(ctx, raftstore.ViewOptions{Stale: true})
+	if err != nil {
+		return err
+	}
+	item, _ := view.Get(r.key)
+	f(item.Value, item.ModRevision)
 	for {
 		batch, err := w.Next(ctx)
 		if err != nil {
 			return err
+		}
+		if batch.Revision <= view.Revision() {
+			continue
 		}
 		for _, event := range batch.Events {
 			switch {

@@ -2,8 +2,10 @@ package register
 
 import (
 	"errors"
+	"sync"
 	"testing"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -43,5 +45,39 @@ func TestRegister(t *testing.T) {
 	}
 	if b := <-got; b.state != "b" {
 		t.Errorf("followed %+v", b)
+	}
+}
+
+// late is a store in which something is written just before the first watch and the first view.
+type late struct {
+	*raftstore.Store
+	t    *testing.T
+	once sync.Once
+}
+
+func (l *late) write() {
+	l.once.Do(func() {
+		if _, err := l.Put(l.t.Context(), "/barque/ca", []byte("a")); err != nil {
+			l.t.Error(err)
+		}
+	})
+}
+
+func (l *late) Watch(o raftstore.WatchOptions) (raftstore.Watcher, error) {
+	l.write()
+	return l.Store.Watch(o)
+}
+
+// TestFollowFromTheFirstRevision: a server that has just started may be at revision 0 yet, after
+// which a watch begins with what comes later.
+func TestFollowFromTheFirstRevision(t *testing.T) {
+	store := raftstore.NewInMemory(raftstore.Options{})
+	t.Cleanup(func() { store.Close() })
+	got := make(chan string, 10)
+	go New(&late{Store: store, t: t}, "/barque/ca").Follow(t.Context(), func(state []byte, _ uint64) { got <- string(state) })
+	for {
+		if await.Value(t, "the value that was written meanwhile", got) == "a" {
+			return
+		}
 	}
 }
