@@ -23,8 +23,6 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func options(t *testing.T, name string) *Options {
