@@ -33,9 +33,12 @@ func (n *Network) watchMachine(ctx context.Context) error {
 			return err
 		}
 		n.faults.Address(fault)
+		if !n.config.Detected {
+			return nil
+		}
 		maps.Copy(links, n.config.Addresses.Links())
 		before, now, found := n.config.Addresses.Replaced(links)
-		if n.config.Detected && awaited.lasts(before, now, found, time.Now()) {
+		if awaited.lasts(before, now, found, time.Now()) {
 			moved = fmt.Errorf("network: the link %s has had the address %v in place of the node's %v for %v: "+
 				"Barque is to be started again, and takes that one (or another with --node-ip)", links[before], now, before, replacedFor)
 			end()

@@ -24,6 +24,7 @@ import (
 // TestFaults: what goes wrong with a machine's network outside of Barque heals as soon as it can,
 // and the node tells of it.
 func TestFaults(t *testing.T) {
+	t.Parallel() // it has a network namespace of its own, and waits
 	if !inNamespace(t) {
 		return
 	}
@@ -84,9 +85,7 @@ func TestFaults(t *testing.T) {
 // that it is started again with that. A node whose address was chosen waits for it, and so does one
 // that could be reached over another link.
 func TestMovedMachine(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a machine has moved after half a minute only")
-	}
+	t.Parallel() // it has a network namespace of its own, and waits
 	if !inNamespace(t) {
 		return
 	}

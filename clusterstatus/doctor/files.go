@@ -30,6 +30,7 @@ import (
 	"github.com/barque/barque/internal/redact"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/network/faults"
 )
 
 const (
@@ -88,19 +89,12 @@ func eventsText(ctx context.Context, client kubernetes.Interface) (string, error
 	if err != nil {
 		return "", err
 	}
-	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return eventTime(&a).Compare(eventTime(&b)) })
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return faults.At(&a).Compare(faults.At(&b)) })
 	var out strings.Builder
 	for _, e := range list.Items {
-		fmt.Fprintf(&out, "%s %s %s %s/%s x%d: %s\n", eventTime(&e).UTC().Format(time.RFC3339), e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, max(1, e.Count), e.Message)
+		fmt.Fprintf(&out, "%s %s %s %s/%s x%d: %s\n", faults.At(&e).UTC().Format(time.RFC3339), e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, max(1, e.Count), e.Message)
 	}
 	return out.String(), nil
-}
-
-func eventTime(e *corev1.Event) time.Time {
-	if !e.LastTimestamp.IsZero() {
-		return e.LastTimestamp.Time
-	}
-	return e.EventTime.Time
 }
 
 func podsText(ctx context.Context, client kubernetes.Interface) (string, error) {

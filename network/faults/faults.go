@@ -155,11 +155,11 @@ func Of(events []corev1.Event, now time.Time) []Fault {
 	for i := range events {
 		e := &events[i]
 		of, known := kinds[e.Reason]
-		if !known || e.InvolvedObject.Kind != "Node" || now.Sub(at(e)) > recent {
+		if !known || e.InvolvedObject.Kind != "Node" || now.Sub(At(e)) > recent {
 			continue
 		}
 		k := kind{e.InvolvedObject.Name, of}
-		if have := newest[k]; have == nil || !at(e).Before(at(have)) {
+		if have := newest[k]; have == nil || !At(e).Before(At(have)) {
 			newest[k] = e
 		}
 	}
@@ -197,11 +197,11 @@ const (
 
 func faultOf(e *corev1.Event, now time.Time) Fault {
 	f := Fault{Node: e.InvolvedObject.Name, Reason: e.Reason}
-	age := now.Sub(at(e))
+	age := now.Sub(At(e))
 	if e.Reason == RulesChanged && e.Count > 1 && age < rulesOverAfter || e.Reason != RulesChanged && age < overAfter {
 		f.Mend = mends[e.Reason]
 	}
-	f.Text = fmt.Sprintf("node %s: %s (%s", f.Node, e.Message, at(e).UTC().Format(time.RFC3339))
+	f.Text = fmt.Sprintf("node %s: %s (%s", f.Node, e.Message, At(e).UTC().Format(time.RFC3339))
 	if e.Count > 1 {
 		f.Text = fmt.Sprintf("%s, again and again since %s", f.Text, e.FirstTimestamp.UTC().Format(time.RFC3339))
 	}
@@ -209,8 +209,8 @@ func faultOf(e *corev1.Event, now time.Time) Fault {
 	return f
 }
 
-// at is when an event last happened.
-func at(e *corev1.Event) time.Time {
+// At is when an event last happened.
+func At(e *corev1.Event) time.Time {
 	if !e.LastTimestamp.IsZero() {
 		return e.LastTimestamp.Time
 	}
