@@ -2,10 +2,7 @@ package storage
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"reflect"
-	"time"
 
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -141,39 +138,3 @@ func (r *stateReader) retry(ctx context.Context, st *state, err error) (*state, 
 	}
 	return newest, nil
 }
-
-// write commits one operation on a key that must be at a revision, 0 for absent, with what
-// accompanies it. A conflict is not an error: it is returned for the caller to go on from what
-// stands there. The key's own precondition is checked first.
-func (s *Store) write(ctx context.Context, verb string, op raftstore.Op, atRevision uint64, with Companion) (uint64, *raftstore.ConflictError, error) {
-	start := time.Now()
-	if err := s.begin(ctx); err != nil {
-		return 0, nil, WriteError(err)
-	}
-	result, err := s.backend.Commit(ctx, raftstore.Txn{
-		Require: append([]raftstore.Precondition{{Key: op.Key, ModRevision: atRevision}}, with.Require...),
-		Ops:     append([]raftstore.Op{op}, with.Ops...),
-		Term:    LeaderTerm(ctx),
-	})
-	var conflict *raftstore.ConflictError
-	if errors.As(err, &conflict) {
-		s.account(ctx, verb, start, nil)
-		return 0, conflict, nil
-	}
-	s.account(ctx, verb, start, err)
-	if err != nil {
-		return 0, nil, WriteError(err)
-	}
-	return result.Revision, nil, nil
-}
-
-// encode makes the stored form of an object: without resourceVersion, encoded but not transformed.
-func (s *Store) encode(obj runtime.Object) ([]byte, error) {
-	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
-		return nil, fmt.Errorf("prepare object for storage: %w", err)
-	}
-	return runtime.Encode(s.codec, obj)
-}
-
-// seconds makes a duration of a TTL as the registries give it.
-func seconds(ttl uint64) time.Duration { return time.Duration(ttl) * time.Second }

@@ -120,6 +120,40 @@ func (s *Store) enter(changes []change) uint64 {
 	return s.revision
 }
 
+// Publish makes everything applied so far visible. It is for the one writer.
+func (s *Store) Publish() {
+	if len(s.pending) == 0 && s.compactTo == 0 && s.replaced == 0 {
+		return
+	}
+	entries := s.pending
+	s.pending = nil
+	var concerned []*route
+	s.log.mu.Lock()
+	if len(entries) > 0 || s.replaced != 0 {
+		s.publishRoot()
+	}
+	if s.replaced != 0 {
+		concerned = s.log.replace(nil, s.replaced, s.replaced)
+		s.pins.reset(s.replaced)
+		s.replaced = 0
+	}
+	if len(entries) > 0 {
+		s.pin(entries[len(entries)-1])
+		concerned = append(concerned, s.log.append(entries)...)
+	}
+	s.log.compact(s.compactTo)
+	s.compactTo = 0
+	s.log.mu.Unlock()
+	s.advance.send()
+	s.log.wake(concerned)
+}
+
+func (s *Store) publishRoot() {
+	p := &published{View: View{tree: s.work.freeze(), revision: s.revision, hash: s.hash}}
+	p.deadlines = s.deadlines.IsoCopy()
+	s.published.Store(p)
+}
+
 // Expire deletes items that are due at the time, the oldest deadline first, at most limit of them,
 // all at one revision, which it returns. It is for the one writer.
 func (s *Store) Expire(due int64, limit int, now int64) uint64 {

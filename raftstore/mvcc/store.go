@@ -77,40 +77,6 @@ func (s *Store) Compact(revision uint64) uint64 {
 // Applied returns the newest revision, published or not. It is for the one writer.
 func (s *Store) Applied() uint64 { return s.revision }
 
-// Publish makes everything applied so far visible. It is for the one writer.
-func (s *Store) Publish() {
-	if len(s.pending) == 0 && s.compactTo == 0 && s.replaced == 0 {
-		return
-	}
-	entries := s.pending
-	s.pending = nil
-	var concerned []*route
-	s.log.mu.Lock()
-	if len(entries) > 0 || s.replaced != 0 {
-		s.publishRoot()
-	}
-	if s.replaced != 0 {
-		concerned = s.log.replace(nil, s.replaced, s.replaced)
-		s.pins.reset(s.replaced)
-		s.replaced = 0
-	}
-	if len(entries) > 0 {
-		s.pin(entries[len(entries)-1])
-		concerned = append(concerned, s.log.append(entries)...)
-	}
-	s.log.compact(s.compactTo)
-	s.compactTo = 0
-	s.log.mu.Unlock()
-	s.advance.send()
-	s.log.wake(concerned)
-}
-
-func (s *Store) publishRoot() {
-	p := &published{View: View{tree: s.work.freeze(), revision: s.revision, hash: s.hash}}
-	p.deadlines = s.deadlines.IsoCopy()
-	s.published.Store(p)
-}
-
 // Now returns the time that came with the newest command. It is for the one writer.
 func (s *Store) Now() int64 { return s.now }
 

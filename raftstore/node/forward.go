@@ -41,44 +41,6 @@ func (n *Node) noLeader() error {
 	return n.condition().NoLeader()
 }
 
-// Propose brings the request into the log, wherever the leader is.
-func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
-	outcome, err := n.proposeAnywhere(ctx, req)
-	n.stats.Requests.WithLabelValues(status.OutcomeName(outcome, err)).Inc()
-	return outcome, err
-}
-
-func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (command.Outcome, error) {
-	if err := n.guard.Err(); err != nil {
-		return command.Outcome{}, err
-	}
-	over := n.election.LeaderChanged()
-	leader, local, err := n.leaderAt()
-	if err != nil {
-		return command.Outcome{}, err
-	}
-	if local {
-		if err := n.storage.Reserve.Takes(req); err != nil {
-			return command.Outcome{}, err
-		}
-		return n.proposer.propose(ctx, req)
-	}
-	began := time.Now()
-	f, err := n.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallPropose, command.AppendRequest(nil, req))
-	n.stats.Forwarded("write", began, err)
-	if err != nil {
-		return command.Outcome{}, peer.CallError(err, kv.ErrUnknownOutcome)
-	}
-	if f.Kind == peer.AnswerOK {
-		outcome, err := command.DecodeOutcome(f.Payload)
-		if err != nil {
-			err = fmt.Errorf("%w: answer of the leader: %w", kv.ErrUnknownOutcome, err)
-		}
-		return outcome, err
-	}
-	return command.Outcome{}, peer.AnswerError(f)
-}
-
 // handle answers another server. It does not forward: a server that asks the wrong one asks again.
 func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
 	switch kind {

@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 	"github.com/barque/barque/raftstore/leader"
 	"github.com/barque/barque/raftstore/logstore"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/status"
 )
 
@@ -176,6 +177,44 @@ func proposeError(err error) error {
 }
 
 func (each *proposal) fail(err error) { each.answer <- answer{err: err} }
+
+// Propose brings the request into the log, wherever the leader is.
+func (n *Node) Propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
+	outcome, err := n.proposeAnywhere(ctx, req)
+	n.stats.Requests.WithLabelValues(status.OutcomeName(outcome, err)).Inc()
+	return outcome, err
+}
+
+func (n *Node) proposeAnywhere(ctx context.Context, req *command.Request) (command.Outcome, error) {
+	if err := n.guard.Err(); err != nil {
+		return command.Outcome{}, err
+	}
+	over := n.election.LeaderChanged()
+	leader, local, err := n.leaderAt()
+	if err != nil {
+		return command.Outcome{}, err
+	}
+	if local {
+		if err := n.storage.Reserve.Takes(req); err != nil {
+			return command.Outcome{}, err
+		}
+		return n.proposer.propose(ctx, req)
+	}
+	began := time.Now()
+	f, err := n.peers.At(leader).CallUntil(ctx, over, peer.ErrLeaderChanged, peer.CallPropose, command.AppendRequest(nil, req))
+	n.stats.Forwarded("write", began, err)
+	if err != nil {
+		return command.Outcome{}, peer.CallError(err, kv.ErrUnknownOutcome)
+	}
+	if f.Kind == peer.AnswerOK {
+		outcome, err := command.DecodeOutcome(f.Payload)
+		if err != nil {
+			err = fmt.Errorf("%w: answer of the leader: %w", kv.ErrUnknownOutcome, err)
+		}
+		return outcome, err
+	}
+	return command.Outcome{}, peer.AnswerError(f)
+}
 
 // propose brings a request into the log of this server, which should be the leader.
 func (p *proposer) propose(ctx context.Context, req *command.Request) (command.Outcome, error) {
