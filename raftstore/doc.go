@@ -56,7 +56,7 @@
 //
 //	kv          the vocabulary: items, transactions, events, errors
 //	mvcc        the state of one replica: tree, history, watchers
-//	headroom    how much memory the garbage collector may leave unused
+//	gctuner     how much memory the garbage collector may leave unused
 //	command     log entries, and the answers to them
 //	fsm         the one path by which log entries become state
 //	snapshot    the whole state as a file

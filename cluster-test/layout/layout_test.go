@@ -139,7 +139,7 @@ var operator = []string{"adminapi", "backups", "clusterstatus"}
 //	disk ← recovery
 var (
 	storeBase = []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir", "raftstore/snapshot", "raftstore/fsm",
-		"raftstore/rpc", "raftstore/transport", "raftstore/raftlog", "raftstore/faultpoint", "raftstore/headroom"}
+		"raftstore/rpc", "raftstore/transport", "raftstore/raftlog", "raftstore/faultpoint", "raftstore/gctuner"}
 	storeParts = []string{"raftstore/group", "raftstore/peer", "raftstore/disk", "raftstore/raftfix", "raftstore/status", "raftstore/election", "raftstore/autopilot",
 		"raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"}
 )

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/headroom"
+	"github.com/barque/barque/raftstore/gctuner"
 )
 
 const (
@@ -48,7 +48,7 @@ func ServeIfMember() {
 	}
 	keeping, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { headroom.Keep(keeping, headroom.Policy{}) }) // as in a real server
+	running.Go(func() { gctuner.Keep(keeping, gctuner.Policy{}) }) // as in a real server
 	server.ServeConn(conn)                                           // until the driver is gone, or has done with this process
 	stop()
 	running.Wait()

@@ -38,7 +38,7 @@ import (
 	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/headroom"
+	"github.com/barque/barque/raftstore/gctuner"
 )
 
 // server is what the parts of a server are made of, in the order in which they are.
@@ -155,7 +155,7 @@ func (s *server) startStore(ctx context.Context) error {
 			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
 		},
 		Warnings: s.backups.Warnings, Report: s.report, JoinAgain: clusterstatus.JoinAgain,
-		Limits:   raftstore.Limits{StateBytes: headroom.StateBytes(o.StoreMemory)},
+		Limits:   raftstore.Limits{StateBytes: gctuner.StateBytes(o.StoreMemory)},
 		OnReseed: func() { s.fail(ErrRestart) },
 		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
 		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
@@ -221,7 +221,7 @@ func (s *server) untilRemoved(ctx context.Context) error {
 // costs little.
 func (s *server) keepMemory(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "memory", Run: func(ctx context.Context) error {
-		headroom.Keep(ctx, headroom.Policy{})
+		gctuner.Keep(ctx, gctuner.Policy{})
 		return nil
 	}})
 }

@@ -1,22 +1,18 @@
-// Package headroom decides how much memory Go's garbage collector may leave unused in a process
-// that holds a store.
+// Package gctuner tunes Go's garbage collector in a process that holds a store.
 //
-// By Go's default a process takes twice what is alive in it, before garbage is collected. That is
-// well spent where objects are small and full of pointers. The items of a store are large,
-// long-lived, and have no pointers in them (raftstore/mvcc), so that looking through them costs
-// little. Keep lets the process take a part more than what is alive, for as long as collecting
-// stays cheap:
+// By Go's default the heap grows to twice the live heap before the next collection. That pays where
+// objects are small and full of pointers. The items of a store are large and long-lived, and have
+// no pointers in them (raftstore/mvcc), so that marking them costs little. Keep lets the heap grow
+// by a fraction of the live heap only, as long as collecting stays cheap:
 //
 //	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … as loose as Go's default
 //	tight ◀──less than half of that────────────────────────────── looser
 //
-// When the process allocates next to nothing any more, what it does not use goes back to the
-// system.
+// When the process allocates next to nothing any more, unused memory goes back to the system.
 //
-// It is for the program, not for the store, and once in a process: the collector belongs to all of
-// it. It does nothing where the operator has said what he wants, by GOGC. What GOMEMLIMIT says
-// holds beside it.
-package headroom
+// The program calls Keep once, and not the store: a process has one collector. Where GOGC is set
+// the operator has decided, and Keep does nothing. GOMEMLIMIT holds beside it.
+package gctuner
 
 import (
 	"context"
@@ -28,10 +24,10 @@ import (
 
 // Policy says how tight memory is. The zero value is for servers.
 type Policy struct {
-	// Least is how many bytes may always be in use beside what is alive. Default: 32 MiB.
+	// Least is by how many bytes the heap may always grow beyond the live heap. Default: 32 MiB.
 	Least uint64
-	// Part is what part of what is alive may be on top, when that is more than Least: one in so
-	// many. Default: 8.
+	// Part is the divisor of the live heap that gives the growth, when that is more than Least.
+	// Default: 8.
 	Part uint64
 	// MaxShare is the share of the CPU time used by the process that collecting may take. Default:
 	// 0.05.
@@ -54,11 +50,11 @@ func (p Policy) withDefaults() Policy {
 const (
 	// loosest is Go's default.
 	loosest = 100
-	look    = time.Second
-	// restLooks is for how many looks a process must allocate next to nothing before it gives
-	// memory back.
+	look    = time.Second // between two samples
+	// restLooks is the number of consecutive samples with next to nothing allocated after which the
+	// process gives memory back.
 	restLooks = 15
-	// restBytes is next to nothing, in bytes a look.
+	// restBytes is next to nothing, in bytes a sample.
 	restBytes = 4 << 20
 )
 
@@ -89,7 +85,7 @@ func Keep(ctx context.Context, p Policy) {
 	}
 }
 
-// reading is what the runtime tells. All but live only grow.
+// reading is a sample of the runtime's metrics. All but live only grow.
 type reading struct {
 	live      uint64  // bytes that the newest collection found alive
 	allocated uint64  // bytes
@@ -111,24 +107,24 @@ func read() reading {
 	}
 }
 
-// keeper decides, from one look to the next.
+// keeper decides at each sample.
 type keeper struct {
 	policy  Policy
 	percent int // in force
 
-	last     reading // of the look before
-	measured reading // of the newest look that saw a new collection: the CPU times change with these
-	resting  int     // looks in a row with next to nothing allocated
+	last     reading // the previous sample
+	measured reading // the newest sample with a new collection: the CPU times change with these
+	resting  int     // consecutive samples with next to nothing allocated
 	used     uint64  // bytes allocated since memory was given back
 }
 
-// newKeeper returns one for a process that is as loose as can be, and counts from a reading: what
-// was before is nothing that the first look has seen.
+// newKeeper starts at Go's default. It counts from start, so that the first sample does not see
+// what happened before.
 func newKeeper(p Policy, start reading) *keeper {
 	return &keeper{policy: p.withDefaults(), percent: loosest, last: start, measured: start}
 }
 
-// decision is what follows from a look.
+// decision is what follows from a sample.
 type decision struct{ set, giveBack bool }
 
 func (k *keeper) look(now reading) (d decision) {
@@ -151,7 +147,7 @@ func (k *keeper) look(now reading) (d decision) {
 	return d
 }
 
-// share is what part of the CPU time the collector took between two looks.
+// share is the collector's share of the CPU time between two samples.
 func share(from, to reading) float64 {
 	collect, user := to.collect-from.collect, to.user-from.user
 	if collect <= 0 {
@@ -160,8 +156,7 @@ func share(from, to reading) float64 {
 	return collect / (collect + max(user, 0))
 }
 
-// next returns how much more than what is alive the process may take before the next collection, in
-// percent.
+// next returns by how many percent of the live heap the heap may grow before the next collection.
 func (p Policy) next(percent int, live uint64, share float64) int {
 	switch {
 	case share > p.MaxShare:
