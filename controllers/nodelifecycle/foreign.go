@@ -93,17 +93,17 @@ func judgeForeign(e foreignEvidence, s Settings, now time.Time) judgement {
 	return judgement{again: min(left, s.Period)} // its taints may wait for their turn
 }
 
-// foreignPresence counts a node that has missed half of its grace as gone: of many that stopped at
-// once, the first one is not evicted as if it were the only one. One of which this leader has seen
-// nothing yet is unsure.
-func foreignPresence(e foreignEvidence, s Settings, now time.Time) presence {
+// foreignHealth counts a node that has missed half of its grace as gone: of many that stopped at
+// once, the first one is not evicted as if it were the only one. A node of which this leader has
+// seen nothing yet is unknown.
+func foreignHealth(e foreignEvidence, s Settings, now time.Time) nodeHealth {
 	switch {
 	case now.Sub(e.alive) >= s.Grace/2:
 		return gone
 	case e.alive.Equal(e.since):
-		return unsure
+		return unknown
 	}
-	return present
+	return ready
 }
 
 // judgeForeign reads the lease of a node anew before it is called Unknown.

@@ -124,7 +124,7 @@ type term struct {
 
 	mu      sync.Mutex
 	budgets map[string]*budget // of evicting taints, by zone
-	zones   map[string]census
+	zones   map[string]nodeCounts
 	counted time.Time
 }
 
@@ -282,7 +282,7 @@ func (t *term) mark(ctx context.Context, node *corev1.Node, conditions []corev1.
 
 // taint makes the node's taints follow its conditions, and whether it is unreachable.
 func (t *term) taint(ctx context.Context, node *corev1.Node, unreachable bool, now time.Time) error {
-	zones := t.census(now)
+	zones := t.countZones(now)
 	zone := topology.GetZoneKey(node)
 	taints := taintsOf(node, unreachable, func() bool { return t.mayEvict(zone, zones[zone], now) }, allGone(zones), now)
 	if equality.Semantic.DeepEqual(taints, node.Spec.Taints) {
@@ -298,7 +298,7 @@ func (t *term) taint(ctx context.Context, node *corev1.Node, unreachable bool, n
 	return nil
 }
 
-func (t *term) mayEvict(zone string, c census, now time.Time) bool {
+func (t *term) mayEvict(zone string, c nodeCounts, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := t.budgets[zone]
@@ -309,10 +309,10 @@ func (t *term) mayEvict(zone string, c census, now time.Time) bool {
 	return b.take(c.rate(t.cfg.Settings), now)
 }
 
-// census counts the nodes of every zone, at most once a second. A node that gossip misses, or has
+// countZones counts the nodes of every zone, at most once a second. A node that gossip misses, or has
 // not heard of in time, counts as gone before it is marked, so that the first of many is not
 // evicted as if it were the only one.
-func (t *term) census(now time.Time) map[string]census {
+func (t *term) countZones(now time.Time) map[string]nodeCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.zones != nil && now.Sub(t.counted) < time.Second {
@@ -322,28 +322,28 @@ func (t *term) census(now time.Time) map[string]census {
 	if err != nil {
 		return maps.Clone(t.zones)
 	}
-	zones := map[string]census{}
+	zones := map[string]nodeCounts{}
 	for _, node := range nodes {
 		zone := topology.GetZoneKey(node)
-		zones[zone] = zones[zone].with(t.presence(node, now))
+		zones[zone] = zones[zone].with(t.health(node, now))
 	}
 	t.zones, t.counted = zones, now
 	return maps.Clone(zones)
 }
 
-// presence is how a node counts in its zone.
-func (t *term) presence(node *corev1.Node, now time.Time) presence {
+// health is how a node counts in its zone.
+func (t *term) health(node *corev1.Node, now time.Time) nodeHealth {
 	if statusOf(node, corev1.NodeReady) != corev1.ConditionTrue {
 		return gone
 	}
 	if !t.cfg.Liveness.Member(node) {
-		return foreignPresence(t.memory.foreign(node, now), t.cfg.Settings, now)
+		return foreignHealth(t.memory.foreign(node, now), t.cfg.Settings, now)
 	}
 	switch life, heardOf := t.cfg.Liveness.Life(node.Name); {
 	case heardOf && life.State == Alive:
-		return present
+		return ready
 	case !heardOf && now.Sub(t.memory.unheardSince(node)) < t.cfg.Settings.StartupGrace/2:
-		return unsure
+		return unknown
 	}
 	return gone
 }

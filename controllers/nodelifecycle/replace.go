@@ -104,7 +104,7 @@ func (r *replacer) reconcile(ctx context.Context, key runtime.Key) (time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	if zones := r.census(now); allGone(zones) && zones[topology.GetZoneKey(node)].gone > 0 {
+	if zones := r.countZones(now); allGone(zones) && zones[topology.GetZoneKey(node)].gone > 0 {
 		return r.cfg.Settings.Period, nil // it would not be better off elsewhere
 	}
 	switch answers := r.answers(ctx, node); {

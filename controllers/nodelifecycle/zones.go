@@ -13,34 +13,34 @@ const (
 	fullDisruption              // all nodes
 )
 
-// census counts the nodes of one zone. Of the unsure ones nothing was heard yet, because this
-// process is young: they are neither taken for lost nor relied upon.
-type census struct{ ready, gone, unsure int }
+// nodeCounts are the nodes of one zone by their health. Nothing was heard yet of the unknown ones,
+// because this process has just started. They count neither as gone nor as ready.
+type nodeCounts struct{ ready, gone, unknown int }
 
-// presence is how one node counts in its zone.
-type presence int
+// nodeHealth is how one node counts in its zone.
+type nodeHealth int
 
 const (
-	present presence = iota
+	ready nodeHealth = iota
 	gone
-	unsure
+	unknown
 )
 
-func (c census) with(p presence) census {
-	switch p {
-	case present:
+func (c nodeCounts) with(h nodeHealth) nodeCounts {
+	switch h {
+	case ready:
 		c.ready++
-	case unsure:
-		c.unsure++
+	case unknown:
+		c.unknown++
 	case gone:
 		c.gone++
 	}
 	return c
 }
 
-func (c census) state(s Settings) zoneState {
+func (c nodeCounts) state(s Settings) zoneState {
 	switch total := c.ready + c.gone; {
-	case c.gone > 0 && c.ready == 0 && c.unsure == 0:
+	case c.gone > 0 && c.ready == 0 && c.unknown == 0:
 		return fullDisruption
 	case c.gone > 2 && float64(c.gone)/float64(total) >= s.UnhealthyShare:
 		return partialDisruption
@@ -49,9 +49,9 @@ func (c census) state(s Settings) zoneState {
 }
 
 // allGone reports whether no zone has a node left: then it is the leader that is cut off.
-func allGone(zones map[string]census) bool {
+func allGone(zones map[string]nodeCounts) bool {
 	for _, c := range zones {
-		if c.ready > 0 || c.unsure > 0 || c.gone == 0 {
+		if c.ready > 0 || c.unknown > 0 || c.gone == 0 {
 			return false
 		}
 	}
@@ -59,7 +59,7 @@ func allGone(zones map[string]census) bool {
 }
 
 // rate is how many nodes of a zone may get an evicting taint per second.
-func (c census) rate(s Settings) float64 {
+func (c nodeCounts) rate(s Settings) float64 {
 	switch {
 	case c.state(s) != partialDisruption:
 		return s.EvictionRate

@@ -24,9 +24,9 @@ import (
 // A containerd that is killed while it makes a sandbox leaves a shim with a
 // half-made container, a network namespace, and an address that is given out: the
 // next one keeps the shim, but CRI knows of no such sandbox, so nobody ever ends
-// it. A census taken while no containerd runs tells what there was; what CRI does
-// not know of that once it answers are orphans. What is made since is in no census.
-type census struct {
+// it. leftovers are what an earlier containerd left, listed while none runs. What
+// CRI does not know of them once it answers are orphans.
+type leftovers struct {
 	taken     time.Time
 	shims     map[string]process // by the ID of the sandbox
 	notes     []cniNote
@@ -34,8 +34,8 @@ type census struct {
 	netns     []string  // where network namespaces are mounted
 }
 
-func takeCensus(l layout, cniConf string) (census, error) {
-	c := census{taken: time.Now(), shims: map[string]process{}}
+func listLeftovers(l layout, cniConf string) (leftovers, error) {
+	c := leftovers{taken: time.Now(), shims: map[string]process{}}
 	all, err := processes()
 	if err != nil {
 		return c, err
@@ -89,7 +89,7 @@ func dropDeadSockets(l layout) error {
 
 // reap ends and removes the orphans, and tells how many sandboxes they were of.
 // It does as much as it can; the rest is for the next start.
-func (c census) reap(ctx context.Context, l layout, conn *client.Client, cri runtimeapi.RuntimeServiceClient) (int, error) {
+func (c leftovers) reap(ctx context.Context, l layout, conn *client.Client, cri runtimeapi.RuntimeServiceClient) (int, error) {
 	known, err := knownToCRI(ctx, cri)
 	if err != nil {
 		return 0, err
@@ -167,7 +167,7 @@ func killContainers(ctx context.Context, ids map[string]bool) error {
 
 // forgetRecords removes containerd's own records of containers, with their
 // snapshots, that CRI has lost.
-func (c census) forgetRecords(ctx context.Context, conn *client.Client, known map[string]bool) error {
+func (c leftovers) forgetRecords(ctx context.Context, conn *client.Client, known map[string]bool) error {
 	records, err := conn.Containers(ctx, `labels."io.cri-containerd.kind"`)
 	if err != nil {
 		return err
@@ -303,7 +303,7 @@ func addressesOut(cniConf string) ([]cniNote, error) {
 
 // dropNamespaces unmounts the network namespaces that are no known sandbox's and
 // in which nothing runs.
-func (c census) dropNamespaces(known map[string]bool) error {
+func (c leftovers) dropNamespaces(known map[string]bool) error {
 	used := map[string]bool{}
 	for _, note := range c.notes {
 		used[note.Netns] = known[note.ContainerID]

@@ -193,7 +193,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	logFile := &lumberjack.Logger{Filename: s.layout.log(), MaxSize: 16 /* MiB */, MaxBackups: 2}
 	defer logFile.Close()
 	last := newTail(4 << 10)
-	before, err := takeCensus(s.layout, s.config.CNIConfDir)
+	before, err := listLeftovers(s.layout, s.config.CNIConfDir)
 	if err != nil {
 		return err
 	}
@@ -205,14 +205,14 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	// Ended by cancel, which follows the child's end; waited for below.
 	serving, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	announced := make(chan error, 1)
-	go func() { announced <- s.announce(serving, components, before) }()
+	ready := make(chan error, 1)
+	go func() { ready <- s.makeReady(serving, components, before) }()
 
 	var ended error
 	select {
 	case ended = <-child.ended:
-	case err := <-announced:
-		announced <- nil // for the wait below
+	case err := <-ready:
+		ready <- nil // for the wait below
 		if err != nil {
 			child.signal(syscall.SIGTERM)
 			ended = errors.Join(err, child.wait(stopTimeout))
@@ -227,16 +227,16 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 		ended = child.stop()
 	}
 	cancel(errors.New("containerd ended"))
-	<-announced
+	<-ready
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return fmt.Errorf("%w; its last words: %s", ended, last)
 }
 
-// announce waits until CRI answers, removes what an earlier life left half made,
+// makeReady waits until CRI answers, removes what an earlier life left half made,
 // imports the images, and says ready.
-func (s *Supervisor) announce(ctx context.Context, components *bundle.Bundle, before census) error {
+func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, before leftovers) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no answer on %s within %v", s.layout.socket(), startTimeout))
 	defer cancel()
 	began := time.Now()
