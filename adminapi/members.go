@@ -190,7 +190,7 @@ func changeMember(ctx context.Context, store MemberStore, outsiders Outsiders, n
 
 const (
 	// leaderPatience is how long it may take until the new leader is known after it was told to
-	// stand for election.
+	// campaign.
 	leaderPatience = 10 * time.Second
 	leaderLook     = 25 * time.Millisecond
 )

@@ -43,8 +43,8 @@ func newWorld() *world {
 	lead := w.server("s1")
 	lead.Role, lead.LastContact = "leader", -1
 	lead.Changes = []raftstore.LeaderChange{
-		{At: Noon.Add(-time.Hour), Term: 7, Leader: "s1.x", Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
-		{At: Noon.Add(-time.Hour), Term: 6, Before: "s3.x", Why: "s3 handed over, or another server stood for election"},
+		{At: Noon.Add(-time.Hour), Term: 7, Leader: "s1.x", Before: "s3.x", Why: "s3 handed over, or another server campaigned"},
+		{At: Noon.Add(-time.Hour), Term: 6, Before: "s3.x", Why: "s3 handed over, or another server campaigned"},
 		{At: Noon.Add(-9 * time.Hour), Term: 6, Leader: "s3.x"},
 	}
 	for _, p := range w.Peers {

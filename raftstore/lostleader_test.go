@@ -57,8 +57,8 @@ func TestLeaderWhoseProcessDiesIsReplacedAtOnce(t *testing.T) {
 }
 
 // TestOneElectionFollowsADeath lets the servers lose their leader while some are behind and each
-// finds out in its own time. Two that stand depose each other, after which the group waits for the
-// heartbeats' time-out.
+// finds out in its own time. Two that campaign depose each other, after which the group waits for
+// the heartbeats' time-out.
 func TestOneElectionFollowsADeath(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
@@ -86,8 +86,8 @@ func TestOneElectionFollowsADeath(t *testing.T) {
 	}
 }
 
-// TestTheServerWithTheLongestLogStands lets one server lag, which would lose the election.
-func TestTheServerWithTheLongestLogStands(t *testing.T) {
+// TestTheServerWithTheLongestLogCampaigns lets one server lag, which would lose the election.
+func TestTheServerWithTheLongestLogCampaigns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 5 {
 			c := newPatientCluster(t, 3)
@@ -191,7 +191,7 @@ func TestALeaderThatIsShutOutIsDeposedOnce(t *testing.T) {
 func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPatientCluster(t, 3)
-		// Of two logs that are equal, that of the server with the later name stands.
+		// Of two logs that are equal, the server with the later name campaigns.
 		const next, old, other = 2, 0, 1
 		for _, to := range []int{next, old} {
 			from, _ := c.Leader()
@@ -219,9 +219,9 @@ func TestAVoteIsAskedForOverAConnectionThatWorks(t *testing.T) {
 	})
 }
 
-// TestLogTellsWhyAServerStands: of each election one line says why this server began it, whoever
+// TestLogTellsWhyAServerCampaigns: of each election one line says why this server began it, whoever
 // found that it is time.
-func TestLogTellsWhyAServerStands(t *testing.T) {
+func TestLogTellsWhyAServerCampaigns(t *testing.T) {
 	const impatient = 100 * time.Millisecond
 	for name, test := range map[string]struct {
 		timeouts raftstore.Timeouts
@@ -272,7 +272,7 @@ func TestLogTellsWhyAServerStands(t *testing.T) {
 					})
 					return next >= 0
 				})
-				want := `msg="this server stands for election" term=` + strconv.FormatUint(before+1, 10) +
+				want := `msg="this server campaigns" term=` + strconv.FormatUint(before+1, 10) +
 					` why="` + strings.ReplaceAll(test.want, "LEADER", c.Configs[old].Name)
 				if text := logs[next].String()[seen[next]:]; !strings.Contains(text, want) || strings.Count(text, "election") > 1 {
 					t.Errorf("it does not say %q, or says more of elections:\n%s", want, text)

@@ -150,7 +150,7 @@ func TestLogTellsOfLeadersAndMembers(t *testing.T) {
 		other := 3 - old - next
 		for what, want := range map[string][]string{
 			logs[old].String():   {"this server leads", "too few servers have answered it for 800ms", "this server follows another one", "a snapshot was written"},
-			logs[next].String():  {"this server stands for election", "this server leads", "a member does not answer", "a member answers again", "the members have changed"},
+			logs[next].String():  {"this server campaigns", "this server leads", "a member does not answer", "a member answers again", "the members have changed"},
 			logs[other].String(): {"this server follows another one", "the members have changed"},
 		} {
 			for _, text := range want {

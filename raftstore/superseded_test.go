@@ -168,7 +168,7 @@ func TestOldMajorityIsSuperseded(t *testing.T) {
 	})
 }
 
-// A server asks before it would stand for election.
+// A server asks before it would campaign.
 func TestOldServerAsksFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSplit(t)

@@ -129,9 +129,9 @@ func earliest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// What the store logs when it stands for election in place of its leader, and when it leads.
+// What a server of the store logs when it campaigns in place of its leader, and when it leads.
 const (
-	noticedMessage = "this server stands for election"
+	noticedMessage = "this server campaigns"
 	leadsMessage   = "this server leads"
 )
 

@@ -90,7 +90,7 @@ func New(opts Options, peers Peers, server Server) *Elector {
 // Attach is called once, when Raft runs. From then on elections are logged and counted.
 func (e *Elector) Attach(r Raft) {
 	e.raft = r
-	e.tellOfElections()
+	e.observeElections()
 }
 
 // Disk is called when a write to the log of this server, which leads, has begun to hang: another
@@ -102,12 +102,12 @@ func (e *Elector) Disk() {
 	}
 }
 
-// Leads and Lost note changes of leaders that only the one who led, or leads, knows of.
+// Leads records that this server leads. Only the leader knows it at once.
 func (e *Elector) Leads(term uint64) {
 	e.history.leads(term, string(e.opts.ID), e.whyElected())
 }
 
-// Lost notes that this server leads no more.
+// Lost records that this server leads no more.
 func (e *Elector) Lost(term uint64, why string) {
 	e.history.lost(term, string(e.opts.ID), e.opts.Name+" gave it up: "+why)
 }
@@ -119,8 +119,8 @@ func (e *Elector) Changes() []status.LeaderChange { return e.history.newest() }
 // closed when that changes. There are none while this server does not lead: then it does not know.
 func (e *Elector) Silent() ([]SilentMember, <-chan struct{}) { return e.followers.members() }
 
-// WatchFollowers finds the silent members while this server leads. It ends with ctx, which does
-// with the leadership.
+// WatchFollowers finds the silent members while this server leads. It ends with ctx, the context of
+// the term.
 func (e *Elector) WatchFollowers(ctx context.Context) { e.followers.watch(ctx, e.others) }
 
 // Listen returns Raft's transport, which notes the members that answer.

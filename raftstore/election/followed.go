@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// followed tells those who wait for a leader's answer when another server is known to lead.
+// followed wakes the calls that wait for a leader's answer when another server is known to lead.
 type followed struct {
 	mu     sync.Mutex
 	leader raft.ServerID
@@ -25,8 +25,8 @@ func (f *followed) changed() <-chan struct{} {
 	return f.over
 }
 
-// learn is told who leads, and tells whether that is another one than before; empty is nobody,
-// which ends nothing: the last one may still answer.
+// learn takes the known leader, and tells whether it is another one than before. Empty is none; that
+// does not end the waiting: the last leader may still answer.
 func (f *followed) learn(leader raft.ServerID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,13 +22,13 @@ type SilentMember struct {
 
 // followers knows which members do not answer this server while it leads.
 //
-// Raft sends every member a heartbeat each few tens of milliseconds, whatever else goes on. A
+// Raft sends every member a heartbeat every few tens of milliseconds, also under load. A
 // member is silent from the first heartbeat that fails, or once nothing was heard of it for as long
 // as a follower waits for its leader, until it answers again. The first rule lets a new leader know
 // at once that the old one is gone, whose address refuses connections; the second finds those whose
 // address says nothing, long before the transport's timeout does.
 //
-// This is little evidence: whoever acts on it asks the member by another way first.
+// This is little evidence: a caller that acts on it asks the member by another way first.
 type followers struct {
 	limit  time.Duration
 	logger *slog.Logger
@@ -40,12 +40,12 @@ type followers struct {
 	changed chan struct{} // closed and replaced with silent
 }
 
-// hearing is what was heard in one term.
+// hearing is the contact with the members in one term.
 type hearing struct {
 	members map[raft.ServerID]*contact
 }
 
-// contact is what was heard of one member.
+// contact is the contact with one member.
 type contact struct {
 	heard  time.Time
 	fell   time.Time // when it was last heard before it fell silent
@@ -57,7 +57,7 @@ func newFollowers(limit time.Duration, logger *slog.Logger) *followers {
 	return &followers{limit: limit, logger: logger, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// watch keeps the list of the silent until ctx ends, which does with the term. others returns all
+// watch keeps the list of the silent until ctx, the context of the term, ends. others returns all
 // members but this one.
 func (s *followers) watch(ctx context.Context, others func() []group.Member) {
 	h := &hearing{members: make(map[raft.ServerID]*contact)}
@@ -106,15 +106,15 @@ func (s *followers) look(h *hearing, others []group.Member, now time.Time) {
 		if c.silent = c.failed != nil || now.Sub(c.heard) >= s.limit; c.silent {
 			silent = append(silent, SilentMember{ID: m.ID, Name: m.Name, Since: c.heard})
 		}
-		s.tell(m, c, before, now)
+		s.log(m, c, before, now)
 	}
 	if !slices.Equal(s.silent, silent) {
 		s.publish(silent)
 	}
 }
 
-// tell says when a member falls silent, and when it answers again.
-func (s *followers) tell(m group.Member, c *contact, before bool, now time.Time) {
+// log logs when a member falls silent, and when it answers again.
+func (s *followers) log(m group.Member, c *contact, before bool, now time.Time) {
 	switch {
 	case c.silent && !before:
 		c.fell = c.heard
@@ -135,7 +135,7 @@ func (s *followers) publish(silent []SilentMember) {
 	s.changed = make(chan struct{})
 }
 
-// note takes what became of a message to a member.
+// note takes the result of a message to a member.
 func (s *followers) note(id raft.ServerID, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +163,7 @@ func (s *followers) members() ([]SilentMember, <-chan struct{}) {
 	return slices.Clone(s.silent), s.changed
 }
 
-// heard is Raft's transport, which notes the members that answer.
+// heard is Raft's transport. It records which members answer.
 type heard struct {
 	raftfix.Transport
 	followers *followers

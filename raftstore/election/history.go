@@ -28,10 +28,10 @@ type leaderHistory struct {
 	reasonFor uint64
 }
 
-// stands notes why this server is about to campaign in a term, and returns what it notes.
-// When an election brought no leader and it stands again, the reason why the last leader went stays
-// the first part.
-func (h *leaderHistory) stands(term uint64, why string, again bool) string {
+// campaigns records why this server is about to campaign in a term, and returns the record. When an
+// election brought no leader and this server campaigns again, the reason why the last leader went
+// stays the first part.
+func (h *leaderHistory) campaigns(term uint64, why string, again bool) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := len(h.changes); again && n > 0 && h.changes[n-1].Leader == "" && h.changes[n-1].Why != "" {
@@ -41,8 +41,8 @@ func (h *leaderHistory) stands(term uint64, why string, again bool) string {
 	return why
 }
 
-// whyStands returns what was noted for an election in that term; empty when nothing was.
-func (h *leaderHistory) whyStands(term uint64) string {
+// whyCampaigns returns the recorded reason for an election in that term; empty when there is none.
+func (h *leaderHistory) whyCampaigns(term uint64) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.reasonFor != term {
@@ -51,8 +51,7 @@ func (h *leaderHistory) whyStands(term uint64) string {
 	return h.reason
 }
 
-// lost notes that the leader leads no more. A reason of this server to campaign is better
-// than why.
+// lost records that the leader leads no more. A reason of this server to campaign replaces why.
 func (h *leaderHistory) lost(term uint64, before, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,7 +61,7 @@ func (h *leaderHistory) lost(term uint64, before, why string) {
 	h.add(status.LeaderChange{Term: term, Before: before, Why: why})
 }
 
-// leads notes that a server leads. Its reason is that for which the one before it went; why is the
+// leads records that a server leads. Its reason is that for which the one before it went; why is the
 // reason where no loss was seen before, or no leader at all.
 func (h *leaderHistory) leads(term uint64, leader, why string) {
 	h.mu.Lock()
@@ -103,35 +102,35 @@ func (h *leaderHistory) newest() []status.LeaderChange {
 	return changes
 }
 
-// tellOfElections logs and counts, from now on, each time that Raft makes this server a candidate.
-// A candidate that was not elected tries again by itself, of which Raft logs.
-func (e *Elector) tellOfElections() {
+// observeElections logs and counts, from now on, each time that Raft makes this server a candidate.
+// A candidate that was not elected campaigns again by itself; Raft logs that.
+func (e *Elector) observeElections() {
 	e.raft.RegisterObserver(raft.NewObserver(nil, false, func(o *raft.Observation) bool {
 		if state, ok := o.Data.(raft.RaftState); ok && state == raft.Candidate {
 			e.opts.Stats.Elections.Inc()
 			term := e.raft.CurrentTerm() + 1
-			e.opts.Logger.Info("this server stands for election", "term", term, "why", e.whyStands(term))
+			e.opts.Logger.Info("this server campaigns", "term", term, "why", e.whyCampaigns(term))
 		}
 		return false // it was told above, before Raft goes on
 	}))
 }
 
-// whyStands is why this server campaigns in a term: a quorum has lost the leader or waits
+// whyCampaigns is why this server campaigns in a term: a quorum has lost the leader or waits
 // for one, the leader hands over, or Raft has heard nothing for its time-out.
-func (e *Elector) whyStands(term uint64) string {
-	if why := e.history.whyStands(term); why != "" {
+func (e *Elector) whyCampaigns(term uint64) string {
+	if why := e.history.whyCampaigns(term); why != "" {
 		return why
 	}
 	last := e.raft.LastContact()
 	switch silent := time.Since(last); {
 	case last.IsZero():
 		return "it has heard of no leader since it was started"
-	case silent < e.opts.Timeouts.Heartbeat: // Raft does not stand by itself then
+	case silent < e.opts.Timeouts.Heartbeat: // then Raft would not campaign by itself
 		from := "the leader"
 		if changes := e.history.newest(); len(changes) > 0 {
 			from = group.NameOf(cmp.Or(changes[0].Leader, changes[0].Before))
 		}
-		return e.history.stands(term, fmt.Sprintf("%s handed over to %s", from, e.opts.Name), false)
+		return e.history.campaigns(term, fmt.Sprintf("%s handed over to %s", from, e.opts.Name), false)
 	default:
 		return fmt.Sprintf("it has heard of no leader, and voted for none, for %s", silent.Round(time.Millisecond))
 	}

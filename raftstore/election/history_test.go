@@ -25,8 +25,8 @@ func TestLeaderHistory(t *testing.T) {
 	expect("", "s1", "nothing was heard of s1 for 2s", 1)
 	c.leads(2, "s2", "")
 	expect("s2", "s1", "nothing was heard of s1 for 2s", 2)
-	// A server that knows why it stands for election knows better than its clock.
-	c.stands(3, "s2 is gone", false)
+	// The reason for which a server campaigns is better than one from its clock.
+	c.campaigns(3, "s2 is gone", false)
 	c.lost(2, "s2", "s2 handed over")
 	expect("", "s2", "s2 is gone", 2)
 	c.leads(3, "s3", "")
@@ -37,17 +37,17 @@ func TestLeaderHistory(t *testing.T) {
 	c.leads(5, "s2", "s1 was slow")
 	expect("s2", "s1", "s1 was slow", 5)
 	// Nothing came of an election, and what is long ago is not why the next one was.
-	c.stands(6, "s2 is gone", false)
+	c.campaigns(6, "s2 is gone", false)
 	c.lost(7, "s2", "s2 handed over")
 	expect("", "s2", "s2 handed over", 7)
 	c.leads(8, "s1", "")
 	expect("s1", "s2", "s2 handed over", 8)
 	// An election, and another one, bring nobody: why the leader went is told all the same.
-	c.stands(9, "s1 is gone", false)
+	c.campaigns(9, "s1 is gone", false)
 	c.lost(9, "s1", "s1 handed over")
 	expect("", "s1", "s1 is gone", 9)
 	for term := uint64(10); term < 12; term++ {
-		c.stands(term, "an election brought no leader", true)
+		c.campaigns(term, "an election brought no leader", true)
 	}
 	c.leads(11, "s3", "")
 	expect("s3", "s1", "s1 is gone; then an election brought no leader", 11)
@@ -58,24 +58,24 @@ func TestLeaderHistory(t *testing.T) {
 		t.Errorf("after a start: %q", got)
 	}
 	opened = leaderHistory{}
-	opened.stands(2, "an election brought no leader", true)
+	opened.campaigns(2, "an election brought no leader", true)
 	opened.leads(2, "s1", "nobody led at the start")
 	if got := opened.newest()[0].Why; got != "nobody led at the start; then an election brought no leader" {
 		t.Errorf("after a start and an election in vain: %q", got)
 	}
 	// Where nothing is known of the leader before, that is all there is to say.
 	var fresh leaderHistory
-	fresh.stands(2, "an election brought no leader", true)
+	fresh.campaigns(2, "an election brought no leader", true)
 	fresh.leads(2, "s1", "")
 	if got := fresh.newest()[0].Why; got != "an election brought no leader" {
 		t.Errorf("after a start: %q", got)
 	}
 	// A reason is for one term, and what is taken back is none.
-	fresh.stands(3, "s1 is gone", false)
-	if got, other := fresh.whyStands(3), fresh.whyStands(4); got != "s1 is gone" || other != "" {
+	fresh.campaigns(3, "s1 is gone", false)
+	if got, other := fresh.whyCampaigns(3), fresh.whyCampaigns(4); got != "s1 is gone" || other != "" {
 		t.Errorf("for term 3 %q is noted, and %q for term 4", got, other)
 	}
-	fresh.stands(2, "", false)
+	fresh.campaigns(2, "", false)
 	fresh.lost(2, "s1", "silent")
 	if got := fresh.newest()[0].Why; got != "silent" {
 		t.Errorf("after it was taken back: %q", got)

@@ -25,26 +25,26 @@ import (
 //	    ▲                                   │
 //	    └────────a connection comes about───┘
 //
-// When it is lost, the one of those who found so whose log goes furthest campaigns. The
-// others would lose, or split the votes. They vote for it although they have heard of the leader
-// just now: the request says, as after a transfer of leadership, that it knows of the leader.
+// Of the servers that found the leader lost, the one with the longest log campaigns. The others
+// would lose, or split the votes. They vote for it although they have heard of the leader just now:
+// the request says, as after a transfer of leadership, that it knows of the leader.
 //
-// No mistake here does harm to the data: in Raft anybody may campaign at any time. It
-// costs a change of leaders. A leader that lives is deposed only if its port is closed and its
-// connections are broken to so many servers, itself not counted, that they are a quorum; and then
-// only once, because nobody gives up a leader with whom he has not been connected.
+// A mistake here cannot harm the data: in Raft any server may campaign at any time. It costs a
+// change of leaders. A live leader is deposed only if its port is closed and its connections are
+// broken to a quorum, itself not counted. That happens once: a server suspects only a leader with
+// which it has been connected.
 
 const (
 	// doubtPause lies between two attempts to find out what became of a leader.
 	doubtPause = 10 * time.Millisecond
-	// doubtRounds is how many attempts another server has to come forward before the next one does.
+	// doubtRounds is how many attempts a server has to campaign before it is the next one's turn.
 	// Half a second is long for a server that has to write its vote to a busy disk first; two
 	// candidates at once may split the votes, which costs more.
 	doubtRounds = 50
-	// doubtAsked is how many attempts a server lets pass after somebody has asked it for its vote:
-	// it may be about to give it.
+	// doubtAsked is how many attempts a server lets pass after it was asked for its vote: it may be
+	// about to give it.
 	doubtAsked = 3
-	// doubtSettled is the pause when nothing came of many attempts.
+	// doubtSettled is the pause after many attempts without a result.
 	doubtSettled = time.Second
 	// doubtTimeout bounds one attempt to reach a server.
 	doubtTimeout = 200 * time.Millisecond
@@ -62,18 +62,21 @@ type suspicion string
 const (
 	gone   suspicion = "gone"   // its connections break and its address refuses new ones
 	silent suspicion = "silent" // nothing is heard of it
-	vacant suspicion = "vacant" // there has been none for a while: see noleader.go
+	// absent: there has been none for a while, see noleader.go. Servers of earlier versions know the
+	// value on the wire.
+	absent suspicion = "vacant"
 )
 
-// Answer says so, and what the log of the server that answers ends with.
+// Answer says whether the leader is lost, and how far the log of the answering server goes.
 type Answer struct {
 	Lost bool `json:"lost"`
-	// Stands is whether the server would campaign, and Candidate whether it does.
-	Stands    bool          `json:"stands"`
-	Candidate bool          `json:"candidate,omitempty"`
-	ID        raft.ServerID `json:"id"`
-	Index     uint64        `json:"index"`
-	Term      uint64        `json:"term"`
+	// WouldCampaign is whether the server would campaign, and Candidate whether it does. Servers of
+	// earlier versions know the name on the wire.
+	WouldCampaign bool          `json:"stands"`
+	Candidate     bool          `json:"candidate,omitempty"`
+	ID            raft.ServerID `json:"id"`
+	Index         uint64        `json:"index"`
+	Term          uint64        `json:"term"`
 }
 
 // before orders servers by how far their logs go. No two are equal.
@@ -99,13 +102,13 @@ func (e *Elector) Follow(ctx context.Context) {
 	var before raft.ServerID
 	for ctx.Err() == nil {
 		addr, id := e.leader()
-		e.tellOfLeader(before, id, addr)
+		e.logLeader(before, id, addr)
 		before = id
 		if e.followed.learn(id) {
 			e.opts.Stats.Leaders.Inc()
 		}
-		// While none is known, what became of the last one is still to be found out: a candidate
-		// whose log is shorter makes Raft forget the leader, and cannot become one.
+		// While no leader is known, the last one is still attended: a candidate with a shorter log
+		// makes Raft forget the leader, and cannot win.
 		if leader := (raft.Server{ID: id, Address: addr}); id != "" && leader != attended {
 			stop()
 			attending.Wait()
@@ -129,8 +132,8 @@ func (e *Elector) Follow(ctx context.Context) {
 	e.after.Wait()
 }
 
-// tellOfLeader says whom this server follows from now on. Of its own terms others tell.
-func (e *Elector) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddress) {
+// logLeader logs which server this one follows from now on. Its own terms are logged elsewhere.
+func (e *Elector) logLeader(before, now raft.ServerID, addr raft.ServerAddress) {
 	self := e.opts.ID
 	switch log := e.opts.Logger.With("term", e.raft.CurrentTerm()); {
 	case before == now || now == self || now == "" && before == self:
@@ -149,8 +152,8 @@ func (e *Elector) tellOfLeader(before, now raft.ServerID, addr raft.ServerAddres
 	}
 }
 
-// whyElected is why this server leads in place of another one, if it was so quick that nobody was
-// missed in between; or why it leads at all, when it has known of none before.
+// whyElected is why this server leads in place of another one, if that one was not missed before; or
+// why it leads at all, when it has known of no leader before.
 func (e *Elector) whyElected() string {
 	changes := e.history.newest()
 	if len(changes) == 0 {
@@ -162,16 +165,16 @@ func (e *Elector) whyElected() string {
 	return ""
 }
 
-// whyLost tells why this server has lost the leader.
+// whyLost is why this server has lost the leader.
 func (e *Elector) whyLost(leader string, silent time.Duration) string {
 	if silent < e.opts.Timeouts.Heartbeat {
-		return fmt.Sprintf("another server stood for election, though %s was heard of until then", leader)
+		return fmt.Sprintf("another server campaigned, though %s was heard of until then", leader)
 	}
 	return fmt.Sprintf("nothing was heard of %s for %s", leader, silent.Round(time.Millisecond))
 }
 
-// attend stays connected with the leader, and finds out what has become of it when the connection
-// breaks. It ends with ctx, which does when another leader is known.
+// attend stays connected with the leader, and finds out whether it is gone when the connection
+// breaks. It ends with ctx, which ends when another leader is known.
 func (e *Elector) attend(ctx context.Context, addr string, leader raft.ServerID) {
 	connected := false
 	for round, asked := 0, 0; ctx.Err() == nil; round++ {
@@ -191,7 +194,7 @@ func (e *Elector) attend(ctx context.Context, addr string, leader raft.ServerID)
 			e.campaignFor(ctx, leader, doubt{why: gone, turns: turns(round, doubtRounds), answered: asked >= doubtAsked})
 		}
 		pause := doubtPause
-		if round > 4*doubtRounds { // it lives, as others hear, and does not want to be connected with
+		if round > 4*doubtRounds { // it lives, as others hear, and refuses connections
 			pause = doubtSettled
 		}
 		select {
@@ -204,15 +207,14 @@ func (e *Elector) attend(ctx context.Context, addr string, leader raft.ServerID)
 // doubt is why a leader may be lost, and how long it has been in doubt.
 type doubt struct {
 	why suspicion
-	// turns is how often the time has passed, just now for the last time, in which whoever should
-	// campaign would have done so; 0 at any other moment. answered is whether this server
-	// has had the time to vote for one who does.
+	// turns is how many turns to campaign have passed, the last one just now; 0 at any other moment.
+	// answered is whether this server has had the time to vote for a candidate.
 	turns    int
 	answered bool
 }
 
-// due tells whether it is the turn of the server of a rank, of so many, to campaign
-// because the ones before it have not come forward.
+// due tells whether it is the turn of the server of a rank, of so many, to campaign: those before it
+// have not.
 func (d doubt) due(rank, of int) bool { return d.turns > 0 && d.turns%of == rank }
 
 // turns returns how many turns there were when one has just ended, and else 0.
@@ -223,15 +225,15 @@ func turns(round, each int) int {
 	return round / each
 }
 
-// campaignFor makes this server campaign if a quorum finds that the leader is lost, and if no
-// other one should or does.
+// campaignFor makes this server campaign if a quorum finds that the leader is lost, and if no other
+// server should or does.
 func (e *Elector) campaignFor(ctx context.Context, leader raft.ServerID, d doubt) {
 	own := e.Candidacy()
-	if !own.Stands || e.raft.State() != raft.Follower {
+	if !own.WouldCampaign || e.raft.State() != raft.Follower {
 		return
 	}
 	term := e.raft.CurrentTerm()
-	p := own.among(e.askForLost(ctx, question{Leader: leader, Why: d.why}), d.why != vacant)
+	p := own.among(e.askForLost(ctx, question{Leader: leader, Why: d.why}), d.why != absent)
 	if p.agree < e.voters()/2+1 || ctx.Err() != nil || e.raft.State() != raft.Follower {
 		return
 	}
@@ -240,14 +242,14 @@ func (e *Elector) campaignFor(ctx context.Context, leader raft.ServerID, d doubt
 		return
 	}
 	switch {
-	case d.due(p.rank, p.of) && (id != "" || d.why == vacant):
-		// Who has waited in vain stands as well, but they take turns: two at once may split the
-		// votes. While Raft does not know the leader any more somebody stands or has stood, and
-		// noleader.go tells when it was in vain.
+	case d.due(p.rank, p.of) && (id != "" || d.why == absent):
+		// The best server did not campaign, so this one does. Servers take turns: two at once may
+		// split the votes. Once Raft has forgotten the leader a server campaigns, or has campaigned;
+		// noleader.go finds out when that brought no leader.
 	case p.rank > 0:
 		return
-	case id == "" && d.why != vacant && (!d.answered || e.hasVoted()):
-		return // for one who may be the leader by now, whom this server would depose
+	case id == "" && d.why != absent && (!d.answered || e.hasVoted()):
+		return // for a server that may lead by now, which this one would depose
 	}
 	still := func() error {
 		if d.why == silent && !e.detector.misses(leader) {
@@ -259,16 +261,16 @@ func (e *Elector) campaignFor(ctx context.Context, leader raft.ServerID, d doubt
 		return // somebody has asked for this server's vote meanwhile, or it is being written
 	}
 	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(group.NameOf(string(leader))), p.agree, e.voters())
-	e.history.stands(term+1, why, d.why == vacant)
+	e.history.campaigns(term+1, why, d.why == absent)
 	if err := e.Campaign(ctx, still); err != nil {
-		if e.raft.CurrentTerm() == term { // else somebody else stands, for the same reason
-			e.history.stands(term, "", false)
+		if e.raft.CurrentTerm() == term { // else another server campaigns, for the same reason
+			e.history.campaigns(term, "", false)
 		}
-		e.opts.Logger.Debug("this server does not stand for election after all", "err", err)
+		e.opts.Logger.Debug("this server does not campaign after all", "err", err)
 	}
 }
 
-// explain tells people why somebody campaigns.
+// explain tells people why a server campaigns.
 func (s suspicion) explain(leader string) string {
 	switch s {
 	case gone:
@@ -280,22 +282,22 @@ func (s suspicion) explain(leader string) string {
 	}
 }
 
-// place is where a server stands among those who could campaign.
+// place is a server's position among those that could campaign.
 type place struct {
-	agree int // how many find that the leader is lost
-	rank  int // how many have logs that go further
-	of    int // how many there are
+	agree int // servers that find the leader lost
+	rank  int // servers with longer logs
+	of    int // servers that could campaign
 }
 
-// among returns the server's place. Those who have not found out yet count as well: they are about
-// to, and would be rivals then. Those who stand already count if they are waited for.
+// among returns the server's place. Servers that have not lost the leader yet count as well: they
+// are about to, and would be rivals then. Candidates count if they are waited for.
 func (a Answer) among(others []Answer, candidates bool) place {
 	p := place{agree: 1, of: 1}
 	for _, o := range others {
 		if o.Lost {
 			p.agree++
 		}
-		if !o.Stands || o.Candidate && !candidates {
+		if !o.WouldCampaign || o.Candidate && !candidates {
 			continue
 		}
 		if p.of++; a.before(o) {
@@ -312,12 +314,12 @@ func (e *Elector) hasVoted() bool {
 	return err != nil || term == e.raft.CurrentTerm()
 }
 
-// Candidacy is what this server says of itself. It is Lost to begin with.
+// Candidacy is this server's answer about itself. It is Lost to begin with.
 func (e *Elector) Candidacy() Answer {
 	a := Answer{Lost: true, ID: e.opts.ID, Index: e.raft.LastIndex(), Candidate: e.raft.State() == raft.Candidate}
 	a.Term = e.server.TermAt(a.Index)
 	self, ok := e.member(string(e.opts.ID))
-	a.Stands = ok && self.Voter && e.server.MayLead()
+	a.WouldCampaign = ok && self.Voter && e.server.MayLead()
 	return a
 }
 
@@ -366,9 +368,9 @@ func (e *Elector) HandleLost(ctx context.Context, payload []byte) (byte, []byte)
 	return peer.AnswerOK, data
 }
 
-// findsLost tells whether this server suspects the same: hears nothing of the leader; or cannot
-// reach it, because its address refuses connections; or has known none for a while. One who is a
-// leader, or knows of another, has lost none.
+// findsLost tells whether this server suspects the same: it hears nothing of the leader; or the
+// leader's address refuses connections; or it has known no leader for a while. A server that leads,
+// or knows of another leader, has lost none.
 func (e *Elector) findsLost(ctx context.Context, q question) bool {
 	if _, id := e.leader(); id != "" && id != q.Leader {
 		return false
@@ -376,7 +378,7 @@ func (e *Elector) findsLost(ctx context.Context, q question) bool {
 	switch q.Why {
 	case silent:
 		return e.detector.misses(q.Leader)
-	case vacant:
+	case absent:
 		return e.noLeader.lasts()
 	case gone:
 	default:

@@ -2,13 +2,13 @@ package election
 
 import "context"
 
-// nominate makes the server whose log goes furthest campaign. A transfer of leadership
-// would take the goroutine of Raft that waits for the disk. If it fails, the others elect somebody
-// when they have missed the heartbeats for long enough.
+// nominate makes the server with the longest log campaign. A transfer of leadership would need the
+// goroutine of Raft that waits for the disk. If it fails, the others elect a leader when they have
+// missed the heartbeats for long enough.
 func (e *Elector) nominate(ctx context.Context) {
 	best, found := Answer{}, false
 	for _, answer := range e.askForLost(ctx, question{Leader: e.opts.ID}) {
-		if answer.Stands && (!found || best.before(answer)) {
+		if answer.WouldCampaign && (!found || best.before(answer)) {
 			best, found = answer, true
 		}
 	}

@@ -11,7 +11,7 @@ type Timeouts struct {
 	// once. So it leaves room for a leader that is short of CPU. Default: 1 s.
 	Heartbeat time.Duration
 	// Silence is how long a leader may be silent, in every way, to a quorum of the others, before
-	// one of them stands for election without waiting for Heartbeat; longer where leaders were
+	// one of them campaigns without waiting for Heartbeat; longer where leaders were
 	// silent for long and came back. Default: half of Heartbeat, and no less than 200 ms; negative:
 	// they always wait.
 	Silence time.Duration
@@ -24,8 +24,8 @@ type Timeouts struct {
 	// Call bounds one exchange with another server, other than a write. Default: 2 s.
 	Call time.Duration
 	// DiskWrite is how long a write to the log may be under way. A server that waits for one for
-	// longer neither leads nor stands for election until it is done: another server, whose disk is
-	// well, is asked to lead then. Default: 2 s.
+	// longer neither leads nor campaigns until the write is done: another server, whose disk is well,
+	// is asked to lead then. Default: 2 s.
 	DiskWrite time.Duration
 	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
 	// Default: 1 s.

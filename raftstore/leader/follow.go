@@ -58,7 +58,7 @@ func (l *Leadership) begin(ctx context.Context) {
 func (l *Leadership) followDisk(ctx context.Context, told bool) bool {
 	if err := l.parts.Disk.Check(); err != nil {
 		if !told {
-			l.opts.Logger.Error("the disk hangs: this server neither leads nor stands for election until the write to the log is done; "+
+			l.opts.Logger.Error("the disk hangs: this server neither leads nor campaigns until the write to the log is done; "+
 				"look for the cause in the kernel's log and at the volume below the directory, and stop this server if it lasts",
 				"dir", l.opts.Dir, "limit", l.opts.Timeouts.DiskWrite, "err", err)
 			if l.parts.Raft.State() == raft.Leader {
@@ -82,7 +82,7 @@ func (l *Leadership) whyDeposed() error {
 	case transferee != nil:
 		return &endedError{"it has handed over to " + *transferee}
 	case now > l.Term():
-		return &endedError{fmt.Sprintf("another server stands for election, or leads, in term %d", now)}
+		return &endedError{fmt.Sprintf("another server campaigns, or leads, in term %d", now)}
 	}
 	if m, ok := group.Find(l.server.Members(), l.opts.ID); !ok || !m.Voter {
 		return &endedError{"it has no vote any more"}

@@ -230,7 +230,7 @@ func TestWhyItWasDeposed(t *testing.T) {
 		f.elect(l)
 		f.term.Add(1)
 		f.depose(l)
-		want := []string{"it has handed over to b, because it stops", "another server stands for election, or leads, in term 3"}
+		want := []string{"it has handed over to b, because it stops", "another server campaigns, or leads, in term 3"}
 		if strings.Join(f.lost, "\n") != strings.Join(want, "\n") {
 			t.Errorf("it says %q, want %q", f.lost, want)
 		}

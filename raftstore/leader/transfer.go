@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Transfer waits until the other server was told to stand for election, no longer than ctx. why is
+// Transfer waits until the other server was told to campaign, no longer than ctx. why is
 // for people who ask later.
 func (l *Leadership) Transfer(ctx context.Context, m group.Member, why string) error {
 	id, term := raft.ServerID(m.ID), l.parts.Raft.CurrentTerm()

@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// TestSplitVotesAreNotWaitedFor has up to three of four survivors stand for election at about the
+// TestSplitVotesAreNotWaitedFor has up to three of four survivors campaign at about the
 // same time, the one whose turn it is and others. Votes are split, or one deposes another that has
 // just won. What follows is no wait for Raft's time-outs, and no row of elections.
 func TestSplitVotesAreNotWaitedFor(t *testing.T) {
@@ -46,7 +46,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 	t.Logf("%d of 12 elections were in vain", again)
 }
 
-// insist makes a server stand for election, whatever has happened.
+// insist makes a server campaign, whatever has happened.
 func insist(t *testing.T, n *Node) {
 	t.Helper()
 	if err := n.election.Campaign(t.Context(), func() error { return nil }); err != nil {
@@ -54,9 +54,9 @@ func insist(t *testing.T, n *Node) {
 	}
 }
 
-// TestACandidateFollowsNobody: Raft names a leader whose word comes while this server stands for
-// election as it was told to, and goes on with that for ever when it dies and no other is elected.
-// This server must know all the same that there is none, and since when.
+// TestACandidateFollowsNobody: while this server campaigns as it was told to, a leader's message
+// comes. Raft names that leader for ever when it dies and no other is elected. This server must know
+// all the same that there is none, and since when.
 func TestACandidateFollowsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 5)
@@ -71,7 +71,7 @@ func TestACandidateFollowsNobody(t *testing.T) {
 		}
 		term := n.raft.CurrentTerm()
 		insist(t, n)
-		s.await("it stands", func() bool { return n.raft.State() == raft.Candidate && n.raft.CurrentTerm() > term })
+		s.await("it campaigns", func() bool { return n.raft.State() == raft.Candidate && n.raft.CurrentTerm() > term })
 		word := &raft.AppendEntriesRequest{RPCHeader: winner.raft.header(), Term: n.raft.CurrentTerm()}
 		id, addr := raft.ServerID(n.id.ServerID), raft.ServerAddress(n.cfg.Stream.Addr())
 		if err := winner.raft.network.AppendEntries(id, addr, word, &raft.AppendEntriesResponse{}); err != nil {
@@ -93,7 +93,7 @@ func TestACandidateFollowsNobody(t *testing.T) {
 }
 
 // TestVotesThatTakeLongAreWaitedFor has disks that take longer for a vote, which is three writes,
-// than Timeouts.Silence: nobody must stand while somebody writes his vote for another one.
+// than Timeouts.Silence: no server may campaign while another one persists a vote.
 func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
 }
 
 // TestWhoHasOnlyASnapshotRanksByIt: a log that was cut as far as the snapshot goes does not make
-// its server the last one to stand for election.
+// its server the last one to campaign.
 func TestWhoHasOnlyASnapshotRanksByIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 1)

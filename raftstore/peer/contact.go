@@ -37,7 +37,7 @@ const contactEvery = 2 * time.Second
 func (p *Peers) KeepContact(ctx context.Context) {
 	ticker := time.NewTicker(contactEvery)
 	defer ticker.Stop()
-	lost := true // a server that is started looks for a successor of its cluster before it would stand for election
+	lost := true // a server that is started looks for a successor of its cluster before it would campaign
 	for {
 		if lost {
 			p.rejoin(ctx, p.seek(ctx))

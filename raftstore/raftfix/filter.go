@@ -37,7 +37,7 @@ type Filter struct {
 	answers sync.WaitGroup // to what Raft does not see
 }
 
-// order is one to stand for election.
+// order is an order to campaign.
 type order struct {
 	ctx    context.Context // of who waits for it
 	header raft.RPCHeader

@@ -50,7 +50,7 @@ type filteredInmem struct {
 
 func (s *filteredInmem) Consumer() <-chan raft.RPC { return s.filter.Consumer() }
 
-// follower is a Raft behind a filter that never stands for election, and the way of its leader, s0,
+// follower is a Raft behind a filter that never campaigns, and the way of its leader, s0,
 // to it. Its members are in entry 1 of term 1.
 type follower struct {
 	t      *testing.T
@@ -327,7 +327,7 @@ func TestCampaign(t *testing.T) {
 		for range 10 { // where two wait, either may be first
 			synctest.Test(t, func(t *testing.T) {
 				f, store := newSlowFollower(t)
-				var wrote, asked, stood sync.WaitGroup
+				var wrote, asked, campaigned sync.WaitGroup
 				if busy {
 					for range 2 { // Raft writes the first, and the second waits before it
 						wrote.Go(func() { f.append(2, 1, 1, 0, agreed(2, 2, 2)...) })
@@ -342,7 +342,7 @@ func TestCampaign(t *testing.T) {
 					}
 				})
 				synctest.Wait() // it is about to be in term 3
-				stood.Go(func() {
+				campaigned.Go(func() {
 					if err := f.campaign(2); err == nil || !strings.Contains(err.Error(), "it is term 3") {
 						t.Errorf("campaign after term 2: %v", err)
 					}
@@ -351,7 +351,7 @@ func TestCampaign(t *testing.T) {
 				close(store.may)
 				wrote.Wait()
 				asked.Wait()
-				stood.Wait()
+				campaigned.Wait()
 				synctest.Wait()
 				f.expect(raft.Follower, 3)
 				if err := f.campaign(3); err != nil {

@@ -62,7 +62,7 @@ func (s *sink) repeated(msg string) bool {
 }
 
 // usual tells whether a message is about what happens all the time, or what package node says
-// itself and better: that this server stands for election, that a member does not answer, and that
+// itself and better: that this server campaigns, that a member does not answer, and that
 // a follower's log is not as long as the leader took it to be, which is how the leader finds out
 // where to go on.
 func usual(msg string) bool {

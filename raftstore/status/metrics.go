@@ -79,7 +79,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		readers:     prometheus.NewHistogram(histogram("read_index_readers", "Readers that one round served.", prometheus.ExponentialBuckets(1, 2, 13))),
 		readsFailed: prometheus.NewCounter(counter("read_index_failures_total", "Rounds that found no leader, or no quorum, in time.")),
 
-		Elections: prometheus.NewCounter(counter("elections_total", "Times that this server stood for election.")),
+		Elections: prometheus.NewCounter(counter("elections_total", "Times that this server has campaigned.")),
 		Leaders:   prometheus.NewCounter(counter("leader_changes_total", "Times that this server saw another leader than before, the first included.")),
 		HandOvers: prometheus.NewCounter(counter("disk_hand_overs_total", "How often this server handed leadership over because its disk was full.")),
 
