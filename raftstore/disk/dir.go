@@ -148,10 +148,11 @@ const (
 	removedFile    = "removed.json"
 	supersededFile = "outlived.json" // the name is that of earlier versions, whose marks hold
 	recoveryFile   = "recovery.json"
-	// WrongFile, ReseededFile and SeedDir are of a server in quarantine: see package integrity.
+	// WrongFile, TransferFile and TransferDir are of a server in quarantine: see package integrity.
+	// The names on disk are those of earlier versions, whose plans are carried out.
 	WrongFile    = "quarantined.snapshot"
-	ReseededFile = "reseeded.json"
-	SeedDir      = "seed"
+	TransferFile = "reseeded.json"
+	TransferDir  = "seed"
 )
 
 // lockWait is how long a start waits for another process that has the directory, and may be about
@@ -178,7 +179,7 @@ func LockDir(dir string) (Lock, error) {
 		return Lock{}, fmt.Errorf("take hold of the store's directory: %w", err)
 	}
 	lock := Lock{file}
-	for _, name := range []string{identityFile, quarantineFile, removedFile, supersededFile, recoveryFile, ReseededFile, WrongFile} {
+	for _, name := range []string{identityFile, quarantineFile, removedFile, supersededFile, recoveryFile, TransferFile, WrongFile} {
 		if err := atomicfile.Sweep(filepath.Join(dir, name)); err != nil {
 			return Lock{}, errors.Join(fmt.Errorf("remove what was not finished: %w", err), lock.Release())
 		}

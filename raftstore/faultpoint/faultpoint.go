@@ -54,16 +54,16 @@ const (
 	IdentityAfterRename  = "identity.after-rename"
 )
 
-// A right state for a server whose own one was found to be wrong.
+// The transfer of a right state to a server whose own one was found to be wrong.
 const (
-	// SeedBeforePlan is when it is on disk and verified, and nothing says yet that it is to be
-	// taken; SeedAfterPlan is when something does.
-	SeedBeforePlan = "seed.before-plan"
-	SeedAfterPlan  = "seed.after-plan"
-	// SeedInstalled is when it has taken the place of the snapshots, and SeedUnmarked when the
+	// TransferBeforePlan is when the state is on disk and verified, without a plan to take it.
+	// TransferAfterPlan is when the plan is there.
+	TransferBeforePlan = "transfer.before-plan"
+	TransferAfterPlan  = "transfer.after-plan"
+	// TransferInstalled is when the state has replaced the snapshots, and TransferUnmarked when the
 	// server counts as right again, both at a start.
-	SeedInstalled = "seed.installed"
-	SeedUnmarked  = "seed.unmarked"
+	TransferInstalled = "transfer.installed"
+	TransferUnmarked  = "transfer.unmarked"
 )
 
 // All returns every point, in the order of this file.
@@ -74,7 +74,7 @@ func All() []string {
 		TermBeforeSync, TermAfterSync, VoteBeforeSync, VoteAfterSync,
 		SnapshotBeforeSync, SnapshotBeforeRename, SnapshotAfterRename,
 		IdentityBeforeRename, IdentityAfterRename,
-		SeedBeforePlan, SeedAfterPlan, SeedInstalled, SeedUnmarked,
+		TransferBeforePlan, TransferAfterPlan, TransferInstalled, TransferUnmarked,
 	}
 }
 

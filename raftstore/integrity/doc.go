@@ -3,5 +3,5 @@
 // serves nothing, gives its state to nobody, and leads only to hand leadership over (guard.go). It
 // gets a right state from the leader and takes it at the next start (plan.go, statetransfer.go).
 //
-// A Guard never heals a log: logs are right, and in them stands what a server has promised.
+// A Guard never changes a log: logs are right, and they hold what a server has promised.
 package integrity

@@ -12,26 +12,26 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Protocol is the protocol by which a server in quarantine gets a right state: it opens a
-// connection to the leader, says seedVersion, and is sent the length of a description, the
-// description, a raft.SnapshotMeta in JSON, and a snapshot.
+// Protocol is the protocol by which a server in quarantine gets a right state. It opens a connection
+// to the leader and sends transferVersion. It gets the length of a description, the description,
+// which is a raft.SnapshotMeta in JSON, and a snapshot. Servers of earlier versions know the name.
 const Protocol = "barque-seed/1"
 
 const (
-	seedVersion byte = 1
-	maxSeedMeta      = 1 << 20
-	// seedStall is how long one of the two may wait for the other before it gives up.
-	seedStall = 30 * time.Second
+	transferVersion byte = 1
+	maxDescription       = 1 << 20
+	// transferStall bounds each read and write of the two.
+	transferStall = 30 * time.Second
 )
 
-// Send gives this server's state to one in quarantine, which has opened the connection.
+// Send sends this server's state to a server in quarantine, which has opened the connection.
 func (g *Guard) Send(conn net.Conn) error {
 	var version [1]byte
 	if _, err := io.ReadFull(&patient{conn}, version[:]); err != nil {
 		return err
 	}
-	if version[0] != seedVersion {
-		return fmt.Errorf("it asks for version %d of the protocol, this program has %d", version[0], seedVersion)
+	if version[0] != transferVersion {
+		return fmt.Errorf("it asks for version %d of the protocol, this program has %d", version[0], transferVersion)
 	}
 	if err := g.Err(); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (g *Guard) fetch(ctx context.Context, take func(*raft.SnapshotMeta, io.Read
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	in := &patient{conn}
-	if _, err := in.Write([]byte{seedVersion}); err != nil {
+	if _, err := in.Write([]byte{transferVersion}); err != nil {
 		return err
 	}
 	var length [4]byte
@@ -73,8 +73,8 @@ func (g *Guard) fetch(ctx context.Context, take func(*raft.SnapshotMeta, io.Read
 		return fmt.Errorf("the leader sends no state: %w", err)
 	}
 	size := binary.BigEndian.Uint32(length[:])
-	if size > maxSeedMeta {
-		return fmt.Errorf("the leader describes its state in %d bytes, the limit is %d", size, maxSeedMeta)
+	if size > maxDescription {
+		return fmt.Errorf("the leader describes its state in %d bytes, the limit is %d", size, maxDescription)
 	}
 	data := make([]byte, size)
 	if _, err := io.ReadFull(in, data); err != nil {
@@ -91,14 +91,14 @@ func (g *Guard) fetch(ctx context.Context, take func(*raft.SnapshotMeta, io.Read
 type patient struct{ net.Conn }
 
 func (p *patient) Read(b []byte) (int, error) {
-	if err := p.Conn.SetReadDeadline(time.Now().Add(seedStall)); err != nil {
+	if err := p.Conn.SetReadDeadline(time.Now().Add(transferStall)); err != nil {
 		return 0, err
 	}
 	return p.Conn.Read(b)
 }
 
 func (p *patient) Write(b []byte) (int, error) {
-	if err := p.Conn.SetWriteDeadline(time.Now().Add(seedStall)); err != nil {
+	if err := p.Conn.SetWriteDeadline(time.Now().Add(transferStall)); err != nil {
 		return 0, err
 	}
 	return p.Conn.Write(b)

@@ -83,7 +83,7 @@ const (
 // comes in a start: with another kind of log, after a quarantine, with an empty directory.
 func inWork() []string {
 	return slices.DeleteFunc(faultpoint.All(), func(p string) bool {
-		return strings.HasPrefix(p, "identity.") || strings.HasPrefix(p, "seed.") || strings.HasSuffix(p, "-switch")
+		return strings.HasPrefix(p, "identity.") || strings.HasPrefix(p, "transfer.") || strings.HasSuffix(p, "-switch")
 	})
 }
 

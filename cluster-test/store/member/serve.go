@@ -49,7 +49,7 @@ func ServeIfMember() {
 	keeping, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { gctuner.Keep(keeping, gctuner.Policy{}) }) // as in a real server
-	server.ServeConn(conn)                                           // until the driver is gone, or has done with this process
+	server.ServeConn(conn)                                         // until the driver is gone, or has done with this process
 	stop()
 	running.Wait()
 	os.Exit(0)

@@ -20,8 +20,8 @@ import (
 	"github.com/barque/barque/raftstore/storetest"
 )
 
-// reseeding is a cluster on disk whose servers tell when they have got a right state.
-type reseeding struct {
+// healing is a cluster on disk whose servers tell when they have got a right state.
+type healing struct {
 	*storetest.Cluster
 	log   syncbuf.Buffer
 	ready chan int
@@ -30,8 +30,8 @@ type reseeding struct {
 	fault func(server int, point string)
 }
 
-func newReseeding(t *testing.T, root string) *reseeding {
-	r := &reseeding{ready: make(chan int, 10)}
+func newHealing(t *testing.T, root string) *healing {
+	r := &healing{ready: make(chan int, 10)}
 	r.Cluster = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 		cfg.InMemory, cfg.Dir = false, filepath.Join(root, fmt.Sprint(i))
 		unhurried(i, cfg)
@@ -49,7 +49,7 @@ func newReseeding(t *testing.T, root string) *reseeding {
 }
 
 // spoil gives a server a wrong state and has it found.
-func (r *reseeding) spoil(t *testing.T, bad int, marker string) {
+func (r *healing) spoil(t *testing.T, bad int, marker string) {
 	t.Helper()
 	leader, _ := r.Leader()
 	if _, err := r.Servers[leader].Commit(limited(t), put("/before/"+marker, "")); err != nil {
@@ -61,7 +61,7 @@ func (r *reseeding) spoil(t *testing.T, bad int, marker string) {
 }
 
 // reopen waits until a server has a right state and does what the program around it does.
-func (r *reseeding) reopen(t *testing.T, bad int) {
+func (r *healing) reopen(t *testing.T, bad int) {
 	t.Helper()
 	select {
 	case i := <-r.ready:
@@ -76,7 +76,7 @@ func (r *reseeding) reopen(t *testing.T, bad int) {
 }
 
 // wellAgain checks that a server serves what the others do, and is compared with them.
-func (r *reseeding) wellAgain(t *testing.T, bad int) {
+func (r *healing) wellAgain(t *testing.T, bad int) {
 	t.Helper()
 	if why := r.Servers[bad].Status().Quarantined; why != "" {
 		t.Fatalf("still in quarantine: %s", why)
@@ -104,7 +104,7 @@ func TestServerThatDiffersGetsARightState(t *testing.T) {
 	for name, ofLeader := range map[string]bool{"a follower": false, "the leader": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newReseeding(t, filepath.Join(root, name))
+				r := newHealing(t, filepath.Join(root, name))
 				bad, _ := r.Leader()
 				if !ofLeader {
 					bad = (bad + 1) % 3
@@ -143,15 +143,15 @@ func TestServerThatDiffersGetsARightState(t *testing.T) {
 	}
 }
 
-// TestReseedSurvivesCrashes takes a copy of the directory at each step, which is what a crash there
-// would leave, and opens the server from each.
-func TestReseedSurvivesCrashes(t *testing.T) {
-	for _, point := range []string{faultpoint.SeedBeforePlan, faultpoint.SeedAfterPlan, faultpoint.SeedInstalled, faultpoint.SeedUnmarked} {
+// TestStateTransferSurvivesCrashes copies the directory at each step, as a crash there would leave
+// it, and opens the server from each copy.
+func TestStateTransferSurvivesCrashes(t *testing.T) {
+	for _, point := range []string{faultpoint.TransferBeforePlan, faultpoint.TransferAfterPlan, faultpoint.TransferInstalled, faultpoint.TransferUnmarked} {
 		t.Run(point, func(t *testing.T) {
 			root := t.TempDir()
 			left := filepath.Join(root, "left")
 			synctest.Test(t, func(t *testing.T) {
-				r := newReseeding(t, root)
+				r := newHealing(t, root)
 				leader, _ := r.Leader()
 				bad := (leader + 1) % 3
 				r.mu.Lock()
@@ -175,7 +175,7 @@ func TestReseedSurvivesCrashes(t *testing.T) {
 				r.Configs[bad].Dir = left
 				r.Start(bad)
 				if r.Servers[bad].Status().Quarantined != "" { // nothing said yet that a new state was to be taken
-					if point != faultpoint.SeedBeforePlan {
+					if point != faultpoint.TransferBeforePlan {
 						t.Errorf("the plan was not done: %s", r.Servers[bad].Status().Quarantined)
 					}
 					r.reopen(t, bad)
@@ -186,11 +186,11 @@ func TestReseedSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// TestWrongSeedIsNotTaken damages the state that the leader has on disk: it is not taken.
-func TestWrongSeedIsNotTaken(t *testing.T) {
+// TestDamagedStateIsNotTaken damages the state that the leader has on disk: it is not taken.
+func TestDamagedStateIsNotTaken(t *testing.T) {
 	root := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		r := newReseeding(t, root)
+		r := newHealing(t, root)
 		leader, _ := r.Leader()
 		bad := (leader + 1) % 3
 		r.mu.Lock()
