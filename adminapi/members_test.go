@@ -46,11 +46,11 @@ func (m *members) Leaving(id string) bool { return id == m.leaves }
 
 func (m *members) CheckDeparture(_ context.Context, id string) error { return m.call("check", id) }
 
-// strangers are no members of the store.
-type strangers struct{ agents, former []string }
+// others are no members of the store.
+type others struct{ agents, former []string }
 
-func (s strangers) IsAgent(name string) bool  { return slices.Contains(s.agents, name) }
-func (s strangers) IsFormer(name string) bool { return slices.Contains(s.former, name) }
+func (s others) IsAgent(name string) bool  { return slices.Contains(s.agents, name) }
+func (s others) IsFormer(name string) bool { return slices.Contains(s.former, name) }
 
 func TestChangeMember(t *testing.T) {
 	refused := &raftstore.RefusedError{Reason: "no quorum would stay"}
@@ -95,7 +95,7 @@ func TestChangeMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, w := &members{err: c.err, leaves: "s2.y"}, httptest.NewRecorder()
-			MembersHandler(store, strangers{agents: []string{"a1", "a2"}, former: []string{"s4", "a2", "s2"}}).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
+			MembersHandler(store, others{agents: []string{"a1", "a2"}, former: []string{"s4", "a2", "s2"}}).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
 			if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || !slices.Equal(store.calls, c.calls) {
 				t.Fatalf("status %d, %s, calls %q", w.Code, w.Body, store.calls)
 			}

@@ -29,9 +29,9 @@ import (
 	bounded "github.com/barque/barque/internal/await"
 )
 
-// stranger sends a server whatever comes to its mind, as an administrator, so that nothing but the
-// server itself stops it.
-type stranger struct {
+// badClient sends a server requests of any kind, as an administrator, so that only the server
+// itself refuses them.
+type badClient struct {
 	*cluster
 	client    *http.Client
 	endpoints []endpoint
@@ -54,9 +54,9 @@ var existing = map[string]string{
 	"priorityclasses": "system-node-critical", "clusterroles": "view", "flowschemas": "exempt",
 }
 
-func newStranger(t testing.TB) *stranger {
+func newBadClient(t testing.TB) *badClient {
 	t.Helper()
-	s := &stranger{cluster: startCluster(t)}
+	s := &badClient{cluster: startCluster(t)}
 	if err := s.ensure(t.Context(), s.cluster.client); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func (e endpoint) wholeObject(fields string) string {
 }
 
 // send makes a request, and fails the test when the answer is that the server is to blame.
-func (s *stranger) send(t *testing.T, method, path, contentType string, body []byte) int {
+func (s *badClient) send(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bounded.Hang)
 	defer cancel()
@@ -168,7 +168,7 @@ func librarys(method, contentType string, code int, answer []byte) bool {
 // sendMeasured is send, with what the request cost in memory. The runtime counts what the whole
 // process allocates, the work of other tests' servers included. That comes and goes, so the least
 // of a few tries is closest to the request's own cost.
-func (s *stranger) sendMeasured(t *testing.T, method, path, contentType string, body []byte) int {
+func (s *badClient) sendMeasured(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
 	var before, after runtime.MemStats
 	code, cost := 0, uint64(math.MaxUint64)
@@ -314,7 +314,7 @@ var badQueries = []string{
 // TestBadRequests sends every bad body to every resource, each with every verb. In its short form a
 // body goes to some of the resources only.
 func TestBadRequests(t *testing.T) {
-	s, share := newStranger(t), 1
+	s, share := newBadClient(t), 1
 	if testing.Short() {
 		share = 16
 	}
@@ -370,7 +370,7 @@ func TestBadRequests(t *testing.T) {
 
 // TestRandomRequests sends random objects of every kind, which are well-formed and make no sense.
 func TestRandomRequests(t *testing.T) {
-	s, w, times := newStranger(t), newTrips(t), 20
+	s, w, times := newBadClient(t), newTrips(t), 20
 	if testing.Short() {
 		times = 2
 	}
@@ -425,7 +425,7 @@ func TestRandomRequests(t *testing.T) {
 // TestTruncatedRequests ends connections in the middle of requests. The server goes on, and keeps
 // nothing of them.
 func TestTruncatedRequests(t *testing.T) {
-	s := newStranger(t)
+	s := newBadClient(t)
 	config, err := restclient.TLSConfigFor(s.ca.client(t, s.host, admin()))
 	if err != nil {
 		t.Fatal(err)
@@ -457,7 +457,7 @@ func TestTruncatedRequests(t *testing.T) {
 
 // FuzzRequests sends any body with any content type and query to any resource.
 func FuzzRequests(f *testing.F) {
-	s := newStranger(f)
+	s := newBadClient(f)
 	methods := []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodGet}
 	contentTypes := []string{
 		apiruntime.ContentTypeJSON, apiruntime.ContentTypeYAML, apiruntime.ContentTypeProtobuf, cborType, string(types.JSONPatchType), string(types.MergePatchType),

@@ -178,7 +178,7 @@ func TestWarnings(t *testing.T) {
 		"store low":         {func(w *world) { w.server("s1").Space = "low" }, Degraded, Attention, "", "the store fills up", "--store-memory-limit"},
 		"store full":        {func(w *world) { w.server("s1").Space = "full" }, Degraded, Critical, "", "the store is full", "--store-memory-limit"},
 		"undecided":         {func(w *world) { w.server("s1").Undecided = "states differ" }, Degraded, Critical, "s1", "states differ", "status"},
-		"a foreigner":       {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "start the others; only if that cluster goes on in place of this one, which is given up: barque server --wipe"},
+		"an unknown peer":   {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "start the others; only if that cluster goes on in place of this one, which is given up: barque server --wipe"},
 		"superseded":        {func(w *world) { w.server("s2").Superseded = &raftstore.Succession{Successor: "other"} }, Degraded, Critical, "s2", "superseded: cluster other goes on in place of its own, and it stops", "barque server --wipe"},
 		"an agent is apart": {func(w *world) { w.reports["s1"].Apart = []ApartAgent{{Name: "a9"}} }, Degraded, Attention, "a9", "agent a9 is Ready, and no server sees it by gossip", "barque kubectl delete node a9"},
 		"an agent is a stray": {func(w *world) {

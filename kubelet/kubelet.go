@@ -650,7 +650,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 		}
 		return fmt.Errorf("watch pods: %w", err)
 	}
-	defer func() { _ = k.config.Pods.RemoveEventHandler(registration) }() // fails only for strangers
+	defer func() { _ = k.config.Pods.RemoveEventHandler(registration) }() // fails only for another informer's
 	// It has synced when every pod of the first list has been handed on.
 	if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		k.mirrors.Synced()

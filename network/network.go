@@ -357,7 +357,7 @@ func (n *Network) runLinks(ctx context.Context) error {
 	if err != nil {
 		return pace.EndOr(ctx, fmt.Errorf("network: watch nodes: %w", err))
 	}
-	defer func() { _ = nodes.RemoveEventHandler(registration) }() // fails only for strangers
+	defer func() { _ = nodes.RemoveEventHandler(registration) }() // fails only for another informer's
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
 		return nil // ctx ended
 	}

@@ -335,8 +335,8 @@ func TestWhyAServerCannotJoin(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		time.AfterFunc(2900*time.Millisecond, func() { c.Net.Mute(storetest.Addr(0)) })
-		var stranger *raftstore.StrangerError
-		if err := other.Join(ctx, []string{storetest.Addr(0)}); !errors.As(err, &stranger) {
+		var wrong *raftstore.WrongServerError
+		if err := other.Join(ctx, []string{storetest.Addr(0)}); !errors.As(err, &wrong) {
 			t.Errorf("Join: %v", err)
 		}
 		c.Net.Heal()

@@ -66,8 +66,9 @@ type (
 	SupersededError = group.SupersededError
 	// RecoverConfig says whose directory becomes a cluster of its own.
 	RecoverConfig = recovery.Config
-	// StrangerError is returned when the server at an address is not the one that was looked for.
-	StrangerError = peer.StrangerError
+	// WrongServerError is returned when the server at an address is not the one that was looked
+	// for.
+	WrongServerError = peer.WrongServerError
 	// RefusedError is returned for a change of members that the leader will not make.
 	RefusedError = peer.RefusedError
 	// PendingError is returned for a removal or demotion that is recorded, and waits until the
@@ -384,8 +385,8 @@ func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 // HandOver makes the most suitable other voter the leader, if this server leads and there is one;
 // otherwise it does nothing. A server that is about to stop calls it while it still serves: Close
 // does so, too, but late for those who call the server. It returns when this server does not lead
-// any more, which is as soon as another one campaigns, or with an error: at once when too few others
-// answer, and else within three times Timeouts.Election.
+// any more, which is as soon as another one campaigns, or with an error: at once when too few
+// others answer, and else within three times Timeouts.Election.
 func (s *Server) HandOver() error { return s.node.HandOver() }
 
 func (s *Server) change(ctx context.Context, c autopilot.Change) error {

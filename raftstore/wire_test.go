@@ -184,7 +184,7 @@ func TestBadPeers(t *testing.T) {
 				}
 			}
 		}},
-		{"strangers", func(i int) {
+		{"unknown peers", func(i int) {
 			other := storetest.NewAuthority(t)
 			for _, cert := range []*tls.Certificate{
 				other.Issue(transport.ServerOrganization), w.ca.Issue("system:nodes"), {},
@@ -194,8 +194,8 @@ func TestBadPeers(t *testing.T) {
 				if cert.Certificate != nil {
 					cfg.Certificates = []tls.Certificate{*cert}
 				}
-				if heard := w.isClosed("a stranger", tls.Client(raw(i), cfg)); len(heard) > 0 {
-					t.Errorf("a stranger hears %q", heard)
+				if heard := w.isClosed("an unknown peer", tls.Client(raw(i), cfg)); len(heard) > 0 {
+					t.Errorf("an unknown peer hears %q", heard)
 				}
 			}
 		}},
@@ -304,9 +304,9 @@ func TestBadPeers(t *testing.T) {
 	}
 }
 
-// TestStrangerJoins lets a server of another cluster ask to become a member. It is told why it
-// cannot, and the cluster goes on.
-func TestStrangerJoins(t *testing.T) {
+// TestServerOfAnotherClusterJoins lets a server of another cluster ask to become a member. It is
+// told why it cannot, and the cluster goes on.
+func TestServerOfAnotherClusterJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := storetest.NewCluster(t, 3, nil)
 		s, err := raftstore.Open(raftstore.Config{Name: "x", InMemory: true, ClusterID: "there", Stream: c.Net.Host("x:6444")})
@@ -316,9 +316,9 @@ func TestStrangerJoins(t *testing.T) {
 		defer s.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // it tries for all of that
 		defer cancel()
-		var stranger *raftstore.StrangerError
-		if err := s.Join(ctx, []string{storetest.Addr(0)}); !errors.As(err, &stranger) || stranger.Cluster != "test" {
-			t.Errorf("a stranger that joins is told: %v", err)
+		var wrong *raftstore.WrongServerError
+		if err := s.Join(ctx, []string{storetest.Addr(0)}); !errors.As(err, &wrong) || wrong.Cluster != "test" {
+			t.Errorf("a server of another cluster that joins is told: %v", err)
 		}
 		if _, err := c.Servers[1].Commit(limited(t), put("/after", "1")); err != nil {
 			t.Error(err)

@@ -173,7 +173,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 	stop := func() {
 		cancel()
 		<-done
-		_ = cache.ShutDownEventHandler(informer, handler) // fails only for strangers
+		_ = cache.ShutDownEventHandler(informer, handler) // fails only for another informer's
 	}
 	return &source{since: time.Now(), synced: handler.HasSyncedChecker().Done(), stop: stop}, nil
 }

@@ -309,8 +309,8 @@ func (t *term) mayEvict(zone string, c nodeCounts, now time.Time) bool {
 	return b.take(c.rate(t.cfg.Settings), now)
 }
 
-// countZones counts the nodes of every zone, at most once a second. A node that gossip misses, or has
-// not heard of in time, counts as gone before it is marked, so that the first of many is not
+// countZones counts the nodes of every zone, at most once a second. A node that gossip misses, or
+// has not heard of in time, counts as gone before it is marked, so that the first of many is not
 // evicted as if it were the only one.
 func (t *term) countZones(now time.Time) map[string]nodeCounts {
 	t.mu.Lock()

@@ -66,7 +66,7 @@ func usedBy(uids ...types.UID) func(*resourcev1.ResourceClaim) {
 }
 
 func TestDecidePod(t *testing.T) {
-	strangers := newClaimOf(newPod(func(p *corev1.Pod) { p.UID = "uid-other" }))
+	another := newClaimOf(newPod(func(p *corev1.Pod) { p.UID = "uid-other" }))
 	for name, c := range map[string]struct {
 		pod            *corev1.Pod
 		claims         []*resourcev1.ResourceClaim
@@ -77,7 +77,7 @@ func TestDecidePod(t *testing.T) {
 		"there it is":              {pod: newPod(named("made")), claims: []*resourcev1.ResourceClaim{newClaimOf(newPod())}},
 		"made and not named":       {pod: newPod(), claims: []*resourcev1.ResourceClaim{newClaimOf(newPod())}, name: true},
 		"named and gone":           {pod: newPod(named("made")), create: true},
-		"somebody else's":          {pod: newPod(named("made")), claims: []*resourcev1.ResourceClaim{strangers}, create: true},
+		"somebody else's":          {pod: newPod(named("made")), claims: []*resourcev1.ResourceClaim{another}, create: true},
 		"not needed":               {pod: newPod(func(p *corev1.Pod) { p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu"}} })},
 		"being deleted":            {pod: newPod(deleted)},
 		"the user's":               {pod: newPod(byName("made")), claims: []*resourcev1.ResourceClaim{newClaimOf(newPod())}},

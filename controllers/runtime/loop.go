@@ -119,7 +119,7 @@ func attach(informer cache.SharedIndexInformer, handler cache.ResourceEventHandl
 	if reg, err = informer.AddEventHandler(handler); err != nil {
 		return nil, nil, fmt.Errorf("watching through an informer: %w", err)
 	}
-	return reg, func() { _ = cache.ShutDownEventHandler(informer, reg) }, nil // fails only for strangers
+	return reg, func() { _ = cache.ShutDownEventHandler(informer, reg) }, nil // fails only for another informer's
 }
 
 // Run works until ctx ends; then it removes the handlers, waits for the workers and returns nil.

@@ -191,7 +191,7 @@ func TestClaimRetention(t *testing.T) {
 	s := set(1, claimed(keep, keep))
 	bySet := *metav1.NewControllerRef(s, kind)
 	byPod := func(n int) metav1.OwnerReference { return *metav1.NewControllerRef(pod(n), podKind) }
-	stranger := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "c"}
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "c"}
 	manager := metav1.OwnerReference{APIVersion: "x/v1", Kind: "X", Name: "x", UID: "x", Controller: bySet.Controller}
 	formerSet := bySet
 	formerSet.UID = "former"
@@ -203,12 +203,12 @@ func TestClaimRetention(t *testing.T) {
 		want            string
 	}{
 		{"kept", keep, keep, nil, 0, ""},
-		{"kept from now on", keep, keep, []metav1.OwnerReference{bySet, stranger}, 0, "ConfigMap"},
+		{"kept from now on", keep, keep, []metav1.OwnerReference{bySet, other}, 0, "ConfigMap"},
 		{"goes with the set", keep, drop, nil, 0, "StatefulSet"},
 		{"goes with the set already", keep, drop, []metav1.OwnerReference{bySet}, 0, ""},
 		{"goes with the set although too much", keep, drop, nil, 1, "StatefulSet"},
 		{"goes with the pod when too much", drop, keep, nil, 1, "Pod"},
-		{"does not while it is not", drop, keep, []metav1.OwnerReference{byPod(0), stranger}, 0, "ConfigMap"},
+		{"does not while it is not", drop, keep, []metav1.OwnerReference{byPod(0), other}, 0, "ConfigMap"},
 		{"with either", drop, drop, []metav1.OwnerReference{bySet}, 1, "Pod"},
 		{"with either, as long as it is needed", drop, drop, nil, 0, "StatefulSet"},
 		{"somebody else's", keep, drop, []metav1.OwnerReference{manager}, 0, ""},

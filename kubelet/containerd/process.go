@@ -171,7 +171,7 @@ func stopLeftover(ctx context.Context, l layout) error {
 
 // forgetEarlierBoot empties the state directory when the machine has booted
 // since it was filled: no task, mount or pid in it exists any more, and a pid
-// may belong to a stranger now.
+// may belong to another process now.
 func forgetEarlierBoot(l layout) error {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -106,27 +106,27 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestPurgeSparesStrangers: what only looks similar stays.
-func TestPurgeSparesStrangers(t *testing.T) {
+// TestPurgeSparesOtherProcesses: a process that only looks similar stays.
+func TestPurgeSparesOtherProcesses(t *testing.T) {
 	needs.Root(t, "that the end of a containerd spares processes of others")
 	dir := t.TempDir()
 	// A sleeper whose arguments name a neighbour's files.
-	stranger := exec.Command("sh", "-c", "read x", "containerd", "--config", filepath.Join(dir, "one-more/containerd/config.toml"))
-	stdin, err := stranger.StdinPipe()
+	other := exec.Command("sh", "-c", "read x", "containerd", "--config", filepath.Join(dir, "one-more/containerd/config.toml"))
+	stdin, err := other.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := stranger.Start(); err != nil {
+	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
 	if err := Purge(t.Context(), filepath.Join(dir, "one"), "/barque/test-none"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readProcess(stranger.Process.Pid); err != nil {
-		t.Error("a stranger was killed")
+	if _, err := readProcess(other.Process.Pid); err != nil {
+		t.Error("a process that is no containerd was killed")
 	}
 	stdin.Close()
-	_ = stranger.Wait()
+	_ = other.Wait()
 }
 
 // TestEndProcess: a process that was to be ended, and runs another program by then, is ended all

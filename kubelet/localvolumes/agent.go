@@ -117,13 +117,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.store = store
 	var parts sync.WaitGroup
 	parts.Go(func() { controller.RunWithContext(ctx) }) // ends with ctx
-	parts.Go(func() { a.announce(ctx) })                // ends with ctx
+	parts.Go(func() { a.annotate(ctx) })                // ends with ctx
 	parts.Go(func() {                                   // ends when the queue is shut down
 		for a.next(ctx) {
 		}
 	})
 	if cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
-		a.tellStrangers()
+		a.logUnknown()
 	}
 	<-ctx.Done()
 	a.queue.ShutDown()
@@ -131,10 +131,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellStrangers names the directories that no volume has: those of volumes that were deleted while
-// this machine was no node of the cluster, or by hand. Whether their data is wanted only people
-// know.
-func (a *Agent) tellStrangers() {
+// logUnknown logs the directories without a volume: the volume was deleted while this machine was
+// no node of the cluster, or by hand. Only people know whether the data is wanted.
+func (a *Agent) logUnknown() {
 	names, err := a.Directories.Names()
 	if err != nil {
 		a.Logger.Warn("cannot list the directories of local volumes", "error", err)
@@ -146,11 +145,11 @@ func (a *Agent) tellStrangers() {
 	}
 }
 
-// announceRetry is the pause after a failure to say where the volumes are.
-const announceRetry = 5 * time.Second
+// annotateRetry is the pause after a failure to say where the volumes are.
+const annotateRetry = 5 * time.Second
 
-// announce keeps the annotations of the Node true.
-func (a *Agent) announce(ctx context.Context) {
+// annotate keeps the annotations of the Node true.
+func (a *Agent) annotate(ctx context.Context) {
 	enforces, err := a.Directories.Enforces()
 	if err != nil {
 		a.Logger.Warn("cannot tell whether this disk keeps volumes at their sizes; saying that it does not", "error", err)
@@ -175,7 +174,7 @@ func (a *Agent) announce(ctx context.Context) {
 		a.Logger.Warn("cannot say on the Node where local volumes are; trying again", "error", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(announceRetry):
+		case <-time.After(annotateRetry):
 			a.again(ctx)
 		}
 	}

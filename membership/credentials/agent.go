@@ -252,8 +252,8 @@ func (ids *Agent) ReadyProbe() func(context.Context, netip.AddrPort, int) error 
 	return func(ctx context.Context, server netip.AddrPort, lane int) error {
 		mu.Lock()
 		// The probe keeps its connections until CAs or certificate change. It shows the certificate
-		// because servers close the connections of strangers after each request: every probe would
-		// be a handshake.
+		// because servers close the connections of unknown clients after each request: every
+		// probe would be a handshake.
 		if pool, cert := ids.Trust.Pool(), ids.Client.Certificate(); pool != of || cert != own {
 			of, own = pool, cert
 			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.Client.GetClientCertificate})

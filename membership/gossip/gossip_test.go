@@ -190,15 +190,15 @@ func TestDeadMemberComesBack(t *testing.T) {
 	first.eventually("b alive again", func() bool { return first.state("b") == Alive })
 }
 
-// stranger is a member that believes everybody, itself included.
-type stranger struct {
+// impostor is a member that believes everybody, itself included.
+type impostor struct {
 	*Pool
 	meta []byte
 }
 
-func (s *stranger) NodeMeta(int) []byte { return s.meta }
+func (s *impostor) NodeMeta(int) []byte { return s.meta }
 
-func startStranger(t *testing.T, name string, addr netip.AddrPort, proof Proof, seed netip.AddrPort) {
+func startImpostor(t *testing.T, name string, addr netip.AddrPort, proof Proof, seed netip.AddrPort) {
 	t.Helper()
 	meta, err := encodeMeta(clusterID, name, addr, proof, Facts{})
 	if err != nil {
@@ -209,7 +209,7 @@ func startStranger(t *testing.T, name string, addr netip.AddrPort, proof Proof, 
 	c.Name, c.Label, c.SecretKey = name, "barque:"+clusterID, key
 	c.BindAddr, c.BindPort = addr.Addr().String(), int(addr.Port())
 	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
-	c.Delegate, c.LogOutput = &stranger{meta: meta}, io.Discard
+	c.Delegate, c.LogOutput = &impostor{meta: meta}, io.Discard
 	list, err := memberlist.Create(c)
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestPoolBelievesOnlyProvenMembers(t *testing.T) {
 		{"impostor", proofOf(t, ca, "someone", "server", time.Now().Add(time.Hour))},
 		{"ended", proofOf(t, ca, "ended", "server", time.Now().Add(-time.Hour))},
 	} {
-		startStranger(t, c.name, freeAddr(t, 31+i), c.proof, addr)
+		startImpostor(t, c.name, freeAddr(t, 31+i), c.proof, addr)
 	}
 	// Someone who is proven joins after them: when it is seen, so would the others be.
 	proof := proofOf(t, ca, "good", "agent", time.Now().Add(time.Hour))

@@ -12,8 +12,8 @@ import (
 
 // lineLogger hands memberlist's lines ("[WARN] memberlist: …") to slog, one level lower than
 // memberlist takes them: that a member does not answer is what the pool is there for, and no error
-// of this node. What it has said shortly before it says at the level of debugging only: a node that
-// is shut out, as by a recovery, knocks every few seconds for ever.
+// of this node. A repeated line is logged at the level of debugging only: a node that is
+// shut out, as by a recovery, tries again every few seconds for ever.
 type lineLogger struct {
 	logger *slog.Logger
 

@@ -18,7 +18,7 @@ func TestLinesAgain(t *testing.T) {
 		var out bytes.Buffer
 		lines := &lineLogger{logger: slog.New(slog.NewTextHandler(&out, nil))}
 		memberlist := log.New(lines, "", 0)
-		knock := func(from string) {
+		attempt := func(from string) {
 			memberlist.Printf("[ERR] memberlist: discarding stream with unacceptable label %q: from=%s", "barque:OLD", from)
 		}
 		told := func() int {
@@ -26,25 +26,25 @@ func TestLinesAgain(t *testing.T) {
 			return strings.Count(out.String(), "\n")
 		}
 		for port := range 100 {
-			knock(fmt.Sprintf("10.0.0.1:%d", 40000+port))
+			attempt(fmt.Sprintf("10.0.0.1:%d", 40000+port))
 			time.Sleep(sameLineAgain / 200)
 		}
 		if n := told(); n != 1 {
-			t.Errorf("a node that knocks a hundred times was told %d times", n)
+			t.Errorf("a node that tries a hundred times was logged %d times", n)
 		}
-		knock("10.0.0.2:40000")
+		attempt("10.0.0.2:40000")
 		memberlist.Print("[WARN] memberlist: something else")
 		memberlist.Print("[DEBUG] memberlist: nothing")
 		if n := told(); n != 2 {
 			t.Errorf("%d lines of two new ones", n)
 		}
 		time.Sleep(sameLineAgain)
-		knock("10.0.0.1:1")
+		attempt("10.0.0.1:1")
 		if n := told(); n != 1 {
 			t.Errorf("after a while it was told %d times", n)
 		}
 		for i := range 10 * mostLines {
-			knock(fmt.Sprintf("10.1.%d.%d:1", i/256, i%256))
+			attempt(fmt.Sprintf("10.1.%d.%d:1", i/256, i%256))
 		}
 		if n := told(); n != 10*mostLines || len(lines.told) > mostLines {
 			t.Errorf("%d lines of %d nodes, %d remembered", n, 10*mostLines, len(lines.told))

@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// maxBody bounds what a stranger can make a server read.
+// maxBody bounds what an unauthenticated client can make a server read.
 const maxBody = 64 << 10
 
 // maxSkew is how far two clocks may be apart. Certificates and tokens are judged by them.
@@ -174,9 +174,9 @@ func (h *Handler) ca(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// admit checks all that is common to both roles. The token comes first: a stranger learns nothing
-// of the cluster's nodes. Its use is counted last, so that a machine that is refused for another
-// reason can try again with it.
+// admit checks all that is common to both roles. The token comes first: without one a client
+// learns nothing of the cluster's nodes. Its use is counted last, so that a machine that is refused
+// for another reason can try again with it.
 func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, error) {
 	t, err := pki.ParseToken(in.Token)
 	if err != nil {

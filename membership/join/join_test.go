@@ -200,7 +200,7 @@ func TestRefusals(t *testing.T) {
 		"bad address":   {func(_ *cluster, r *join.Request) { r.Address = "0.0.0.0" }, 400, "address"},
 		"loopback":      {func(_ *cluster, r *join.Request) { r.Address = "127.0.0.1" }, 400, "address"},
 		"address taken": {func(_ *cluster, r *join.Request) { r.Address = "::ffff:10.0.0.1" }, 409, "that of s1"},
-		"a stranger learns no names": {func(c *cluster, r *join.Request) {
+		"an unknown client learns no names": {func(c *cluster, r *join.Request) {
 			r.Name, r.Token = "taken", pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
 		}, 403, "not known"},
 		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
@@ -421,12 +421,12 @@ func TestTooManyRequests(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()
 	c.now = func() time.Time { return now }
-	stranger := c.client(t, nil)
+	unknown := c.client(t, nil)
 	bad := c.request()
 	bad.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
 	var refused *join.RefusedError
 	for n := range 1000 {
-		_, err := stranger.Server(t.Context(), bad)
+		_, err := unknown.Server(t.Context(), bad)
 		if !errors.As(err, &refused) {
 			t.Fatalf("request %d: %v", n, err)
 		}
@@ -447,7 +447,7 @@ func TestTooManyRequests(t *testing.T) {
 	now = now.Add(time.Minute)
 	good := c.request()
 	good.Clock = now
-	if _, err := stranger.Server(t.Context(), good); err != nil {
+	if _, err := unknown.Server(t.Context(), good); err != nil {
 		t.Errorf("a minute later: %v", err)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// What strangers may ask of one server. A machine that joins makes two requests, and a few more
-// when it tries again. Nodes of the cluster, known by their certificates, are not limited: after an
-// exchange of the CA all of them come at once.
+// The limits of clients that are no nodes, at one server. A machine that joins makes two requests,
+// and a few more when it tries again. Nodes of the cluster, known by their certificates, are not
+// limited: after an exchange of the CA all of them come at once.
 const (
 	addressBurst = 40  // requests at once from one address
 	addressRate  = 4   // and a second, after that
@@ -22,12 +22,12 @@ const (
 	wholeRate    = 100
 	addressOpen  = 8  // requests of one address that are being answered
 	wholeOpen    = 64 // of all
-	// knownAddresses bounds the memory that strangers can take. When there are more, those beyond
-	// share one allowance.
+	// knownAddresses bounds the memory that such clients can take. Addresses beyond it share one
+	// allowance.
 	knownAddresses = 4096
 	// bodyTimeout is how long the body of a request may take to arrive, whoever sends it.
 	bodyTimeout = 10 * time.Second
-	// sayAgain is after how long it is worth saying again that an address is refused.
+	// sayAgain is after how long a refused address is logged again.
 	sayAgain = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ type allowance struct {
 	left float64
 	at   time.Time // when left was right
 	open int
-	said time.Time // when it was last told to be used up
+	said time.Time // when its end was last logged
 }
 
 func (a *allowance) fill(now time.Time, burst, rate float64) {
@@ -49,7 +49,7 @@ func (a *allowance) fill(now time.Time, burst, rate float64) {
 	a.at = now
 }
 
-// limiter bounds what strangers cost.
+// limiter bounds what clients that are no nodes cost.
 type limiter struct {
 	now func() time.Time
 
@@ -129,7 +129,7 @@ func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
 	return a
 }
 
-// limited answers strangers within their allowance only.
+// limited answers clients that are no nodes within their allowance only.
 func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
 	if h.isNode(r) {
 		h.mux.ServeHTTP(w, r)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestStrangersAreLimited(t *testing.T) {
+func TestUnknownClientsAreLimited(t *testing.T) {
 	now := time.Now()
 	l := newLimiter(func() time.Time { return now })
 	addr := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}) }
@@ -48,7 +48,7 @@ func TestStrangersAreLimited(t *testing.T) {
 	}
 }
 
-func TestOpenRequestsOfStrangersAreLimited(t *testing.T) {
+func TestOpenRequestsOfUnknownClientsAreLimited(t *testing.T) {
 	l := newLimiter(time.Now)
 	var leave []func()
 	enter := func(a string) bool {
@@ -78,8 +78,8 @@ func TestOpenRequestsOfStrangersAreLimited(t *testing.T) {
 	}
 }
 
-// Strangers from everywhere take a bounded memory, and those who come later are let in.
-func TestTheMemoryOfStrangersIsBounded(t *testing.T) {
+// Unknown clients from everywhere take a bounded memory, and later ones are let in.
+func TestTheMemoryOfUnknownClientsIsBounded(t *testing.T) {
 	now := time.Now()
 	l := newLimiter(func() time.Time { return now })
 	come := func(second byte) {

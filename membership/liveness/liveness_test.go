@@ -170,8 +170,8 @@ func TestLastSeen(t *testing.T) {
 	if at, ok := l.LastSeen("dead"); !ok || !at.Equal(time.Unix(200, 0)) {
 		t.Errorf("one that is dead was seen at %s, %v", at, ok)
 	}
-	if at, ok := l.LastSeen("stranger"); ok || !at.IsZero() {
-		t.Errorf("a stranger was seen at %s", at)
+	if at, ok := l.LastSeen("unknown"); ok || !at.IsZero() {
+		t.Errorf("an unknown node was seen at %s", at)
 	}
 }
 

@@ -197,7 +197,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if err != nil {
 			return pace.EndOr(ctx, fmt.Errorf("cluster DNS: watch: %w", err))
 		}
-		defer func() { _ = f.informer.RemoveEventHandler(registration) }() // fails only for strangers
+		defer func() { _ = f.informer.RemoveEventHandler(registration) }() // fails only for another informer's
 		if i < len(s.sources()) {
 			synced = append(synced, registration.HasSynced)
 		} else {

@@ -36,7 +36,7 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	w, stranger := new(Writer), new(Writer)
+	w, other := new(Writer), new(Writer)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	changed := make(chan string, 1000)
@@ -69,10 +69,10 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 	for _, table := range []string{"ours", "probe", "mark"} {
 		do(w, table, whole)
 	}
-	do(stranger, "theirs", whole)
+	do(other, "theirs", whole)
 	rule := func(tx *Tx) { tx.Rule(tx.Chain("c"), Verdict(expr.VerdictAccept, "")) }
 	await.True(t, "the watch stands", func() bool {
-		do(stranger, "probe", rule)
+		do(other, "probe", rule)
 		select {
 		case <-changed:
 			return true
@@ -84,7 +84,7 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 	// "mark" comes after all that was done before it.
 	told := func() (n int) {
 		t.Helper()
-		do(stranger, "mark", rule)
+		do(other, "mark", rule)
 		for {
 			switch table := await.Value(t, "report of the mark", changed); table {
 			case "mark":
@@ -107,14 +107,14 @@ func TestWatchTellsOthersChangesFromOwn(t *testing.T) {
 		if n := told(); n != 0 {
 			t.Errorf("%d reports of own changes", n)
 		}
-		do(stranger, "ours", change)
+		do(other, "ours", change)
 		if told() == 0 {
 			t.Errorf("no report of a change of %s", name)
 		}
 	}
 	do(w, "ours", whole)
 	do(w, "ours", func(tx *Tx) { tx.AddElements(set(tx), element) })
-	do(stranger, "theirs", func(tx *Tx) { tx.DelTable(tx.Table) })
+	do(other, "theirs", func(tx *Tx) { tx.DelTable(tx.Table) })
 	if n := told(); n != 0 {
 		t.Errorf("%d reports of own changes, or of another table", n)
 	}

@@ -57,7 +57,7 @@ func Ask(ctx context.Context, addr netip.Addr, port Port) (Contact, error) {
 		if !port.UDP {
 			return Listens, nil
 		}
-		err = knock(conn)
+		err = probe(conn)
 	}
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):
@@ -72,8 +72,8 @@ func Ask(ctx context.Context, addr netip.Addr, port Port) (Contact, error) {
 	return "", fmt.Errorf("ask %s %s: %w", port.network(), at, err)
 }
 
-// knock sends a byte, which no protocol of ours takes for anything, and waits for what comes back.
-func knock(conn net.Conn) error {
+// probe sends a byte that is no message of our protocols, and waits for an answer.
+func probe(conn net.Conn) error {
 	var err error
 	for range tries {
 		if _, err = conn.Write([]byte{0}); err != nil {

@@ -208,7 +208,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		if err != nil {
 			return pace.EndOr(ctx, fmt.Errorf("network policies: watch: %w", err))
 		}
-		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for strangers
+		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for another informer's
 		synced = append(synced, registration.HasSynced)
 	}
 	peers, err := a.config.Peers.AddEventHandler(a.note(kinds[2]))

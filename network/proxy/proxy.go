@@ -173,7 +173,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 		if err != nil {
 			return pace.EndOr(ctx, fmt.Errorf("service proxy: watch: %w", err))
 		}
-		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for strangers
+		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for another informer's
 		synced = append(synced, registration.HasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {

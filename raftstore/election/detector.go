@@ -27,17 +27,18 @@ import (
 //   - Time counts only while this server runs: in ticks of its own clock, where a late tick counts
 //     once. Servers that wait for the same CPU lose count together.
 //   - A leader that was silent for a while and came back is allowed three times that, for some
-//     minutes, but no more than Raft allows anyway. So is its successor, when the leader was deposed
-//     for its silence and is heard again soon after: it was slow, and not gone. A server that was
-//     partitioned itself ignores the sample: it heard nothing for much longer than its limit.
+//     minutes, but no more than Raft allows anyway. So is its successor, when the leader was
+//     deposed for its silence and is heard again soon after: it was slow, and not gone. A server
+//     that was partitioned itself ignores the sample: it heard nothing for much longer than its
+//     limit.
 //   - A quorum, the leader not counted, must hear nothing, each for nearly as long as it allows the
 //     leader itself.
 //
 // When it is lost, things go as when its process has died: see lostleader.go.
 
 const (
-	// shareTicks is the silence, in ticks, after which a server agrees with one that asks. It is less
-	// than the server's own limit: servers do not tick at the same time.
+	// shareTicks is the silence, in ticks, after which a server agrees with one that asks. It is
+	// less than the server's own limit: servers do not tick at the same time.
 	shareTicks = 3
 	// allowance is how many times its longest recent silence a leader may be silent.
 	allowance = 3
@@ -45,8 +46,8 @@ const (
 	afterTicks = 2 * group.SilenceTicks
 	// allowanceLasts is for how long a silence is remembered.
 	allowanceLasts = 5 * time.Minute
-	// lateTicks is for how many ticks beyond its limit a silence makes this server campaign. Then it
-	// is left to Raft: most likely this server is the partitioned one.
+	// lateTicks is for how many ticks beyond its limit a silence makes this server campaign. Then
+	// it is left to Raft: most likely this server is the partitioned one.
 	lateTicks = 4 * group.SilenceTicks
 )
 
@@ -58,8 +59,8 @@ type detector struct {
 	leader raft.ServerID // the one that is listened to; empty: none
 	silent int           // ticks since the last sign of life
 	given  bool          // whether Raft has given the leader up in this silence
-	// pauses are the recent silences that ended with a sign of life, none shorter than one after it.
-	// They belong to these machines, and not to one leader.
+	// pauses are the recent silences that ended with a sign of life, none shorter than one after
+	// it. They belong to these machines, and not to one leader.
 	pauses []pause
 }
 
@@ -90,7 +91,8 @@ func (d *detector) attend(leader raft.ServerID) {
 	d.leader, d.silent, d.given = leader, 0, false
 }
 
-// sample takes the signs of life since the last tick, and returns for how many ticks there was none.
+// sample takes the signs of life since the last tick, and returns for how many ticks there was
+// none.
 func (d *detector) sample(heard sample) (silent int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -193,8 +195,9 @@ func (e *Elector) listen(ctx, leading context.Context, addr string, leader raft.
 	}
 }
 
-// listenAfter finds out whether a leader that was deposed for its silence was alive: whether anything
-// still comes over the connection that this server had with it. A dead process leaves none.
+// listenAfter finds out whether a leader that was deposed for its silence was alive: whether
+// anything still comes over the connection that this server had with it. A dead process leaves
+// none.
 func (e *Elector) listenAfter(ctx context.Context, link *rpc.Link, read int64, every time.Duration, missed int, leader raft.ServerID) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -61,8 +61,8 @@ func (h *leaderHistory) lost(term uint64, before, why string) {
 	h.add(status.LeaderChange{Term: term, Before: before, Why: why})
 }
 
-// leads records that a server leads. Its reason is that for which the one before it went; why is the
-// reason where no loss was seen before, or no leader at all.
+// leads records that a server leads. Its reason is that for which the one before it went; why is
+// the reason where no loss was seen before, or no leader at all.
 func (h *leaderHistory) leads(term uint64, leader, why string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -62,8 +62,8 @@ type suspicion string
 const (
 	gone   suspicion = "gone"   // its connections break and its address refuses new ones
 	silent suspicion = "silent" // nothing is heard of it
-	// absent: there has been none for a while, see noleader.go. Servers of earlier versions know the
-	// value on the wire.
+	// absent: there has been none for a while, see noleader.go. Servers of earlier versions know
+	// the value on the wire.
 	absent suspicion = "vacant"
 )
 
@@ -152,8 +152,8 @@ func (e *Elector) logLeader(before, now raft.ServerID, addr raft.ServerAddress) 
 	}
 }
 
-// whyElected is why this server leads in place of another one, if that one was not missed before; or
-// why it leads at all, when it has known of no leader before.
+// whyElected is why this server leads in place of another one, if that one was not missed before;
+// or why it leads at all, when it has known of no leader before.
 func (e *Elector) whyElected() string {
 	changes := e.history.newest()
 	if len(changes) == 0 {
@@ -207,14 +207,14 @@ func (e *Elector) attend(ctx context.Context, addr string, leader raft.ServerID)
 // doubt is why a leader may be lost, and how long it has been in doubt.
 type doubt struct {
 	why suspicion
-	// turns is how many turns to campaign have passed, the last one just now; 0 at any other moment.
-	// answered is whether this server has had the time to vote for a candidate.
+	// turns is how many turns to campaign have passed, the last one just now; 0 at any other
+	// moment. answered is whether this server has had the time to vote for a candidate.
 	turns    int
 	answered bool
 }
 
-// due tells whether it is the turn of the server of a rank, of so many, to campaign: those before it
-// have not.
+// due tells whether it is the turn of the server of a rank, of so many, to campaign: those before
+// it have not.
 func (d doubt) due(rank, of int) bool { return d.turns > 0 && d.turns%of == rank }
 
 // turns returns how many turns there were when one has just ended, and else 0.
@@ -244,8 +244,8 @@ func (e *Elector) campaignFor(ctx context.Context, leader raft.ServerID, d doubt
 	switch {
 	case d.due(p.rank, p.of) && (id != "" || d.why == absent):
 		// The best server did not campaign, so this one does. Servers take turns: two at once may
-		// split the votes. Once Raft has forgotten the leader a server campaigns, or has campaigned;
-		// noleader.go finds out when that brought no leader.
+		// split the votes. Once Raft has forgotten the leader a server campaigns, or has
+		// campaigned; noleader.go finds out when that brought no leader.
 	case p.rank > 0:
 		return
 	case id == "" && d.why != absent && (!d.answered || e.hasVoted()):

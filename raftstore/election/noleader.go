@@ -11,8 +11,8 @@ import (
 )
 
 // An election may bring no leader: votes were split, or a candidate that could not win deposed the
-// winner at once. Then no leader can be lost, and Raft waits for its time-outs before it tries again.
-// The no-leader timer campaigns sooner:
+// winner at once. Then no leader can be lost, and Raft waits for its time-outs before it tries
+// again. The no-leader timer campaigns sooner:
 //
 //	led ──Raft forgets the leader──▶ no leader ──for Timeouts.Silence, as a quorum finds too──▶ a server campaigns
 //	 ▲                                 │   ▲                                                          │
@@ -25,7 +25,8 @@ import (
 // of, so their turns come at about the same times.
 //
 // After a failed election, servers back off for the preceding leaderless time, if that is longer:
-// where writing a vote takes longer than Timeouts.Silence, no server would ever be elected otherwise.
+// where writing a vote takes longer than Timeouts.Silence, no server would ever be elected
+// otherwise.
 
 // mostBackOff bounds the back-off, in ticks. A server whose disk takes longer does not campaign.
 const mostBackOff = 4 * group.SilenceTicks

@@ -24,8 +24,8 @@ type Timeouts struct {
 	// Call bounds one exchange with another server, other than a write. Default: 2 s.
 	Call time.Duration
 	// DiskWrite is how long a write to the log may be under way. A server that waits for one for
-	// longer neither leads nor campaigns until the write is done: another server, whose disk is well,
-	// is asked to lead then. Default: 2 s.
+	// longer neither leads nor campaigns until the write is done: another server, whose disk is
+	// well, is asked to lead then. Default: 2 s.
 	DiskWrite time.Duration
 	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
 	// Default: 1 s.

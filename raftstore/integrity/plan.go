@@ -34,11 +34,12 @@ import (
 // Each step of 5 may be repeated, so a crash in it is finished at the next start. Without a plan
 // disk.TransferDir is removed.
 //
-// Identity, log and votes stay. They hold the server's promises to the others, and they are right, so
-// no acknowledged write is at risk. Only the state is replaced, by the leader's, up to a committed
-// entry. From there on the server applies its own log again. The group has the same members and the
-// same quorum all the time. A server in quarantine takes no snapshots, and no state that is older
-// than one of its snapshots. So its log reaches back to the end of the transferred state.
+// Identity, log and votes stay. They hold the server's promises to the others, and they are right,
+// so no acknowledged write is at risk. Only the state is replaced, by the leader's, up to a
+// committed entry. From there on the server applies its own log again. The group has the same
+// members and the same quorum all the time. A server in quarantine takes no snapshots, and no state
+// that is older than one of its snapshots. So its log reaches back to the end of the transferred
+// state.
 //
 // When the state differs again within transferPause, a copy does not heal the fault, which may be
 // the machine's memory. The server stays in quarantine until an operator has looked.
@@ -180,9 +181,9 @@ func AdoptState(o *disk.Options) error {
 	return removePlan(dir)
 }
 
-// install makes the transferred state the newest snapshot, and the only one that is read. When there
-// is a newer one, which only a leader can have sent meanwhile, it reports that and does nothing: the
-// log may begin after the transferred state then.
+// install makes the transferred state the newest snapshot, and the only one that is read. When
+// there is a newer one, which only a leader can have sent meanwhile, it reports that and does
+// nothing: the log may begin after the transferred state then.
 func install(o *disk.Options, taken *raft.SnapshotMeta, path string) (older bool, err error) {
 	snapshots, err := disk.OpenSnapshots(o, func(uint64) error { return nil }, nil)
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Protocol is the protocol by which a server in quarantine gets a right state. It opens a connection
-// to the leader and sends transferVersion. It gets the length of a description, the description,
-// which is a raft.SnapshotMeta in JSON, and a snapshot. Servers of earlier versions know the name.
+// Protocol is the protocol by which a server in quarantine gets a right state. It opens a
+// connection to the leader and sends transferVersion. It gets the length of a description, the
+// description, which is a raft.SnapshotMeta in JSON, and a snapshot. Servers of earlier versions
+// know the name.
 const Protocol = "barque-seed/1"
 
 const (

@@ -55,8 +55,8 @@ func insist(t *testing.T, n *Node) {
 }
 
 // TestACandidateFollowsNobody: while this server campaigns as it was told to, a leader's message
-// comes. Raft names that leader for ever when it dies and no other is elected. This server must know
-// all the same that there is none, and since when.
+// comes. Raft names that leader for ever when it dies and no other is elected. This server must
+// know all the same that there is none, and since when.
 func TestACandidateFollowsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 5)

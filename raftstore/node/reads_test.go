@@ -28,7 +28,7 @@ func TestTheQuestionOfAReadIsAnAck(t *testing.T) {
 				"a voter":                         {n, readindex.Ack{Term: term, ID: follower.id.ServerID}, enough},
 				"a voter that has not heard":      {n, readindex.Ack{Term: term - 1, ID: follower.id.ServerID}, enough},
 				"a voter that hears another":      {n, readindex.Ack{Term: term + 1, ID: follower.id.ServerID}, false},
-				"a server that is no member":      {n, readindex.Ack{Term: term, ID: "stranger"}, false},
+				"a server that is no member":      {n, readindex.Ack{Term: term, ID: "unknown"}, false},
 				"the leader itself":               {n, readindex.Ack{Term: term, ID: n.id.ServerID}, false},
 				"a voter that asks the wrong one": {follower, readindex.Ack{Term: term, ID: n.id.ServerID}, false},
 			} {

@@ -25,15 +25,15 @@ type hello struct {
 	Removed *group.Removal `json:"removed,omitempty"`
 }
 
-// contactEvery is how often a server that is out of touch looks for the others.
+// contactEvery is how often a server without contact to the others looks for them.
 const contactEvery = 2 * time.Second
 
 // KeepContact looks for the other servers while this one finds no leader, or while they know it at
 // an address that is not its own any more. It ends with ctx.
 //
-// After a change of addresses the old ones of the others are tried, and those that Options.Known
-// gives. Who is found tells of more. That is enough for an election, and the leader that comes out
-// of it corrects the configuration of the group.
+// After a change of addresses it tries the old ones of the others, and those that Options.Known
+// gives. A server that is found tells more addresses. That is enough for an election, and the
+// elected leader corrects the configuration of the group.
 func (p *Peers) KeepContact(ctx context.Context) {
 	ticker := time.NewTicker(contactEvery)
 	defer ticker.Stop()
@@ -78,7 +78,7 @@ func (p *Peers) move(ctx context.Context) {
 // told by a server at the address, which has a leader and does not know it; the leader decides.
 func (p *Peers) rejoin(ctx context.Context, addr string) {
 	if _, was := p.member(p.opts.Self.ServerID); addr == "" || !was {
-		return // who has never been a member joins when its program says so
+		return // a server that was never a member joins when its program says so
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.opts.CallTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (p *Peers) seek(ctx context.Context) (outsideOf string) {
 			asking.Go(func() {
 				answer, err := p.sayHello(ctx, addr)
 				if err != nil {
-					p.noteUnfriendly(addr, err)
+					p.noteRefusal(addr, err)
 					return
 				}
 				mu.Lock()
@@ -143,43 +143,43 @@ func (p *Peers) candidates() []string {
 	return addrs
 }
 
-// noteUnfriendly tells the operator of a server of another cluster where one of this was expected.
-// One of a successor supersedes this server, which says so.
-func (p *Peers) noteUnfriendly(addr string, err error) {
-	var stranger *StrangerError
-	if errors.As(err, &stranger) && stranger.Cluster != "" && stranger.Succession == nil {
-		if p.foreign.note(addr, stranger.Cluster, time.Now()) {
+// noteRefusal logs a server of another cluster where one of this cluster was expected. A server of
+// a successor supersedes this one, which logs that itself.
+func (p *Peers) noteRefusal(addr string, err error) {
+	var wrong *WrongServerError
+	if errors.As(err, &wrong) && wrong.Cluster != "" && wrong.Succession == nil {
+		if p.foreign.note(addr, wrong.Cluster, time.Now()) {
 			p.opts.Logger.Warn("a server of another cluster is where one of this was expected; if that one took the place of this server's cluster, "+
-				p.opts.JoinAgain, "address", addr, "its", stranger.Cluster, "this", p.opts.Self.ClusterID)
+				p.opts.JoinAgain, "address", addr, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
 		}
 		return
 	}
-	p.opts.Logger.Debug("nobody of this cluster was found", "address", addr, "err", err)
+	p.opts.Logger.Debug("no server of this cluster was found", "address", addr, "err", err)
 }
 
-// noteEnd tells why a connection from another server has ended. A server of another cluster tries
+// noteEnd logs why a connection from another server has ended. A server of another cluster tries
 // again every two seconds, until a person acts.
 func (p *Peers) noteEnd(from net.Addr, err error) {
-	var stranger *StrangerError
+	var wrong *WrongServerError
 	host, _, splitErr := net.SplitHostPort(from.String())
-	if errors.As(err, &stranger) && stranger.Cluster != "" && splitErr == nil {
-		if !p.callers.note(host, stranger.Cluster, time.Now()) {
+	if errors.As(err, &wrong) && wrong.Cluster != "" && splitErr == nil {
+		if !p.callers.note(host, wrong.Cluster, time.Now()) {
 			return
 		}
-		if p.server.Succeeded(stranger.Cluster) != nil {
+		if p.server.Succeeded(wrong.Cluster) != nil {
 			p.opts.Logger.Warn("an old server ran, of a cluster in whose place this one goes on: it was told, and stops; "+p.opts.JoinAgain,
-				"from", from, "its", stranger.Cluster, "this", p.opts.Self.ClusterID)
+				"from", from, "its", wrong.Cluster, "this", p.opts.Self.ClusterID)
 			return
 		}
 	}
 	p.opts.Logger.Info("a connection of another server has ended", "from", from, "err", err)
 }
 
-// foreignAgain is how often it is said that a server of another cluster was met. It stays true
-// until a person acts.
+// foreignAgain is how often a server of another cluster is logged again. It stays until a person
+// acts.
 const foreignAgain = 10 * time.Minute
 
-// unknownPeers are servers of other clusters that were met.
+// unknownPeers are the servers of other clusters that were met.
 type unknownPeers struct {
 	mu  sync.Mutex
 	met map[string]unknownPeer // by where they are
@@ -187,14 +187,14 @@ type unknownPeers struct {
 
 type unknownPeer struct {
 	cluster string
-	told    time.Time
+	logged  time.Time
 }
 
-// note takes one down and returns whether it is to be told.
+// note records a peer and returns whether to log it.
 func (f *unknownPeers) note(addr, cluster string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if was, ok := f.met[addr]; ok && was.cluster == cluster && now.Sub(was.told) < foreignAgain {
+	if was, ok := f.met[addr]; ok && was.cluster == cluster && now.Sub(was.logged) < foreignAgain {
 		return false
 	}
 	if f.met == nil {
@@ -211,7 +211,7 @@ func (f *unknownPeers) forget() {
 	f.met = nil
 }
 
-// clusters returns where which other clusters were met.
+// clusters returns the other clusters that were met, by address.
 func (f *unknownPeers) clusters() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -222,7 +222,7 @@ func (f *unknownPeers) clusters() map[string]string {
 	return clusters
 }
 
-// sayHello asks whoever is at the address who it is.
+// sayHello asks the server at the address for its identity.
 func (p *Peers) sayHello(ctx context.Context, addr string) (hello, error) {
 	var answer hello
 	ctx, cancel := context.WithTimeout(ctx, p.opts.CallTimeout)
@@ -241,11 +241,11 @@ func (p *Peers) sayHello(ctx context.Context, addr string) (hello, error) {
 	if answer.Removed != nil {
 		p.server.Removed(*answer.Removed)
 	}
-	p.learn(answer.ID, addr) // where it was reached, whatever it thinks
+	p.learn(answer.ID, addr) // where it was reached, whatever it answers
 	return answer, nil
 }
 
-// HandleHello answers a server that looks for others.
+// HandleHello answers a server that looks for the others.
 func (p *Peers) HandleHello(payload []byte) (byte, []byte) {
 	var h hello
 	if err := json.Unmarshal(payload, &h); err != nil {
@@ -263,7 +263,7 @@ func (p *Peers) HandleHello(payload []byte) (byte, []byte) {
 	return AnswerOK, data
 }
 
-// learn takes note of where a member is.
+// learn records a member's address.
 func (p *Peers) learn(id, addr string) {
 	if m, ok := p.member(id); ok && p.addresses.learn(id, addr, m.Address) && addr != m.Address {
 		p.opts.Logger.Info("a server has another address than the group has for it", "server", id, "is", addr, "was", m.Address)

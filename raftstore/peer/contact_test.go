@@ -20,9 +20,9 @@ type noSuccessor struct{ Server }
 
 func (noSuccessor) Succeeded(string) *group.Succession { return nil }
 
-// TestStrangersAreToldOnce: a server that a recovery shut out tries every two seconds, for ever.
-// That is told now and then; other ends of connections always.
-func TestStrangersAreToldOnce(t *testing.T) {
+// TestUnknownPeersAreLoggedOnce: a server that a recovery shut out tries every two seconds, for
+// ever. That is told now and then; other ends of connections always.
+func TestUnknownPeersAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		p := New(Options{Logger: slog.New(slog.NewTextHandler(&out, nil))}, noSuccessor{})
@@ -46,7 +46,7 @@ func TestStrangersAreToldOnce(t *testing.T) {
 			time.Sleep(contactEvery)
 		}
 		if lines := told(); lines != 1 {
-			t.Errorf("100 connections of a stranger: %d lines", lines)
+			t.Errorf("100 connections of an unknown peer: %d lines", lines)
 		}
 		p.noteEnd(from(1), greeted("another"))
 		for range 3 {
@@ -63,8 +63,9 @@ func TestStrangersAreToldOnce(t *testing.T) {
 	})
 }
 
-// TestForeignersAreToldRarely: what stays as it is for days is said once, and then now and then.
-func TestForeignersAreToldRarely(t *testing.T) {
+// TestUnknownPeersAreLoggedRarely: a peer that stays for days is logged once, and then now and
+// then.
+func TestUnknownPeersAreLoggedRarely(t *testing.T) {
 	var f unknownPeers
 	now := time.Unix(0, 0)
 	for _, c := range []struct {
@@ -90,17 +91,17 @@ func TestForeignersAreToldRarely(t *testing.T) {
 	}
 }
 
-// TestSuccessorIsNoForeigner: this server says itself that it is superseded; a server of a third
+// TestSuccessorIsNoUnknownPeer: this server says itself that it is superseded; a server of a third
 // cluster is told of.
-func TestSuccessorIsNoForeigner(t *testing.T) {
+func TestSuccessorIsNoUnknownPeer(t *testing.T) {
 	var out bytes.Buffer
 	p := New(Options{Logger: slog.New(slog.NewTextHandler(&out, nil))}, noSuccessor{})
-	told := &StrangerError{Address: "s1:6444", Cluster: "new", Succession: &group.Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
-	p.noteUnfriendly("s1:6444", fmt.Errorf("connect: %w", told))
+	told := &WrongServerError{Address: "s1:6444", Cluster: "new", Succession: &group.Succession{Cluster: "old", Successor: "new", By: "s1.x"}}
+	p.noteRefusal("s1:6444", fmt.Errorf("connect: %w", told))
 	if met := p.Foreign(); len(met) > 0 || out.Len() > 0 {
 		t.Errorf("met %v, told\n%s", met, out.String())
 	}
-	p.noteUnfriendly("s2:6444", fmt.Errorf("connect: %w", &StrangerError{Address: "s2:6444", Cluster: "third"}))
+	p.noteRefusal("s2:6444", fmt.Errorf("connect: %w", &WrongServerError{Address: "s2:6444", Cluster: "third"}))
 	if met := p.Foreign(); len(met) != 1 || met["s2:6444"] != "third" || !strings.Contains(out.String(), "its=third") {
 		t.Errorf("met %v, told\n%s", met, out.String())
 	}

@@ -49,12 +49,12 @@ func FuzzHello(f *testing.F) {
 			t.Fatalf("error: %v, closed: %t, read %q; want it let in: %t, and %q", err, conn.closed, read, let, rest)
 		}
 		told := beWelcome(&canned{Reader: &conn.sent}, "there", "", "")
-		var stranger *StrangerError
+		var wrong *WrongServerError
 		switch {
 		case let && told != nil, !let && told == nil:
 			t.Fatalf("let in: %t, told: %v", let, told)
-		case errors.As(told, &stranger) && stranger.Cluster != self.ClusterID && stranger.Server != self.ServerID:
-			t.Fatalf("told: %+v", stranger)
+		case errors.As(told, &wrong) && wrong.Cluster != self.ClusterID && wrong.Server != self.ServerID:
+			t.Fatalf("told: %+v", wrong)
 		case conn.sent.Len() > 0:
 			t.Fatalf("%q follows what was told", conn.sent.Bytes())
 		}
@@ -76,12 +76,12 @@ func FuzzWelcome(f *testing.F) {
 		if err == nil && in.Len() != len(data)-1 {
 			t.Fatalf("%d bytes too many were read", len(data)-1-in.Len())
 		}
-		var stranger *StrangerError
-		if errors.As(err, &stranger) && len(stranger.Cluster)+len(stranger.Server) > maxText {
+		var wrong *WrongServerError
+		if errors.As(err, &wrong) && len(wrong.Cluster)+len(wrong.Server) > maxText {
 			t.Fatal("a name that is too long")
 		}
-		if stranger != nil && stranger.Succession != nil && (stranger.Succession.Cluster != "cluster" || stranger.Succession.Successor == "cluster") {
-			t.Fatalf("told of %+v", stranger.Succession)
+		if wrong != nil && wrong.Succession != nil && (wrong.Succession.Cluster != "cluster" || wrong.Succession.Successor == "cluster") {
+			t.Fatalf("told of %+v", wrong.Succession)
 		}
 	})
 }

@@ -43,16 +43,16 @@ const (
 	successor    byte = 3
 )
 
-// StrangerError is returned when the server at an address is not the one that was looked for.
-type StrangerError struct {
+// WrongServerError is returned when the server at an address is not the one that was looked for.
+type WrongServerError struct {
 	Address string
 	// Cluster is the cluster that it belongs to, when that is another one; else Server is its ID.
 	Cluster, Server string
-	// Succession is there when that cluster goes on in place of the one of whoever looked.
+	// Succession is set when that cluster goes on in place of the caller's.
 	Succession *group.Succession
 }
 
-func (e *StrangerError) Error() string {
+func (e *WrongServerError) Error() string {
 	if e.Succession != nil {
 		return fmt.Sprintf("the server at %s belongs to another cluster: %s", e.Address, e.Succession)
 	}
@@ -106,9 +106,9 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 	case err != nil:
 		return err
 	case answer[0] == otherCluster:
-		return &StrangerError{Address: addr, Cluster: who}
+		return &WrongServerError{Address: addr, Cluster: who}
 	}
-	return &StrangerError{Address: addr, Server: who}
+	return &WrongServerError{Address: addr, Server: who}
 }
 
 // readSuccession reads how the cluster there goes on in place of this one.
@@ -124,7 +124,7 @@ func readSuccession(conn net.Conn, addr, cluster string) error {
 	if s.At, err = time.Parse(time.RFC3339Nano, at); err != nil || s.Successor == "" || s.Successor == cluster {
 		return fmt.Errorf("the server at %s does not say well how it became the successor of cluster %q: %w", addr, cluster, errors.Join(err, errGreeting))
 	}
-	return &StrangerError{Address: addr, Cluster: s.Successor, Succession: s}
+	return &WrongServerError{Address: addr, Cluster: s.Successor, Succession: s}
 }
 
 // appendSuccession is what readSuccession reads: all but the cluster, which the other one has
@@ -200,7 +200,7 @@ func (c *checked) check() error {
 		err = fmt.Errorf("server %s names no cluster, this one belongs to %q", c.RemoteAddr(), c.self.ClusterID)
 		return errors.Join(err, c.turnAway(otherCluster, c.self.ClusterID))
 	case cluster != c.self.ClusterID:
-		err = &StrangerError{Address: c.RemoteAddr().String(), Cluster: cluster}
+		err = &WrongServerError{Address: c.RemoteAddr().String(), Cluster: cluster}
 		if c.succeeded != nil {
 			if s := c.succeeded(cluster); s != nil {
 				age := strconv.FormatInt(int64(max(0, time.Since(s.At))), 10)

@@ -109,14 +109,14 @@ func TestSuccessorTellsWhoItIs(t *testing.T) {
 		"one that says half of it":          {said[:len(said)-5], nil},
 		"another cluster, with the same CA": {appendText([]byte{otherCluster}, "new"), nil},
 	} {
-		var stranger *StrangerError
+		var wrong *WrongServerError
 		err := beWelcome(&canned{Reader: bytes.NewReader(c.answer)}, "there", "cluster", "s2-y")
 		if err == nil {
 			t.Fatalf("%s: let in", what)
 		}
 		var got *group.Succession
-		if errors.As(err, &stranger) {
-			got = stranger.Succession
+		if errors.As(err, &wrong) {
+			got = wrong.Succession
 		}
 		if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: told %+v, %v", what, got, err)

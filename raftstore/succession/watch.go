@@ -56,12 +56,12 @@ func New(opts Options, server Server) *Watch {
 // Refused looks for a succession in the error of a connection that did not come about. It does not
 // block.
 func (w *Watch) Refused(err error) {
-	var stranger *peer.StrangerError
-	if !errors.As(err, &stranger) || stranger.Succession == nil {
+	var wrong *peer.WrongServerError
+	if !errors.As(err, &wrong) || wrong.Succession == nil {
 		return
 	}
 	select {
-	case w.told <- *stranger.Succession:
+	case w.told <- *wrong.Succession:
 	default: // one is enough
 	}
 }

@@ -30,14 +30,14 @@ func TestASupersededServerTakesNoPart(t *testing.T) {
 		}, s)
 		go w.Run(t.Context())
 		w.Refused(errors.New("no route to host"))
-		w.Refused(&peer.StrangerError{Cluster: "other"})
+		w.Refused(&peer.WrongServerError{Cluster: "other"})
 		synctest.Wait()
 		if len(s.did) != 0 || w.Superseded() != nil || w.Err() != nil {
 			t.Fatalf("nobody goes on in its place, and it did %q: %v", s.did, w.Err())
 		}
 		told := group.Succession{Cluster: "old", Successor: "new", By: "s2"}
 		for range 3 {
-			w.Refused(fmt.Errorf("dial: %w", &peer.StrangerError{Cluster: "new", Succession: &told}))
+			w.Refused(fmt.Errorf("dial: %w", &peer.WrongServerError{Cluster: "new", Succession: &told}))
 		}
 		synctest.Wait()
 		if fmt.Sprint(s.did) != "[mute withdraw tell]" {

@@ -59,8 +59,9 @@ func closed(conn net.Conn) bool {
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// TestFloods lets strangers open many connections that never say anything, or that say nonsense. A
-// server of the cluster gets in at once, each time, and what the flood costs does not grow with it.
+// TestFloods lets unauthenticated clients open many connections that never say anything, or that
+// say nonsense. A server of the cluster gets in at once, each time, and what the flood costs does
+// not grow with it.
 func TestFloods(t *testing.T) {
 	const places, each = 16, 8
 	for what, c := range map[string]struct {

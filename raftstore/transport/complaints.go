@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// complaintBurst and complaintPause bound what strangers can make this server write into its
-	// log.
+	// complaintBurst and complaintPause bound what unauthenticated clients can make this server
+	// write into its log.
 	complaintBurst = 8
 	complaintPause = 5 * time.Second
 )
 
-// complaints are warnings that others cause. So many of them are written at once, then one in a
-// while, which says how many were left out.
+// complaints are warnings that clients cause. Up to complaintBurst are written at once, then one
+// per complaintPause, which says how many were left out.
 type complaints struct {
 	logger *slog.Logger
 

@@ -11,7 +11,7 @@ func (m *Mux) Admit(conn net.Conn) {
 
 // AtDoor returns how many connections are not authenticated yet, and how many peers have some that
 // are.
-func (m *Mux) AtDoor() (strangers, peers int) {
+func (m *Mux) AtDoor() (unauthenticated, peers int) {
 	m.door.mu.Lock()
 	defer m.door.mu.Unlock()
 	m.guests.mu.Lock()

@@ -31,9 +31,9 @@ func (c *canned) SetDeadline(time.Time) error      { return nil }
 func (c *canned) SetReadDeadline(time.Time) error  { return nil }
 func (c *canned) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzStrangers lets whoever reaches the port send any bytes. Nobody gets in by that, and nothing
-// is left of it.
-func FuzzStrangers(f *testing.F) {
+// FuzzUnauthenticated lets an unauthenticated client send any bytes. It is not let in, and leaves
+// nothing behind.
+func FuzzUnauthenticated(f *testing.F) {
 	ca := storetest.NewAuthority(f)
 	server := ca.ServerMux()
 	in := server.Listener("one/1")
@@ -58,11 +58,11 @@ func FuzzStrangers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		conn := &canned{Reader: bytes.NewReader(data)}
 		server.Admit(conn)
-		if strangers, peers := server.AtDoor(); !conn.closed || strangers != 0 || peers != 0 || len(got) > 0 {
-			t.Fatalf("closed: %t, %d are at the door, %d in, %d taken", conn.closed, strangers, peers, len(got))
+		if clients, peers := server.AtDoor(); !conn.closed || clients != 0 || peers != 0 || len(got) > 0 {
+			t.Fatalf("closed: %t, %d are at the door, %d in, %d taken", conn.closed, clients, peers, len(got))
 		}
 		if conn.sent > 16<<10 {
-			t.Fatalf("%d bytes were sent to a stranger for %d", conn.sent, len(data))
+			t.Fatalf("%d bytes were sent to an unknown client for %d", conn.sent, len(data))
 		}
 	})
 }

@@ -58,7 +58,7 @@ func TestProtocolsOnOnePort(t *testing.T) {
 	}
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestUnknownPeersAreRefused(t *testing.T) {
 	ca, other := storetest.NewAuthority(t), storetest.NewAuthority(t)
 	server := ca.ServerMux()
 	echo(server, "one/1")
@@ -66,28 +66,28 @@ func TestStrangersAreRefused(t *testing.T) {
 	trusting := func(cert *tls.Certificate) *transport.Mux { // believes the server
 		return storetest.Mux(t, func() *tls.Certificate { return cert }, ca.Pool)
 	}
-	strangers := map[string]*transport.Mux{
+	unknown := map[string]*transport.Mux{
 		"a certificate of another CA": trusting(other.Issue(transport.ServerOrganization)),
 		"a node that is no server":    trusting(ca.Issue("system:nodes")),
 		"no certificate":              trusting(&tls.Certificate{}),
 		"an expired certificate":      trusting(ca.IssueUntil(transport.ServerOrganization, time.Now().Add(-time.Minute))),
 	}
-	for what, m := range strangers {
+	for what, m := range unknown {
 		if heard, err := hears(t, m, server, "one/1"); heard != "" || err == nil {
 			t.Errorf("%s: heard %q, %v", what, heard, err)
 		}
 	}
 	// The other way round: a server does not talk to one that another CA signed.
-	foreign := other.ServerMux()
-	echo(foreign, "one/1")
-	if heard, err := hears(t, friend, foreign, "one/1"); err == nil {
-		t.Errorf("a foreign server was believed: %q", heard)
+	others := other.ServerMux()
+	echo(others, "one/1")
+	if heard, err := hears(t, friend, others, "one/1"); err == nil {
+		t.Errorf("a server of another CA was believed: %q", heard)
 	}
 }
 
-// A server that restarts ends connections before they say whose they are. That is no complaint
-// about strangers; one that speaks something else is.
-func TestWhoHangsUpIsNoStranger(t *testing.T) {
+// A server that restarts ends connections before they say whose they are. That is no complaint. A
+// client that speaks another protocol is one.
+func TestAClientThatHangsUpIsNoComplaint(t *testing.T) {
 	ca := storetest.NewAuthority(t)
 	cert := ca.Issue(transport.ServerOrganization)
 	for said, level := range map[string]string{"": "DEBUG", "GET / HTTP/1.1\r\n\r\n": "WARN"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
-// TestAHandshakeHasItsTime: a stranger that is silent, or sends a byte now and then, is closed when
+// TestAHandshakeHasItsTime: a client that is silent, or sends a byte now and then, is closed when
 // the time for a handshake is over, and one that says nonsense at once. Meanwhile and afterwards a
 // server of the cluster gets in.
 func TestAHandshakeHasItsTime(t *testing.T) {
@@ -68,12 +68,12 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 					}
 				}
 				began := time.Now()
-				var strangers sync.WaitGroup
+				var clients sync.WaitGroup
 				for range 12 {
 					conn := dial("10.0.0.3:1")
 					defer conn.Close()
-					strangers.Go(func() { c.talks(conn) })
-					strangers.Go(func() {
+					clients.Go(func() { c.talks(conn) })
+					clients.Go(func() {
 						io.Copy(io.Discard, conn)
 						if after := time.Since(began); after != c.after {
 							t.Errorf("it is closed after %v, want %v", after, c.after)
@@ -81,7 +81,7 @@ func TestAHandshakeHasItsTime(t *testing.T) {
 					})
 				}
 				friend()
-				strangers.Wait()
+				clients.Wait()
 				friend()
 			})
 		})
