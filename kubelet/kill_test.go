@@ -88,8 +88,8 @@ func (k *kills) life(name, call string, at moment, who string) {
 	outs := []string{filepath.Join(k.dataDir, "out", name, "once"), filepath.Join(k.dataDir, "out", name, "always")}
 	pod := k.pod(name, outs)
 	killed := make(chan error, 1)
-	trap := func() {
-		k.relay.trap(call, at, func() (gone bool) {
+	arm := func() {
+		k.relay.arm(call, at, func() (gone bool) {
 			var err error
 			if who != "containerd" {
 				k.kubelet.kill()
@@ -102,7 +102,7 @@ func (k *kills) life(name, call string, at moment, who string) {
 		})
 	}
 	if !ends {
-		trap()
+		arm()
 	}
 	k.create(pod)
 	if !ends {
@@ -130,7 +130,7 @@ func (k *kills) life(name, call string, at moment, who string) {
 	await.True(k.t, "the other container has said that it runs", func() bool { return k.starts(outs[1]) > 0 })
 
 	if ends {
-		trap()
+		arm()
 	}
 	k.deletePod(name, 2)
 	if ends {

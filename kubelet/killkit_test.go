@@ -183,7 +183,7 @@ type relay struct {
 	mu     sync.Mutex
 	method string
 	at     moment
-	spring func() bool
+	armed  func() bool
 }
 
 // moment is when in a call something happens.
@@ -230,23 +230,23 @@ func startRelay(t *testing.T, dir, runtimeSocket string) (*relay, string) {
 	return r, "unix://" + path
 }
 
-// trap has f called once, at a moment of the next call of a method. f tells whether who has called
-// is gone.
-func (r *relay) trap(method string, at moment, f func() bool) {
+// arm has f called once, at a moment of the next call of a method. f tells whether the caller is
+// gone.
+func (r *relay) arm(method string, at moment, f func() bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.method, r.at, r.spring = method, at, f
+	r.method, r.at, r.armed = method, at, f
 }
 
 // set returns what is to be done at a moment of a call, or nil.
 func (r *relay) set(method string, at moment) func() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.spring == nil || r.method != method || r.at != at {
+	if r.armed == nil || r.method != method || r.at != at {
 		return nil
 	}
-	f := r.spring
-	r.spring = nil
+	f := r.armed
+	r.armed = nil
 	return f
 }
 

@@ -33,7 +33,7 @@ type Member struct {
 	id     string
 	opened time.Duration
 	offset time.Duration
-	trap   member.TrapArgs
+	armed  member.ArmArgs
 }
 
 // Data is the directory of the member's store. Where the member has a disk of its own it can only
@@ -87,7 +87,7 @@ func (m *Member) Start(ctx context.Context) error {
 		return fmt.Errorf("member %s runs", m.Name)
 	}
 	g := m.group
-	defer func() { m.trap = member.TrapArgs{} }()
+	defer func() { m.armed = member.ArmArgs{} }()
 	var p *process
 	err := g.keeper.do(func() (err error) {
 		p, err = startProcess(m.Name, m.LogFile(), func() {
@@ -102,7 +102,7 @@ func (m *Member) Start(ctx context.Context) error {
 	}
 	args := member.OpenArgs{
 		Name: m.Name, Dir: m.Data(), Address: m.Address, Certificate: m.certificate, Key: m.key, CA: m.ca,
-		Bootstrap: m.Index == 0 && m.ID() == "", ClusterID: clusterID, Options: g.cfg.Options, Trap: m.trap,
+		Bootstrap: m.Index == 0 && m.ID() == "", ClusterID: clusterID, Options: g.cfg.Options, Arm: m.armed,
 	}
 	if g.links != nil {
 		args.Relay = relayOctet(m.Index)
@@ -202,16 +202,16 @@ func (m *Member) SetClock(ctx context.Context, offset time.Duration) error {
 	return m.call(ctx, "Clock", &member.ClockArgs{Offset: offset}, &struct{}{})
 }
 
-// Trap makes the process kill itself when it comes to the point, one of package
+// Arm makes the process kill itself when it comes to the point, one of package
 // raftstore/faultpoint, for the hit-th time. A member that does not run does so after its next
 // Start, or in the middle of it.
-func (m *Member) Trap(ctx context.Context, point string, hit int) error {
-	args := member.TrapArgs{Point: point, Hit: hit}
+func (m *Member) Arm(ctx context.Context, point string, hit int) error {
+	args := member.ArmArgs{Point: point, Hit: hit}
 	if !m.Running() {
-		m.trap = args
+		m.armed = args
 		return nil
 	}
-	return m.call(ctx, "Trap", &args, &struct{}{})
+	return m.call(ctx, "Arm", &args, &struct{}{})
 }
 
 func (m *Member) call(ctx context.Context, method string, args, reply any) error {

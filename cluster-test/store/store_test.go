@@ -159,8 +159,8 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-// TestTrap kills a member in a write, and in its start.
-func TestTrap(t *testing.T) {
+// TestArmedPoint kills a member in a write, and in its start.
+func TestArmedPoint(t *testing.T) {
 	for _, logStore := range []string{"boltdb", "wal"} {
 		t.Run(logStore, func(t *testing.T) {
 			g, ctx := newTestGroup(t, Config{Size: 1, Options: member.Options{
@@ -173,7 +173,7 @@ func TestTrap(t *testing.T) {
 			}))
 			_, err := m.Commit(ctx, put("/0", "v"))
 			must(t, err)
-			must(t, m.Trap(ctx, faultpoint.LogAfterSync, 3))
+			must(t, m.Arm(ctx, faultpoint.LogAfterSync, 3))
 			acknowledged := 1
 			for ; acknowledged < 10; acknowledged++ {
 				if _, err := m.Commit(ctx, put(fmt.Sprintf("/%d", acknowledged), "v")); err != nil {
@@ -188,10 +188,10 @@ func TestTrap(t *testing.T) {
 			if status := state.Sys().(syscall.WaitStatus); !status.Signaled() || acknowledged != 3 {
 				t.Errorf("%v after %d writes", state, acknowledged)
 			}
-			must(t, m.Trap(ctx, faultpoint.LogBeforeSync, 1))
+			must(t, m.Arm(ctx, faultpoint.LogBeforeSync, 1))
 			err = m.Start(ctx)
 			if err != nil && !errors.Is(err, ErrGone) {
-				t.Errorf("the trap in the start: %v", err)
+				t.Errorf("the armed point in the start: %v", err)
 			}
 			await.True(t, "the member has ended", func() bool { return !m.Running() })
 			must(t, m.Start(ctx))
@@ -294,8 +294,8 @@ func TestKillAtEachPoint(t *testing.T) {
 				{faultpoint.LogAfterTruncate, 1, snapshot},
 			} {
 				_, m := follower(after)
-				must(t, m.Trap(ctx, at.point, at.hit))
-				state, err := springs(ctx, m, at.provoke)
+				must(t, m.Arm(ctx, at.point, at.hit))
+				state, err := killedAt(ctx, m, at.provoke)
 				if err != nil {
 					t.Fatalf("%s does not come to %s, hit %d: %v", m.Name, at.point, at.hit, err)
 				}
@@ -311,7 +311,7 @@ func TestKillAtEachPoint(t *testing.T) {
 				_, m := follower(after)
 				must(t, m.Kill())
 				g.cfg.Options.LogStore = map[string]string{"boltdb": "wal", "wal": "boltdb"}[g.cfg.Options.LogStore]
-				must(t, m.Trap(ctx, point, 1))
+				must(t, m.Arm(ctx, point, 1))
 				if err := m.Start(ctx); !errors.Is(err, ErrGone) {
 					t.Fatalf("%s in a start: %v", point, err)
 				}
@@ -325,7 +325,7 @@ func TestKillAtEachPoint(t *testing.T) {
 				must(t, m.Kill())
 				remove(t, ctx, leader, m)
 				must(t, m.Wipe())
-				must(t, m.Trap(ctx, point, 1))
+				must(t, m.Arm(ctx, point, 1))
 				if err := m.Start(ctx); !errors.Is(err, ErrGone) {
 					t.Fatalf("%s in the start of a new server: %v", point, err)
 				}
@@ -339,9 +339,9 @@ func TestKillAtEachPoint(t *testing.T) {
 	}
 }
 
-// springs gives a member a reason to come to the point at which it is to end, again and again until
+// killedAt gives a member a reason to come to the point at which it is to end, again and again until
 // it has ended.
-func springs(ctx context.Context, m *Member, provoke func(*Member) error) (*os.ProcessState, error) {
+func killedAt(ctx context.Context, m *Member, provoke func(*Member) error) (*os.ProcessState, error) {
 	const nudge = 2 * time.Second // what a reason may take to have its effect
 	for end := time.Now().Add(patience); ; {
 		provoked := provoke(m)

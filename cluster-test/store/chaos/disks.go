@@ -70,17 +70,16 @@ func full(whom func(*trial) []*store.Member) func(context.Context, *trial) error
 }
 
 const (
-	// springs is how long a trap may take to be stepped into before another one is set.
-	springs = 10 * time.Second
-	// traps is how many are set before the store, or the harness, is at fault.
-	traps = 4
-	// nudge is how long what makes a member come to a point may take to do so before it is done
-	// again.
+	// armedFor is how long a fault point stays armed before another one is armed.
+	armedFor = 10 * time.Second
+	// mostArmed is how many points are armed before the store, or the harness, is at fault.
+	mostArmed = 4
+	// nudge is the time between two attempts to make a member come to a point.
 	nudge = time.Second
 )
 
-// inWork are the points that a member comes to while it works, given a reason. To the others it
-// comes in a start: with another kind of log, after a quarantine, with an empty directory.
+// inWork are the points that a member comes to while it works, given a reason. It comes to the others
+// in a start: with another kind of log, after a quarantine, with an empty directory.
 func inWork() []string {
 	return slices.DeleteFunc(faultpoint.All(), func(p string) bool {
 		return strings.HasPrefix(p, "identity.") || strings.HasPrefix(p, "transfer.") || strings.HasSuffix(p, "-switch")
@@ -88,15 +87,15 @@ func inWork() []string {
 }
 
 // killAtPoint has a member kill itself at a point, at a hit that is drawn, and cuts its power there
-// if asked to. A member that does not come there in time, as one that takes no part in an election,
-// is told of, and another trap is set.
+// if asked to. A member may not come there in time, as one that takes no part in an election. That
+// is reported, and another point is armed.
 func killAtPoint(ctx context.Context, t *trial, power bool) error {
-	for range traps {
-		m, sprung, err := t.trap(ctx)
+	for range mostArmed {
+		m, killed, err := t.arm(ctx)
 		if err != nil {
 			return err
 		}
-		if !sprung {
+		if !killed {
 			continue
 		}
 		if power {
@@ -107,11 +106,11 @@ func killAtPoint(ctx context.Context, t *trial, power bool) error {
 		t.hold(ctx, 100*time.Millisecond, time.Second)
 		return m.Start(ctx)
 	}
-	return fmt.Errorf("no member came to any of %d points in %v each: %s", traps, springs, t.note)
+	return fmt.Errorf("no member came to any of %d points in %v each: %s", mostArmed, armedFor, t.note)
 }
 
-// trap sets one trap, and tells whether a member has stepped into it.
-func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err error) {
+// arm arms one fault point of a member, and tells whether the member was killed there.
+func (t *trial) arm(ctx context.Context) (m *store.Member, killed bool, err error) {
 	points := inWork()
 	point, hit := points[t.rnd.IntN(len(points))], 1
 	if m = t.any(); strings.HasPrefix(point, "log.") && strings.HasSuffix(point, "-sync") {
@@ -121,10 +120,10 @@ func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err err
 		t.note += "; "
 	}
 	t.note += fmt.Sprintf("%s at %s, hit %d", m.Name, point, hit)
-	if err := m.Trap(ctx, point, hit); err != nil {
+	if err := m.Arm(ctx, point, hit); err != nil {
 		return m, false, err
 	}
-	for end := time.Now().Add(springs); time.Now().Before(end); { // brief: then another trap is set
+	for end := time.Now().Add(armedFor); time.Now().Before(end); { // brief: then another point is armed
 		t.provoke(ctx, m, point)
 		waiting, cancel := context.WithTimeout(ctx, nudge) // brief: then it is provoked again
 		_, err := m.Exited(waiting)
@@ -133,7 +132,7 @@ func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err err
 			return m, true, nil
 		}
 	}
-	err = m.Trap(ctx, "", 0)
+	err = m.Arm(ctx, "", 0)
 	switch {
 	case err == nil:
 		t.note += ": it did not come there"
@@ -149,7 +148,7 @@ func (t *trial) trap(ctx context.Context) (m *store.Member, sprung bool, err err
 // provoke gives a member a reason to come to a point. It may be the wrong moment for it, and the
 // member may be killed in the middle, so that errors say nothing: whether it came there does.
 func (t *trial) provoke(ctx context.Context, m *store.Member, point string) {
-	ctx, cancel := context.WithTimeout(ctx, springs) // brief: as long as the trap is set
+	ctx, cancel := context.WithTimeout(ctx, armedFor) // brief: as long as the point is armed
 	defer cancel()
 	switch kind, _, _ := strings.Cut(point, "."); {
 	case kind == "snapshot" || strings.HasSuffix(point, "truncate"):
@@ -185,7 +184,7 @@ func killInStart(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
-	if err := m.Trap(ctx, point, 1); err != nil {
+	if err := m.Arm(ctx, point, 1); err != nil {
 		return err
 	}
 	if err := m.Start(ctx); err != nil && !errors.Is(err, store.ErrGone) {

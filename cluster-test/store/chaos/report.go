@@ -13,7 +13,7 @@ func (r *run) report(w io.Writer) {
 	fmt.Fprintf(w, "\n%s\n%d writes acknowledged in %v\n", r.log.Summary(), len(r.acks.at), time.Since(r.start).Round(time.Second))
 	r.table(w)
 	if r.missed > 0 {
-		fmt.Fprintf(w, "\n%d traps at a point were not stepped into in %v: others were set instead\n", r.missed, springs)
+		fmt.Fprintf(w, "\n%d armed fault points were not reached in %v: others were armed instead\n", r.missed, armedFor)
 	}
 	r.timeline(w)
 	for _, f := range r.failures {

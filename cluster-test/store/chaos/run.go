@@ -50,7 +50,7 @@ type run struct {
 	much    atomic.Bool // see writer
 	start   time.Time
 	records []record
-	missed  int              // traps at a point that no member stepped into
+	missed  int              // armed fault points that no member reached
 	writing timeline.Stretch // when there were writers
 
 	mu       sync.Mutex

@@ -28,7 +28,7 @@ type OpenArgs struct {
 	Bootstrap            bool
 	ClusterID            string
 	Options              Options
-	Trap                 TrapArgs // set before the store is opened
+	Arm                  ArmArgs // armed before the store is opened
 }
 
 // OpenReply is the answer to Member.Open.
@@ -187,9 +187,9 @@ type ChangeArgs struct {
 // ClockArgs are those of Member.Clock.
 type ClockArgs struct{ Offset time.Duration }
 
-// TrapArgs are those of Member.Trap: the process kills itself when it comes to the point for the
-// Hit-th time, from 1. An empty Point takes the trap away.
-type TrapArgs struct {
+// ArmArgs are those of Member.Arm: the process kills itself when it comes to the fault point for the
+// Hit-th time, from 1. An empty Point disarms it.
+type ArmArgs struct {
 	Point string
 	Hit   int
 }

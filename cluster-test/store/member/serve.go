@@ -61,7 +61,7 @@ type Member struct {
 	log    *slog.Logger
 	server *raftstore.Server
 	clock  atomic.Int64 // how far the store's wall clock is off, in nanoseconds
-	trap   trap
+	armed  armedPoint
 
 	mu       sync.Mutex
 	watchers map[uint64]raftstore.Watcher
@@ -101,12 +101,12 @@ func (m *Member) open(args *OpenArgs) error {
 		return err
 	}
 	o := args.Options
-	m.trap.set(args.Trap)
+	m.armed.arm(args.Arm)
 	m.server, err = raftstore.Open(raftstore.Config{
 		Name: args.Name, Dir: args.Dir, Bootstrap: args.Bootstrap, ClusterID: args.ClusterID, Version: "test",
 		Stream: relayed{mux, args.Relay}, Timeouts: o.Timeouts, Limits: o.Limits, QueueLength: o.QueueLength,
 		RetryFor: o.RetryFor, SnapshotEvery: o.SnapshotEvery, TrailingLogs: o.TrailingLogs, Logger: log, Now: m.now,
-		LogStore: o.LogStore, FaultPoint: m.trap.at,
+		LogStore: o.LogStore, FaultPoint: m.armed.at,
 		OnFatal: func(err error) {
 			log.Error("the member ends", "err", err)
 			os.Exit(ExitFatal)
@@ -286,9 +286,9 @@ func (m *Member) Clock(args *ClockArgs, _ *struct{}) error {
 	return nil
 }
 
-// Trap makes the process kill itself at a point of package raftstore/faultpoint.
-func (m *Member) Trap(args *TrapArgs, _ *struct{}) error {
-	m.trap.set(*args)
+// Arm makes the process kill itself at a point of package raftstore/faultpoint.
+func (m *Member) Arm(args *ArmArgs, _ *struct{}) error {
+	m.armed.arm(*args)
 	return nil
 }
 
