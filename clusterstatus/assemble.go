@@ -173,7 +173,7 @@ func (a *assembly) leader() {
 		if m == nil {
 			continue
 		}
-		m.Health = &HealthStatus{Healthy: h.Healthy, Reason: h.Reason, Standing: string(h.State), StableSeconds: h.Stable.Seconds(), SilentSeconds: h.Silent.Seconds(),
+		m.Health = &HealthStatus{Healthy: h.Healthy, Reason: h.Reason, State: string(h.State), StableSeconds: h.Stable.Seconds(), SilentSeconds: h.Silent.Seconds(),
 			BlockedSeconds: h.Blocked.Seconds()}
 		if m.Store != nil && m.Store.State != "leader" {
 			m.Store.LagEntries = h.Lag

@@ -287,11 +287,11 @@ func TestOneVoter(t *testing.T) {
 }
 
 // unvote takes the votes of servers away.
-func (w *world) unvote(standing group.State, names ...string) {
+func (w *world) unvote(state group.State, names ...string) {
 	for _, name := range names {
 		i := name[1] - '1'
 		w.Peers[i].Member.Voter, w.server(name).Role = false, "nonvoter"
-		w.server("s1").Health[i] = raftstore.MemberHealth{ID: w.Peers[i].Member.ID, Healthy: true, State: standing, Reason: "it has no vote"}
+		w.server("s1").Health[i] = raftstore.MemberHealth{ID: w.Peers[i].Member.ID, Healthy: true, State: state, Reason: "it has no vote"}
 	}
 }
 

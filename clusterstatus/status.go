@@ -189,7 +189,7 @@ type StoreStatus struct {
 type HealthStatus struct {
 	Healthy       bool    `json:"healthy"`
 	Reason        string  `json:"reason,omitempty"`   // why not, or why it has no vote
-	Standing      string  `json:"standing,omitempty"` // standby or leaving
+	State         string  `json:"standing,omitempty"` // standby or leaving; scripts know the name
 	StableSeconds float64 `json:"stableSeconds"`      // for how long it has been well
 	SilentSeconds float64 `json:"silentSeconds"`      // for how long it has not answered
 	// BlockedSeconds is for how long it could not leave, or lose its vote, as was recorded. The

@@ -104,7 +104,7 @@ func (w *warner) absent(m *MemberStatus) {
 			seen = ", and shows no life since " + m.Since.UTC().Format(time.RFC3339)
 		}
 		mend := w.by.Look(m.Name, pki.RoleServer) + w.lostForGood("barque cluster remove "+m.Name)
-		if m.standing() == "leaving" { // nobody need tell it to again
+		if m.state() == "leaving" { // it was told to already
 			mend, seen = "barque cluster status --watch", seen+", and is on its way out of the store ("+m.Health.Reason+")"
 		}
 		w.add(severity, m.Name, m.Name, mend, "server %s does not answer%s: %s", m.Name, seen, m.Problem)
@@ -122,12 +122,12 @@ func (w *warner) lostForGood(command string) string {
 	return "; when it is lost for good, from anywhere: " + command
 }
 
-// standing is what was decided about a server: "standby", "leaving", or nothing.
-func (m *MemberStatus) standing() string {
+// state is what was decided about a server: "standby", "leaving", or nothing.
+func (m *MemberStatus) state() string {
 	if m.Health == nil {
 		return ""
 	}
-	return m.Health.Standing
+	return m.Health.State
 }
 
 // former warns of servers that were members of the store, as long as they have their Nodes. Without
@@ -181,9 +181,9 @@ func (w *warner) votes() {
 		switch {
 		case m.Voter || m.Store == nil && m.Problem == "":
 			continue // it votes, or is no member of the store
-		case m.Store != nil && m.standing() == "":
+		case m.Store != nil && m.state() == "":
 			return
-		case m.Store != nil && m.standing() == "standby":
+		case m.Store != nil && m.state() == "standby":
 			mend = "barque cluster promote " + m.Name
 		}
 		others = append(others, m.Name)
@@ -206,19 +206,19 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
 	case m.Store.DiskError != "":
 		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
-	case m.standing() != "" && m.Health.BlockedSeconds > 0:
+	case m.state() != "" && m.Health.BlockedSeconds > 0:
 		what := "lose its vote"
-		if m.standing() == "leaving" {
+		if m.state() == "leaving" {
 			what = "leave the store"
 		}
 		w.add(Attention, m.Name, "", "start the servers that do not answer; for one that is lost for good: barque cluster remove NAME; "+
 			"for one more server: barque token create --role server; to keep this one after all: barque cluster promote "+m.Name,
 			"server %s is to %s and cannot yet: %s", m.Name, what, m.Health.Reason)
-	case m.standing() == "standby":
+	case m.state() == "standby":
 		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
-	case m.standing() == "leaving":
+	case m.state() == "leaving":
 		w.add(Attention, m.Name, "", "barque cluster status --watch; to keep it after all: barque cluster promote "+m.Name, "server %s is to leave the store: %s", m.Name, m.Health.Reason)
-	case m.Health != nil && (m.Health.Standing != "" || !m.Health.Healthy):
+	case m.Health != nil && (m.Health.State != "" || !m.Health.Healthy):
 		w.add(Attention, m.Name, "", "barque cluster status --watch", "server %s: %s", m.Name, m.Health.Reason)
 	}
 	if m.Store.DiskFull {

@@ -390,7 +390,7 @@ func (n *Network) reconcile(ctx context.Context) error {
 		Overlay: n.config.Overlay, WireGuard: encrypted, Nodes: nodes, OnLink: nodeaddr.OnLink,
 	})
 	mtu, err := n.config.Addresses.MTU()
-	failed = errors.Join(failed, err, bandwidth.Clean(), n.announce(ctx, nodes, plan))
+	failed = errors.Join(failed, err, bandwidth.Clean(), n.annotate(ctx, nodes, plan))
 	if err == nil {
 		mtu, err = n.connect(plan, mtu)
 		failed = errors.Join(failed, err)
@@ -442,8 +442,8 @@ func (n *Network) connect(plan routes.Plan, mtu int) (int, error) {
 	return pods, failed
 }
 
-// announce tells the other nodes how this one is reached through overlays, or that it is not.
-func (n *Network) announce(ctx context.Context, nodes []*corev1.Node, plan routes.Plan) error {
+// annotate tells the other nodes how this one is reached through overlays, or that it is not.
+func (n *Network) annotate(ctx context.Context, nodes []*corev1.Node, plan routes.Plan) error {
 	annotations := map[string]string{overlay.Annotation: plan.Endpoint.String(), wireguard.Annotation: plan.WireGuard.String()}
 	for _, node := range nodes {
 		if node.Name != n.config.NodeName || node.Annotations[overlay.Annotation] == annotations[overlay.Annotation] &&

@@ -87,7 +87,7 @@ func (p *Probe) write(ctx context.Context) bool {
 		switch c.Outcome {
 		case Done:
 			if c.Revision <= p.revision {
-				p.blame("write %d was acknowledged at revision %d, after %d", next, c.Revision, p.revision)
+				p.violation("write %d was acknowledged at revision %d, after %d", next, c.Revision, p.revision)
 			}
 			p.mu.Lock()
 			p.revision, p.count = c.Revision, next
@@ -111,13 +111,13 @@ func (p *Probe) look(ctx context.Context, o objectClient) Call {
 	c := Call{Verb: Get, Name: p.name}
 	if o.do(ctx, &c); c.Outcome != Done {
 		if c.Outcome == Absent && p.revision != 0 {
-			p.blame("write %d was acknowledged, and its object is not there", p.count)
+			p.violation("write %d was acknowledged, and its object is not there", p.count)
 		}
 		return c
 	}
 	n, err := strconv.Atoi(c.Items[0].Token)
 	if err != nil || n < p.count || n > p.count+1 || c.Revision < p.revision {
-		p.blame("write %d was acknowledged at revision %d, and later the object has %q at revision %d", p.count, p.revision, c.Items[0].Token, c.Revision)
+		p.violation("write %d was acknowledged at revision %d, and later the object has %q at revision %d", p.count, p.revision, c.Items[0].Token, c.Revision)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +125,7 @@ func (p *Probe) look(ctx context.Context, o objectClient) Call {
 	return c
 }
 
-func (p *Probe) blame(format string, args ...any) {
+func (p *Probe) violation(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.wrong) < maxViolations {

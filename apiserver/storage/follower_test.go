@@ -246,8 +246,9 @@ func TestListOfAnEmptyStoreHasARevision(t *testing.T) {
 	}
 }
 
-// TestListKeepsItsPicture: pages of one list show one moment, whatever is written between them.
-func TestListKeepsItsPicture(t *testing.T) {
+// TestListKeepsItsSnapshot: the pages of one list show one revision, whatever is written between
+// them.
+func TestListKeepsItsSnapshot(t *testing.T) {
 	e := newEnv(t, envOptions{})
 	for i := range 10 {
 		name := fmt.Sprintf("p%d", i)

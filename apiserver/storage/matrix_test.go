@@ -62,8 +62,8 @@ func places() []place {
 	}
 }
 
-// patient lets nobody lose an office, give an answer up, or end history because the race detector
-// and the tests of other packages have the CPU: these tests are about storages.
+// patient gives servers time: no leader is deposed, no call given up and no history ended because
+// the race detector and other packages' tests have the CPU. These tests are about storages.
 func patient(_ int, cfg *raftstore.Config) {
 	cfg.Timeouts = raftstore.Timeouts{
 		Heartbeat: 3 * time.Second, Lease: 3 * time.Second,

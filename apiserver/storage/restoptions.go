@@ -143,7 +143,7 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 	for _, resource := range cfg.Uncached {
 		o.uncached[resource] = true
 	}
-	announceProgress()
+	enableProgress()
 	return o, nil
 }
 
@@ -290,10 +290,10 @@ func (everyResource) AnyResourceForGroupEnabled(string) bool                    
 func (everyResource) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { return true }
 func (everyResource) VersionExplicitlyEnabled(schema.GroupVersion) bool          { return true }
 
-// announceProgress tells the watch cache that progress can be asked for, without which it serves
+// enableProgress tells the watch cache that progress can be asked for, without which it serves
 // neither consistent lists nor streamed ones. The API machinery has one switch for that in a
 // process, and sets it by the version of etcd that a client reports.
-func announceProgress() {
+func enableProgress() {
 	feature.DefaultFeatureSupportChecker.CheckClient(context.Background(), progressCapable{}, storage.RequestWatchProgress)
 }
 

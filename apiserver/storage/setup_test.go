@@ -155,7 +155,7 @@ func (e *env) start(t testing.TB) {
 // of what it asks the store between the two.
 func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
 	t.Helper()
-	announceProgress()
+	enableProgress()
 	recording := &recordingStore{Store: e.raw, recorder: e.recorder}
 	config := cacher.Config{
 		Storage:             recording,

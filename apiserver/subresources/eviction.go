@@ -124,7 +124,7 @@ func (e *Eviction) evict(ctx context.Context, name string, deletion *metav1.Dele
 			pin()
 		}
 	}
-	if err = e.announce(ctx, pod, deletion); err == nil {
+	if err = e.addCondition(ctx, pod, deletion); err == nil {
 		_, _, err = e.pods.Delete(ctx, name, rest.ValidateAllObjectFunc, deletion)
 	}
 	switch {
@@ -147,8 +147,9 @@ func pinUID(deletion *metav1.DeleteOptions, pod *corev1.Pod) {
 	}
 }
 
-// announce gives the pod the condition by which its controller tells a disruption from a failure.
-func (e *Eviction) announce(ctx context.Context, pod *corev1.Pod, deletion *metav1.DeleteOptions) error {
+// addCondition gives the pod the condition by which its controller tells a disruption from a
+// failure.
+func (e *Eviction) addCondition(ctx context.Context, pod *corev1.Pod, deletion *metav1.DeleteOptions) error {
 	p := deletion.Preconditions
 	if len(deletion.DryRun) > 0 || (p.UID != nil && *p.UID != pod.UID) {
 		return nil // the deletion says what is wrong

@@ -111,7 +111,7 @@ func TestEvictionIsOfOnePod(t *testing.T) {
 }
 
 // The evicted pod says so in its status, and the deletion is of the pod as it is after that.
-func TestEvictionIsAnnounced(t *testing.T) {
+func TestEvictionAddsTheCondition(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", ResourceVersion: "7"},
 		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestEvictionIsAnnounced(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := fake.NewClientset(pod)
-			if err := NewEviction(nil, client, true).announce(t.Context(), pod, &c.deletion); err != nil {
+			if err := NewEviction(nil, client, true).addCondition(t.Context(), pod, &c.deletion); err != nil {
 				t.Fatal(err)
 			}
 			now, err := client.CoreV1().Pods("ns").Get(t.Context(), "p", metav1.GetOptions{})

@@ -153,7 +153,7 @@ func (r *run) watchPods(ctx context.Context, s verify.Server, h *podHistory) {
 			continue
 		}
 		missing, wrong := h.begin(list)
-		r.blame(s.Name, wrong)
+		r.failWatch(s.Name, wrong)
 		for _, pod := range missing {
 			r.judge(r.evictions.missing(pod, time.Now()))
 		}
@@ -190,7 +190,7 @@ func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
 				err = apierrors.FromObject(e.Object)
 				break
 			}
-			r.blame(s.Name, h.take(e.Type, pod))
+			r.failWatch(s.Name, h.take(e.Type, pod))
 			r.sawPod(pod, e.Type)
 		}
 	}
@@ -199,8 +199,8 @@ func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
 	}
 }
 
-// blame notes what is wrong with what a server tells of pods.
-func (r *run) blame(server string, wrong []string) {
+// failWatch fails the run for what is wrong with a server's watch of pods.
+func (r *run) failWatch(server string, wrong []string) {
 	for _, text := range wrong {
 		r.fail("the watch of pods on %s: %s", server, text)
 	}

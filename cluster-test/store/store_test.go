@@ -339,8 +339,8 @@ func TestKillAtEachPoint(t *testing.T) {
 	}
 }
 
-// killedAt gives a member a reason to come to the point at which it is to end, again and again until
-// it has ended.
+// killedAt gives a member a reason to come to the point at which it is to end, again and again
+// until it has ended.
 func killedAt(ctx context.Context, m *Member, provoke func(*Member) error) (*os.ProcessState, error) {
 	const nudge = 2 * time.Second // what a reason may take to have its effect
 	for end := time.Now().Add(patience); ; {

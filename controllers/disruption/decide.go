@@ -17,7 +17,7 @@ const (
 	// deletionTimeout is how long an evicted pod counts as lost although its deletion has not been
 	// seen.
 	deletionTimeout = 2 * time.Minute
-	// conditionTimeout is how long a pod may announce a disruption that does not come.
+	// conditionTimeout is how long a pod may have the condition of a disruption that does not come.
 	conditionTimeout = 2 * time.Minute
 )
 
@@ -131,10 +131,10 @@ func sameStatus(a, b policyv1.PodDisruptionBudgetStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// stale reports whether a pod announces a disruption that its deletion has not followed, and after
-// how long it is to be taken back. The kubelet's own announcements stay: the end of a pod may take
-// it any time.
-func stale(pod *corev1.Pod, now time.Time) (announced bool, after time.Duration) {
+// stale reports whether a pod has the condition of a disruption that its deletion has not followed,
+// and after how long the condition is to be taken back. The kubelet's own conditions stay: the end
+// of a pod may take it any time.
+func stale(pod *corev1.Pod, now time.Time) (found bool, after time.Duration) {
 	c := pods.Condition(pod, corev1.DisruptionTarget)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet || !pods.Active(pod) {
 		return false, 0

@@ -204,7 +204,7 @@ func TestStale(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		pod       *corev1.Pod
-		announced bool
+		found     bool
 		after     time.Duration
 	}{
 		{"no condition", pod("p", true), false, 0},
@@ -217,8 +217,8 @@ func TestStale(t *testing.T) {
 		{"going", target(func(p *corev1.Pod, _ *corev1.PodCondition) { p.DeletionTimestamp = &metav1.Time{Time: now} }), false, 0},
 		{"finished", target(func(p *corev1.Pod, _ *corev1.PodCondition) { p.Status.Phase = corev1.PodFailed }), false, 0},
 	} {
-		if announced, after := stale(c.pod, now); announced != c.announced || after != c.after {
-			t.Errorf("%s: %v, %v; want %v, %v", c.name, announced, after, c.announced, c.after)
+		if found, after := stale(c.pod, now); found != c.found || after != c.after {
+			t.Errorf("%s: %v, %v; want %v, %v", c.name, found, after, c.found, c.after)
 		}
 	}
 }

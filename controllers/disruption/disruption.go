@@ -1,5 +1,5 @@
 // Package disruption computes the status of PodDisruptionBudgets, from which the eviction
-// subresource takes what it allows, and takes back announcements of disruptions that did not come.
+// subresource takes what it allows, and takes back the conditions of disruptions that did not come.
 //
 // The eviction subresource writes the same status: it lowers what is allowed and notes the pod. A
 // conflict of the two is decided by the next look. While a budget cannot be computed it allows
@@ -121,7 +121,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 		if now == nil {
 			return nil
 		}
-		if announced, _ := stale(now, time.Now()); !announced {
+		if found, _ := stale(now, time.Now()); !found {
 			return nil
 		}
 		return []runtime.Key{runtime.KeyOf(now)}
@@ -280,8 +280,8 @@ func (t *term) takeBack(ctx context.Context, key runtime.Key) (time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	announced, after := stale(pod, time.Now())
-	if !announced || after > 0 {
+	found, after := stale(pod, time.Now())
+	if !found || after > 0 {
 		return after, nil
 	}
 	pod = pod.DeepCopy()

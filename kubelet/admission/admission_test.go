@@ -97,7 +97,7 @@ func TestCheck(t *testing.T) {
 		{name: "a taint that ends pods", pod: podOf("", ""), in: func(in *Input) {
 			in.Node.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute}, {Key: "s", Effect: v1.TaintEffectNoSchedule}}
 		}, want: "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"},
-		{name: "static pods heed no taint", pod: changed(podOf("", ""), static), in: func(in *Input) {
+		{name: "static pods ignore taints", pod: changed(podOf("", ""), static), in: func(in *Input) {
 			in.Node.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute}}
 		}},
 		{name: "a taint that keeps pods away is the scheduler's matter", pod: podOf("", ""), in: func(in *Input) {

@@ -424,16 +424,16 @@ func (m *Manager) launchLocked(w *worker) {
 	})
 }
 
-// follow turns the runtime's events into wake-ups, and tells whether the stream stands.
-func (m *Manager) follow(ctx context.Context, standing chan<- bool) {
-	tell := func(up bool) {
+// follow turns the runtime's events into wake-ups, and sends whether the stream is connected.
+func (m *Manager) follow(ctx context.Context, connected chan<- bool) {
+	send := func(up bool) {
 		select {
-		case standing <- up:
+		case connected <- up:
 		case <-ctx.Done():
 		}
 	}
 	for ctx.Err() == nil {
-		err := m.Runtime.Events(ctx, func() { tell(true) }, func(e *runtimeapi.ContainerEventResponse) {
+		err := m.Runtime.Events(ctx, func() { send(true) }, func(e *runtimeapi.ContainerEventResponse) {
 			if box := e.GetPodSandboxStatus(); box.GetMetadata() != nil {
 				m.Wake(types.UID(box.Metadata.Uid))
 			}
@@ -442,7 +442,7 @@ func (m *Manager) follow(ctx context.Context, standing chan<- bool) {
 			return
 		}
 		m.Logger.Debug("the runtime's event stream ended; looking at all pods every second", "error", err)
-		tell(false)
+		send(false)
 		wait(ctx, time.Second)
 	}
 }
@@ -456,8 +456,8 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// relistLoop looks at everything from time to time: for what events did not tell and for orphans.
-func (m *Manager) relistLoop(ctx context.Context, standing <-chan bool) {
+// relistLoop lists all containers from time to time, for lost events and for orphans.
+func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 	period := time.Second
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -465,7 +465,7 @@ func (m *Manager) relistLoop(ctx context.Context, standing <-chan bool) {
 		select {
 		case <-ctx.Done():
 			return
-		case up := <-standing:
+		case up := <-connected:
 			period = time.Second
 			if up {
 				period = m.Relist

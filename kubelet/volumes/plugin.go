@@ -23,7 +23,7 @@ type Volume struct {
 	// volumes that the pod describes itself.
 	PV    *v1.PersistentVolume
 	Claim string
-	// ReadOnly is said by the claim's user. What a PV says of itself is the plugin's to heed.
+	// ReadOnly is set by the claim's user. The plugin applies what the PV sets.
 	ReadOnly bool
 	// Dir is the place of the volume in the pod's directory. The plugin makes it.
 	Dir string

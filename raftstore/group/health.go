@@ -8,7 +8,8 @@ type Health struct {
 	Name    string `json:"name"`
 	Healthy bool   `json:"healthy"`
 	Reason  string `json:"reason,omitempty"` // why not, or why it has no vote
-	State   State  `json:"standing,omitempty"`
+	// State is what was decided about it. Servers of earlier versions, and scripts, know the name.
+	State State `json:"standing,omitempty"`
 	// Stable is for how long it has been well; Silent for how long it has not answered.
 	Stable time.Duration `json:"stable"`
 	Silent time.Duration `json:"silent,omitempty"`

@@ -141,9 +141,9 @@ func (cl *client) txn(keys []string, ttl time.Duration) raftstore.Txn {
 	return txn
 }
 
-// inOffice writes with the fence of each term in which the server leads, and goes on with it for a
-// while when the term is over, as a deposed controller does. It ends with the process.
-func (s *server) inOffice(p *process) {
+// writeAsLeader writes with the fence of each term in which the server leads. It goes on for a
+// while after the term, as a deposed controller does. It ends with the process.
+func (s *server) writeAsLeader(p *process) {
 	cl := s.c.newClient(1000 + 100*s.index + p.life)
 	for {
 		leading, term, err := p.AwaitLeadership(p.ctx)

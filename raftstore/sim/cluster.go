@@ -217,7 +217,7 @@ func (s *server) open() {
 	s.mu.Unlock()
 	s.c.note("server %d starts as %s", s.index, store.ID())
 	p.running.Go(func() { s.tap(p) })      // both end with the process
-	p.running.Go(func() { s.inOffice(p) }) // which waits for them
+	p.running.Go(func() { s.writeAsLeader(p) }) // which waits for them
 }
 
 // crash ends the process of a server at once. power: nobody hears of it.

@@ -86,7 +86,7 @@ func (l *Ledger) Show(claim *resourcev1.ResourceClaim) {
 		e.written = nil
 	}
 	l.taken.add(e.latest())
-	l.announce()
+	l.notify()
 }
 
 // Remove forgets a claim that is gone.
@@ -97,10 +97,10 @@ func (l *Ledger) Remove(claim *resourcev1.ResourceClaim) {
 		l.taken.remove(e.latest())
 		delete(l.claims, keyOf(claim))
 	}
-	l.announce()
+	l.notify()
 }
 
-func (l *Ledger) announce() {
+func (l *Ledger) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

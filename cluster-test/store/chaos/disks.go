@@ -78,8 +78,8 @@ const (
 	nudge = time.Second
 )
 
-// inWork are the points that a member comes to while it works, given a reason. It comes to the others
-// in a start: with another kind of log, after a quarantine, with an empty directory.
+// inWork are the points that a member comes to while it works, given a reason. It comes to the
+// others in a start: with another kind of log, after a quarantine, with an empty directory.
 func inWork() []string {
 	return slices.DeleteFunc(faultpoint.All(), func(p string) bool {
 		return strings.HasPrefix(p, "identity.") || strings.HasPrefix(p, "transfer.") || strings.HasSuffix(p, "-switch")

@@ -187,8 +187,8 @@ type ChangeArgs struct {
 // ClockArgs are those of Member.Clock.
 type ClockArgs struct{ Offset time.Duration }
 
-// ArmArgs are those of Member.Arm: the process kills itself when it comes to the fault point for the
-// Hit-th time, from 1. An empty Point disarms it.
+// ArmArgs are those of Member.Arm: the process kills itself when it comes to the fault point for
+// the Hit-th time, from 1. An empty Point disarms it.
 type ArmArgs struct {
 	Point string
 	Hit   int
