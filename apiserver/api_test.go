@@ -33,7 +33,7 @@ func TestAPI(t *testing.T) {
 	c := startCluster(t, trust)
 	c.kubelet = port
 	if err := c.ensure(t.Context(), c.client); err != nil {
-		t.Fatalf("laying down what every cluster has: %v", err)
+		t.Fatalf("creating the default objects: %v", err)
 	}
 	for name, test := range map[string]func(*testing.T, *cluster){
 		"Objects":         testObjects,

@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// ensureAgain is how often the leader looks whether what every cluster has is still there.
+	// ensureAgain is how often the leader checks that the cluster's default objects are there.
 	ensureAgain = 5 * time.Minute
-	// ensureFlowsAgain is the same for what shares the API out, as often as kube-apiserver does.
+	// ensureFlowsAgain is the same for priority levels and flow schemas, as in kube-apiserver.
 	ensureFlowsAgain = time.Minute
 	// ensureRetry is the pause after a failed attempt, which doubles up to ensureRetryMost.
 	ensureRetry     = time.Second
 	ensureRetryMost = 30 * time.Second
 )
 
-// LeaderRoutine keeps what every cluster has: the system namespaces, the default roles and
+// LeaderRoutine keeps the cluster's default objects: the system namespaces, the default roles and
 // bindings, the system priority classes, the priority levels and flow schemas of requests, an
 // APIService for each group that is served, what extension API servers go by, the Services of the
 // API and of cluster DNS, and the default ServiceCIDR; and it repairs the allocations of service
@@ -71,7 +71,7 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 			if ctx.Err() != nil {
 				return nil
 			}
-			s.logger.Warn("laying down what every cluster has; trying again", "in", retry, "err", err)
+			s.logger.Warn("creating the cluster's default objects; trying again", "in", retry, "err", err)
 			pause, retry = retry, min(2*retry, ensureRetryMost)
 		} else {
 			retry = ensureRetry
@@ -96,7 +96,7 @@ func (s *Server) keepFlows(ctx context.Context, client kubernetes.Interface) {
 		case <-ticker.C:
 		}
 		if err := fairness.Ensure(ctx, client, s.informers); err != nil && ctx.Err() == nil {
-			s.logger.Warn("repairing what shares the API out; trying again", "err", err)
+			s.logger.Warn("repairing priority levels and flow schemas; trying again", "err", err)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (s *Server) hasFlows() bool {
 }
 
 // ensure goes through all of it once and reports everything that failed. The default namespace
-// comes when all that others rely on is there: with it the cluster is born.
+// comes last, when everything that others rely on is there: then the cluster is bootstrapped.
 func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error {
 	errs := []error{ensureNamespaces(ctx, client, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease)}
 	if s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) {

@@ -63,7 +63,7 @@ func TestFairness(t *testing.T) {
 	}
 	eventually(t, "the authorizer knows the default roles", func(context.Context) error {
 		if !c.defaults() {
-			return errUnborn
+			return errNotBootstrapped
 		}
 		return nil
 	})

@@ -45,7 +45,7 @@ func (s *Server) AwaitReady(ctx context.Context) error {
 	for {
 		// Without ctx: a request that ends early is an error to who serves it, and this one is
 		// answered soon.
-		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BirthCheck).Do(context.WithoutCancel(ctx)).Error()
+		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck).Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
 			return nil
 		}

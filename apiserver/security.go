@@ -172,7 +172,7 @@ func (s *Server) newAuthorizer(sec *security) error {
 	sec.authorizer, err = authzunion.New(
 		authzunion.NamedAuthorizer{AuthorizerName: "system-masters", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
 		authzunion.NamedAuthorizer{AuthorizerName: "node", Authorizer: nodes},
-		authzunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: toldWhenCold{sec.rbac, s.cold}},
+		authzunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: reasonWhenUnsynced{sec.rbac, s.unsynced}},
 	)
 	if err != nil {
 		return fmt.Errorf("authorizers: %w", err)

@@ -55,7 +55,7 @@ type Server struct {
 	allocator    *services.Allocator
 	defaults     func() bool // whether the authorizer knows the default roles and bindings
 	closers      []func()
-	warm         atomic.Bool // see cold
+	synced       atomic.Bool // see unsynced
 	leads        atomic.Bool // LeaderRoutine runs
 	logger       *slog.Logger
 }
@@ -137,7 +137,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	}
 	c.EnableProfiling = true
 	c.ReadyzChecks = append(c.ReadyzChecks, s.cfg.ReadyChecks...)
-	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BirthCheck, s.checkBirth))
+	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BootstrapCheck, s.checkBootstrap))
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
 	c.SkipOpenAPIInstallation = true
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
@@ -145,7 +145,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 		return nil, err
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = s.withoutWritesWhenCold(storage.WithLeaderTermHeader(rawlist.Handler(s.withDocuments(handler))), parts.codecs)
+		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(s.withDocuments(handler))), parts.codecs)
 		return quietLeavers(withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated))
 	}
 	return c, nil

@@ -163,7 +163,7 @@ func (c *cluster) awaitReady(t testing.TB) {
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		body, err := c.admin.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").Param("exclude", BirthCheck).DoRaw(ctx)
+		body, err := c.admin.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").Param("exclude", BootstrapCheck).DoRaw(ctx)
 		if err != nil {
 			last = fmt.Errorf("%w: %s", err, body)
 		}

@@ -313,7 +313,7 @@ func TestWebhookCannotLockUp(t *testing.T) {
 	}
 	own := kubernetes.NewForConfigOrDie(c.LoopbackConfig())
 	if err := c.ensure(t.Context(), own); err != nil {
-		t.Errorf("what every cluster has cannot be laid down: %v", err)
+		t.Errorf("the default objects cannot be created: %v", err)
 	}
 	must(own.RbacV1().ClusterRoles().Get(t.Context(), "cluster-admin", metav1.GetOptions{}))(t)
 	controllers := kubernetes.NewForConfigOrDie(c.LoopbackConfigAs("system:kube-controller-manager", user.SystemPrivilegedGroup))

@@ -118,7 +118,7 @@ func TestExemptLevel(t *testing.T) {
 	}
 }
 
-// All is laid down, and then nothing is written.
+// All is created, and then nothing is written.
 func TestEnsure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset()

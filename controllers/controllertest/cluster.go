@@ -74,13 +74,13 @@ func (c *Cluster) Add(obj kruntime.Object) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.born(m)
+	c.fillIn(m)
 	if err := c.tracker.Add(obj); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *Cluster) born(m metav1.Object) {
+func (c *Cluster) fillIn(m metav1.Object) {
 	if m.GetName() == "" && m.GetGenerateName() != "" {
 		m.SetName(m.GetGenerateName() + strconv.FormatInt(c.version.Load(), 36))
 	}
@@ -110,8 +110,8 @@ func (c *Cluster) create(action clienttesting.Action) (bool, kruntime.Object, er
 		return true, nil, err
 	}
 	m.SetResourceVersion("")
-	c.born(m)
-	if born := m.GetCreationTimestamp(); born.IsZero() {
+	c.fillIn(m)
+	if at := m.GetCreationTimestamp(); at.IsZero() {
 		m.SetCreationTimestamp(metav1.Now())
 	}
 	if m.GetNamespace() == "" {

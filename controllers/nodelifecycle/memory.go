@@ -10,7 +10,7 @@ import (
 // memory is what a term remembers of nodes' lives.
 type memory struct {
 	words *words
-	born  time.Time // since when this process listens
+	since time.Time // when this process began to listen
 	began time.Time // the term
 
 	mu    sync.Mutex
@@ -27,8 +27,8 @@ type remembered struct {
 	foreign lease // of one that is no member
 }
 
-func newMemory(words *words, born, now time.Time) *memory {
-	return &memory{words: words, born: born, began: now, nodes: map[string]*remembered{}}
+func newMemory(words *words, since, now time.Time) *memory {
+	return &memory{words: words, since: since, began: now, nodes: map[string]*remembered{}}
 }
 
 func (m *memory) of(node string) *remembered {
@@ -85,10 +85,10 @@ func (m *memory) evidence(node *corev1.Node, life Life, heardOf bool, now time.T
 // unheardSince is since when a node could have been heard of that never was: since both it and this
 // process were there.
 func (m *memory) unheardSince(node *corev1.Node) time.Time {
-	if node.CreationTimestamp.After(m.born) {
+	if node.CreationTimestamp.After(m.since) {
 		return node.CreationTimestamp.Time
 	}
-	return m.born
+	return m.since
 }
 
 // answered gives a node that was silent, and answered, a new period of grace.

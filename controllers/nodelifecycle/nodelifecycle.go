@@ -49,7 +49,7 @@ type Controller struct {
 	leases cache.SharedIndexInformer // of foreign nodes
 	list   corelisters.NodeLister
 	words  *words
-	born   time.Time
+	since  time.Time // when this process began to listen
 
 	sightings *sightings
 	arrivals  *arrivals
@@ -66,7 +66,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Settings = cfg.Settings.withDefaults()
 	core := cfg.Informers.Core().V1()
-	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), leases: foreignLeases(cfg), words: newWords(), born: time.Now(),
+	c := &Controller{cfg: cfg, nodes: core.Nodes().Informer(), list: core.Nodes().Lister(), pods: core.Pods().Informer(), leases: foreignLeases(cfg), words: newWords(), since: time.Now(),
 		sightings: newSightings(), arrivals: newArrivals()}
 	if err := errors.Join(c.words.listen(c.nodes), c.sightings.listen(c.nodes), c.arrivals.listen(c.pods)); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	defer stop()
 	t := &term{
 		Controller: c, client: client, recorder: recorder,
-		memory: newMemory(c.words, c.born, time.Now()), budgets: map[string]*budget{},
+		memory: newMemory(c.words, c.since, time.Now()), budgets: map[string]*budget{},
 	}
 	t.loop = runtime.NewLoop("nodelifecycle", askedAtOnce, c.cfg.Logger, t.reconcile)
 	runtime.Watch(t.loop, c.nodes, func(old, now *corev1.Node) []runtime.Key {

@@ -19,14 +19,15 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// A server that is started without a quorum is cold: what authorization and admission go by, they
-// read from the store, and it cannot be read. It answers, and is asked where there is no better
-// one. So that nobody takes a dead cluster for missing rights, it says what is missing.
+// A server that is started without a quorum is not synced: authorization and admission read their
+// objects from the store, and it cannot be read. The server answers all the same, for clients that
+// reach no better one. Its answers name the missing leader, so that a dead cluster does not look
+// like missing rights.
 
-// cold tells whether this server has not read yet what authorization and admission go by. Once it
-// has, it knows that for good.
-func (s *Server) cold() bool {
-	if s.warm.Load() {
+// unsynced tells whether authorization and admission have not read their objects yet. Once they
+// have, it stays so.
+func (s *Server) unsynced() bool {
+	if s.synced.Load() {
 		return false
 	}
 	over, cancel := context.WithCancel(context.Background())
@@ -40,26 +41,26 @@ func (s *Server) cold() bool {
 	if len(informers) == 0 {
 		return true
 	}
-	s.warm.Store(true)
+	s.synced.Store(true)
 	return false
 }
 
-// coldPatience is how long a write at a cold server waits for the store. It answers within two
-// seconds when there has been no leader for long.
-const coldPatience = 3 * time.Second
+// unsyncedPatience is how long a write at an unsynced server waits for the store. The store answers
+// within two seconds when there has been no leader for long.
+const unsyncedPatience = 3 * time.Second
 
-var errStoreSlowToWrite = errors.New("the store did not answer within " + coldPatience.String())
+var errStoreSlowToWrite = errors.New("the store did not answer within " + unsyncedPatience.String())
 
-// withoutWritesWhenCold refuses writes while this server is cold and its store cannot serve.
-// Admission would let them wait, and then forbid them.
-func (s *Server) withoutWritesWhenCold(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
+// withoutWritesUntilSynced refuses writes while this server is not synced and its store cannot
+// serve. Admission would let them wait, and then forbid them.
+func (s *Server) withoutWritesUntilSynced(next http.Handler, codecs runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !stores(info) || !s.cold() {
+		if !ok || !stores(info) || !s.unsynced() {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx, cancel := context.WithTimeoutCause(r.Context(), coldPatience, errStoreSlowToWrite)
+		ctx, cancel := context.WithTimeoutCause(r.Context(), unsyncedPatience, errStoreSlowToWrite)
 		defer cancel()
 		if _, err := s.cfg.Store.View(ctx, raftstore.ViewOptions{}); err != nil && r.Context().Err() == nil {
 			if !errors.Is(err, raftstore.ErrUnavailable) { // whatever it is, nothing was written
@@ -79,22 +80,22 @@ func stores(info *request.RequestInfo) bool {
 		info.APIGroup != "authentication.k8s.io" && info.APIGroup != "authorization.k8s.io"
 }
 
-// toldWhenCold adds to a refusal of an authorizer that it has not read yet what it goes by.
-type toldWhenCold struct {
+// reasonWhenUnsynced adds to a refusal of an authorizer that it has not read the roles yet.
+type reasonWhenUnsynced struct {
 	*rbac.Authorizer
-	cold func() bool
+	unsynced func() bool
 }
 
 // Authorize implements authorizer.Authorizer.
-func (a toldWhenCold) Authorize(ctx context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
+func (a reasonWhenUnsynced) Authorize(ctx context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := a.Authorizer.Authorize(ctx, of)
-	if decision == authorizer.DecisionNoOpinion && err == nil && a.cold() {
+	if decision == authorizer.DecisionNoOpinion && err == nil && a.unsynced() {
 		reason = "this server was just started and has not read the roles yet, which takes a leader of the store; see 'barque cluster status'"
 	}
 	return decision, reason, err
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer.
-func (a toldWhenCold) ConditionsAwareAuthorize(ctx context.Context, of authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (a reasonWhenUnsynced) ConditionsAwareAuthorize(ctx context.Context, of authorizer.Attributes) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, of))
 }

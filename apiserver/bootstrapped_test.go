@@ -12,12 +12,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Work that starts after Prepare finds its rights and namespaces, and a server does not call
-// itself ready before.
-func TestBirth(t *testing.T) {
+// Work that starts after Prepare finds its rights and namespaces, and a server is not ready before.
+func TestBootstrap(t *testing.T) {
 	c := startCluster(t)
 	if code, body := c.raw(t, "/readyz", nil); code != http.StatusInternalServerError {
-		t.Errorf("readyz before the birth: %d %s", code, body)
+		t.Errorf("readyz before the bootstrap: %d %s", code, body)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -25,7 +24,7 @@ func TestBirth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, body := c.raw(t, "/readyz", nil); code != http.StatusOK {
-		t.Errorf("readyz after the birth: %d %s", code, body)
+		t.Errorf("readyz after the bootstrap: %d %s", code, body)
 	}
 	scheduler := kubernetes.NewForConfigOrDie(c.LoopbackConfigAs("system:kube-scheduler"))
 	if _, err := scheduler.CoreV1().Pods("").List(ctx, metav1.ListOptions{}); err != nil {
@@ -36,19 +35,19 @@ func TestBirth(t *testing.T) {
 	}
 }
 
-// Whoever asks for readiness while a server starts is told that it is not ready, and not that he
-// may not ask. The roles that allow him to are there already, as for a server that joins.
+// A client that asks for readiness while a server starts is told that it is not ready, and not that
+// the client may not ask. The roles that allow it are there already, as for a server that joins.
 func TestReadinessIsNeverForbidden(t *testing.T) {
-	born := startCluster(t)
+	first := startCluster(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := born.Prepare(ctx, born.admin); err != nil {
+	if err := first.Prepare(ctx, first.admin); err != nil {
 		t.Fatal(err)
 	}
 	answers := map[int]int{}
 	var asking sync.WaitGroup
 	startCluster(t, func(c *Config) {
-		c.Store = born.cfg.Store
+		c.Store = first.cfg.Store
 		url := "https://" + c.Listener.Addr().String() + "/readyz"
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 		asking.Go(func() { // from before it serves
