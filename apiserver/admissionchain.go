@@ -95,7 +95,7 @@ func (s *Server) admissionParts(sec *security) (*registry.Parts, error) {
 	return p, nil
 }
 
-// wirePolicies lets nobody name parameters of policies that he may not read.
+// wirePolicies refuses parameters of policies that the policy's writer may not read.
 func (s *Server) wirePolicies(resources []resource.Resource, sec *security) {
 	policies := s.client.AdmissionregistrationV1()
 	admissionregistration.AuthorizeParams(resources, &admissionregistration.Params{

@@ -68,7 +68,7 @@ func TestCommandsWithoutQuorum(t *testing.T) {
 	}
 
 	s.Dev(t, "kill", "s2")
-	// Who asks in this moment waits for an election; after ten seconds without one he is told.
+	// A request at this moment waits for an election; after ten seconds without one it fails.
 	if r := s.timed(t, "kubectl", "get", "pods", local); r.Code != 1 || !contains(r.Err, "ServiceUnavailable", "no leader has been known for", "2 of the 3 servers with a vote") {
 		t.Errorf("kubectl without a quorum: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}

@@ -10,7 +10,7 @@ import (
 // A former server is one that the cluster had and has no more: its Node is there, as that of a
 // server, and it is no member of the store. It was taken out, or the cluster was recovered, or
 // began with a backup, without it. That is a state to pass through: it joins again, or an operator
-// says that it does not come back by deleting its Node, as he does for an agent. Servers that were
+// says that it does not come back by deleting its Node, as for an agent. Servers that were
 // started with --no-node have no Node, so nothing is known of those once they are out.
 
 // Former are those of the servers that have a Node which are no members of the store.

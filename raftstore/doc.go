@@ -33,7 +33,7 @@
 //
 // Each says what became of the request; compare with errors.Is and errors.As.
 //
-//	*ConflictError      a precondition did not hold; nothing was changed; the error has what stands there
+//	*ConflictError      a precondition did not hold; nothing was changed; the error has the item
 //	ErrFenced           the term of the transaction is over; it never takes effect
 //	ErrTooLarge         a key, value or transaction is over the Limits
 //	ErrInvalid          the transaction cannot mean anything
@@ -41,7 +41,7 @@
 //	ErrUnavailable      certainly not executed: repeat it when you like
 //	  ErrOverloaded     the queue is full: slow down first
 //	  ErrLeaderless     there has been no leader for long: repeat it when servers are back
-//	  ErrDiskFull       somebody has to make room first; deletes are taken
+//	  ErrDiskFull       an operator has to make room first; deletes are taken
 //	  ErrQuarantined    this server serves nothing any more: ask another one
 //	ErrUnknownOutcome   proposed, and the answer was lost: read before you repeat it
 //	ErrCompacted        history does not go back so far: list anew, and watch from there

@@ -28,13 +28,13 @@ type RestoreOptions struct {
 	// in any case.
 	AtLeast uint64
 	// Supersede gives up a restore that is under way, instead of failing because of it. It is for
-	// who knows that its maker is gone.
+	// a caller that knows that its maker is gone.
 	Supersede bool
 }
 
 // Restore replaces all items of the store by others, at one revision, while it goes on serving.
 // items calls yield with each, in ascending order of keys; their keys, values and times of expiry
-// count. An item that is equal to what stands there keeps its revisions.
+// count. An item that is equal to the present one keeps its revisions.
 //
 // For readers and writers it is one big write: it comes before or after each of theirs. Watchers
 // end with ErrCompacted, and so do views of older revisions, since nothing leads from the state

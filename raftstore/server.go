@@ -352,7 +352,7 @@ func (s *Server) Demote(ctx context.Context, id string) error {
 // over first. It is refused when the voters that stay and are able would be no quorum. why is
 // written down, for people.
 //
-// What was begun goes on whoever dies meanwhile, until it is done or Promote takes it back. When
+// It goes on under every leader, until it is done or Promote takes it back. When
 // the voters that stay are no quorum any more it waits for them; after half a minute of that it is
 // a *PendingError that says so. The server, when it lives, learns that it is out: see
 // Config.OnRemoved.
@@ -369,7 +369,7 @@ func (s *Server) CheckDeparture(ctx context.Context, id string) error {
 // Leaving tells whether it is recorded that the member leaves, as this server knows.
 func (s *Server) Leaving(id string) bool { return s.node.Leaving(id) }
 
-// Gone returns who was taken out of the cluster, by ID, as this server knows.
+// Gone returns the servers that were taken out of the cluster, by ID, as this server knows.
 func (s *Server) Gone() map[string]Removal { return s.node.Gone() }
 
 // Removed returns a channel that is closed when this server has learned that it was taken out of
@@ -384,7 +384,7 @@ func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 
 // HandOver makes the most suitable other voter the leader, if this server leads and there is one;
 // otherwise it does nothing. A server that is about to stop calls it while it still serves: Close
-// does so, too, but late for those who call the server. It returns when this server does not lead
+// does so, too, but late for the server's callers. It returns when this server does not lead
 // any more, which is as soon as another one campaigns, or with an error: at once when too few
 // others answer, and else within three times Timeouts.Election.
 func (s *Server) HandOver() error { return s.node.HandOver() }

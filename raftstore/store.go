@@ -139,7 +139,7 @@ func randomOrigin() uint64 {
 
 // Commit brings a transaction into effect, at one revision on all servers, and returns when it is
 // on the disks of a quorum. It fails with a *ConflictError, ErrFenced, ErrTooLarge, ErrInvalid,
-// ErrUnavailable, ErrUnknownOutcome or ErrClosed; what each says about the transaction stands with
+// ErrUnavailable, ErrUnknownOutcome or ErrClosed; what each says about the transaction is with
 // it.
 //
 // A lost leader is hidden from the caller where it can be: the store repeats the request under the
@@ -196,8 +196,8 @@ func (s *Store) do(ctx context.Context, req *command.Request) (Result, error) {
 const retryPause = 10 * time.Millisecond
 
 // leaderlessPatience is how long the store waits where there has been no leader for long: for an
-// election that is just under way, since servers may have come back. Who asks again and again is
-// slowed down by it, too.
+// election that is just under way, since servers may have come back. Clients that repeat their
+// requests are slowed down by it, too.
 const leaderlessPatience = 2 * time.Second
 
 // retry repeats f while it fails for the lack of a leader, until the context ends or for the time

@@ -45,7 +45,7 @@ const (
 	// ItemOverhead is what each item counts for Limits.StateBytes beside its key and value.
 	ItemOverhead = kv.ItemOverhead
 
-	// LeaderlessAfter is for how long no leader must have been known until that is no matter of an
+	// LeaderlessAfter is how long no leader must have been known before the cause is not an
 	// election any more.
 	LeaderlessAfter = kv.LeaderlessAfter
 

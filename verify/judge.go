@@ -47,7 +47,7 @@ type judge struct {
 	watches []*Watch
 	log     []Event // in order
 	told    map[uint64]string
-	heard   []moment // in the order of time: the newest revision that was told by then
+	heard   []moment // in the order of time: the newest revision that was told until then
 	later   []moment // likewise: the oldest revision of a write that began then, or later
 	skipped string   // the first answer about a part that nobody watched
 	covered []interval

@@ -40,12 +40,11 @@ func said(data []byte, err error) error {
 	return refusedBy(&status)
 }
 
-// Timeout bounds what is asked of the API. A server that lives has answered by then, also one
-// that has just lost its leader: it gives a request up when there has been none for
-// raftstore.LeaderlessAfter.
+// Timeout bounds a request to the API. A live server answers sooner, also one that has just lost
+// its leader: it gives a request up when there has been none for raftstore.LeaderlessAfter.
 const Timeout = 15 * time.Second
 
-// NoAnswerError is returned when a server was waited for in vain. It is a context.DeadlineExceeded.
+// NoAnswerError is returned when a server did not answer in time. It is a context.DeadlineExceeded.
 type NoAnswerError struct{ Within time.Duration }
 
 func (e *NoAnswerError) Error() string { return fmt.Sprintf("no answer within %s", e.Within) }

@@ -102,7 +102,7 @@ func mountsCertificate(pod *corev1.Pod, signer string) bool {
 	})
 }
 
-// mayRequest asks whether a node may request certificates of a signer that no volume of the pod
+// mayRequest checks that a node may request certificates of a signer that no volume of the pod
 // names. Drivers do that in the name of pods. The signer stands where a role names a resource,
 // which can hold no slash.
 func (n *NodeRestriction) mayRequest(ctx context.Context, a admission.Attributes, r *certificatesv1.PodCertificateRequest) error {

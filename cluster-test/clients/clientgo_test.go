@@ -394,7 +394,7 @@ func TestWatchResumes(t *testing.T) {
 				}
 				last = m.ResourceVersion
 			case <-time.After(hang):
-				t.Fatalf("in vain: event %d of %d", seen+1, n)
+				t.Fatalf("timed out: event %d of %d", seen+1, n)
 			}
 		}
 	}

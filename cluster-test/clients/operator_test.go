@@ -496,6 +496,6 @@ func await(t testing.TB, what string, c <-chan struct{}) {
 	select {
 	case <-c:
 	case <-time.After(hang):
-		t.Fatalf("in vain: %s", what)
+		t.Fatalf("timed out: %s", what)
 	}
 }

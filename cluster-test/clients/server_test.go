@@ -36,7 +36,7 @@ func eventually(t testing.TB, what string, try func(context.Context) error) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("in vain: %s: %v", what, err)
+			t.Fatalf("timed out: %s: %v", what, err)
 		case <-time.After(50 * time.Millisecond): // brief: the interval of a poll
 		}
 	}

@@ -2,8 +2,8 @@
 // disks break: full, hung, slow, or without power. Loop devices and root are needed; Possible
 // tells.
 //
-// A disk belongs to whoever made it: what is mounted on it is detached by him, and goes with his
-// mount namespace if that is his own.
+// A disk belongs to the process that made it. That process detaches its mounts. In a mount
+// namespace of its own they go with the namespace.
 package disk
 
 import (

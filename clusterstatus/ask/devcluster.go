@@ -38,7 +38,7 @@ func (a *Asker) Procedures() clusterstatus.Procedures {
 	}
 	s, err := devcluster.Inspect(dir)
 	if err != nil {
-		s = nil // as for a user who is not root: then the status tells him so
+		s = nil // as for a user who is not root: then the status says so
 	}
 	return devProcedures(dir, s)
 }

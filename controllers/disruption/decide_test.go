@@ -202,10 +202,10 @@ func TestStale(t *testing.T) {
 		return p
 	}
 	for _, c := range []struct {
-		name      string
-		pod       *corev1.Pod
-		found     bool
-		after     time.Duration
+		name  string
+		pod   *corev1.Pod
+		found bool
+		after time.Duration
 	}{
 		{"no condition", pod("p", true), false, 0},
 		{"young", target(func(*corev1.Pod, *corev1.PodCondition) {}), true, time.Minute},

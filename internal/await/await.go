@@ -31,10 +31,10 @@ func True(t testing.TB, what string, holds func() bool) {
 // takes as long as a hang. The context of a try ends when the wait does.
 func NoError(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := bound(context.Background()) // a clean-up may wait, too: the test's own context is over by then
+	ctx, cancel := bound(context.Background()) // a clean-up may wait, too: the test's own context is over then
 	defer cancel()
 	if err := poll(ctx, try); err != nil {
-		t.Fatalf("in vain: %s: %v", what, err)
+		t.Fatalf("timed out: %s: %v", what, err)
 	}
 }
 
@@ -66,7 +66,7 @@ func Value[T any](t testing.TB, what string, from <-chan T) T {
 	case v := <-from:
 		return v
 	case <-timer.C:
-		t.Fatalf("in vain: %s", what)
+		t.Fatalf("timed out: %s", what)
 		panic("unreachable")
 	}
 }

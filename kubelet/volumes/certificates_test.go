@@ -436,7 +436,7 @@ func TestProjectedTrust(t *testing.T) {
 		if now := show(); now["tls/key.pem"] == key || now["tls/chain.pem"] != pemOf("leaf of req-1", "intermediate") || now["bundle.pem"] != now["tls/key.pem"]+now["tls/chain.pem"] {
 			t.Errorf("after the refresh it shows %v", now)
 		}
-		// One user for all containers: the files are his alone.
+		// One user for all containers: it owns the files alone.
 		pod.Spec.Containers = []v1.Container{{SecurityContext: &v1.SecurityContext{RunAsUser: ptr.To(int64(os.Getuid()))}}}
 		if _, _, err := m.Mount(t.Context(), pod); err != nil {
 			t.Fatal(err)

@@ -101,7 +101,7 @@ func (r *Refresher) Run(ctx context.Context) error {
 	}
 }
 
-// refresh asks; often tells that it has been asked in vain for a while.
+// refresh asks; often means that it has failed for a while.
 func (r *Refresher) refresh(ctx context.Context, generation uint64, often bool) error {
 	ring, err := r.config.Fetch(ctx, generation)
 	if err != nil {

@@ -137,7 +137,7 @@ func (l *boundedListener) Close() error {
 // boundedConn is a connection of a boundedListener.
 type boundedConn struct {
 	net.Conn
-	forget func() bool // the listener's end is no matter of it any more
+	forget func() bool // the listener's end does not close it any more
 	leave  func()
 }
 

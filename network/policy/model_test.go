@@ -58,7 +58,7 @@ func (w *world) at(addr netip.Addr) *Pod {
 // lets tells whether the policies of a local pod let the flow pass in one direction.
 func (w *world) lets(pod *Pod, direction networkingv1.PolicyType, f flow, peer *Pod) bool {
 	if pod == nil || !pod.Local {
-		return true // no matter of this node
+		return true // another node enforces it
 	}
 	isolated := false
 	for _, p := range w.policies {

@@ -7,16 +7,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Committed is the newest configuration of the group that this server has applied, so that nobody
-// can overrule it any more. Members shows what Raft acts by, the newest in the log: the leader that
-// wrote it may be gone before a quorum has it. Who tells people that a server has lost its vote, so
-// that its machine can be switched off, asks here.
+// Committed is the newest configuration of the group that this server has applied. It is final.
+// Members shows the newest one in the log, by which Raft acts: the leader that wrote it may be gone
+// before a quorum has it. A caller that tells people that a server has lost its vote, and its
+// machine can be switched off, asks here.
 //
-// And whether it is settled. By the Raft paper the entry of a configuration is committed by the
-// majority of that configuration. hashicorp/raft sends it out before it counts so: where followers
-// are fast the old majority commits it, the one who loses his vote among them. If he is switched
-// off then, what he helped to commit may be at the leader alone. A later entry is committed by the
-// new majority, and with it all that is before it.
+// It also knows whether the configuration is settled. By the Raft paper the majority of a new
+// configuration commits its entry. hashicorp/raft sends the entry before it counts so: where
+// followers are fast the old majority commits it, and the server that loses its vote is part of
+// that. If that server is switched off then, the leader alone may have the entries that it helped
+// to commit. The new majority commits a later entry, and with it all entries before.
 type Committed struct {
 	newest atomic.Pointer[configuration] // nil: it is not known
 }
@@ -27,9 +27,9 @@ type configuration struct {
 	index uint64 // of the entry that has brought it
 }
 
-// Note takes what the entries that are about to be applied say. It comes before their effects can
-// be seen, so that what is decided about a server is never seen without the place that it had by
-// then.
+// Note takes the configurations of entries that are about to be applied. It comes before their
+// effects can be seen, so that a decision about a server is never seen without its place in the
+// configuration.
 func (c *Committed) Note(entries []*raft.Log) {
 	for _, entry := range entries {
 		if entry.Type == raft.LogConfiguration {

@@ -16,7 +16,8 @@ type Server struct {
 	Voter    bool
 	Leader   bool
 	State    group.State
-	// Decided orders those that leave: who was decided about first goes first.
+	// Decided is when it was decided that the server leaves: the first decision is carried out
+	// first.
 	Decided time.Time
 
 	// Answers tells whether it answered the leader just now, and Silent for how long it has not.
@@ -162,8 +163,8 @@ func droppable(s Server) bool {
 }
 
 // dead tells whether a member may be taken out for its silence. The leader must be sure of itself:
-// it sees a quorum of all who vote now, and after the removal a quorum of the voters. As many of
-// them as are wanted stay after that: none that is to leave, or to lose its vote, counts.
+// it sees a quorum of the voters now, and one of those that stay. As many of them as are wanted
+// stay after that: none that is to leave, or to lose its vote, counts.
 func dead(servers []Server, s Server, p Policy) bool {
 	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Reached != "" || s.Silent < p.CleanAfter || droppable(s) {
 		return false

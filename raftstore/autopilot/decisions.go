@@ -12,8 +12,8 @@ import (
 )
 
 // Decide writes a decision down, unless it was changed since old was read, or another term than the
-// one in which it was made has begun: whoever leads then decides by what it sees. The zero Decision
-// deletes.
+// one in which it was made has begun: the leader of that term decides by its own observation. The
+// zero Decision deletes.
 func (a *Manager) Decide(ctx context.Context, term uint64, id string, old, new group.Decision) error {
 	new.Since = a.opts.Now().UnixMilli()
 	op, err := new.Op(id)

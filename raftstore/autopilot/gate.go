@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// gate lets one in at a time. Unlike at a mutex, who waits can give up: what goes on inside may
-// wait for other servers. It is made with room for one.
+// gate lets one caller in at a time. Unlike with a mutex, a waiting caller can give up: the one
+// inside may wait for other servers. It is made with room for one.
 type gate chan struct{}
 
 // enter waits to be let in. It fails with ErrUnavailable when ctx ends first.

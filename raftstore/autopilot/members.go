@@ -17,7 +17,7 @@ import (
 )
 
 // PendingError is returned for a removal or demotion that is recorded and cannot be carried out
-// now. It is as soon as it can be, whoever leads then. Promoting the server takes it back.
+// now. The leader of that time does it as soon as it can. Promoting the server takes it back.
 type PendingError struct{ Reason string }
 
 func (e *PendingError) Error() string { return e.Reason }
@@ -99,7 +99,7 @@ const (
 	// departureRead bounds one of these looks: the leader may be about to forget this server.
 	departureRead = 500 * time.Millisecond
 	// hindranceLook is how often the leader is asked whether it is blocked, and PendingAfter for
-	// how long it may be until its caller is told. A server that is restarted is back by then.
+	// how long it may be until its caller is told. A restarted server is back within that time.
 	hindranceLook = 5 * time.Second
 	PendingAfter  = 30 * time.Second
 )
@@ -261,8 +261,8 @@ func (a *Manager) JoinBy(ctx context.Context, addr string) error {
 	return a.changeError(err)
 }
 
-// HandleMembers answers another server's wish. A joiner does not know who leads, so that one is
-// passed on, once.
+// HandleMembers answers another server's request. A joiner does not know the leader, so its request
+// is forwarded, once.
 func (a *Manager) HandleMembers(ctx context.Context, payload []byte) (byte, []byte) {
 	var c Change
 	if err := json.Unmarshal(payload, &c); err != nil {
@@ -433,7 +433,7 @@ func (a *Manager) guardQuorum(ctx context.Context, id string) error {
 	return nil
 }
 
-// surveyed is Observe for somebody who waits. A question that was given up says nothing about the
+// surveyed is Observe for a caller that waits. A question that was given up says nothing about the
 // members.
 func (a *Manager) surveyed(ctx context.Context) ([]Server, error) {
 	servers := a.Observe(ctx)

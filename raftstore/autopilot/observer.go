@@ -41,7 +41,7 @@ type Observer struct {
 	answered map[string]time.Time // by ID: when it did last
 	stable   map[string]time.Time // since when
 	blocked  map[string]time.Time // since when its departure or demotion is
-	told     map[string]time.Time // by what and of whom: when the log said so
+	told     map[string]time.Time // by event and server: when it was logged
 	failing  time.Duration        // the pause after the next step that fails; 0 after one that did not
 	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
 }
@@ -111,7 +111,7 @@ func (o *Observer) look(ctx context.Context) (pause time.Duration) {
 		}
 	}
 	o.failing = 0
-	o.bury(ctx)
+	o.recordLeft(ctx)
 	return pause
 }
 
@@ -159,7 +159,7 @@ func (o *Observer) Observe(ctx context.Context) []Server {
 	asking, cancel := context.WithTimeout(ctx, limit)
 	servers := a.Observe(asking)
 	cancel()
-	asking, cancel = context.WithTimeout(ctx, limit) // whoever is silent has used up the first one
+	asking, cancel = context.WithTimeout(ctx, limit) // silent servers have used up the first one
 	o.apart(asking, servers)
 	cancel()
 	o.resume(now, lookGap+4*limit)
@@ -324,7 +324,7 @@ func (a *Manager) reaches(ctx context.Context, from, to string) error {
 	return err
 }
 
-// HandleReach answers another server that asks whether this one can talk to a member.
+// HandleReach tells another server whether this one can talk to a member.
 func (a *Manager) HandleReach(ctx context.Context, payload []byte) (byte, []byte) {
 	var q reach
 	if err := json.Unmarshal(payload, &q); err != nil {
@@ -356,7 +356,7 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 	}
 	m, ok := a.member(step.Server.ID)
 	if !ok || a.decision(m.ID).Effective() != step.Server.State {
-		return nil // somebody decided otherwise since the look, as by a promotion: the next look goes by that
+		return nil // the decision has changed since the look, as by a promotion: the next look goes by that
 	}
 	id, call := raft.ServerID(m.ID), a.opts.Timeouts.Call
 	switch step.Kind {
@@ -412,9 +412,9 @@ func (o *Observer) noteBlocked(blocked map[string]string, due bool) {
 	}
 }
 
-// bury writes down who has left: is decided to leave, and not in the configuration any more. Who
-// was dropped and has joined again is as any other.
-func (o *Observer) bury(ctx context.Context) {
+// recordLeft records the servers that have left: each was to leave, and is not in the configuration
+// any more. A dropped server that has joined again is like any other.
+func (o *Observer) recordLeft(ctx context.Context) {
 	a := o.manager
 	for id, s := range group.Decisions(a.server.State().Latest()) {
 		_, member := a.member(id)

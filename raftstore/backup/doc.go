@@ -19,5 +19,5 @@
 //   - a file under its final name was read back and verified after it was written (Save). A
 //     released version is never changed.
 //
-// It is not for choosing what the secrets are, or when a backup is made: who uses it does.
+// The caller chooses the secrets, and when a backup is made.
 package backup

@@ -25,9 +25,9 @@ type Reader struct {
 	secrets map[string][]byte
 }
 
-// NewReader reads the head of a backup. The key is nil for one that is not sealed: who gives a key
-// relies on it that nobody without the key has made the file. It fails with ErrCorrupt, ErrVersion,
-// or ErrKey.
+// NewReader reads the head of a backup. The key is nil for one that is not sealed. A caller with a
+// key relies on it that the file was made with that key. It fails with ErrCorrupt, ErrVersion, or
+// ErrKey.
 func NewReader(r io.Reader, key *Key) (*Reader, error) {
 	blocks, about, err := open(r)
 	if err != nil {

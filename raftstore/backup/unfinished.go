@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A backup that is being written has a name of its own, and whoever writes it holds a lock on the
-// file until it has its place. The lock goes with the process, however that ends: what nobody
-// holds, and nobody has written to for a while, was left behind. It goes with the next backup, or
-// when old ones are removed. The lock alone is not asked: several servers may have one directory,
-// on a file system that has no locks, or only those of each machine.
+// A backup that is being written has a name of its own, and its writer holds a lock on the file
+// until it has its place. The lock goes with the process, however that ends. A file without a lock
+// that was not written to for a while was left behind. It goes with the next backup, or when old
+// ones are removed. The lock alone is not asked: several servers may have one directory, on a file
+// system that has no locks, or only those of each machine.
 const unready = ".unfinished"
 
 // unfinished are the names that begin gives. The number is what os.CreateTemp puts there.
 var unfinished = regexp.MustCompile(`^.+-[0-9]+\.unfinished$`)
 
-// abandoned is for how long nobody writes to a file that is nobody's any more. Who writes one
-// pauses longest to read it back.
+// abandoned is how long a file without a lock must be unchanged. A writer's longest pause is the
+// one in which it reads the file back.
 const abandoned = 15 * time.Minute
 
 // begin makes the file that is to become a backup, closed to others.
@@ -41,7 +41,7 @@ func begin(dir, working string) (*os.File, error) {
 		case mine:
 			return f, nil
 		}
-		f.Close() // somebody who swept was quicker, and has removed it
+		f.Close() // another process has swept it
 	}
 }
 

@@ -88,7 +88,7 @@ func (j *judge) expires(r *revision) bool {
 	})
 }
 
-// unacknowledged finds who made a revision that nobody was told of.
+// unacknowledged finds the write of a revision that was not acknowledged.
 func (j *judge) unacknowledged(r uint64, byValue map[string]*Write, deletes []*Write) *Write {
 	h := j.history[r]
 	if !slices.ContainsFunc(h.events, func(e raftstore.Event) bool { return !strings.HasPrefix(e.Item.Key, kv.ReservedPrefix) }) {

@@ -112,7 +112,7 @@ type Record struct {
 	notes    []Note
 }
 
-// Note is something that a person may want to know who reads the record: a fault, mostly.
+// Note is for people who read the record: a fault, mostly.
 type Note struct {
 	At   int64
 	Text string

@@ -19,7 +19,7 @@ const (
 // The items come in many entries and are put aside; the last step takes effect at one revision.
 type Restore struct {
 	Step Step
-	ID   uint64 // names the restore; drawn at random by who makes it
+	ID   uint64 // names the restore; drawn at random by its maker
 	Term uint64 // of RestoreAbort by the leader; 0 is not fenced
 
 	// Seq counts the chunks, from 1. Of RestoreCommit it is how many there were, and of

@@ -30,7 +30,7 @@ type Identity struct {
 	HasLog bool `json:"hasLog,omitempty"`
 }
 
-// OpenIdentity reads who this directory belongs to, or makes it the directory of a new server.
+// OpenIdentity reads the owner of this directory, or makes it the directory of a new server.
 func OpenIdentity(o *Options, owner Owner) (Identity, error) {
 	if o.InMemory {
 		id := newIdentity(owner)
@@ -86,8 +86,8 @@ func createIdentity(o *Options, owner Owner, path string) (Identity, error) {
 func LogKind(dir string) (logstore.Kind, error) { return logstore.KindIn(filepath.Join(dir, LogDir)) }
 
 // CheckLog refuses the directory of a server whose log was lost as a whole, with what tells of its
-// end. A new log under the same ID would have forgotten what the server has acknowledged, and for
-// whom it has voted.
+// end. A new log under the same ID would have forgotten what the server has acknowledged, and its
+// votes.
 func (id *Identity) CheckLog(o *Options) error {
 	if !id.HasLog {
 		return nil

@@ -1,6 +1,5 @@
-// Package disk owns the data directory of a server: who it belongs to, what has become of the
-// server (marks), the log and the snapshots, and room that is held for the time when the volume is
-// full.
+// Package disk owns the data directory of a server: its identity, its marks, the log and the
+// snapshots, and the reserve for a full volume.
 //
 // One process works in a directory at a time (Lock). Open reads the newest snapshot that is whole
 // into the state machine, and the log behind it. Destructive steps leave a mark or a plan first, so

@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// A mark is a file in the data directory that tells the next start, or a person who inspects it,
-// what has become of the server. Open refuses a directory with a mark of a removal, a succession or
+// A mark is a file in the data directory that tells the next start, or an operator, the fate of the
+// server. Open refuses a directory with a mark of a removal, a succession or
 // a recovery; with one of a quarantine the server serves nothing.
 
 // CheckNotRemoved refuses the directory of a server of that name which has learned that it was

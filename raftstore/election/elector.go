@@ -131,7 +131,7 @@ func (e *Elector) Listen(inner raftfix.Transport) raftfix.Transport {
 // LeaderChanged returns a channel that is closed when another server is known to lead than now.
 func (e *Elector) LeaderChanged() <-chan struct{} { return e.followed.changed() }
 
-// LeaderlessSince returns since when nobody is known to lead; zero while somebody is.
+// LeaderlessSince returns since when no leader is known; zero while one is.
 func (e *Elector) LeaderlessSince() time.Time { return e.followed.leaderless() }
 
 func (e *Elector) leader() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(e.raft) }

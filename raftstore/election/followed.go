@@ -12,7 +12,7 @@ type followed struct {
 	mu     sync.Mutex
 	leader raft.ServerID
 	over   chan struct{} // closed when another one than leader is known to lead
-	lost   time.Time     // since when nobody is known to lead; zero while somebody is
+	lost   time.Time     // since when no leader is known; zero while one is
 }
 
 // changed returns a channel that is closed when another server is known to lead than now.
@@ -47,7 +47,7 @@ func (f *followed) learn(leader raft.ServerID) bool {
 	return true
 }
 
-// leaderless returns since when nobody is known to lead; zero while somebody is.
+// leaderless returns since when no leader is known; zero while one is.
 func (f *followed) leaderless() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -61,7 +61,7 @@ func TestLeaderHistory(t *testing.T) {
 	opened.campaigns(2, "an election brought no leader", true)
 	opened.leads(2, "s1", "nobody led at the start")
 	if got := opened.newest()[0].Why; got != "nobody led at the start; then an election brought no leader" {
-		t.Errorf("after a start and an election in vain: %q", got)
+		t.Errorf("after a start and an election without a leader: %q", got)
 	}
 	// Where nothing is known of the leader before, that is all there is to say.
 	var fresh leaderHistory

@@ -50,7 +50,7 @@ const (
 	doubtTimeout = 200 * time.Millisecond
 )
 
-// question asks whether the server finds that the leader is lost.
+// question asks a server whether it finds the leader lost.
 type question struct {
 	Leader raft.ServerID `json:"leader"` // empty when there is no leader
 	Why    suspicion     `json:"why"`
@@ -90,7 +90,7 @@ func (e *Elector) Follow(ctx context.Context) {
 	changed := make(chan raft.Observation, 1) // holds one while the leader may be another than that attended
 	observer := raft.NewObserver(changed, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
-		case raft.LeaderObservation, raft.RaftState: // a candidate follows nobody
+		case raft.LeaderObservation, raft.RaftState: // a candidate follows no leader
 			return true
 		}
 		return false
@@ -258,7 +258,7 @@ func (e *Elector) campaignFor(ctx context.Context, leader raft.ServerID, d doubt
 		return e.unmoved(id, term)
 	}
 	if still() != nil || id == "" && e.server.Writing() {
-		return // somebody has asked for this server's vote meanwhile, or it is being written
+		return // this server's vote was asked for meanwhile, or is being written
 	}
 	why := fmt.Sprintf("%s, as %d of %d servers found", d.why.explain(group.NameOf(string(leader))), p.agree, e.voters())
 	e.history.campaigns(term+1, why, d.why == absent)

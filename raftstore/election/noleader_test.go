@@ -2,8 +2,8 @@ package election
 
 import "testing"
 
-// TestNoLeaderTimer: turns come after a silence, and again; after an election that was in vain they
-// come when nobody has led for as long as before.
+// TestNoLeaderTimer: turns come after a silence, and again; after an election that brought no
+// leader they come when there was none for as long as before.
 func TestNoLeaderTimer(t *testing.T) {
 	var v noLeaderTimer
 	turnsOf := func(term uint64, ticks int) (at []int) {
@@ -31,13 +31,13 @@ func TestNoLeaderTimer(t *testing.T) {
 	v.tick(true, 3)
 	expect("the leader is lost", turnsOf(3, 8), 4)
 	if !v.lasts() {
-		t.Error("after 8 ticks nobody is missed")
+		t.Error("after 8 ticks no leader is missed")
 	}
-	expect("an election was in vain", turnsOf(4, 20), 8, 13, 18)
+	expect("an election brought no leader", turnsOf(4, 20), 8, 13, 18)
 	expect("and another one, long after", turnsOf(5, 26), 20, 25)
 	v.tick(true, 6)
 	if v.lasts() {
 		t.Error("the leader is missed")
 	}
-	expect("somebody led", turnsOf(6, 6), 4)
+	expect("a server led", turnsOf(6, 6), 4)
 }

@@ -21,9 +21,9 @@ import (
 //	   │   Demote ▶ standby;  Promote ▶ regular
 //	   │   dead before it had its vote ▶ dropped;  it joins again ▶ regular
 //
-// What is recorded is carried out, however long the quorum needs the server and whoever leads
-// meanwhile. Only Promote takes it back. A removed server stays so: its ID is never let in again,
-// and a server with that ID is told that it is out.
+// What is recorded is carried out, however long the quorum needs the server and whichever server
+// leads meanwhile. Only Promote takes it back. A removed server stays so: its ID is never let in
+// again, and a server with that ID is told that it is out.
 
 // DecisionPrefix is that of the keys of decisions. A server's ID follows.
 const DecisionPrefix = kv.ReservedPrefix + "members/"

@@ -17,7 +17,7 @@ import (
 // that it has not compared.
 const compareEvery = 5 * time.Second
 
-// state is what one server has made of the log, at one revision.
+// state is the state of one server, at one revision.
 type state struct {
 	Revision uint64 `json:"revision"`
 	Hash     uint64 `json:"hash"`
@@ -25,8 +25,8 @@ type state struct {
 
 func (s state) String() string { return fmt.Sprintf("revision %d with hash %016x", s.Revision, s.Hash) }
 
-// stateQuestion asks for the state at a revision. Whoever has applied the log up to Index has the
-// revision, or has made something else of the log.
+// stateQuestion asks for the state at a revision. A server that has applied the log up to Index has
+// the revision, or has another state.
 type stateQuestion struct {
 	Revision uint64 `json:"revision"`
 	Index    uint64 `json:"index"`
@@ -46,8 +46,8 @@ type verdict struct {
 	Voters int   `json:"voters"` // all there are
 }
 
-// comparison holds what the members say of one revision. An answer stays true for ever, whoever
-// leads: all members have the same committed log.
+// comparison holds the members' answers about one revision. An answer stays true under every
+// leader: all members have the same committed log.
 type comparison struct {
 	question stateQuestion
 	own      state
@@ -55,8 +55,8 @@ type comparison struct {
 }
 
 // CompareWhileLeading finds the members whose state is not that of most voters. While no revision
-// is new it only asks those that have not answered yet. It ends with ctx, which does with the
-// leadership.
+// is new it only asks those that have not answered yet. It ends with ctx, the context of the
+// term.
 func (g *Guard) CompareWhileLeading(ctx context.Context) {
 	defer g.doubt.Store(nil) // the next leader compares anew
 	ticker := time.NewTicker(compareEvery)
@@ -122,8 +122,7 @@ func (g *Guard) askState(ctx context.Context, m group.Member, q stateQuestion) (
 	return answer, err
 }
 
-// HandleState says what state this server has, once it has applied as much of the log as is asked
-// for.
+// HandleState answers with this server's state, once it has applied the log up to the index.
 func (g *Guard) HandleState(ctx context.Context, payload []byte) (byte, []byte) {
 	var q stateQuestion
 	if err := json.Unmarshal(payload, &q); err != nil {
@@ -146,14 +145,14 @@ func (g *Guard) HandleState(ctx context.Context, payload []byte) (byte, []byte) 
 	return peer.AnswerOK, data
 }
 
-// opinion is what one member says.
+// opinion is one member's answer.
 type opinion struct {
 	member group.Member
 	state  state
 }
 
-// majority returns what more than half of all voters say, and how many do. Without that it returns
-// 0.
+// majority returns the state that more than half of all voters have, and how many do. Without a
+// majority it returns 0.
 func majority(opinions []opinion, voters int) (state, int) {
 	counts := make(map[state]int)
 	for _, o := range opinions {
@@ -169,7 +168,7 @@ func majority(opinions []opinion, voters int) (state, int) {
 	return state{}, 0
 }
 
-// conclude draws the consequences of what the members say.
+// conclude acts on the members' answers.
 func (g *Guard) conclude(ctx context.Context, c *comparison, members []group.Member) {
 	opinions, voters := c.opinions(members)
 	right, agree := majority(opinions, voters)
@@ -207,7 +206,7 @@ func (c *comparison) opinions(members []group.Member) (opinions []opinion, voter
 	return opinions, voters
 }
 
-// condemn tells another server that its state is wrong. When it does not take it, it is asked
+// condemn tells another server that its state is wrong. A server that could not be told is asked
 // again.
 func (g *Guard) condemn(ctx context.Context, c *comparison, m group.Member, v verdict) {
 	log := g.opts.Logger.With("server", m.ID, "its", v.Yours, "right", v.Right)
@@ -241,7 +240,7 @@ func (v *verdict) reason(g *Guard) string {
 		v.Agree, v.Voters, v.Right, g.opts.ServerID, v.Yours, g.opts.JoinAgain, g.opts.Dir)
 }
 
-// noteDoubt notes that the members differ, if they do, and nobody can tell who is right.
+// noteDoubt records that the members differ, if they do, and no majority tells which one is right.
 func (g *Guard) noteDoubt(opinions []opinion) {
 	if !slices.ContainsFunc(opinions, func(o opinion) bool { return o.state != opinions[0].state }) {
 		return // too few answer

@@ -21,17 +21,17 @@ func TestMajority(t *testing.T) {
 		want   state
 		agree  int
 	}{
-		"all agree":                        {3, []state{a, a, a}, nil, a, 3},
-		"one differs":                      {3, []state{a, b, a}, nil, a, 2},
-		"one has another revision":         {3, []state{c, a, a}, nil, a, 2},
-		"one is away":                      {3, []state{a, a}, nil, a, 2},
-		"two differ and one is away":       {3, []state{a, b}, nil, state{}, 0},
-		"all differ":                       {3, []state{a, b, c}, nil, state{}, 0},
-		"one of two":                       {2, []state{a, b}, nil, state{}, 0},
-		"half is no majority":              {4, []state{a, a, b, b}, nil, state{}, 0},
-		"who has no vote does not count":   {3, []state{a, b}, []state{b, b}, state{}, 0},
-		"the only voter is right":          {1, []state{a}, []state{b, b}, a, 1},
-		"most of those who answer are few": {5, []state{a, a, b}, nil, state{}, 0},
+		"all agree":                         {3, []state{a, a, a}, nil, a, 3},
+		"one differs":                       {3, []state{a, b, a}, nil, a, 2},
+		"one has another revision":          {3, []state{c, a, a}, nil, a, 2},
+		"one is away":                       {3, []state{a, a}, nil, a, 2},
+		"two differ and one is away":        {3, []state{a, b}, nil, state{}, 0},
+		"all differ":                        {3, []state{a, b, c}, nil, state{}, 0},
+		"one of two":                        {2, []state{a, b}, nil, state{}, 0},
+		"half is no majority":               {4, []state{a, a, b, b}, nil, state{}, 0},
+		"a server without a vote is none":   {3, []state{a, b}, []state{b, b}, state{}, 0},
+		"the only voter is right":           {1, []state{a}, []state{b, b}, a, 1},
+		"most of those that answer are few": {5, []state{a, a, b}, nil, state{}, 0},
 	} {
 		var opinions []opinion
 		for _, s := range test.said {

@@ -64,7 +64,7 @@ type Guard struct {
 	server Server
 
 	compared atomic.Uint64          // the newest revision at which all members agreed
-	doubt    atomic.Pointer[string] // the members differ, and no majority tells who is right
+	doubt    atomic.Pointer[string] // the members differ, and no majority tells which one is right
 
 	sending sync.Mutex // one server in quarantine is served at a time
 }
@@ -115,15 +115,15 @@ func (g *Guard) withdraw() {
 // handOverEvery is how often a server in quarantine looks whether it was elected.
 const handOverEvery = 100 * time.Millisecond
 
-// Begin puts the server in quarantine for a reason that no transfer of a state heals.
+// Begin puts the server in quarantine for a reason that no state transfer heals.
 func (g *Guard) Begin(reason string) {
 	g.begin(reason)
 	g.withdraw()
 }
 
-// Keep says that this server is in quarantine, once it is, gets a right state for the next start,
-// and hands leadership over whenever it has it. It ends with ctx. It does nothing when superseded
-// says that the server is past healing.
+// Keep waits until this server is in quarantine. Then it logs that, gets a right state for the next
+// start, and hands leadership over whenever the server has it. It ends with ctx. It does nothing
+// when superseded says that the server cannot be healed.
 func (g *Guard) Keep(ctx context.Context, superseded func() bool) {
 	select {
 	case <-g.begun:

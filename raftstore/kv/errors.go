@@ -62,8 +62,8 @@ func (e *NoSpaceError) Error() string {
 // Unwrap makes it an ErrNoSpace.
 func (e *NoSpaceError) Unwrap() error { return ErrNoSpace }
 
-// LeaderlessAfter is for how long no leader must have been known until that is no matter of an
-// election any more.
+// LeaderlessAfter is how long no leader must have been known before the cause is not an election
+// any more.
 const LeaderlessAfter = 10 * time.Second
 
 // LeaderlessError is the ErrLeaderless of one server. It counts from when this one lost sight of a

@@ -10,9 +10,9 @@ import (
 
 // When a leader whose disk is full hands leadership to a server that has room.
 const (
-	// FullLook is how often it looks for one, and StuckAfter for how long in vain until that is
-	// said to be of no use: a server that does not answer may do so in a moment, and the log is
-	// shortened meanwhile.
+	// FullLook is how often it looks for one. StuckAfter is how long it looks without a result
+	// before the log says so: a silent server may answer in a moment, and the log is shortened
+	// meanwhile.
 	FullLook   = 500 * time.Millisecond
 	StuckAfter = 5 * time.Second
 	// maxHandOverLag is how many entries a server may be behind that is to lead at once.

@@ -110,7 +110,7 @@ func protectValue(key, value []byte) []byte {
 	return appendSum(slices.Clone(value), valueSum(key, value))
 }
 
-// revealValue verifies a value; that which was never set is empty.
+// revealValue verifies a value; one that was never set is empty.
 func revealValue(key, stored []byte) ([]byte, error) {
 	if len(stored) == 0 {
 		return nil, nil

@@ -36,7 +36,8 @@ func (r record) sum() string {
 	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%d %s %d", r.Format, r.Kind, r.Generation)))
 }
 
-// home is the directory of a log. One process at a time has it: whoever opens a log sees to that.
+// home is the directory of a log. One process at a time has it: the caller that opens a log sees to
+// that.
 //
 //	log.json   the record
 //	mark   what was promised

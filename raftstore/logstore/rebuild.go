@@ -24,8 +24,8 @@ func (l *Log) rebuild(keep uint64) error {
 }
 
 // copyTo is rebuild for a caller that holds access. The new log gets its room last, of what the old
-// one has left: on a full disk the record of the switch would find none otherwise, as a file keeps
-// what it took for its room in vain.
+// one has left. A file keeps the blocks of a failed attempt to take room, so on a full disk the
+// record of the switch would find none otherwise.
 func (l *Log) copyTo(keep uint64) error {
 	next := l.home.next(l.opts.Kind)
 	path := l.home.path(next)

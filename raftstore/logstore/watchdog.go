@@ -18,7 +18,7 @@ var ErrHangs = errors.New("the disk of this server does not finish a write to th
 // disk, while the one that could step down waits for it. So a server whose disk is hung says
 // nothing that makes a leader (see raftfix.SendGate), and the others elect one of them.
 //
-// DeleteRange is not watched. It may be long, and whoever waits behind it is.
+// DeleteRange is not watched. It may be long, and the writes that wait behind it are watched.
 type Watchdog struct {
 	limit   time.Duration
 	changed chan struct{} // holds a token when the disk begins or ceases to hang

@@ -182,7 +182,7 @@ func (l *Log) join(index uint64) error {
 }
 
 // DeleteRange implements raft.LogStore. The range must be at the beginning or at the end of the
-// log. It is not watched: it may be long, and whoever waits behind it is.
+// log. It is not watched: it may be long, and the writes that wait behind it are watched.
 func (l *Log) DeleteRange(first, last uint64) error {
 	l.opts.Fault.At(faultpoint.LogBeforeTruncate)
 	start := time.Now()

@@ -43,7 +43,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d of 12 elections were in vain", again)
+	t.Logf("%d of 12 elections brought no leader", again)
 }
 
 // insist makes a server campaign, whatever has happened.

@@ -14,13 +14,13 @@ import (
 // is stopped, and also for all servers at once: then nobody is at the address that the
 // configuration of the group has, or another member is. So
 //
-//   - a connection is opened to an ID at an address, and whoever answers with another ID refuses
+//   - a connection is opened to an ID at an address, and a server with another ID refuses
 //     it: a vote or an acknowledgement is never counted for the wrong server, nor twice;
 //   - Raft remembers its vote by that, too: the address alone could be another candidate's by now;
 //   - a server that has heard from a member where that one is believes it, over the configuration,
 //     until the configuration has a newer address.
 
-// Destination names a server at an address. Without an ID it is whoever answers there.
+// Destination names a server at an address. Without an ID it is any server that answers there.
 func Destination(id, addr string) string {
 	if id == "" {
 		return addr

@@ -26,7 +26,7 @@ const helloTimeout = 5 * time.Second
 
 // A connection begins with
 //
-//	cluster: length(2) text    server: length(2) text, empty for whoever is there
+//	cluster: length(2) text    server: length(2) text, empty for any server
 //
 // from the one who opens it, and one byte from the other: welcome, or why not, and after that which
 // cluster or server it is, length(2) text. A server of the successor of the other's cluster says

@@ -133,7 +133,7 @@ func (p *Peers) TellAt(ctx context.Context, dest string, kind byte, message any)
 	return tell(ctx, p.At(dest), kind, message)
 }
 
-// TellUnknown sends a message in JSON to whoever is at an address and returns the answer.
+// TellUnknown sends a message in JSON to the server at an address and returns the answer.
 func (p *Peers) TellUnknown(ctx context.Context, addr string, kind byte, message any) ([]byte, error) {
 	return tell(ctx, p.unknown.to(addr), kind, message)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // New returns a logger for Raft that writes to ours. Raft reports every election as a warning or an
-// error; those who read our log are told about leadership by packages leader and election, so
+// error; packages leader and election log changes of leadership, so
 // Raft's own words are one level less important than it thinks.
 func New(logger *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Debug, Output: io.Discard})

@@ -9,9 +9,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// quorum asks the other voters in which term they are. Each gets one question at a time; whoever
-// wants to know meanwhile waits for the next one, because the one under way may be older than its
-// read.
+// quorum asks the other voters for their term. Each gets one question at a time. A read that comes
+// meanwhile waits for the next one: the question under way may be older than the read.
 type quorum struct {
 	members func() []group.Member
 	termOf  func(addr string) (uint64, error)

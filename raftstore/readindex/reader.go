@@ -69,7 +69,7 @@ func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Ser
 	return r
 }
 
-// Run makes one exchange after the other while somebody reads, until ctx ends. It waits for the
+// Run makes one exchange after the other while there are reads, until ctx ends. It waits for the
 // questions that are under way.
 func (r *Reader) Run(ctx context.Context) {
 	r.quorum.termOf = func(addr string) (uint64, error) { return r.termOf(ctx, addr) }
@@ -176,9 +176,9 @@ func DecodeAck(payload []byte) Ack {
 }
 
 // ConfirmBy is confirm when the server that asks makes a quorum with this one, as in a group of
-// three: its word counts like another voter's answer. It speaks of a moment before this server read
-// its commit index, and after the read began; that nobody else had been elected by then is what
-// matters. ok is false when that cannot be said at once.
+// three: its term counts like another voter's answer. It is from a moment before this server read
+// its commit index, and after the read began: no other leader had been elected until then. ok is
+// false when that cannot be said at once.
 func (r *Reader) ConfirmBy(ack Ack) (revision uint64, ok bool) {
 	if !r.serves() {
 		return 0, false

@@ -15,14 +15,14 @@ import (
 type rounds struct {
 	round func(ctx context.Context) (uint64, error)
 	limit time.Duration
-	kick  chan struct{} // holds a token when somebody waits
+	kick  chan struct{} // holds a token when a read waits
 	stats *status.Metrics
 
 	mu   sync.Mutex
 	next *round
 }
 
-// round is one exchange and those who wait for it.
+// round is one exchange and the reads that wait for it.
 type round struct {
 	done     chan struct{}
 	readers  int // guarded by rounds.mu until the exchange begins

@@ -148,8 +148,8 @@ func standAlone(o *disk.Options, id disk.Identity, rc Config) error {
 }
 
 // successions are what tells of the predecessors of the new cluster: the cluster of the directory;
-// and, when the directory is marked, the one that went on in its place. Whoever recovers this
-// directory has given that one up, so its servers are to stop, and its agents to follow.
+// and, when the directory is marked, the one that went on in its place. The operator who recovers
+// this directory has given that one up, so its servers are to stop, and its agents to follow.
 func successions(o *disk.Options, id disk.Identity, rc Config) ([]kv.Op, error) {
 	clusters := []string{id.ClusterID}
 	mark, err := disk.ReadSuperseded(o, id.ClusterID)

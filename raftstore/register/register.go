@@ -39,7 +39,7 @@ func (r Register) Get(ctx context.Context) ([]byte, uint64, error) {
 }
 
 // Put sets the value if its revision is still the one given, and, unless term is 0, only while that
-// term of the leader lasts. It fails with a *raftstore.ConflictError when somebody else was faster,
+// term of the leader lasts. It fails with a *raftstore.ConflictError when another write was faster,
 // and with raftstore.ErrFenced when the term is over.
 func (r Register) Put(ctx context.Context, value []byte, revision, term uint64) error {
 	_, err := r.store.Commit(ctx, raftstore.Txn{

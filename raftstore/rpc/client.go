@@ -11,7 +11,7 @@ import (
 
 // ClientConfig of a Client.
 type ClientConfig struct {
-	// Dial opens a connection to the peer, and makes sure of who it is.
+	// Dial opens a connection to the peer, and verifies its identity.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Running has the goroutines of the links. They end with Close.
 	Running *sync.WaitGroup

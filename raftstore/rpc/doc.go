@@ -3,7 +3,7 @@
 //	frame = length(4) call(8) kind(1) payload
 //
 // Numbers are little-endian, and length counts what follows it. The answer to a call carries its
-// number. What kinds mean is for those who call and answer, but for Ping, which asks for a sign of
+// number. The caller and the peer agree what kinds mean, but for Ping, which asks for a sign of
 // life.
 //
 // What holds:
@@ -11,8 +11,7 @@
 //   - a peer that stops in the middle of a frame, or takes no answers, loses the connection; one
 //     that is idle keeps it;
 //   - a peer has a bounded number of calls open on a connection, and then waits;
-//   - whoever calls learns whether the peer can have got the request.
+//   - the caller learns whether the peer can have got the request.
 //
-// It is not for telling who the peer is: the connections that it is given come from somebody who
-// has seen to that.
+// It does not authenticate the peer: the connections that it is given are authenticated.
 package rpc

@@ -14,9 +14,8 @@ import (
 // is sent to it.
 const frameStall = 30 * time.Second
 
-// Link is one connection, with a goroutine that writes and one that reads. Whoever has a small
-// message for a link that is idle writes it by itself, which spares it the way through the other
-// goroutine.
+// Link is one connection, with a goroutine that writes and one that reads. A caller
+// with a small message for an idle link writes it itself, without the other goroutine.
 type Link struct {
 	conn net.Conn
 	out  chan Frame

@@ -216,7 +216,7 @@ func (s *server) open() {
 	s.process = p
 	s.mu.Unlock()
 	s.c.note("server %d starts as %s", s.index, store.ID())
-	p.running.Go(func() { s.tap(p) })      // both end with the process
+	p.running.Go(func() { s.tap(p) })           // both end with the process
 	p.running.Go(func() { s.writeAsLeader(p) }) // which waits for them
 }
 
@@ -239,8 +239,8 @@ func (s *server) crash(power bool, why string) {
 	s.c.dying.Go(func() { p.close() }) // run waits for it
 }
 
-// fatal ends a process that cannot go on. It may do so for the sake of its disk; whoever made that
-// sick starts it again.
+// fatal ends a process that cannot go on. It may end for its disk; the fault that damaged
+// the disk starts it again.
 func (s *server) fatal(err error) {
 	if errors.Is(err, errIO) || errors.Is(err, errFull) {
 		s.crash(false, err.Error())

@@ -102,12 +102,12 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// steady is how long all servers must have had their vote until the cluster counts as complete: who
-// is on its way out leaves in that time.
+// steady is how long all servers must have had their vote until the cluster counts as complete: a
+// server that is to leave does so in that time.
 const steady = 3 * time.Second
 
-// complete lets in whoever was left outside, and waits until all vote and stay. It returns false
-// when that does not come about.
+// complete lets in the servers that are no members, and waits until all vote and stay. It returns
+// false when that does not happen.
 func (c *cluster) complete(ctx context.Context) bool {
 	since := time.Now()
 	for ctx.Err() == nil {

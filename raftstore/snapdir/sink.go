@@ -161,7 +161,7 @@ func (k *sink) Cancel() error {
 	closed := k.file.Close()
 	removed := k.store.discard(k.dir, flush)
 	if isFull(flush) || errors.Is(flush, ErrAbandoned) {
-		flush = nil // whoever wrote was told of it
+		flush = nil // the writer was told of it
 	}
 	return errors.Join(flush, closed, removed)
 }

@@ -11,7 +11,7 @@
 //   - one that fails leaves nothing behind: on a full disk that matters;
 //   - the newest ones stay, as many as Options.Keep says.
 //
-// It is not for verifying the state: whoever reads it does.
+// It does not verify the state: the reader does.
 package snapdir
 
 import (
@@ -254,7 +254,7 @@ func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, members
 	return k, nil
 }
 
-// begin makes the directory of a snapshot, which somebody writes from then on.
+// begin makes the directory of a snapshot that is about to be written.
 func (s *Store) begin(k *sink) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -30,7 +30,7 @@ type Reading struct {
 	Quarantined, DiskHangs, DiskFull, LogFails bool
 }
 
-// gauges are the metrics that are read from a server when somebody asks. It implements
+// gauges are the metrics that are read from a server when they are scraped. It implements
 // prometheus.Collector.
 type gauges struct{ source Source }
 

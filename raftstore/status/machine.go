@@ -48,14 +48,14 @@ func (m *Machine) ApplyBatch(logs []*raft.Log) []any {
 	m.stats.applied.Add(float64(len(logs)))
 	for _, entry := range logs {
 		if entry.Type == raft.LogConfiguration && entry.Index > m.known {
-			m.tellMembers(entry)
+			m.logMembers(entry)
 		}
 	}
 	return responses
 }
 
-// tellMembers says who the members are from now on.
-func (m *Machine) tellMembers(entry *raft.Log) {
+// logMembers logs the new configuration of the members.
+func (m *Machine) logMembers(entry *raft.Log) {
 	var voters, others []string
 	for _, s := range raft.DecodeConfiguration(entry.Data).Servers {
 		who := fmt.Sprintf("%s (%s)", s.ID, s.Address)

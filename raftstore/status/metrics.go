@@ -12,7 +12,7 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// Metrics of a node, without those that are read when somebody asks (see gauges). Without a
+// Metrics of a node, without those that are read when they are scraped (see gauges). Without a
 // registerer they are kept and not shown. docs/metrics.md lists all of them.
 type Metrics struct {
 	registerer prometheus.Registerer

@@ -80,7 +80,7 @@ func (c *Condition) NoLeader() error {
 }
 
 // withoutLeader is the error of a server that has known no leader for so long: an ErrLeaderless
-// once that is no matter of an election any more.
+// after LeaderlessAfter, when an election is not the cause any more.
 func (c *Condition) withoutLeader(since time.Duration) error {
 	reason := fmt.Sprintf("no leader has been known for %s, since %s: ", since.Round(time.Second), time.Now().Add(-since).UTC().Format(time.RFC3339))
 	if c.Member {

@@ -59,7 +59,7 @@ type Space struct {
 	level  atomic.Int32
 }
 
-// NewSpace returns the Space of a state whose limit is that which is returned then; 0 is none.
+// NewSpace returns the Space of a state. limit returns its limit; 0 is none.
 func NewSpace(state *mvcc.Store, limit func() int64, logger *slog.Logger) *Space {
 	return &Space{state: state, limit: limit, logger: logger}
 }

@@ -37,8 +37,8 @@ type Status struct {
 	// servers. Empty when it serves.
 	Quarantined string `json:"quarantined,omitempty"`
 	// Compared is the newest revision at which this server, while it led, found that all members
-	// have the same state, and Undecided what it found instead when no majority can tell who is
-	// right.
+	// have the same state. Undecided is what it found instead when no majority can tell which state
+	// is right.
 	Compared  uint64 `json:"compared,omitempty"`
 	Undecided string `json:"undecided,omitempty"`
 

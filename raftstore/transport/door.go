@@ -33,7 +33,7 @@ func newDoor(most, mostOfOne int) *door {
 	return &door{most: most, mostOfOne: mostOfOne, from: make(map[netip.Addr][]*visitor)}
 }
 
-// source is where a connection comes from, as far as one who floods cannot choose it: an address of
+// source is the part of a connection's address that an attacker cannot choose: an address of
 // IPv4, or the 64 bits of one of IPv6 that are a network's.
 func source(conn net.Conn) netip.Addr {
 	remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())

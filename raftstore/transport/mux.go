@@ -172,9 +172,9 @@ func (m *Mux) admit(v *visitor) {
 	if err != nil {
 		v.Close()
 		if hungUp(err) {
-			// A server that restarts does so, and so does whoever only looks whether the port is
-			// open.
-			m.complaints.logger.Debug("a connection ended before it said from whom it is", "remote", v.RemoteAddr(), "err", err)
+			// A server that restarts does so, and so does a client that only checks whether the
+			// port is open.
+			m.complaints.logger.Debug("a connection ended before its peer was known", "remote", v.RemoteAddr(), "err", err)
 			return
 		}
 		m.complaints.warn("closed a connection that is not from a server of this cluster", "remote", v.RemoteAddr(), "err", err)
@@ -215,8 +215,8 @@ func (m *Mux) authenticate(v *visitor) (*tls.Conn, error) {
 	return conn, v.SetDeadline(time.Time{})
 }
 
-// hungUp tells whether a handshake failed because a side closed the connection: nothing is known of
-// who the peer was.
+// hungUp tells whether a handshake failed because a side closed the connection: the peer is
+// not known.
 func hungUp(err error) bool {
 	for _, end := range []error{io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {

@@ -83,7 +83,7 @@ func newPipe(n *Network, from, to string) *pipe {
 	return &pipe{net: n, from: from, to: to, changed: make(chan struct{})}
 }
 
-// change makes a change and wakes those who wait for one.
+// change makes a change and wakes the callers that wait for one.
 func (p *pipe) change(make func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

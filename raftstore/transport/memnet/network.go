@@ -3,7 +3,7 @@
 // direction or both, delays, and connections that break.
 //
 // What holds: a connection delivers what was written to it, in order and once, or breaks, as TCP
-// does. Between connections nothing is ordered. Whoever writes more than the window waits for the
+// does. Between connections nothing is ordered. A writer of more than the window waits for the
 // reader.
 package memnet
 
@@ -156,7 +156,7 @@ func (n *Network) Heal() {
 	n.open()
 }
 
-// open wakes everybody who waits behind a block. It is called with the lock held.
+// open wakes all that waits behind a block. It is called with the lock held.
 func (n *Network) open() {
 	if n.opened != nil {
 		close(n.opened)
