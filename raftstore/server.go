@@ -152,10 +152,10 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another log entry: a newer version
 	// wrote it, or it is damaged. The process should end.
 	OnFatal func(error)
-	// OnReseed is called, once, when this server is in quarantine and has got a right state from
-	// the leader: it takes that when it is closed and opened again. nil: that happens at the next
-	// start.
-	OnReseed func()
+	// OnNewState is called, once, when this server is in quarantine and a right state of the leader
+	// is on its disk. The server takes that state when it is closed and opened again. nil: that
+	// happens at the next start.
+	OnNewState func()
 	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
 	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil:
@@ -195,7 +195,7 @@ func Open(cfg Config) (*Server, error) {
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
-		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnReseed: cfg.OnReseed, KeepQuarantine: cfg.KeepQuarantine,
+		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnNewState: cfg.OnNewState, KeepQuarantine: cfg.KeepQuarantine,
 		LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {

@@ -35,7 +35,7 @@ func newHealing(t *testing.T, root string) *healing {
 	r.Cluster = storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
 		cfg.InMemory, cfg.Dir = false, filepath.Join(root, fmt.Sprint(i))
 		unhurried(i, cfg)
-		cfg.OnReseed = func() { r.ready <- i }
+		cfg.OnNewState = func() { r.ready <- i }
 		cfg.Logger = slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		cfg.FaultPoint = func(point string) {
 			r.mu.Lock()

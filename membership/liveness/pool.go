@@ -43,15 +43,15 @@ func KnownServers(pool *gossip.Pool) []join.Server {
 	return out
 }
 
-// HasStandIn tells whether a server other than this one is alive.
-func HasStandIn(pool *gossip.Pool, self string) bool {
+// HasOtherServer tells whether a server other than this one is alive.
+func HasOtherServer(pool *gossip.Pool, self string) bool {
 	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool {
 		return m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != self
 	})
 }
 
 // SeesServer tells whether a server of the pool, and so of the node's own cluster, is alive.
-func SeesServer(pool *gossip.Pool) bool { return HasStandIn(pool, "") }
+func SeesServer(pool *gossip.Pool) bool { return HasOtherServer(pool, "") }
 
 // Others are all nodes that have not left, dead ones included: gossip may be slow to learn that one
 // is back.

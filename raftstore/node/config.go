@@ -82,10 +82,10 @@ type Config struct {
 	// OnFatal is called, once, when this server can never apply another entry. The process should
 	// end; the state that it shows does not advance any more. By default it is only logged.
 	OnFatal func(error)
-	// OnReseed is called, once, when this server is in quarantine and has got a right state from
-	// the leader: it takes that when it is closed and opened again. nil: that happens at the next
-	// start.
-	OnReseed func()
+	// OnNewState is called, once, when this server is in quarantine and a right state of the leader
+	// is on its disk. The server takes that state when it is closed and opened again. nil: that
+	// happens at the next start.
+	OnNewState func()
 	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
 	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil:

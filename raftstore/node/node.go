@@ -102,7 +102,7 @@ func open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.guard, err = integrity.New(integrity.Options{
-		ServerID: id.ServerID, Dir: cfg.dir(), Keep: cfg.KeepQuarantine, OnNewState: cfg.OnReseed, JoinAgain: cfg.JoinAgain,
+		ServerID: id.ServerID, Dir: cfg.dir(), Keep: cfg.KeepQuarantine, OnNewState: cfg.OnNewState, JoinAgain: cfg.JoinAgain,
 		CallTimeout: cfg.Timeouts.Call, History: cfg.History, FaultPoint: cfg.FaultPoint, Logger: cfg.Logger,
 	}, wiring{n})
 	if err != nil {

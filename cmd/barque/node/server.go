@@ -155,9 +155,9 @@ func (s *server) startStore(ctx context.Context) error {
 			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
 		},
 		Warnings: s.backups.Warnings, Report: s.report, JoinAgain: clusterstatus.JoinAgain,
-		Limits:   raftstore.Limits{StateBytes: gctuner.StateBytes(o.StoreMemory)},
-		OnReseed: func() { s.fail(ErrRestart) },
-		LogStore: o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
+		Limits:     raftstore.Limits{StateBytes: gctuner.StateBytes(o.StoreMemory)},
+		OnNewState: func() { s.fail(ErrRestart) },
+		LogStore:   o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
 		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
 		Logger:   s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
@@ -400,7 +400,7 @@ func (s *server) startDrain(ctx context.Context) error {
 
 // leaveService returns when this server can close its port.
 func (s *server) leaveService() {
-	if !liveness.HasStandIn(s.pool, s.options.Name) { // there is nowhere to go
+	if !liveness.HasOtherServer(s.pool, s.options.Name) { // there is nowhere to go
 		return
 	}
 	endpoints := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
