@@ -149,9 +149,9 @@ func (h *home) adopt(next record) error {
 	return nil
 }
 
-// stands returns whether the record on disk is the one that is in use, after it could not be
+// isCurrent returns whether the record on disk is the one in use, after it could not be
 // replaced.
-func (h *home) stands() bool {
+func (h *home) isCurrent() bool {
 	now := &home{dir: h.dir}
 	return now.readRecord() == nil && now.rec == h.rec
 }

@@ -230,7 +230,7 @@ func (c *copying) replace() (old Store, waited time.Duration, err error) {
 func (l *Log) switchTo(next record, fresh Store) (old Store, err error) {
 	l.opts.Fault.At(faultpoint.LogBeforeSwitch)
 	if err := l.home.adopt(next); err != nil {
-		if !l.home.stands() { // after a crash either may be the one, so neither may be written to, or go
+		if !l.home.isCurrent() { // after a crash either may be the one, so neither may be written to, or go
 			return nil, l.breaks(err)
 		}
 		return nil, err
