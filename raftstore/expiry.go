@@ -16,8 +16,8 @@ const (
 	expireMost  = 64 * expireBatch
 )
 
-// tidy drops what is over, whenever this server leads: items that expire, restores that nobody goes
-// on with, and old history.
+// tidy drops what is over, whenever this server leads: items that expire, restores that no server
+// goes on with, and old history.
 func (s *Store) tidy(ctx context.Context) {
 	for ctx.Err() == nil {
 		leading, term, err := s.consensus.AwaitLeadership(ctx)
@@ -40,8 +40,8 @@ func (s *Store) tidy(ctx context.Context) {
 }
 
 // expireDue decides by this server's wall clock which deadlines are over; the state machine then
-// finds the items, so that a key which was written meanwhile stays. The term sees to it that nobody
-// decides who does not lead any more.
+// finds the items, so that a key which was written meanwhile stays. The term ensures that only the
+// leader decides.
 func (s *Store) expireDue(ctx context.Context, term uint64) {
 	now := s.now().UnixMilli()
 	for range expireMost / expireBatch {

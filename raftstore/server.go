@@ -106,7 +106,7 @@ type Config struct {
 	Peers func() []string
 	// CleanAfter is how long a member must not answer the leader before it is taken out as dead, if
 	// MinVoters voters, and a quorum of them, stay without it. 0, the default, means never. With
-	// three voters and the default MinVoters nobody is taken out before a fourth has its vote.
+	// three voters and the default MinVoters no server is taken out before a fourth has its vote.
 	CleanAfter time.Duration
 	// MinVoters is how many voters must stay. Default: 3.
 	MinVoters int
@@ -120,7 +120,7 @@ type Config struct {
 	OnSuperseded func(Succession)
 	// Version of the program, for status.
 	Version string
-	// Stream connects the servers. It stays the caller's, who closes it after the server.
+	// Stream connects the servers. The caller owns it, and closes it after the server.
 	Stream   Stream
 	Timeouts Timeouts
 	Limits   Limits

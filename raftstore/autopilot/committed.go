@@ -81,7 +81,7 @@ func (c *Committed) Settled(index uint64) bool {
 
 // Configured waits for a change of the configuration. It is helped by an entry behind it when it
 // takes long: Raft forgets that a server has it which got it, and said so, before its new vote
-// counted. If that vote is needed and nobody writes, the change would wait for ever.
+// counted. If that vote is needed and no entry follows, the change would wait for ever.
 func (a *Manager) Configured(change raft.Future) error {
 	answer := a.server.Begin(func() raft.Future { return change })
 	ticker := time.NewTicker(IdleEvery)

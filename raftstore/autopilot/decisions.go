@@ -32,7 +32,7 @@ func (a *Manager) Decide(ctx context.Context, term uint64, id string, old, new g
 	case errors.Is(err, kv.ErrFenced):
 		return group.ErrNoLeader
 	case errors.As(err, &conflict):
-		return fmt.Errorf("%w: somebody else decided about server %q at the same time", kv.ErrUnavailable, id)
+		return fmt.Errorf("%w: another decision about server %q was made at the same time", kv.ErrUnavailable, id)
 	}
 	return err
 }

@@ -160,7 +160,7 @@ func pending(c Change, h group.Health) error {
 }
 
 // hindrance asks the leader whether the departure of a server is blocked, and since when. It is
-// empty when nobody answers.
+// empty when no server answers.
 func (a *Manager) hindrance(ctx context.Context, id string) group.Health {
 	ctx, cancel := context.WithTimeout(ctx, departureRead)
 	defer cancel()
@@ -202,19 +202,19 @@ func (a *Manager) Departed(ctx context.Context, c Change) (bool, error) {
 		return false, fmt.Errorf("%w: what is recorded about server %q was written by a newer version, which this server cannot read: ask a server of that version",
 			kv.ErrUnknownOutcome, c.ID)
 	case c.Kind == DemoteMember && member && decided == group.Regular:
-		return false, peer.Refusedf("the demotion of server %q was taken back: somebody has promoted it meanwhile", c.ID)
+		return false, peer.Refusedf("the demotion of server %q was taken back: an operator has promoted it meanwhile", c.ID)
 	case c.Kind == DemoteMember:
 		return !voter && settled, nil
 	case decided == group.Removed || decided != group.Leaving && !member:
 		return settled, nil
 	case decided != group.Leaving:
-		return false, peer.Refusedf("the removal of server %q was taken back: somebody has promoted it meanwhile, and it stays a member", c.ID)
+		return false, peer.Refusedf("the removal of server %q was taken back: an operator has promoted it meanwhile, and it stays a member", c.ID)
 	}
 	return false, nil
 }
 
 // settle has an entry follow the newest configuration where this server knows of none. A leader of
-// an older version does not see to it, and in a group in which nobody writes there may be none for
+// an older version does not see to it, and in a group without writes there may be none for
 // ever.
 func (a *Manager) settle(ctx context.Context) {
 	if !a.committed.endsLog(a.raft.LastIndex()) {
@@ -334,7 +334,7 @@ func (a *Manager) place(c Change, m group.Member, known bool) error {
 		return nil
 	}
 	for _, other := range a.server.Members() {
-		if s.State == group.Dropped && other.Name == s.Name && other.ID != c.ID { // who asked for a place by its name has got it
+		if s.State == group.Dropped && other.Name == s.Name && other.ID != c.ID { // it asked for a place by its name, and has got it
 			return peer.Refusedf("server %q was dropped at %s (%s), and another one of its name, %q, is a member now: give one of them another name",
 				c.ID, s.At().Format(time.RFC3339), s.Why, other.ID)
 		}

@@ -33,7 +33,7 @@ const (
 )
 
 // Observer is what the leader remembers of the members from one look to the next. It lasts for a
-// term: a new leader has seen nobody be stable, or silent, before.
+// term: a new leader has seen no server be stable, or silent, before.
 type Observer struct {
 	manager  *Manager
 	term     uint64               // in which this server leads
@@ -228,9 +228,9 @@ func (o *Observer) reached(ctx context.Context, servers []Server, step Step) boo
 // stopped in it.
 const lookGap = 10 * time.Second
 
-// resume begins a look. After a gap nothing is known of the time in it: nobody was asked, so nobody
-// was silent, nor well. Without that, a machine that was frozen would take servers for dead as soon
-// as it wakes up.
+// resume begins a look. After a gap nothing is known of the time in it: no server was asked, so
+// none was silent, nor well. Without that, a machine that was frozen would take servers for dead as
+// soon as it wakes up.
 func (o *Observer) resume(now time.Time, gap time.Duration) {
 	if !o.last.IsZero() && now.Sub(o.last) > gap {
 		clear(o.answered)
@@ -366,7 +366,7 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 		return a.Configured(a.raft.DemoteVoter(id, 0, call))
 	case Remove:
 		return a.Configured(a.raft.RemoveServer(id, 0, call))
-	case Drop: // after a crash in between it is out, and only nobody is told
+	case Drop: // after a crash in between it is out, and only the log does not say so
 		if err := a.Configured(a.raft.RemoveServer(id, 0, call)); err != nil {
 			return err
 		}
@@ -380,7 +380,7 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 	return fmt.Errorf("the step %q is not known", step.Kind)
 }
 
-// settle has an entry follow the newest configuration where nobody writes one: see Committed. It
+// settle has an entry follow the newest configuration where no write makes one: see Committed. It
 // does not wait for it.
 func (o *Observer) settle() {
 	a := o.manager

@@ -95,7 +95,7 @@ func sweep(dir string) error {
 
 func sweepOne(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)                               // some file systems lock no other
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // it has its place by now, or is somebody else's
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // it has its place by now, or another owner
 		return nil
 	}
 	if err != nil {
@@ -112,7 +112,7 @@ func sweepOne(path string) error {
 	return nil
 }
 
-// leftBehind returns whether a file is a backup that nobody writes any more. The directory may be
+// leftBehind returns whether a file is a backup without a writer. The directory may be
 // any, with files of others in it whose names look like ours. One without a byte may be ours: a
 // backup begins in memory.
 func leftBehind(f *os.File) (bool, error) {

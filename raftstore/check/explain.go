@@ -101,7 +101,7 @@ func (j *judge) unacknowledged(r uint64, byValue map[string]*Write, deletes []*W
 		w := byValue[string(e.Item.Value)]
 		switch {
 		case w == nil:
-			j.violated(OneHistory, "nobody wrote revision %d: %s", r, describe(h.events))
+			j.violated(OneHistory, "no write made revision %d: %s", r, describe(h.events))
 			return nil
 		case w.Outcome == Done:
 			j.violated(Once, "revision %d, too, is of the %v", r, w)
@@ -132,7 +132,7 @@ func (j *judge) unacknowledged(r uint64, byValue map[string]*Write, deletes []*W
 		return best
 	}
 	if len(h.events) > 0 {
-		j.violated(ExpiryOnTime, "nobody deleted what revision %d did, and it was not due: %s", r, describe(h.events))
+		j.violated(ExpiryOnTime, "no client made the deletes of revision %d, and they were not due: %s", r, describe(h.events))
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func (r *Record) Visualize(w io.Writer) error {
 
 // operations returns what is to be ordered: one for each group that an operation touches. A write
 // of unknown outcome that took effect has ended when the first server showed it; one that did not
-// is left out, as nobody can tell it from one that took effect after everything else.
+// is left out, as it looks like one that took effect after everything else.
 func (j *judge) operations() []linear.Operation {
 	var ops []linear.Operation
 	groups := make(map[string]bool)

@@ -85,8 +85,8 @@ func (j *judge) violated(promise, format string, args ...any) {
 	}
 }
 
-// Verdict returns the promises that were broken. The store has come to rest: nobody records any
-// more.
+// Verdict returns the promises that were broken. The store has come to rest: nothing is recorded
+// any more.
 func (r *Record) Verdict(opts Options) []Violation {
 	j := newJudge(r, opts)
 	j.gather()

@@ -24,7 +24,7 @@ type Options struct {
 	// TrailingLogs is how many entries stay behind a snapshot.
 	TrailingLogs uint64
 	Logger       *slog.Logger
-	// Observe is told how long each write to the log took; nil: nobody is.
+	// Observe is told how long each write to the log took; nil: it is not needed.
 	Observe func(op logstore.Operation, took time.Duration)
 	// Fatal is told when the log cannot go on.
 	Fatal func(error)

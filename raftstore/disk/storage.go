@@ -140,7 +140,7 @@ func (s *Storage) makeRoom() bool {
 func (s *Storage) Sever(index uint64) { s.severed.Store(max(index, s.severed.Load())) }
 
 // OpenSnapshots opens the snapshots in a data directory. done is told of each that was written,
-// full when there was no room for one; nil: nobody is.
+// full when there was no room for one; nil: it is not needed.
 func OpenSnapshots(o *Options, done func(index uint64) error, full func()) (*snapdir.Store, error) {
 	return snapdir.Open(snapdir.Options{
 		Dir: filepath.Join(o.Dir, snapshotDir), Keep: keptSnapshots, Logger: o.Logger, Fault: o.FaultPoint, Done: done, Full: full,

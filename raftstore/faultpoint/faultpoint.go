@@ -12,7 +12,7 @@ package faultpoint
 const (
 	// LogBeforeSync is before entries are handed to the log store: none of them is on disk.
 	LogBeforeSync = "log.before-sync"
-	// LogAfterSync is when the log store has synced them, and nobody was told yet.
+	// LogAfterSync is when the log store has synced them, and has not acknowledged them yet.
 	LogAfterSync = "log.after-sync"
 	// LogBeforeTruncate and LogAfterTruncate are around the deletion of entries, which are in a
 	// snapshot, or which another leader has overruled.
@@ -31,7 +31,7 @@ const (
 	TermBeforeSync = "term.before-sync"
 	TermAfterSync  = "term.after-sync"
 	// VoteBeforeSync and VoteAfterSync are around each of the two writes of a vote: its term, and
-	// then for whom it is.
+	// then its candidate.
 	VoteBeforeSync = "vote.before-sync"
 	VoteAfterSync  = "vote.after-sync"
 )
@@ -46,7 +46,7 @@ const (
 	SnapshotAfterRename = "snapshot.after-rename"
 )
 
-// Small files: who this directory belongs to, and what kind of log is in it.
+// Small files: the owner of this directory, and the kind of log in it.
 const (
 	// IdentityBeforeRename and IdentityAfterRename are around putting the server's identity in
 	// place.

@@ -26,7 +26,7 @@ import (
 // because somebody has decided so.
 //
 // A server believes only a server that it has called, at an address that its own cluster has for a
-// member. So a copy of a disk that is recovered for a drill, at another address, stops nobody.
+// member. So a copy of a disk that is recovered for a drill, at another address, stops no server.
 
 // Succession tells that a cluster goes on as another one.
 type Succession struct {

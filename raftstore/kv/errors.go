@@ -24,8 +24,8 @@ var (
 	// answers.
 	ErrQuarantined = fmt.Errorf("%w: this server is in quarantine", ErrUnavailable)
 	// ErrDiskFull is the ErrUnavailable of a leader whose disk is full, when no other server that
-	// answers has room to lead in its place: repeating the request is useless before somebody makes
-	// room. What only deletes is not refused for this.
+	// answers has room to lead in its place: repeating the request is useless before an operator
+	// makes room. What only deletes is not refused for this.
 	ErrDiskFull = fmt.Errorf("%w: the disk of this server is full", ErrUnavailable)
 	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter.
 	// An election takes a fraction of that: repeating the request is useless before servers are

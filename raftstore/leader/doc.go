@@ -3,7 +3,7 @@
 //
 //	term.go      the term in which this server leads, if it does
 //	follow.go    what begins it and what ends it
-//	transfer.go  handing leadership over, because somebody wants it or this server stops
+//	transfer.go  handing leadership over, on request or because this server stops
 //	fulldisk.go  handing it over because the disk is full
 //
 // What holds:
@@ -11,7 +11,7 @@
 //     acknowledged by leaders before;
 //   - the work of a leader is one list under one context, which ends with the term; Wait waits for
 //     all of it;
-//   - nobody is asked to lead of whom it is known that it cannot.
+//   - no server is asked to lead that is known to be unable to.
 //
-// Who is elected is Raft's matter, and package election's.
+// Raft and package election decide which server is elected.
 package leader

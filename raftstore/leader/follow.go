@@ -53,7 +53,7 @@ func (l *Leadership) begin(ctx context.Context) {
 }
 
 // followDisk ends leadership when the disk has begun to hang, and takes it up again when the disk
-// is well and nobody else was elected, as when there is nobody else. told is whether the hang was
+// is well and no other was elected, as when there is no other. told is whether the hang was
 // logged; it returns the new value.
 func (l *Leadership) followDisk(ctx context.Context, told bool) bool {
 	if err := l.parts.Disk.Check(); err != nil {

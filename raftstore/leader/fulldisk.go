@@ -42,8 +42,8 @@ func (l *Leadership) leaveFullDisk(ctx context.Context) {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		// Once it is said that nobody has room, nothing depends on how soon a look ends, and slow
-		// servers may take the time that a call has.
+		// Once it is logged that no server has room, nothing depends on how soon a look ends, and
+		// slow servers may take the time that a call has.
 		limit, again := l.opts.Timeouts.Call, StuckAfter
 		if !r.Stuck.Load() {
 			limit, again = max(StuckAfter-time.Since(since), FullLook), FullLook

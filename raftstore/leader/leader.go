@@ -106,7 +106,7 @@ type Leadership struct {
 	closed  bool
 	running sync.WaitGroup // goroutines that end with a term
 
-	transferee atomic.Pointer[string] // to whom this server is handing over, for people
+	transferee atomic.Pointer[string] // the server to which this one is handing over, for people
 	transfers  raftfix.Transfers
 }
 

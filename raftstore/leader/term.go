@@ -32,7 +32,7 @@ type term struct {
 	number uint64 // 0 until it is leading; guarded by Leadership.mu
 }
 
-// notifyAll wakes those who wait for a change. The caller holds mu.
+// notifyAll wakes the callers that wait for a change. The caller holds mu.
 func (l *Leadership) notifyAll() {
 	close(l.changed)
 	l.changed = make(chan struct{})

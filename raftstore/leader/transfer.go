@@ -111,7 +111,7 @@ func (l *Leadership) HandOver(ctx context.Context, why string, stays bool) error
 	return err
 }
 
-// transferTime bounds a transfer that nobody waits for with a bound of their own: Raft gives one up
+// transferTime bounds a transfer whose caller has no bound of its own: Raft gives one up
 // after Timeouts.Election.
 func (l *Leadership) transferTime() time.Duration { return 3 * l.opts.Timeouts.Election }
 

@@ -36,7 +36,7 @@ func (c *Cache) StoreLog(entry *raft.Log) error { return c.StoreLogs([]*raft.Log
 // StoreLogs implements raft.LogStore.
 func (c *Cache) StoreLogs(entries []*raft.Log) error {
 	if err := c.LogStore.StoreLogs(entries); err != nil {
-		c.reset() // nobody knows what is on disk now
+		c.reset() // it is not known what is on disk now
 		return err
 	}
 	c.mu.Lock()
@@ -67,7 +67,7 @@ func (c *Cache) shrink() {
 // cacheEntries bounds the number of entries, of which each costs something beside its data.
 const cacheEntries = 1024
 
-// GetLog implements raft.LogStore. The data is shared: nobody changes that of an entry.
+// GetLog implements raft.LogStore. The data is shared: an entry's data never changes.
 func (c *Cache) GetLog(index uint64, log *raft.Log) error {
 	c.mu.RLock()
 	if i := index - c.first; index >= c.first && i < uint64(len(c.entries)) {

@@ -12,14 +12,14 @@ import (
 )
 
 // promises is what was acknowledged to Raft, so that a log that has lost its end can be told from
-// one whose last write was cut by a crash. From the log alone nobody can: in both, it just ends.
+// one whose last write was cut by a crash. The log alone cannot: in both cases it just ends.
 type promises struct {
 	Last     uint64 // newest entry that was stored
 	LastTerm uint64 // its term; 0 when it is not known
 	Snapshot uint64 // newest snapshot that was completed
 	Term     uint64 // Raft's term
 	VoteTerm uint64 // term of the last vote
-	Vote     uint64 // hash of whom it was for; 0 when it is not known
+	Vote     uint64 // hash of its candidate; 0 when it is not known
 }
 
 // mark keeps the promises in a small file of its own.
@@ -78,7 +78,7 @@ func (p *promises) decode(b []byte) bool {
 	return true
 }
 
-// set changes the promises. A failure of an unsynced write matters to nobody but the next start,
+// set changes the promises. A failure of an unsynced write matters only to the next start,
 // which then knows less.
 func (m *mark) set(sync bool, change func(*promises)) error {
 	m.mu.Lock()

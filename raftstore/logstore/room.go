@@ -13,7 +13,7 @@ import (
 // On a volume without a free byte it can write only as long as its own file has free pages, and a
 // file that was just made has none: a server that is started there could not even be elected, for
 // which it writes its term, its vote, and an entry or two. So a file that is made, or made anew, or
-// trimmed, has some. Nobody else can take them.
+// trimmed, has some. No other program can take them.
 //
 // A WAL has what is left of its newest segment, which is allocated as a whole.
 const (
@@ -33,7 +33,7 @@ const (
 
 // Trim fits the file of a Boltdb to what is in it. If more than half of it is free it is made
 // smaller: it never becomes so by itself, what is deleted makes room in it for what comes. If it
-// has no room for the next entries, it gets some, while the volume still has it: nobody makes room
+// has no room for the next entries, it gets some, while the volume still has it: no room is made
 // for that, such as by giving up a snapshot from the leader. A WAL that waits for its next segment
 // makes it. Writes wait meanwhile. Where there is too little room nothing is taken.
 func (l *Log) Trim() error {
@@ -97,7 +97,7 @@ func roomBehind(s Store, last uint64) int64 {
 }
 
 // takeRoom sees to it that a Boltdb has so many bytes of free pages in a row. A crash in between
-// leaves a value that nobody reads, until the next time. Where the volume has too little, all that
+// leaves a value that is not read, until the next time. Where the volume has too little, all that
 // it has is left for a snapshot, or for others.
 func (l *Log) takeRoom(store Store, bytes int64) error {
 	var fs unix.Statfs_t

@@ -120,7 +120,7 @@ func (c *copying) make(ctx context.Context) (waited time.Duration, err error) {
 		old, waited, err = c.replace()
 	}
 	if old != nil {
-		// The switch is done. Nobody reads from the old one any more: reads hold access.
+		// The switch is done. There are no reads from the old one any more: reads hold access.
 		if closing := errors.Join(old.Close(), os.RemoveAll(l.home.path(c.from))); closing != nil {
 			l.opts.Logger.Warn("cannot remove the log before this one; the next start does", "err", closing)
 		}
@@ -198,7 +198,7 @@ func (c *copying) room() error {
 }
 
 // replace stops writes, copies what is left, and makes the copy the log. It returns the store of
-// before, which is nobody's now.
+// before, which is not in use now.
 func (c *copying) replace() (old Store, waited time.Duration, err error) {
 	l := c.log
 	l.writing.lock()

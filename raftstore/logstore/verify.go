@@ -22,8 +22,8 @@ type Report struct {
 	// Dropped is how many entries were removed because a snapshot has them and the log ends before
 	// it.
 	Dropped uint64 `json:"dropped,omitempty"`
-	// Unpromised is how many entries are there that nobody was told of: the crash came between the
-	// write and its acknowledgement.
+	// Unpromised is how many entries are there that were not acknowledged: the crash came between
+	// the write and its acknowledgement.
 	Unpromised uint64 `json:"unpromised,omitempty"`
 	// Unguarded tells that it is not known what was promised, so a lost end would not have been
 	// noticed: the file that tells it is missing or damaged.

@@ -38,7 +38,7 @@ func (l *Log) write(op Operation, before, after string, do func() error) error {
 }
 
 // roomTries is how often room is made for one write. There is more than one thing that can be given
-// up for it, and one of them may be too little, or be taken by somebody else at once.
+// up for it, and one of them may be too little, or be taken by another program at once.
 const roomTries = 3
 
 // attempt makes a write on a store that is fit for it, and again while room can be made. The caller

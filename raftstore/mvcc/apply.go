@@ -70,7 +70,7 @@ func (s *Store) checkSpace(txn *kv.Txn, limit int64) *kv.NoSpaceError {
 		return nil
 	}
 	if !slices.ContainsFunc(txn.Ops, func(op kv.Op) bool { return !strings.HasPrefix(op.Key, kv.ReservedPrefix) }) {
-		return nil // the store's own: who is a member must not depend on what users keep
+		return nil // the store's own: the members must not depend on users' data
 	}
 	after, creates := most, false
 	for i := range txn.Ops {

@@ -4,7 +4,7 @@
 // What holds:
 //   - one goroutine writes (Apply, Compact, Restore, Publish); anybody reads, without a lock;
 //   - what Apply did becomes visible at Publish, all of it at one moment: to views, to watchers and
-//     to those who wait for a revision;
+//     to the callers that wait for a revision;
 //   - a published tree never changes. A view is a pointer to one;
 //   - history is the events of the revisions in (Compacted, Revision], without a gap. Views can be
 //     had at each revision in [Compacted, Revision], watchers can start after each of them;

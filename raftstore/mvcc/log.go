@@ -76,7 +76,7 @@ func (e *entry) bytes() int {
 }
 
 // eventLog is history: one entry for each revision in (compacted, head], and an index of it for
-// each prefix that somebody watches.
+// each prefix with a watcher.
 type eventLog struct {
 	limits Limits
 	done   chan struct{} // closed by close
@@ -116,9 +116,9 @@ func (l *eventLog) append(entries []*entry) (concerned []*route) {
 	return concerned
 }
 
-// wake tells the watchers of the routes, and those who wait for any revision. The caller does not
-// hold the lock: thousands of watchers take a while to wake, and the first thing they do is to
-// read.
+// wake tells the watchers of the routes, and the callers that wait for any revision. The caller
+// does not hold the lock: thousands of watchers take a while to wake, and the first thing they do
+// is to read.
 func (l *eventLog) wake(concerned []*route) {
 	for _, r := range concerned {
 		r.changed.send()

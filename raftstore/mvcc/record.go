@@ -108,8 +108,8 @@ func (r record) hash() uint64 {
 	return xxhash.Sum64String(string(r))
 }
 
-// Hash returns the item's share of the state hash, for those who compute it over a snapshot without
-// making a state of it.
+// Hash returns the item's share of the state hash, for callers that compute it over a snapshot
+// without making a state of it.
 func Hash(item *kv.Item) uint64 { return pack(item).hash() }
 
 // ContentHash returns the item's share of the sum over the contents of a restore: it knows no

@@ -172,7 +172,7 @@ func (s *Store) CommitRestore(id uint64, want RestoreTotals, atLeast uint64, now
 	before := s.work
 	s.revision = max(s.revision+1, atLeast)
 	s.work, s.deadlines, s.hash = newTree(), newDeadlines(), 0
-	// What the store keeps for itself, such as who was taken out of the group, is not the backup's
+	// The store's own keys, such as those of removed servers, are not the backup's
 	// to say.
 	before.ascend(kv.ReservedPrefix, "", func(r record) bool { s.keep(r); return true })
 	for i, part := range st.parts {

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Stats describe history and those who follow it.
+// Stats describe history and its watchers.
 type Stats struct {
 	Compacted uint64 // history holds the revisions after this one
 	Revisions int    // in history

@@ -150,7 +150,7 @@ func (s *Store) Withdrawn() error {
 	}
 }
 
-// broadcast wakes everybody who waits, and costs the sender nothing when nobody does.
+// broadcast wakes all waiters, and costs the sender nothing when there are none.
 type broadcast struct {
 	mu sync.Mutex
 	ch chan struct{}

@@ -42,7 +42,7 @@ func (n *Node) Removed() <-chan struct{} { return n.autopilot.Out() }
 // Leaving tells whether it is recorded that a member leaves, as this server knows.
 func (n *Node) Leaving(id string) bool { return n.decision(id).State == group.Leaving }
 
-// Gone returns who was taken out of the group, by ID, as this server knows.
+// Gone returns the servers that were taken out of the group, by ID, as this server knows.
 func (n *Node) Gone() map[string]group.Removal {
 	gone := make(map[string]group.Removal)
 	for id, s := range group.Decisions(n.state.Latest()) {

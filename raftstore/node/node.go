@@ -73,7 +73,7 @@ func Open(cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// open is Open for one who holds the lock of the directory.
+// open is Open for a caller that holds the lock of the directory.
 func open(cfg Config) (*Node, error) {
 	opts := cfg.disk()
 	if err := disk.CheckNotRecovering(&opts); err != nil {
@@ -228,7 +228,7 @@ func (n *Node) HandOver() error { return n.leader.Leave(n.ctx) }
 func (n *Node) close() error {
 	switch err := n.HandOver(); {
 	case errors.Is(err, leader.ErrNoTransferee):
-		n.cfg.Logger.Info("nobody leads after this server: too few others answer")
+		n.cfg.Logger.Info("no server leads after this one: too few others answer")
 	case err != nil:
 		n.cfg.Logger.Warn("could not hand leadership over before stopping", "err", err)
 	}

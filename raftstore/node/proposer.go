@@ -49,8 +49,8 @@ type proposer struct {
 	queued     atomic.Int64 // bytes in the queue
 }
 
-// proposal is one caller's request. Its state decides who may give up: the caller only while it is
-// waiting.
+// proposal is one caller's request. Its state decides which side may give up: the caller only while
+// it is waiting.
 type proposal struct {
 	req    command.Request
 	since  time.Time

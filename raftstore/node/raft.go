@@ -24,7 +24,7 @@ const logCacheBytes = 2 * maxInFlight * maxEntryBytes
 // consensus is Raft as this server runs it, and all that ends with it.
 type consensus struct {
 	*raft.Raft
-	raftfix.Questions // to Raft, which may outlast who asks
+	raftfix.Questions // to Raft, which may outlast their callers
 	id                raft.ServerID
 	addr              func() string
 	stream            *peer.RaftStream
@@ -59,8 +59,8 @@ func (n *Node) startRaft() (*consensus, error) {
 	return c, nil
 }
 
-// stop stops Raft, once nobody asks it any more: a Raft that stops forgets the entries that it has
-// committed and not applied.
+// stop stops Raft, once it has no callers any more: a Raft that stops forgets the entries that it
+// has committed and not applied.
 func (c *consensus) stop() error {
 	c.Questions.Close()
 	c.stream.Cut()

@@ -161,7 +161,7 @@ func (w wiring) WhyFirst() string {
 				return fmt.Sprintf("%s was recovered as the only server of this cluster at %s, from cluster %s", group.NameOf(p.By), p.At.Format(time.RFC3339), p.Cluster)
 			}
 		}
-		return fmt.Sprintf("nobody led when %s was started at %s", w.cfg.Name, w.storage.Opened.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("no server led when %s was started at %s", w.cfg.Name, w.storage.Opened.UTC().Format(time.RFC3339))
 	}
 	if w.cfg.Bootstrap {
 		return "the cluster began with it"

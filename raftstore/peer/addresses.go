@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// A server is known by its ID. Where it is, is only a fact about it that may change, also while it
-// is stopped, and also for all servers at once: then nobody is at the address that the
+// A server is known by its ID. Its address may change, also while it is stopped, and also for all
+// servers at once. Then no server is at the address that the
 // configuration of the group has, or another member is. So
 //
 //   - a connection is opened to an ID at an address, and a server with another ID refuses
@@ -92,7 +92,7 @@ func (t *Transport) at(id raft.ServerID, configured raft.ServerAddress) raft.Ser
 	return raft.ServerAddress(Destination(string(id), t.addresses.of(string(id), addr)))
 }
 
-// EncodePeer implements raft.Transport. It is how Raft writes down for whom it has voted.
+// EncodePeer implements raft.Transport. Raft records its vote in this form.
 func (t *Transport) EncodePeer(id raft.ServerID, addr raft.ServerAddress) []byte {
 	return []byte(Destination(string(id), string(addr)))
 }

@@ -58,7 +58,7 @@ type Peers struct {
 
 	addresses *addressCache
 	members   *clients
-	unknown   *clients     // of whom only the address is known
+	unknown   *clients     // of which only the address is known
 	foreign   unknownPeers // of other clusters, met where one of this cluster was expected
 	callers   unknownPeers // that connected to this server, by their host
 	refusal   string       // why this server, which was dropped, is not let in again, as was told; KeepContact's

@@ -21,7 +21,7 @@ import (
 //     committed entries, so the leader has them too: of such a message only the entries behind the
 //     snapshot are compared.
 //   - It takes all entries up to the leader's commit index for the leader's, also those behind the
-//     ones in the message, which nobody has compared. The index is bounded as in the paper (figure
+//     ones in the message, which were not compared. The index is bounded as in the paper (figure
 //     2, AppendEntries, step 5).
 //
 // The tests of this file reproduce each against Raft.
@@ -39,7 +39,7 @@ type Filter struct {
 
 // order is an order to campaign.
 type order struct {
-	ctx    context.Context // of who waits for it
+	ctx    context.Context // of its caller
 	header raft.RPCHeader
 	still  func() error // why it is to be so no more, or nil
 	done   chan error
@@ -70,8 +70,8 @@ func (f *Filter) Run(in <-chan raft.RPC, stopped <-chan struct{}) {
 	}
 }
 
-// Campaign makes Raft begin an election, in which those vote who know of a leader, too, as after a
-// transfer of leadership (Raft thesis, section 3.10). Raft has dealt with every message that came
+// Campaign makes Raft begin an election, in which servers that know of a leader vote, too, as after
+// a transfer of leadership (Raft thesis, section 3.10). Raft has dealt with every message that came
 // before, and still has said then that the election is wanted: whoever has asked for this server's
 // vote meanwhile, or has been elected, would be deposed. Else its error is returned, or that of
 // ctx, after whose end no election is begun any more, unless at that very moment. The header is

@@ -14,7 +14,7 @@ import (
 // of it for one that is there. That is well only while the snapshot goes further than the log. What
 // the log has behind the snapshot's last entry is kept: if it agrees with the leader's, as the Raft
 // paper has it (figure 13, step 6), and if not, for Raft to overwrite it. What leads up to a
-// snapshot that it contradicts goes, so that nobody is ever sent it.
+// snapshot that it contradicts goes, so that it is never sent.
 type Log struct {
 	*logstore.Cache
 	opts LogOptions

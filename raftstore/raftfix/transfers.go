@@ -19,7 +19,7 @@ import (
 type Transfers struct {
 	mu   sync.Mutex
 	term uint64                   // in which they were; the replications end with it
-	left map[raft.ServerID]uint64 // to whom a transfer was given up, and the newest entry of the log then
+	left map[raft.ServerID]uint64 // servers to which a transfer was given up, and the newest entry of the log then
 }
 
 // Pending returns what is known of a transfer to a server that was given up in this term.

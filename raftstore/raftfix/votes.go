@@ -10,7 +10,7 @@ import (
 )
 
 // votes is Raft's transport. It repeats a request for a vote over another connection while the one
-// that it went over turns out to be broken. Raft keeps connections that nobody has used since the
+// that it went over turns out to be broken. Raft keeps connections that were not used since the
 // other server was restarted. For a vote that matters: Raft takes the error for a refusal, and asks
 // again only in the next election. A server that is asked twice gives the same vote twice.
 type votes struct {

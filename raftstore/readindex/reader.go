@@ -45,7 +45,7 @@ type Server interface {
 	LeaderChanged() <-chan struct{}
 	// Term is the term in which this server leads; 0 while it does not.
 	Term() uint64
-	// MayServe returns an error while this server may serve nobody.
+	// MayServe returns an error while this server may not serve.
 	MayServe() error
 }
 
@@ -129,9 +129,9 @@ func (r *Reader) forward(ctx context.Context, leader string, over <-chan struct{
 
 // confirm returns a revision that reflects everything committed before the call, on the leader.
 //
-// The commit index is read first. Then a quorum says that it is in no later term, so nobody else
-// had been elected, and could have committed anything, before the call. The answer is a revision
-// and not an index because it is the revision that other servers can wait for.
+// The commit index is read first. Then a quorum says that it is in no later term, so no other
+// leader had been elected, and could have committed anything, before the call. The answer is a
+// revision and not an index because it is the revision that other servers can wait for.
 //
 // Raft's VerifyLeader does not do: it also counts the answer to a heartbeat that was sent before it
 // was called. A leader that was frozen finds such answers waiting when it wakes up, and would
@@ -167,7 +167,7 @@ func (a Ack) Encode() []byte {
 	return append(binary.LittleEndian.AppendUint64(nil, a.Term), a.ID...)
 }
 
-// DecodeAck returns the zero Ack, which is nobody's, for what is none.
+// DecodeAck returns the zero Ack, which is no server's, for any other payload.
 func DecodeAck(payload []byte) Ack {
 	if len(payload) < 8 {
 		return Ack{}
@@ -224,7 +224,7 @@ func (r *Reader) Handle(ctx context.Context) (byte, []byte) {
 	return peer.AnswerOK, binary.LittleEndian.AppendUint64(nil, revision)
 }
 
-// HandleAtOnce answers it when nobody else has to be asked.
+// HandleAtOnce answers it when no other server has to be asked.
 func (r *Reader) HandleAtOnce(payload []byte) (byte, []byte, bool) {
 	revision, ok := r.ConfirmBy(DecodeAck(payload))
 	if !ok {

@@ -44,7 +44,7 @@ func (l *Link) Heard() int64 { return l.heard.Load() }
 // Ping asks for a word, and does not wait.
 func (l *Link) Ping() {
 	select {
-	case l.out <- Frame{Kind: Ping}: // numbered 0: nobody waits for the answer
+	case l.out <- Frame{Kind: Ping}: // numbered 0: no call waits for the answer
 	default: // the link is clogged, which is silence as well
 	}
 }

@@ -63,7 +63,7 @@ type process struct {
 	api     api // what clients use
 	life    int
 	host    *memnet.Host
-	crashed bool            // guarded by the server's lock: what it still does, nobody hears of
+	crashed bool            // guarded by the server's lock: what it still does is not recorded
 	ctx     context.Context // ends with it
 	end     context.CancelFunc
 	running sync.WaitGroup
@@ -220,7 +220,7 @@ func (s *server) open() {
 	p.running.Go(func() { s.writeAsLeader(p) }) // which waits for them
 }
 
-// crash ends the process of a server at once. power: nobody hears of it.
+// crash ends the process of a server at once. power: no peer hears of it.
 func (s *server) crash(power bool, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -106,7 +106,7 @@ func Run(opts Options) Result {
 	stop()
 	clients.Wait()
 	c.settle(watchers)
-	c.dying.Wait() // nobody starts a server any more
+	c.dying.Wait() // no server is started any more
 	for _, s := range c.servers {
 		s.stop()
 	}

@@ -343,7 +343,7 @@ func (s *Store) reap() {
 	}
 }
 
-// reapUnfinished removes what is left of a snapshot that nobody writes.
+// reapUnfinished removes the rest of a snapshot without a writer.
 func (s *Store) reapUnfinished(dir string) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

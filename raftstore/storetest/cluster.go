@@ -158,7 +158,7 @@ func (c *Cluster) Leader() (int, uint64) {
 		<-leaders
 	}
 	if first.server < 0 {
-		c.t.Fatal("nobody leads")
+		c.t.Fatal("no server leads")
 	}
 	return first.server, first.term
 }

@@ -88,7 +88,7 @@ func (c *client) begins(key string) linear.Operation {
 	return linear.Operation{Client: c.id, Group: key, Call: c.history.now()}
 }
 
-// told is what somebody was told of a key; nil: that there is none.
+// told is a client's answer about a key; nil: that there is none.
 func told(item *raftstore.Item) linear.Item {
 	if item == nil {
 		return linear.Item{}

@@ -23,7 +23,7 @@ func newQueue(advertise string) *queue {
 	return &queue{addr: addr(advertise), conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// offer hands the connection over. It reports false when nobody takes it in time.
+// offer hands the connection over. It reports false when it is not taken in time.
 func (q *queue) offer(ctx context.Context, conn net.Conn) bool {
 	select {
 	case q.conns <- conn:

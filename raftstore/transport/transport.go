@@ -3,7 +3,7 @@
 //
 // What holds: a connection that a Listener hands out, or that Dial returns, was authenticated: its
 // peer has a certificate of the cluster's CA that makes it a server. What speaks otherwise, or
-// slowly, is closed; it costs a bounded number of goroutines and nobody else notices.
+// slowly, is closed; it costs a bounded number of goroutines and disturbs no other connection.
 //
 // Package memnet has the same in memory, for tests.
 package transport

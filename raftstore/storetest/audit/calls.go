@@ -19,7 +19,7 @@ type txn struct {
 type outcome int
 
 const (
-	open outcome = iota // the call has not returned, or nobody knows what became of it
+	open outcome = iota // the call has not returned, or its outcome is unknown
 	done
 	never
 )
@@ -108,7 +108,7 @@ func (c *Call) Refused(reason error) {
 	}
 }
 
-// Unknown is called when nobody knows what became of a commit.
+// Unknown is called when the outcome of a commit is unknown.
 func (c *Call) Unknown() {
 	c.log.mu.Lock()
 	defer c.log.mu.Unlock()
@@ -177,8 +177,8 @@ func (l *Log) applied(e *entry) {
 	}
 }
 
-// State is called with all that a server has at a revision. Where nobody saw the log up to there,
-// it begins anew with this state.
+// State is called with all that a server has at a revision. Where no watcher saw the log up to
+// there, it begins anew with this state.
 func (l *Log) State(what string, revision uint64, items []kv.Item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +206,7 @@ func (l *Log) State(what string, revision uint64, items []kv.Item) {
 	}
 }
 
-// skip begins the log anew. What was acknowledged in the part that nobody saw must show in the
+// skip begins the log anew. What was acknowledged in the part that no watcher saw must show in the
 // state, unless a later transaction has changed it.
 func (l *Log) skip(what string, revision uint64, items []kv.Item) {
 	for r, claims := range l.claims {

@@ -109,7 +109,7 @@ func (l *Log) Head() uint64 {
 	return l.head
 }
 
-// Checked returns how many calls were checked, and how many could not be because nobody saw the
+// Checked returns how many calls were checked, and how many could not be because no watcher saw the
 // part of the log that they speak of.
 func (l *Log) Checked() (checked, skipped int) {
 	l.mu.Lock()

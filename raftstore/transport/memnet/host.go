@@ -132,7 +132,7 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Vanish closes the host as a loss of power does: nobody else hears of it until there is a host at
+// Vanish closes the host as a loss of power does: no peer hears of it until there is a host at
 // the address again, which knows nothing of the connections that there were.
 func (h *Host) Vanish() {
 	h.net.mu.Lock()
