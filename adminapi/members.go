@@ -71,7 +71,7 @@ type MemberStore interface {
 	Leaving(id string) bool
 }
 
-// ErrNoMember is part of an error that says who is no member of the store.
+// ErrNoMember is part of an error about a node that is no member of the store.
 var ErrNoMember = errors.New("is no member of the store")
 
 // notAMember says what is called for instead, of who is no member of the store.
@@ -116,7 +116,7 @@ func planMember(store MemberStore, outsiders Outsiders, name string, change Memb
 	i := slices.IndexFunc(members, func(m raftstore.Member) bool { return m.Name == name })
 	switch {
 	case i < 0 && change == RemoveServer && !outsiders.IsAgent(name) && outsiders.IsFormer(name):
-		a.Gone = true // somebody repeats what was done
+		a.Gone = true // the request repeats an earlier one
 		return a.tolerance(), raftstore.Member{}, nil
 	case i < 0:
 		return a, raftstore.Member{}, notAMember(name, outsiders.IsAgent(name), change, members)

@@ -124,7 +124,7 @@ func (e endpoint) wholeObject(fields string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,%s}`, e.apiVersion, e.kind, fields)
 }
 
-// send makes a request, and fails the test when the answer is that the server is to blame.
+// send makes a request, and fails the test when the answer is an internal error.
 func (s *badClient) send(t *testing.T, method, path, contentType string, body []byte) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), bounded.Hang)

@@ -45,8 +45,8 @@ func DefaultOptions() Options { return Options{Every: 12 * time.Hour, Keep: 5} }
 // backupRetry is how soon a backup that failed is tried again, at most the schedule's time.
 const backupRetry = 10 * time.Minute
 
-// quorumRetry is that for one that failed because nobody led: what is wrong then has nothing to do
-// with backups.
+// quorumRetry is that for one that failed because no server led: what is wrong then has nothing to
+// do with backups.
 const quorumRetry = 20 * time.Second
 
 func retryAfter(err error) time.Duration {

@@ -1,7 +1,7 @@
-// Package clusterstatus says how the cluster does: it makes one status out of what servers know of
-// themselves and of each other, warns of what needs a person, each with what mends it, and reads
-// the diagnoses that the doctor has collected. It writes all of that for people, too.
+// Package clusterstatus makes one status out of the servers' answers about themselves and each
+// other. It warns of problems, each with the command that mends it, and reads the diagnoses that
+// the doctor has collected. It writes all of that for people, too.
 //
-// It is pure. Whoever calls it has asked the servers before, and hands over their words; so it
-// works without a leader, with dead servers, and with the words of another version.
+// It is pure. The caller has asked the servers before, and hands over their answers. So it works
+// without a leader, with dead servers, and with answers of another version.
 package clusterstatus

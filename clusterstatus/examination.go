@@ -94,7 +94,7 @@ func (e *Examination) restless() {
 	for _, c := range e.Status.LeaderChanges {
 		if c.Leader != "" && c.Before != "" && e.Status.Time.Sub(c.At) < changesIn {
 			changes++
-			reasons[cmp.Or(c.Reason, "for a reason that nobody told")]++
+			reasons[cmp.Or(c.Reason, "for an unknown reason")]++
 		}
 	}
 	if changes < manyChanges {

@@ -51,7 +51,7 @@ func ExchangeText(s *exchange.Status) string {
 func ExchangeWays(s *exchange.Status) string {
 	ways := []string{"barque cert rotate --ca waits for its end"}
 	if len(s.Waiting) > 0 {
-		ways = append(ways, "start who shows no life, or take it out of the cluster (barque cluster remove, barque kubectl delete node)")
+		ways = append(ways, "start the nodes that show no life, or take them out of the cluster (barque cluster remove, barque kubectl delete node)")
 		if !s.Forced {
 			ways = append(ways, "barque cert rotate --ca --force goes on without those")
 		}

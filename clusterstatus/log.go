@@ -23,11 +23,11 @@ var harmless = []struct {
 }{
 	// A panic after the time was over is told by the second line only, as its result.
 	{regexp.MustCompile(`msg="Timeout or abort while handling"|msg="Post-timeout activity".* result=<nil>\s*$`),
-		"a client gave a request up, as one that is stopped does, or the answer took longer than it may; where the cluster is to blame for that, it is told by itself"},
+		"a client gave a request up, as a stopped one does, or the answer took too long; a fault of the cluster that causes this has a finding of its own"},
 	{regexp.MustCompile(`msg="(Error on socket receive|Error proxying data from (client to backend|backend to client))"`),
 		"an exec, attach, port-forward or proxy was cut by the client or came to its end"},
 	{regexp.MustCompile(`msg="Unable to authenticate the request"`),
-		"somebody came with a certificate or a token that is not good, or not any more, and was turned away"},
+		"a client with a certificate or token that is not valid, or not any more, was refused"},
 }
 
 // logReading is what was found in a log.

@@ -277,7 +277,7 @@ type ServerReport struct {
 // FormerServer is a server that has its Node, and is no member of the store.
 type FormerServer struct {
 	Name string `json:"name"`
-	// At is when it was taken out of the store, and Why the reason; absent when nobody did that:
+	// At is when it was taken out of the store, and Why the reason; absent when it was not:
 	// the cluster was recovered, or began with a backup, without it.
 	At  time.Time `json:"at,omitzero"`
 	Why string    `json:"why,omitempty"`

@@ -251,8 +251,8 @@ func (w *warner) machine(m *MemberStatus) {
 	}
 }
 
-// unsealed warns of servers that make no scheduled backups, because nobody has chosen a key or
-// unsealed ones. It is one warning for all.
+// unsealed warns of servers that make no scheduled backups, because the operator has not chosen a
+// key or unsealed ones. It is one warning for all.
 func (w *warner) unsealed() {
 	var names []string
 	why := ""
@@ -324,7 +324,7 @@ func (w *warner) ways() {
 		for _, way := range m.Ways {
 			to := w.member(way.To)
 			switch {
-			case to == nil || to.Store == nil: // it answers nobody, and that is told already
+			case to == nil || to.Store == nil: // it answers no server, which has a warning already
 			case way.Error != "":
 				back := ""
 				if reached[[2]string{way.To, m.Name}] {

@@ -62,7 +62,7 @@ func Ask(ctx context.Context, config *rest.Config, what string, f func(context.C
 }
 
 // unsent tells whether a request that has failed never reached a server: there was no connection,
-// or it was to nobody who is trusted.
+// or it was to a server that is not trusted.
 func unsent(err error) bool {
 	var network *net.OpError
 	var untrusted *tls.CertificateVerificationError
@@ -240,7 +240,7 @@ func WithAdvice(config *rest.Config, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
 	case errors.As(err, &away) && away.Op == "dial":
-		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another server who lives, and a kubeconfig with the address of one leads there", err)
+		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another, living server, and a kubeconfig with the address of one leads there", err)
 	}
 	return err
 }

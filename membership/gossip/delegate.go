@@ -13,7 +13,7 @@ import (
 // Pool is all of memberlist's delegates. They are called with its locks held: none may call it back
 // or block.
 
-// NotifyAlive implements memberlist.AliveDelegate: it decides who is believed.
+// NotifyAlive implements memberlist.AliveDelegate: it decides which members are believed.
 func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 	holder, facts, err := p.prove(node)
 	if err != nil {

@@ -92,7 +92,7 @@ type Pool struct {
 	changed chan struct{} // closed and replaced at every change
 }
 
-// New opens the gossip port and joins nobody yet.
+// New opens the gossip port and joins no member yet.
 func New(c Config) (*Pool, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -256,7 +256,8 @@ func (p *Pool) metadata() ([]byte, error) {
 	return encodeMeta(p.config.ClusterID, p.config.Name, p.config.Advertise, proof, facts)
 }
 
-// join contacts who may be missing. One that does not answer is no fault: it may be down for long.
+// join contacts the members that may be missing. One that does not answer is no fault: it may be
+// down for long.
 func (p *Pool) join(ctx context.Context) {
 	var seeds []netip.AddrPort
 	if p.config.Seeds != nil {

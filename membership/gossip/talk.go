@@ -15,7 +15,7 @@ import (
 
 // A member asks another one for its view, or what it tells of itself, in a message of the pool,
 // over TCP, and gets it in another. This works for servers and agents alike, and while neither API
-// nor store do. Messages are encrypted and not signed: whoever has the key of the pool could answer
+// nor store do. Messages are encrypted and not signed: a holder of the pool's key could answer
 // in a member's name. Answers are for people who look for faults, and decide nothing. A good-bye
 // decides whether a member has left or is dead. What it says is signed, as all that members gossip
 // of themselves; who has the key of the pool could repeat an old one, which counts for a death
@@ -241,8 +241,8 @@ func (p *Pool) NotifyMsg(text []byte) {
 
 // sayGoodbye tells the living servers, and in a small pool all, that this member leaves. That is
 // gossiped, too, but gossip drops it wherever the end of the member comes first, and servers have
-// to tell who left from who died. It waits for as long as Config.Goodbye; who is not reached by
-// then is still told, for as long as sending takes.
+// to tell members that left from dead ones. It waits for as long as Config.Goodbye; who is not
+// reached by then is still told, for as long as sending takes.
 func (p *Pool) sayGoodbye() error {
 	meta, err := p.metadata()
 	if err != nil {
@@ -303,7 +303,7 @@ func (p *Pool) isLeaving(name string) bool {
 }
 
 // answer sends what fill puts into the answer to the member that has asked: to the address that it
-// has proven, not to whoever asks.
+// has proven, not to every client.
 func (p *Pool) answer(question message, fill func(*message)) {
 	asker, known := p.Member(question.From)
 	if !known || !p.talk.begin() {

@@ -100,12 +100,12 @@ func (p *Pool) hear(name string, rtt time.Duration) {
 // change that has not reached everybody yet.
 type Disagreement struct {
 	About string   `json:"about"`
-	Sees  []string `json:"sees"`  // who takes it for alive and gets its answers
-	Lacks []string `json:"lacks"` // who takes it for dead, gets no answer, or has never heard of it
+	Sees  []string `json:"sees"`  // members that take it for alive and get its answers
+	Lacks []string `json:"lacks"` // members that take it for dead, get no answer, or have never heard of it
 }
 
 // Disagreements compares views. What a member says of itself does not count, nor what is said of
-// one that somebody has heard say good-bye.
+// one whose good-bye some member has heard.
 func Disagreements(views []View) []Disagreement {
 	left, about := map[string]bool{}, map[string]bool{}
 	for _, v := range views {

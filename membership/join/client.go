@@ -25,7 +25,7 @@ type Client struct {
 	http *http.Client
 }
 
-// Verifier is whom a client believes: one CA, or those of the moment.
+// Verifier is the trust of a client: one CA, or the present ones.
 type Verifier interface {
 	Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error
 }

@@ -53,7 +53,7 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		return GossipKeys{}, refuse(http.StatusConflict, "%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)
 	}
 	if h.undecided.asked(name, h.config.Now()) {
-		h.config.Logger.Info("an agent of a cluster in whose place this one goes on asks for it: it follows when for a while nobody answers for its own",
+		h.config.Logger.Info("an agent of a predecessor of this cluster asks for it: it follows when no server has answered for its own for a while",
 			"name", name, "its", in.Cluster, "client", r.RemoteAddr)
 	}
 	keys.Successor = &own

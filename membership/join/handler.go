@@ -39,7 +39,7 @@ type Config struct {
 	// when that one lives or is needed, and may be repeated.
 	Replace func(ctx context.Context, name string) error
 	// AddressTaken tells why the node of that name may not have the address, or returns nil.
-	// Clients believe whoever shows a certificate for the address that they call, so a node must
+	// Clients believe any server with a certificate for the address that they call, so a node must
 	// not get one for an address of the API.
 	AddressTaken func(name string, addr netip.Addr) error
 	Cluster      func() Cluster

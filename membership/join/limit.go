@@ -25,7 +25,7 @@ const (
 	// knownAddresses bounds the memory that such clients can take. Addresses beyond it share one
 	// allowance.
 	knownAddresses = 4096
-	// bodyTimeout is how long the body of a request may take to arrive, whoever sends it.
+	// bodyTimeout is how long the body of a request may take to arrive, from every client.
 	bodyTimeout = 10 * time.Second
 	// sayAgain is after how long a refused address is logged again.
 	sayAgain = 10 * time.Second

@@ -18,7 +18,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// Watch shows to the node controller who lives. It has two sources, and asks nodes themselves:
+// Watch shows the node controller which nodes live. It has two sources, and asks nodes themselves:
 //
 //   - gossip knows of all nodes, and takes some seconds to call one dead;
 //   - the store, on its leader, misses the answers of another server within a fraction of a second,
@@ -82,8 +82,8 @@ type State int
 
 const (
 	Alive   State = iota + 1
-	Suspect       // somebody hears of it and somebody does not
-	Dead          // nobody hears of it
+	Suspect       // some members hear of it and some do not
+	Dead          // no member hears of it
 	Left          // said good-bye
 )
 
