@@ -11,6 +11,9 @@ import (
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/kubelet/rootdir"
+	"github.com/barque/barque/network/overlay"
+	"github.com/barque/barque/network/path"
+	"github.com/barque/barque/network/wireguard"
 )
 
 func checkCommand() *cobra.Command {
@@ -26,8 +29,7 @@ A server is named by its URL, as for joining it, and any machine by its address.
   barque check https://10.0.0.1:6443 10.0.0.2
   barque check --role agent https://10.0.0.1:6443`,
 	}
-	w := new(ways)
-	w.bind(cmd.Flags())
+	w := addWayFlags(cmd)
 	format := outputFlag(cmd)
 	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "where the node's data would be kept")
 	rootDir := cmd.Flags().String("kubelet-root-dir", rootdir.Default, "where the volumes of pods would be")
@@ -42,7 +44,7 @@ A server is named by its URL, as for joining it, and any machine by its address.
 		if len(machines) > 0 {
 			fmt.Fprintf(c.ErrOrStderr(), "asking %s, for half a minute at most\n", terminal.Plural(len(machines), "machine", "machines"))
 		}
-		findings := append(node.Check(*dataDir, *rootDir), w.explore(c.Context(), machines)...)
+		findings := append(node.Check(*dataDir, *rootDir), w.needs.Examine(c.Context(), machines)...)
 		missing := 0
 		for _, f := range findings {
 			if !f.OK {
@@ -56,6 +58,40 @@ A server is named by its URL, as for joining it, and any machine by its address.
 		return err
 	}
 	return cmd
+}
+
+// wayFlags say what this machine needs of the others.
+type wayFlags struct {
+	role  string
+	needs path.Needs
+}
+
+func addWayFlags(c *cobra.Command) *wayFlags {
+	w, flags := new(wayFlags), c.Flags()
+	flags.StringVar(&w.role, "role", roleServer, "what this machine is to be, server or agent: they need different ports of the others")
+	flags.Uint16Var(&w.needs.Peer, "peer-port", defaultPeerPort, "port of the store at the other machines")
+	flags.Uint16Var(&w.needs.Gossip, "gossip-port", defaultGossipPort, "port of gossip at the other machines")
+	flags.Uint16Var(&w.needs.Kubelet, "kubelet-port", defaultKubeletPort, "port of the kubelet at the other machines")
+	flags.Uint16Var(&w.needs.VXLAN, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN at the other machines")
+	flags.Uint16Var(&w.needs.WireGuard, "wireguard-port", wireguard.DefaultPort, "UDP port of WireGuard at the other machines")
+	return w
+}
+
+// parse reads the role and the machines that the user has named.
+func (w *wayFlags) parse(c *cobra.Command, args []string) ([]path.Target, error) {
+	if w.role != roleServer && w.role != roleAgent {
+		return nil, &usageError{c.CommandPath(), fmt.Errorf("--role %q: want server or agent", w.role)}
+	}
+	w.needs.Server = w.role == roleServer
+	var machines []path.Target
+	for _, arg := range args {
+		m, err := path.ParseTarget(arg)
+		if err != nil {
+			return nil, &usageError{c.CommandPath(), err}
+		}
+		machines = append(machines, m)
+	}
+	return machines, nil
 }
 
 func writeFindings(w io.Writer, findings []check.Finding) error {

@@ -28,6 +28,20 @@ import (
 	schedulerconfig "github.com/barque/barque/scheduler/config"
 )
 
+// Ports of nodes, unless flags say otherwise.
+const (
+	defaultAPIPort     = 6443
+	defaultPeerPort    = 6444
+	defaultGossipPort  = 7946
+	defaultKubeletPort = 10250
+)
+
+// Roles that a machine can have.
+const (
+	roleServer = "server"
+	roleAgent  = "agent"
+)
+
 // smallestStoreMemory, in bytes, has room for what an empty cluster holds. Less is a slip of the
 // keyboard that would stop all writes, as soon as that server leads.
 const smallestStoreMemory = 16 << 20
