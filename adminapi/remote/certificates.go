@@ -15,9 +15,9 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// OutcomeLost tells whether a request that changes something may have done so, though it failed.
-func OutcomeLost(err error) bool {
-	var asked *RefusedCall
+// outcomeLost tells whether a request that changes something may have done so, though it failed.
+func outcomeLost(err error) bool {
+	var asked *refusedCall
 	return errors.As(err, &asked) && MaybeDone(err)
 }
 
@@ -30,18 +30,18 @@ func StatusOf(err error) int {
 	return int(status.Status().Code)
 }
 
-// RefusedCall is an answer that says no, in words for people, with the error that programs know it
+// refusedCall is an answer that says no, in words for people, with the error that programs know it
 // by.
-type RefusedCall struct {
+type refusedCall struct {
 	Text string
 	Err  error
 }
 
-func (e *RefusedCall) Error() string { return e.Text }
-func (e *RefusedCall) Unwrap() error { return e.Err }
+func (e *refusedCall) Error() string { return e.Text }
+func (e *refusedCall) Unwrap() error { return e.Err }
 
-// Certificates asks a server for JSON about certificates and CAs, or to change something there.
-func Certificates(ctx context.Context, config *rest.Config, method, path string, params map[string]string, out any) error {
+// certificates asks a server for JSON about certificates and CAs, or to change something there.
+func certificates(ctx context.Context, config *rest.Config, method, path string, params map[string]string, out any) error {
 	client, end, err := Once(config, 15*time.Second)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func Certificates(ctx context.Context, config *rest.Config, method, path string,
 		case StatusOf(err) == http.StatusServiceUnavailable:
 			text += "; `barque cluster status` tells why, and what to do"
 		}
-		err := error(&RefusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err})
+		err := error(&refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err})
 		if NoLeader(answered) {
 			return &exitcode.Error{Code: exitcode.NoQuorum, Err: err}
 		}

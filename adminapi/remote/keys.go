@@ -6,16 +6,96 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/internal/exitcode"
+	"github.com/barque/barque/membership/keyring"
 )
 
-// Keys asks for the keys' status, or for a change.
-func Keys(ctx context.Context, config *rest.Config, method string, query url.Values) (*adminapi.KeysAnswer, error) {
+// Keys asks how the gossip keys stand.
+func Keys(ctx context.Context, config *rest.Config) (*adminapi.KeysAnswer, error) {
+	return keys(ctx, config, http.MethodGet, nil)
+}
+
+// KeysChange is a change of the gossip keys.
+type KeysChange struct {
+	Undo   bool // the rotation that is under way; otherwise one is begun
+	Force  bool // go on without members that are away or do not follow
+	DryRun bool // only tell whether it would be refused
+}
+
+// Make asks for the change.
+func (k KeysChange) Make(ctx context.Context, config *rest.Config) (*adminapi.KeysAnswer, error) {
+	query := url.Values{"change": {"rotate"}}
+	if k.Undo {
+		query.Set("change", "undo")
+	}
+	for name, on := range map[string]bool{"force": k.Force, "dryRun": k.DryRun} {
+		if on {
+			query.Set(name, "true")
+		}
+	}
+	return keys(ctx, config, http.MethodPost, query)
+}
+
+const (
+	// keysEvery is how often a command that waits asks how far a rotation is.
+	keysEvery = 300 * time.Millisecond
+	// keysToldAfter is the age of a step at which the members that it waits for are told. They are
+	// told again after five times as long.
+	keysToldAfter = 2 * time.Second
+)
+
+// AwaitKeys waits until the rotation is at rest, for a time at most. It tells of each step.
+func AwaitKeys(ctx context.Context, config *rest.Config, answer *adminapi.KeysAnswer, wait time.Duration, tell func(text string)) (*adminapi.KeysAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	told, next := keyring.AtRest, time.Time{}
+	for answer.Step != keyring.AtRest {
+		if answer.Step != told {
+			told, next = answer.Step, time.Now().Add(keysToldAfter)
+			tell(answer.Text)
+		} else if time.Now().After(next) && len(answer.Waiting) > 0 {
+			next = time.Now().Add(5 * keysToldAfter)
+			tell("waiting for " + strings.Join(answer.Waiting, ", "))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, unfinishedKeys(answer)
+		case <-time.After(keysEvery):
+		}
+		next, err := Keys(ctx, config)
+		switch {
+		case err == nil:
+			answer = next
+		case ctx.Err() != nil:
+			return nil, unfinishedKeys(answer)
+		}
+		// Otherwise the server that is asked may be away for a moment; the rotation goes on.
+	}
+	return answer, nil
+}
+
+func unfinishedKeys(answer *adminapi.KeysAnswer) error {
+	reason, ways := "", ""
+	if len(answer.Waiting) > 0 {
+		reason = ", waiting for " + strings.Join(answer.Waiting, ", ")
+	}
+	switch answer.Step {
+	case keyring.Add, keyring.Use:
+		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow, `barque cluster keys rotate --undo` takes it back"
+	case keyring.Remove:
+		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow"
+	}
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the rotation is under way (%s%s). It goes on by itself; `barque cluster keys list` shows how far it is%s", answer.Text, reason, ways)}
+}
+
+// keys asks for the keys' status, or for a change.
+func keys(ctx context.Context, config *rest.Config, method string, query url.Values) (*adminapi.KeysAnswer, error) {
 	client, end, err := Once(config, 20*time.Second)
 	if err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
 )
 
 // said is the error of a raw request whose answer was data. client-go does not look for the reason
@@ -74,6 +75,15 @@ func unsent(err error) bool {
 func MaybeDone(err error) bool {
 	status := StatusOf(err)
 	return err != nil && (status == http.StatusGatewayTimeout || status == 0 && !unsent(err))
+}
+
+// Outcome gives the error of a write its exit code: one whose answer did not come may have been
+// done, unless it was not even sent. look says what shows whether it was.
+func Outcome(err error, look string) error {
+	if MaybeDone(err) {
+		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%w; %s", err, look)}
+	}
+	return Unchanged(err)
 }
 
 // dialPatience is how long a machine that is off is waited for. It is shorter than the time for any

@@ -61,7 +61,8 @@ var bans = []ban{
 		allow:  []string{"apiserver/extra", "apiserver/storage"},
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
-		allow:  []string{"apiserver/storage"}, // how its errors are told apart
+		// How errors of the API are told apart, and the types of answers.
+		allow:  []string{"apiserver/storage", "membership/credentials", "membership/exchange", "membership/keyring"},
 		reason: "a command sees a server by its answers"},
 	{from: []string{"adminapi"}, to: []string{"adminapi/remote"},
 		except: []string{"adminapi/remote"},

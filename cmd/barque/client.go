@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/devcluster"
@@ -51,21 +49,7 @@ func clientConfig(given string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// clientcmd takes a missing file for an empty one.
-	if !slices.ContainsFunc(filepath.SplitList(path), mayExist) {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, os.ErrNotExist)
-	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{Precedence: filepath.SplitList(path)}, nil).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
-	}
-	return config, nil
-}
-
-func mayExist(path string) bool {
-	_, err := os.Stat(path)
-	return !errors.Is(err, os.ErrNotExist)
+	return remote.LoadConfig(path)
 }
 
 func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {
@@ -73,6 +57,6 @@ func newClient(given string) (*kubernetes.Clientset, *rest.Config, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := kubernetes.NewForConfig(remote.Reaching(config, config.Timeout))
+	client, err := remote.NewClient(config)
 	return client, config, err
 }

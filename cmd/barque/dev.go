@@ -267,52 +267,11 @@ func devExecCommand(w *which) *cobra.Command {
 		}}
 }
 
-// devKubeconfig is the kubeconfig of a dev cluster, which is a copy of a server's with another
-// address. The servers renew theirs; the copy has to follow, or the exchange of the CA makes it
-// void.
-type devKubeconfig struct {
-	plan    *devcluster.Plan // nil when it is none of a dev cluster
-	renewed bool
-	tried   bool
-}
-
-// devKubeconfigOf looks whether the kubeconfig that a command uses is one of a dev cluster.
-func devKubeconfigOf(given string) *devKubeconfig {
+// devCopyOf is the kubeconfig that a command uses, if it is one of a dev cluster.
+func devCopyOf(c *cobra.Command, given string) *devcluster.Copy {
 	path, err := findKubeconfig(given)
-	if err == nil {
-		path, err = filepath.Abs(path)
-	}
 	if err != nil {
-		return new(devKubeconfig)
+		return new(devcluster.Copy)
 	}
-	plan, err := devcluster.Load(filepath.Dir(path))
-	if err != nil || plan.Kubeconfig() != path {
-		return new(devKubeconfig)
-	}
-	return &devKubeconfig{plan: plan}
-}
-
-// renew tells whether the kubeconfig is a new one since the last call. It is tried once.
-func (d *devKubeconfig) renew(c *cobra.Command) bool {
-	if d.plan == nil || d.tried {
-		return false
-	}
-	d.tried = true
-	err := d.plan.RenewKubeconfig()
-	if err == nil {
-		err = devcluster.GiveToSudoer(d.plan.Kubeconfig(), os.Getenv, os.Chown)
-	}
-	if err != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "the kubeconfig of the dev cluster is not renewed: %v; `%s` renews it\n", err, devcluster.CommandLine(d.plan.Dir, "up"))
-	}
-	d.renewed = err == nil
-	return d.renewed
-}
-
-// afterwards is what a user must do who does not wait for the end of the exchange.
-func (d *devKubeconfig) afterwards() string {
-	if d.plan == nil {
-		return ""
-	}
-	return fmt.Sprintf("; when it is done, `%s` renews the kubeconfig of the dev cluster", devcluster.CommandLine(d.plan.Dir, "up"))
+	return devcluster.CopyAt(path, teller(c))
 }

@@ -1,21 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
 
-	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
-	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/keyring"
 )
 
@@ -42,7 +36,7 @@ it uses. The keys themselves are not shown.`,
 		if err != nil {
 			return err
 		}
-		answer, err := remote.Keys(c.Context(), config, http.MethodGet, nil)
+		answer, err := remote.Keys(c.Context(), config)
 		if err != nil {
 			return err
 		}
@@ -52,7 +46,7 @@ it uses. The keys themselves are not shown.`,
 }
 
 func keysRotateCommand() *cobra.Command {
-	var force, undo, dryRun bool
+	var change remote.KeysChange
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "rotate",
@@ -69,9 +63,9 @@ do not follow within half a minute.`,
 		Args:    noArgs,
 	}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
-	cmd.Flags().BoolVar(&force, "force", false, "go on without members that are away or do not follow")
-	cmd.Flags().BoolVar(&undo, "undo", false, "take back a rotation that is under way, as long as no member has dropped the old key")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only tell whether it would be refused, and why")
+	cmd.Flags().BoolVar(&change.Force, "force", false, "go on without members that are away or do not follow")
+	cmd.Flags().BoolVar(&change.Undo, "undo", false, "take back a rotation that is under way, as long as no member has dropped the old key")
+	cmd.Flags().BoolVar(&change.DryRun, "dry-run", false, "only tell whether it would be refused, and why")
 	cmd.Flags().DurationVar(&wait, "wait", 2*time.Minute, "how long to wait for the end; 0 does not wait")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := checkFormat(c, *format); err != nil {
@@ -80,84 +74,28 @@ do not follow within half a minute.`,
 		switch {
 		case wait < 0:
 			return &usageError{c.CommandPath(), fmt.Errorf("--wait %s is negative", wait)}
-		case force && undo:
+		case change.Force && change.Undo:
 			return &usageError{c.CommandPath(), errors.New("give --force or --undo, not both")}
 		}
 		config, err := clientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
-		query := url.Values{"change": {"rotate"}}
-		if undo {
-			query.Set("change", "undo")
-		}
-		for name, on := range map[string]bool{"force": force, "dryRun": dryRun} {
-			if on {
-				query.Set(name, "true")
-			}
-		}
-		answer, err := remote.Keys(c.Context(), config, http.MethodPost, query)
-		if err == nil && !dryRun && wait > 0 {
-			answer, err = awaitKeys(c, config, answer, wait)
+		answer, err := change.Make(c.Context(), config)
+		if err == nil && !change.DryRun && wait > 0 {
+			answer, err = remote.AwaitKeys(c.Context(), config, answer, wait, teller(c))
 		}
 		if err != nil {
 			return err
 		}
 		return print(c, *format, answer.Status, func(w io.Writer) error {
-			if dryRun {
+			if change.DryRun {
 				fmt.Fprintln(w, "It would be done; nothing was changed.")
 			}
 			return writeKeys(w, &answer.Status)
 		})
 	}
 	return cmd
-}
-
-// keysEvery is how often a command that waits asks how far a rotation is.
-const keysEvery = 300 * time.Millisecond
-
-// awaitKeys waits until the rotation is at rest, and tells of its steps.
-func awaitKeys(c *cobra.Command, config *rest.Config, answer *adminapi.KeysAnswer, wait time.Duration) (*adminapi.KeysAnswer, error) {
-	ctx, cancel := context.WithTimeout(c.Context(), wait)
-	defer cancel()
-	told, next := keyring.AtRest, time.Time{}
-	for answer.Step != keyring.AtRest {
-		if answer.Step != told {
-			told, next = answer.Step, time.Now().Add(progressEvery)
-			fmt.Fprintln(c.ErrOrStderr(), answer.Text)
-		} else if time.Now().After(next) && len(answer.Waiting) > 0 {
-			next = time.Now().Add(5 * progressEvery)
-			fmt.Fprintf(c.ErrOrStderr(), "waiting for %s\n", strings.Join(answer.Waiting, ", "))
-		}
-		select {
-		case <-ctx.Done():
-			return nil, unfinishedKeys(answer)
-		case <-time.After(keysEvery):
-		}
-		next, err := remote.Keys(ctx, config, http.MethodGet, nil)
-		switch {
-		case err == nil:
-			answer = next
-		case ctx.Err() != nil:
-			return nil, unfinishedKeys(answer)
-		}
-		// Otherwise the server that is asked may be away for a moment; the rotation goes on.
-	}
-	return answer, nil
-}
-
-func unfinishedKeys(answer *adminapi.KeysAnswer) error {
-	reason, ways := "", ""
-	if len(answer.Waiting) > 0 {
-		reason = fmt.Sprintf(", waiting for %s", strings.Join(answer.Waiting, ", "))
-	}
-	switch answer.Step {
-	case keyring.Add, keyring.Use:
-		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow, `barque cluster keys rotate --undo` takes it back"
-	case keyring.Remove:
-		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow"
-	}
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the rotation is under way (%s%s). It goes on by itself; `barque cluster keys list` shows how far it is%s", answer.Text, reason, ways)}
 }
 
 func writeKeys(w io.Writer, s *keyring.Status) error {

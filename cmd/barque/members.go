@@ -2,12 +2,9 @@ package main
 
 import (
 	"bufio"
-	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"path/filepath"
 	"strings"
 
@@ -17,7 +14,6 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/internal/exitcode"
-	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/membership/enroll"
 )
 
@@ -95,14 +91,12 @@ func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
 		return err
 	}
 	config.Host = address
-	ctx, cancel := context.WithTimeoutCause(c.Context(), remote.Timeout, &remote.NoAnswerError{Within: remote.Timeout})
-	defer cancel()
-	o, err := remote.Observation(ctx, config, address)
+	name, err := remote.LeavingServer(c.Context(), config)
 	if err != nil {
-		return fmt.Errorf("leave: nothing was changed: %w; a server that does not answer is taken out by its name: barque cluster remove SERVER", remote.WithAdvice(config, err))
+		return err
 	}
-	m.subject = fmt.Sprintf("Server %s, which answers at %s, leaves the cluster:", o.From, address)
-	return m.runWith(c, config, o.From, adminapi.RemoveServer)
+	m.subject = fmt.Sprintf("Server %s, which answers at %s, leaves the cluster:", name, address)
+	return m.runWith(c, config, name, adminapi.RemoveServer)
 }
 
 func clusterPromoteCommand() *cobra.Command {
@@ -195,14 +189,14 @@ func (m *memberFlags) run(c *cobra.Command, name string, change adminapi.MemberC
 
 // runWith is run with a client's configuration.
 func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string, change adminapi.MemberChange) error {
-	what := strings.TrimSuffix(fmt.Sprintf("%s %s", cmp.Or(m.called, string(change)), name), " "+adminapi.AnyServer)
+	wanted := remote.ServerChange{Server: name, Change: change, Called: m.called}
 	if m.dryRun || m.asks {
-		plan, err := remote.MemberChange(c.Context(), config, http.MethodGet, what, name, change)
+		plan, err := wanted.Plan(c.Context(), config)
 		if err != nil {
 			return err
 		}
 		if plan.Gone {
-			return print(c, m.format, plan, func(w io.Writer) error { return writeDone(w, plan) })
+			return print(c, m.format, plan, func(w io.Writer) error { return remote.WriteMade(w, plan) })
 		}
 		if m.dryRun {
 			return print(c, m.format, plan, func(w io.Writer) error { return m.writePlan(w, plan) })
@@ -211,11 +205,11 @@ func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string
 			return err
 		}
 	}
-	answer, err := remote.MemberChange(c.Context(), config, http.MethodPost, what, name, change)
+	answer, err := wanted.Make(c.Context(), config)
 	if err != nil {
 		return err
 	}
-	return print(c, m.format, answer, func(w io.Writer) error { return writeDone(w, answer) })
+	return print(c, m.format, answer, func(w io.Writer) error { return remote.WriteMade(w, answer) })
 }
 
 // confirm tells what will be done, also to who need not be asked, and asks.
@@ -261,38 +255,10 @@ func confirmed(c *cobra.Command) error {
 	return nil
 }
 
+// writePlan says which server it is, where the user has not named it, and what is done.
 func (m *memberFlags) writePlan(w io.Writer, p *adminapi.MemberAnswer) error {
 	if m.subject != "" {
 		fmt.Fprintln(w, m.subject)
 	}
-	if len(p.Steps) == 0 {
-		_, err := fmt.Fprintf(w, "Nothing is to be done: %s is as it should be.\n", p.Server)
-		return err
-	}
-	for i, step := range p.Steps {
-		fmt.Fprintf(w, "%d. %s\n", i+1, step)
-	}
-	if p.Voters.After != p.Voters.Before {
-		mayFail := fmt.Sprintf("as before, %s may fail at once without harm", terminal.Count(p.MayFail.After))
-		if p.MayFail.After != p.MayFail.Before {
-			mayFail = fmt.Sprintf("%s may fail at once without harm instead of %s", terminal.Count(p.MayFail.After), terminal.Count(p.MayFail.Before))
-		}
-		fmt.Fprintf(w, "Then %s instead of %d, and %s.\n", terminal.Plural(p.Voters.After, "server votes", "servers vote"), p.Voters.Before, mayFail)
-	}
-	return nil
-}
-
-func writeDone(w io.Writer, a *adminapi.MemberAnswer) error {
-	if a.Gone {
-		_, err := fmt.Fprintf(w, "%s is no member of the store any more; nothing is to be done\n", a.Server)
-		return err
-	}
-	text := map[adminapi.MemberChange]string{
-		adminapi.RemoveServer:  a.Server + " was taken out of the store; if it runs, it stops now",
-		adminapi.DemoteServer:  a.Server + " has no vote any more, until it is promoted",
-		adminapi.PromoteServer: a.Server + " has a vote",
-		adminapi.LeadServer:    a.Leader + " leads",
-	}[a.Change]
-	_, err := fmt.Fprintln(w, text)
-	return err
+	return remote.WritePlan(w, p)
 }

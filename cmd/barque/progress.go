@@ -46,3 +46,8 @@ func (p *progress) Write(b []byte) (int, error) {
 func told(c *cobra.Command, what string) remote.Progress {
 	return func(total int64) io.Writer { return newProgress(c, what, total) }
 }
+
+// teller writes progress to standard error. Standard output is for the answer, which may be JSON.
+func teller(c *cobra.Command) func(text string) {
+	return func(text string) { fmt.Fprintln(c.ErrOrStderr(), text) }
+}

@@ -58,7 +58,7 @@ that joins with it knows that it talks to the right cluster.`,
 			return err
 		})
 		if err != nil {
-			return perhaps(err, "whether there is one more now")
+			return remote.Outcome(err, "`barque token ls` shows whether there is one more now")
 		}
 		made := madeToken{ID: t.ID, Token: t.String(), Role: spec.Role, Uses: spec.Uses, Description: spec.Description}
 		if spec.TTL > 0 {
@@ -107,15 +107,6 @@ func checkToken(c *cobra.Command, spec token.Spec) error {
 		return &usageError{c.CommandPath(), fmt.Errorf("--description: want one line of %d bytes at most", longestDescription)}
 	}
 	return nil
-}
-
-// perhaps gives the error of a write its exit code: one whose answer did not come may have been
-// done, unless it was not even sent.
-func perhaps(err error, what string) error {
-	if remote.MaybeDone(err) {
-		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%w; `barque token ls` shows %s", err, what)}
-	}
-	return remote.Unchanged(err)
 }
 
 func tokenListCommand() *cobra.Command {
@@ -179,7 +170,7 @@ func tokenDeleteCommand() *cobra.Command {
 		case errors.Is(err, token.ErrUnknown):
 			return unknown
 		case err != nil:
-			return perhaps(err, "whether it is still there")
+			return remote.Outcome(err, "`barque token ls` shows whether it is still there")
 		}
 		_, err = fmt.Fprintf(c.OutOrStdout(), "token %s is deleted\n", args[0])
 		return err

@@ -86,6 +86,17 @@ type Status struct {
 	Problem    string    `json:"problem,omitempty"` // of this server
 }
 
+// UnderWay tells whether the CA is being exchanged.
+func (s *Status) UnderWay() bool { return s.Step != pki.Settled }
+
+// Spreading tells whether the new CA is being made known, and has issued nothing yet.
+func (s *Status) Spreading() bool { return s.Step == pki.Spreading }
+
+// GivenUp tells whether an exchange, which stood as before, has been given up since.
+func (s *Status) GivenUp(before *Status) bool {
+	return before.Spreading() && s.Issuer == before.Issuer
+}
+
 // Status tells how far the exchange is.
 func (e *Exchange) Status() Status {
 	e.mu.Lock()

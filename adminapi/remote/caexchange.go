@@ -1,0 +1,137 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/exitcode"
+	"github.com/barque/barque/membership/exchange"
+)
+
+// CAExchange drives the exchange of the cluster's CA as an operator does: it asks for a change, and
+// looks until the servers are done.
+//
+//	settled ──Begin──▶ spreading ──▶ issuing ──▶ settled, with another issuer
+//	                       └──Undo──▶ settled, with the same one
+//
+// The servers go on by themselves. Force makes them go on without nodes that show no life.
+type CAExchange struct {
+	Certs
+	Kubeconfig KubeconfigCopy
+	Tell       func(text string) // progress
+}
+
+// KubeconfigCopy is the kubeconfig of the requests, if it is a copy that no server renews. The
+// exchange makes its client certificate void.
+type KubeconfigCopy interface {
+	// Renew tells whether it is a new one since the last call.
+	Renew() bool
+	// Afterwards is what a user must do who does not wait for the end; empty for nothing.
+	Afterwards() string
+}
+
+// Status tells how far the exchange is.
+func (x *CAExchange) Status(ctx context.Context) (is exchange.Status, err error) {
+	err = x.ask(ctx, http.MethodGet, adminapi.CAPath, nil, &is)
+	return is, err
+}
+
+// Step is a change of the exchange. Text says what it means.
+type Step struct {
+	Change exchange.Change
+	Text   string
+}
+
+// NextStep returns the step to take: to undo or force the exchange that is under way, or to begin
+// one. It is nil when an exchange is under way and only to be waited for.
+func NextStep(is *exchange.Status, undo, force bool) (*Step, error) {
+	switch {
+	case (undo || force) && !is.UnderWay():
+		return nil, &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: no exchange of the CA is under way")}
+	case undo:
+		return &Step{exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"}, nil
+	case force:
+		text := "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n" +
+			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"
+		for _, who := range is.Waiting {
+			text += "  " + who + "\n"
+		}
+		return &Step{exchange.Force, text}, nil
+	case is.UnderWay():
+		return nil, nil
+	}
+	return &Step{exchange.Begin, "The cluster's CA is exchanged for a new one. All nodes get new certificates; nothing is restarted. Then join tokens\n" +
+		"and client certificates that were made before are void, those in copied kubeconfigs among them.\n"}, nil
+}
+
+// Change makes the change. The answer goes into is.
+func (x *CAExchange) Change(ctx context.Context, change exchange.Change, is *exchange.Status) error {
+	err := x.ask(ctx, http.MethodPost, adminapi.CAPath, map[string]string{"change": string(change)}, is)
+	switch {
+	case err == nil:
+		return nil
+	case outcomeLost(err):
+		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("whether that was done is not known: %w; `barque cert show` tells", err)}
+	case StatusOf(err) == http.StatusConflict:
+		return &exitcode.Error{Code: exitcode.Refused, Err: err}
+	}
+	return Unchanged(err)
+}
+
+// exchangeEvery is the time between two questions how far the exchange is.
+const exchangeEvery = time.Second
+
+// Await waits for the end of the exchange, which stands so. void tells that the servers refuse the
+// kubeconfig: its client certificate is of the old CA.
+func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, err error) {
+	said, before := "", is
+	for is.UnderWay() {
+		if text := stepText(&is); text != said {
+			x.Tell(text)
+			said = text
+		}
+		select {
+		case <-ctx.Done():
+			return false, x.unfinished()
+		case <-time.After(exchangeEvery):
+		}
+		now, err := x.Status(ctx)
+		switch {
+		case err == nil:
+			before, is = is, now
+		case apierrors.IsUnauthorized(err) && x.Kubeconfig.Renew():
+			// The kubeconfig is a new one now.
+		case apierrors.IsUnauthorized(err) && is.Spreading():
+			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is not accepted any more, so it is not known how far the exchange of the CA is: take admin.kubeconfig from the data directory of a server: %w", err)}
+		case apierrors.IsUnauthorized(err):
+			return true, nil
+		case ctx.Err() != nil:
+			return false, x.unfinished()
+		default:
+			x.Tell(fmt.Sprintf("the servers cannot be asked just now: %v", err))
+		}
+	}
+	if is.GivenUp(&before) {
+		return false, errors.New("the exchange of the CA was given up meanwhile: the old CA stays")
+	}
+	return false, nil
+}
+
+func (x *CAExchange) unfinished() error {
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it" + x.Kubeconfig.Afterwards())}
+}
+
+func stepText(is *exchange.Status) string {
+	text := clusterstatus.ExchangeText(is)
+	if is.Problem != "" {
+		text += "; " + is.Problem
+	}
+	return text
+}

@@ -1,0 +1,118 @@
+package remote
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/internal/exitcode"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/pki"
+)
+
+// TestNextStep: what is asked for, and what is under way, decide what is done to the CA.
+func TestNextStep(t *testing.T) {
+	settled := exchange.Status{Generation: 1, Issuer: "old"}
+	spreading := exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old", Waiting: []string{"a1 shows no life"}}
+	for name, c := range map[string]struct {
+		is          exchange.Status
+		undo, force bool
+		change      exchange.Change // empty: none
+		says        string
+		code        int
+	}{
+		"begin":            {settled, false, false, exchange.Begin, "The cluster's CA is exchanged for a new one.", 0},
+		"go on waiting":    {spreading, false, false, "", "", 0},
+		"undo":             {spreading, true, false, exchange.Undo, "The old CA stays, the new one is dropped.", 0},
+		"force":            {spreading, false, true, exchange.Force, "a new token.\n  a1 shows no life\n", 0},
+		"nothing to undo":  {settled, true, false, "", "", exitcode.Refused},
+		"nothing to force": {settled, false, true, "", "", exitcode.Refused},
+	} {
+		step, err := NextStep(&c.is, c.undo, c.force)
+		if exitCode(err) != c.code {
+			t.Errorf("%s: %v", name, err)
+		}
+		switch {
+		case step == nil && c.change != "":
+			t.Errorf("%s: no step", name)
+		case step != nil && (step.Change != c.change || !strings.Contains(step.Text, c.says)):
+			t.Errorf("%s: %+v", name, step)
+		}
+	}
+}
+
+// TestAwaitKeys: each step is told once, until the rotation is at rest. The error of one that takes
+// too long says how far it is, and what can be done in that step.
+func TestAwaitKeys(t *testing.T) {
+	at := func(step keyring.Step, text string, waiting ...string) adminapi.KeysAnswer {
+		return adminapi.KeysAnswer{Status: keyring.Status{Generation: 2, Step: step, Text: text, Waiting: waiting}}
+	}
+	looks := []adminapi.KeysAnswer{at(keyring.Add, "step 1"), at(keyring.Use, "step 2"), at(keyring.AtRest, "at rest")}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		look := looks[0]
+		if len(looks) > 1 {
+			looks = looks[1:]
+		}
+		_ = json.NewEncoder(w).Encode(look)
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL}
+	var said []string
+	tell := func(text string) { said = append(said, text) }
+	begun := at(keyring.Add, "step 1")
+	answer, err := AwaitKeys(t.Context(), config, &begun, time.Hour, tell)
+	if err != nil || answer.Text != "at rest" || !slices.Equal(said, []string{"step 1", "step 2"}) {
+		t.Errorf("%v, %+v; it said %q", err, answer, said)
+	}
+	const undo, force = "`barque cluster keys rotate --undo` takes it back", "`barque cluster keys rotate --force` goes on without members that do not follow"
+	for step, ways := range map[keyring.Step]string{keyring.Add: undo, keyring.Use: undo, keyring.Remove: force} {
+		stuck := at(step, "step x", "a1", "a2")
+		looks = []adminapi.KeysAnswer{stuck}
+		_, err := AwaitKeys(t.Context(), config, &stuck, time.Nanosecond, tell)
+		if exitCode(err) != exitcode.Unfinished || !strings.Contains(err.Error(), "under way (step x, waiting for a1, a2)") || !strings.HasSuffix(err.Error(), ways) {
+			t.Errorf("%s: exit code %d: %v", step, exitCode(err), err)
+		}
+	}
+}
+
+// TestServerChangeIsCalledSo: errors have the word of the user, and no server where any will do.
+func TestServerChangeIsCalledSo(t *testing.T) {
+	for want, c := range map[string]ServerChange{
+		"remove s1":          {Server: "s1", Change: adminapi.RemoveServer},
+		"leave s1":           {Server: "s1", Change: adminapi.RemoveServer, Called: "leave"},
+		"transfer-leader":    {Server: adminapi.AnyServer, Change: adminapi.LeadServer, Called: "transfer-leader"},
+		"transfer-leader s2": {Server: "s2", Change: adminapi.LeadServer, Called: "transfer-leader"},
+	} {
+		if got := c.String(); got != want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestWritePlan: a plan says what it means for the quorum where that changes.
+func TestWritePlan(t *testing.T) {
+	for want, p := range map[string]adminapi.MemberAnswer{
+		"Nothing is to be done: s1 is as it should be.\n": {Server: "s1"},
+		"1. s1 loses its vote\n":                          {Server: "s1", Steps: []string{"s1 loses its vote"}, Voters: adminapi.Span{Before: 2, After: 2}},
+		"1. s1 loses its vote\nThen 2 servers vote instead of 3, and none may fail at once without harm instead of 1.\n": {
+			Server: "s1", Steps: []string{"s1 loses its vote"}, Voters: adminapi.Span{Before: 3, After: 2}, MayFail: adminapi.Span{Before: 1}},
+		"1. s1 is taken out\n2. it stops\nThen 3 servers vote instead of 4, and as before, 1 may fail at once without harm.\n": {
+			Server: "s1", Steps: []string{"s1 is taken out", "it stops"}, Voters: adminapi.Span{Before: 4, After: 3}, MayFail: adminapi.Span{Before: 1, After: 1}},
+	} {
+		var out strings.Builder
+		if err := WritePlan(&out, &p); err != nil || out.String() != want {
+			t.Errorf("%v: %q, want %q", err, &out, want)
+		}
+	}
+}
