@@ -1,6 +1,78 @@
 package backups
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// WriteSurvivors tells people what the directories know, and which of them is to be recovered.
+func WriteSurvivors(w io.Writer, all []Survivor) error {
+	fmt.Fprintln(w, "SERVER\tCLUSTER\tLAST TERM\tLAST ENTRY\tREVISION\tKEYS\tSNAPSHOT AT\tMEMBERS\tDATA DIRECTORY")
+	for _, s := range all {
+		var members []string
+		for _, m := range s.Members {
+			name := m.Name
+			if !m.Voter {
+				name += " (no vote)"
+			}
+			members = append(members, name)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", s.Name, s.ClusterID, s.LastTerm, s.LastIndex, s.Revision, s.Keys, s.SnapshotIndex, strings.Join(members, ","), s.DataDir)
+	}
+	for i := range all {
+		for _, note := range all[i].Notes() {
+			fmt.Fprintf(w, "\n%s: %s\n", all[i].Name, note)
+		}
+	}
+	if text := Recommendation(all); text != "" {
+		fmt.Fprintf(w, "\n%s\n", text)
+	}
+	return nil
+}
+
+// Consequences says what recovering the first of them costs. The operator must agree to it.
+func Consequences(all []Survivor) string {
+	first := all[0]
+	var lost []string
+	for _, m := range first.Members {
+		if !m.Self {
+			lost = append(lost, m.Name)
+		}
+	}
+	slices.Sort(lost)
+	return fmt.Sprintf(`%s becomes the only server of a new cluster, with all that its disk has: revision %d, %d keys.
+
+- Writes that only the others had (%s) are lost, also ones that were acknowledged.
+- Writes that this server has and that were never acknowledged count from now on.
+- The others are shut out for good, also if they serve: each stops when it meets this one. Each must join again
+  with --wipe. Agents follow by themselves.
+%s- When most servers can be started again, answer no and start them instead: nothing is lost then.
+`, first.Name, first.Revision, first.Keys, strings.Join(lost, ", "), OneBefore(all))
+}
+
+// Recovered is the result of a recovery.
+type Recovered struct {
+	Server  string `json:"server"`
+	DataDir string `json:"dataDir"`
+	Cluster string `json:"cluster"`
+	Was     string `json:"was"`
+}
+
+// Write tells people the steps that are left.
+func (r *Recovered) Write(w io.Writer) error {
+	_, err := fmt.Fprintf(w, `%s is the only server of the new cluster %s now. What is left to do:
+
+1. Start it:                 barque server --data-dir %s
+2. Make a token there:       barque token create --role server
+3. On each other server:     barque server --wipe --join https://ADDRESS-OF-%s:6443 --token TOKEN
+4. For machines that are gone: barque kubectl delete node NAME
+
+Agents that know its address follow by themselves, within two minutes.
+`, r.Server, r.Cluster, r.DataDir, r.Server)
+	return err
+}
 
 // Notes are what is to be known of a directory before anything is done with it.
 func (s *Survivor) Notes() []string {

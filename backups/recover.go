@@ -73,6 +73,28 @@ func Survey(dir DataDir, logger *slog.Logger) (s Survivor, err error) {
 	return s, err
 }
 
+// SurveyAll reads data directories of servers. It fails at once for one of a server that runs.
+func SurveyAll(dirs []DataDir, logger *slog.Logger) ([]Survivor, error) {
+	var all []Survivor
+	for _, dir := range dirs {
+		one, err := Survey(dir, logger)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// RecoverSurvivor is Recover for a survivor and its directory.
+func RecoverSurvivor(s *Survivor, dir DataDir, logger *slog.Logger) (*Recovered, error) {
+	id, err := Recover(dir, logger)
+	if err != nil {
+		return nil, err
+	}
+	return &Recovered{Server: s.Name, DataDir: s.DataDir, Cluster: id, Was: s.ClusterID}, nil
+}
+
 // Recover makes the server of the data directory the first of a new cluster, or finishes what was
 // begun. It returns the new cluster's ID.
 func Recover(dir DataDir, logger *slog.Logger) (string, error) {

@@ -3,20 +3,34 @@ package ask
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/membership/enroll"
 )
 
 // othersPatience is how long the other servers of a cluster are waited for that is to be recovered.
 const othersPatience = 3 * time.Second
 
-// HasLeader asks the servers at the addresses, and returns an error when one of the cluster follows
+// HasLeader returns an error when another server of the survivor's cluster answers and follows a
+// leader, or leads: nothing is lost then, and the recovered server would put an end to a cluster
+// that is well. When nobody can be asked, there is none.
+func HasLeader(ctx context.Context, survivor *backups.Survivor) error {
+	config, err := remote.LoadConfig(filepath.Join(survivor.DataDir, "admin.kubeconfig"))
+	if err != nil || survivor.Recovering != "" {
+		return nil
+	}
+	return hasLeader(ctx, config, survivor.ClusterID, survivor.Name, enroll.KnownServers(survivor.DataDir))
+}
+
+// hasLeader asks the servers at the addresses, and returns an error when one of the cluster follows
 // a leader, or leads: then the server of that name is not to be recovered.
-func HasLeader(ctx context.Context, config *rest.Config, cluster, name string, addresses []string) error {
+func hasLeader(ctx context.Context, config *rest.Config, cluster, name string, addresses []string) error {
 	ctx, cancel := context.WithTimeout(ctx, othersPatience)
 	defer cancel()
 	answers := make(chan error, len(addresses))

@@ -44,7 +44,7 @@ func TestClusterWithALeaderIsNotRecovered(t *testing.T) {
 		"none has a leader":      {[]string{says("c", ""), says("c", "")}, false},
 		"one of another cluster": {[]string{says("new", "s2.x")}, false},
 	} {
-		err := HasLeader(t.Context(), new(rest.Config), "c", "s1", c.addresses)
+		err := hasLeader(t.Context(), new(rest.Config), "c", "s1", c.addresses)
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "start s1 instead, and nothing is lost") {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -57,13 +57,6 @@ func keyFlag(c *cobra.Command) func() (string, error) {
 	}
 }
 
-func parseKey(text string) (*backup.Key, error) {
-	if text == "" {
-		return nil, nil
-	}
-	return backup.ParseKey(text)
-}
-
 func snapshotSaveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save [FILE]",
@@ -150,7 +143,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 		if err != nil {
 			return err
 		}
-		report, err := inspect(args[0], text)
+		report, err := backups.Inspect(args[0], text)
 		if err != nil {
 			return err
 		}
@@ -307,33 +300,13 @@ cannot be read; the message says where.`,
 		if err != nil {
 			return err
 		}
-		report, err := inspect(args[0], text)
+		report, err := backups.Inspect(args[0], text)
 		if err != nil {
 			return err
 		}
 		return print(c, *format, report, func(w io.Writer) error { return writeReport(w, report) })
 	}
 	return cmd
-}
-
-func inspect(path, keyText string) (*backup.Report, error) {
-	key, err := parseKey(keyText)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.IsDir() {
-		return nil, errors.Join(err, fmt.Errorf("%s is a directory: give the file of a backup; `barque snapshot ls --dir` lists those in a directory", path))
-	}
-	report, err := backup.Verify(f, key)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return report, nil
 }
 
 func writeReport(w io.Writer, r *backup.Report) error {

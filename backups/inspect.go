@@ -1,0 +1,34 @@
+package backups
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/barque/barque/raftstore/backup"
+)
+
+// Inspect verifies the backup in a file: everything, or, of a sealed one without the text of its
+// key, the checksums.
+func Inspect(path, keyText string) (*backup.Report, error) {
+	var key *backup.Key
+	if keyText != "" {
+		var err error
+		if key, err = backup.ParseKey(keyText); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		return nil, errors.Join(err, fmt.Errorf("%s is a directory: give the file of a backup; `barque snapshot ls --dir` lists those in a directory", path))
+	}
+	report, err := backup.Verify(f, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return report, nil
+}
