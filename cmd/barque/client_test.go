@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/internal/exitcode"
-	"github.com/barque/barque/verify"
 )
 
 // TestCtrlCWhileTheAPIIsAsked: a question was not done, and a write may have been.
@@ -102,47 +100,6 @@ func TestUnsent(t *testing.T) {
 		var untrusted *tls.CertificateVerificationError
 		if exitCode(err) != 1 || !errors.As(err, &untrusted) {
 			t.Errorf("%s at a server that is not trusted: exit code %d: %v", line, exitCode(err), err)
-		}
-	}
-}
-
-// TestVerified: a promise that was found to be broken counts also when the run was interrupted, or
-// could not clean up; that nothing is left is said only when nothing is.
-func TestVerified(t *testing.T) {
-	kept, broken := &verify.Report{Checks: []verify.Check{{Name: "c"}}}, &verify.Report{Checks: []verify.Check{{Name: "c", Problems: []string{"p"}}}}
-	unjudged := &verify.Report{Checks: []verify.Check{{Name: "c", Unjudged: []string{"u"}}}}
-	left := fmt.Errorf("%w", errors.Join(context.Canceled, &verify.LeftError{Namespace: "n"}))
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, c := range map[string]struct {
-		r           *verify.Report
-		err         error
-		interrupted bool
-		code        int
-	}{
-		"kept":                             {kept, nil, false, 0},
-		"not judged":                       {unjudged, nil, false, 1},
-		"broken":                           {broken, nil, false, 1},
-		"failed":                           {kept, errors.New("x"), false, 1},
-		"nothing was begun":                {nil, errors.New("x"), false, 1},
-		"interrupted before it began":      {nil, context.Canceled, true, exitcode.Interrupted},
-		"interrupted":                      {kept, context.Canceled, true, exitcode.Interrupted},
-		"interrupted, something is left":   {kept, left, true, exitcode.Unfinished},
-		"something is left":                {kept, &verify.LeftError{Namespace: "n"}, false, exitcode.Unfinished},
-		"broken, interrupted":              {broken, context.Canceled, true, 1},
-		"broken, and something is left":    {broken, &verify.LeftError{Namespace: "n"}, false, 1},
-		"broken, interrupted, and is left": {broken, left, true, 1},
-	} {
-		ctx := t.Context()
-		if c.interrupted {
-			ctx = over
-		}
-		err := interrupted(ctx, verified(c.r, c.err, c.interrupted))
-		if code := exitCode(err); code != c.code {
-			t.Errorf("%s: exit code %d, want %d: %v", name, code, c.code, err)
-		}
-		if c.err != nil && !strings.Contains(err.Error(), c.err.Error()) {
-			t.Errorf("%s: %v; want %v", name, err, c.err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
-	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/verify"
 )
 
@@ -51,33 +49,11 @@ time, and named; the exit code is 1 then, too.`,
 				return err
 			}
 		}
-		return verified(r, remote.WithAdvice(config, err), c.Context().Err() != nil)
+		return verify.Conclusion(r, remote.WithAdvice(config, err), c.Context().Err() != nil, func(err error) error {
+			return remote.Unchanged(remote.WithoutLeader(err))
+		})
 	}
 	return cmd
-}
-
-// verified is the error with which the command ends, by what was found, what kept it from finding
-// out, and whether that was an interruption. A broken promise counts most, then what is left
-// behind.
-func verified(r *verify.Report, err error, interrupted bool) error {
-	var left *verify.LeftError
-	switch {
-	case r != nil && r.Broken() && err != nil:
-		return &exitcode.Error{Code: 1, Err: fmt.Errorf("the cluster does not keep its promises: see above; and it was not verified to the end: %w", err)}
-	case r != nil && r.Broken():
-		return errors.New("the cluster does not keep its promises: see above")
-	case errors.As(err, &left):
-		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the cluster was not verified to the end: %w", err)}
-	case err != nil && interrupted:
-		return &exitcode.Error{Code: exitcode.Interrupted, Err: fmt.Errorf("the cluster was not verified: %w; nothing is left of it", err)}
-	case err != nil && r == nil: // nothing was begun
-		return remote.Unchanged(remote.WithoutLeader(fmt.Errorf("the cluster was not verified: %w", err)))
-	case err != nil:
-		return fmt.Errorf("the cluster was not verified: %w", err)
-	case r.Unjudged():
-		return errors.New("nothing was found to be broken, and not all could be judged: see above")
-	}
-	return nil
 }
 
 func writeVerified(w io.Writer, r *verify.Report) error {
