@@ -74,6 +74,14 @@ func isEmpty(v pflag.Value) bool {
 	return v.String() == ""
 }
 
+// usage makes an error one of the command line; nil stays nil.
+func usage(c *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &usageError{c.CommandPath(), err}
+}
+
 // helpCommand shows the help of another command, and refuses what is none.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{Use: "help [COMMAND]", Short: "Help about any command", RunE: func(c *cobra.Command, args []string) error {

@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +37,7 @@ that joins with it knows that it talks to the right cluster.`,
 	cmd.Flags().StringVar(&spec.Description, "description", "", "what it is for")
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := errors.Join(checkFormat(c, *format), checkToken(c, spec)); err != nil {
+		if err := errors.Join(checkFormat(c, *format), usage(c, spec.Check())); err != nil {
 			return err
 		}
 		client, config, err := newClient(*kubeconfig)
@@ -60,53 +57,13 @@ that joins with it knows that it talks to the right cluster.`,
 		if err != nil {
 			return remote.Outcome(err, "`barque token ls` shows whether there is one more now")
 		}
-		made := madeToken{ID: t.ID, Token: t.String(), Role: spec.Role, Uses: spec.Uses, Description: spec.Description}
-		if spec.TTL > 0 {
-			made.Expires = new(now.Add(spec.TTL).UTC().Truncate(time.Second))
-		}
+		made := token.MadeOf(t, spec, now)
 		return print(c, *format, made, func(w io.Writer) error {
 			_, err := fmt.Fprintln(w, t)
 			return err
 		})
 	}
 	return cmd
-}
-
-// madeToken is a new token, for programs.
-type madeToken struct {
-	ID          string     `json:"id"`
-	Token       string     `json:"token"`
-	Role        string     `json:"role"`
-	Expires     *time.Time `json:"expires,omitempty"` // absent: never
-	Uses        int        `json:"uses,omitempty"`    // how many machines may join with it; absent: any number
-	Description string     `json:"description,omitempty"`
-}
-
-// shortestTTL of a token: in less nobody takes it to another machine, and clocks that are a little
-// off make it end before it is there.
-const shortestTTL = time.Minute
-
-// longestDescription of a token, in bytes: all are listed in one table.
-const longestDescription = 200
-
-// tokenID is the form of a token's ID.
-var tokenID = regexp.MustCompile(`^[a-z0-9]+$`)
-
-// checkToken refuses what no token can be.
-func checkToken(c *cobra.Command, spec token.Spec) error {
-	switch {
-	case spec.Role != token.Server && spec.Role != token.Agent:
-		return &usageError{c.CommandPath(), fmt.Errorf("--role %q: want %s or %s", spec.Role, token.Server, token.Agent)}
-	case spec.TTL < 0:
-		return &usageError{c.CommandPath(), fmt.Errorf("--ttl %s is negative", spec.TTL)}
-	case spec.TTL > 0 && spec.TTL < shortestTTL:
-		return &usageError{c.CommandPath(), fmt.Errorf("--ttl %s: want %s at least, or 0 for ever", spec.TTL, shortestTTL)}
-	case spec.Uses < 0:
-		return &usageError{c.CommandPath(), fmt.Errorf("--uses %d is negative", spec.Uses)}
-	case len(spec.Description) > longestDescription || strings.ContainsFunc(spec.Description, unicode.IsControl):
-		return &usageError{c.CommandPath(), fmt.Errorf("--description: want one line of %d bytes at most", longestDescription)}
-	}
-	return nil
 }
 
 func tokenListCommand() *cobra.Command {
@@ -158,7 +115,7 @@ func tokenDeleteCommand() *cobra.Command {
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		unknown := &exitcode.Error{Code: node.ExitUsage, Err: fmt.Errorf("there is no token %q; `barque token ls` lists them by their IDs", args[0])}
-		if !tokenID.MatchString(args[0]) {
+		if !token.IsID(args[0]) {
 			return unknown
 		}
 		client, config, err := newClient(*kubeconfig)

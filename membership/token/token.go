@@ -16,10 +16,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,6 +72,55 @@ type Spec struct {
 	Uses        int           // 0: not limited
 	Description string
 }
+
+// shortestTTL of a token: in less nobody takes it to another machine, and clocks that are a little
+// off make it end before it is there.
+const shortestTTL = time.Minute
+
+// longestDescription of a token, in bytes: all are listed in one table.
+const longestDescription = 200
+
+// Check refuses values that no token can have, and names the flag of `barque token create`.
+func (s Spec) Check() error {
+	switch {
+	case s.Role != Server && s.Role != Agent:
+		return fmt.Errorf("--role %q: want %s or %s", s.Role, Server, Agent)
+	case s.TTL < 0:
+		return fmt.Errorf("--ttl %s is negative", s.TTL)
+	case s.TTL > 0 && s.TTL < shortestTTL:
+		return fmt.Errorf("--ttl %s: want %s at least, or 0 for ever", s.TTL, shortestTTL)
+	case s.Uses < 0:
+		return fmt.Errorf("--uses %d is negative", s.Uses)
+	case len(s.Description) > longestDescription || strings.ContainsFunc(s.Description, unicode.IsControl):
+		return fmt.Errorf("--description: want one line of %d bytes at most", longestDescription)
+	}
+	return nil
+}
+
+// Made is a new token, for programs.
+type Made struct {
+	ID          string     `json:"id"`
+	Token       string     `json:"token"`
+	Role        string     `json:"role"`
+	Expires     *time.Time `json:"expires,omitempty"` // absent: never
+	Uses        int        `json:"uses,omitempty"`    // how many machines may join with it; absent: any number
+	Description string     `json:"description,omitempty"`
+}
+
+// MadeOf describes a token that was made so at that time.
+func MadeOf(t pki.Token, spec Spec, now time.Time) Made {
+	made := Made{ID: t.ID, Token: t.String(), Role: spec.Role, Uses: spec.Uses, Description: spec.Description}
+	if spec.TTL > 0 {
+		made.Expires = new(now.Add(spec.TTL).UTC().Truncate(time.Second))
+	}
+	return made
+}
+
+// idForm is the form of a token's ID.
+var idForm = regexp.MustCompile(`^[a-z0-9]+$`)
+
+// IsID tells whether a text can be the ID of a token.
+func IsID(text string) bool { return idForm.MatchString(text) }
 
 // Info is a token without its secret.
 type Info struct {

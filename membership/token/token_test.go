@@ -12,6 +12,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 
 	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
 )
 
 var (
@@ -176,5 +177,42 @@ func TestATokenEndsWithItsCA(t *testing.T) {
 		if err := token.Use(t.Context(), client, []string{next}, tok, a, now); !errors.Is(err, token.ErrFormerCA) {
 			t.Errorf("afterwards, with the digest %s: %v", pinned, err)
 		}
+	}
+}
+
+// TestSpecsThatNoTokenCanHave are refused with the flag that is wrong.
+func TestSpecsThatNoTokenCanHave(t *testing.T) {
+	good := token.Spec{Role: token.Agent, TTL: time.Minute, Uses: 1, Description: strings.Repeat("x", 200)}
+	for says, change := range map[string]func(*token.Spec){
+		"":                                    func(*token.Spec) {},
+		`--role "king": want server or agent`: func(s *token.Spec) { s.Role = "king" },
+		"--ttl -1h0m0s is negative":           func(s *token.Spec) { s.TTL = -time.Hour },
+		"--ttl 59s: want 1m0s at least":       func(s *token.Spec) { s.TTL = 59 * time.Second },
+		"--uses -1 is negative":               func(s *token.Spec) { s.Uses = -1 },
+		"--description: want one line of 200 bytes":   func(s *token.Spec) { s.Description += "x" },
+		"--description: want one line of 200 bytes a": func(s *token.Spec) { s.Description = "a\nb" },
+	} {
+		s := good
+		change(&s)
+		if err := s.Check(); (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v; want %q", s, err, says)
+		}
+	}
+	for text, is := range map[string]bool{"abc123": true, "x/y": false, "": false, "A": false} {
+		if token.IsID(text) != is {
+			t.Errorf("%q is an ID: %t", text, !is)
+		}
+	}
+}
+
+// TestMadeOf: a token that ends says when, in whole seconds, and one that does not says nothing.
+func TestMadeOf(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	made := token.MadeOf(pki.Token{ID: "abc"}, token.Spec{Role: token.Agent, TTL: time.Hour}, at)
+	if made.ID != "abc" || made.Role != token.Agent || made.Expires == nil || !made.Expires.Equal(time.Date(2026, 1, 2, 4, 4, 5, 0, time.UTC)) {
+		t.Errorf("%+v", made)
+	}
+	if made := token.MadeOf(pki.Token{}, token.Spec{}, at); made.Expires != nil {
+		t.Errorf("%+v", made)
 	}
 }
