@@ -42,3 +42,15 @@ func (e *SupersededError) Error() string {
 
 // ExitCode is the code with which the process should end: starting it again is no use.
 func (e *SupersededError) ExitCode() int { return exitcode.Removed }
+
+// Err is the error with which a command ends that has told of the health: an exit code without a
+// text, or nil.
+func (h ClusterHealth) Err() error {
+	switch h {
+	case NoQuorum:
+		return &exitcode.Error{Code: exitcode.NoQuorum}
+	case Degraded:
+		return &exitcode.Error{Code: exitcode.Degraded}
+	}
+	return nil
+}

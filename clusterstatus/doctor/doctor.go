@@ -19,6 +19,8 @@ import (
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
+	"github.com/barque/barque/internal/check"
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 )
 
@@ -28,8 +30,60 @@ type Examination struct {
 	files map[string]string // by name, of the cluster and of this machine
 }
 
-// New begins an examination.
-func New(by clusterstatus.Procedures) *Examination {
+// Options say what is examined beside what servers tell.
+type Options struct {
+	Machine func() []check.Finding // whether this machine has what a node needs
+	File    string                 // the archive to be written, if any
+	Tell    func(text string)      // progress
+}
+
+// Examine collects what there is, says what is wrong, and writes the archive. What could not be
+// asked is a finding, too.
+func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, error) {
+	e := newExamination(asks.Procedures())
+	h, err := asks.Ask(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil && !ask.IsNoAnswer(err):
+		return nil, err
+	case err != nil:
+		e.Add(clusterstatus.Warning{Severity: clusterstatus.Critical, Text: err.Error(), On: "each server", Mend: e.Procedures.Any})
+	default:
+		e.Status = h.Status()
+		o.Tell("asking " + terminal.Plural(len(e.Status.ServerNames()), "server", "servers"))
+		e.collect(ctx, h, asks.Timeout)
+	}
+	e.local(ctx, asks.DataDir, o.Machine())
+	if err := e.devNodes(asks.DevDir()); err != nil {
+		o.Tell(fmt.Sprintf("what is here of the dev cluster's nodes is not in the file: %v", err))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e.Diagnose()
+	if o.File != "" {
+		if err := e.save(o.File); err != nil {
+			return nil, fmt.Errorf("write %s: %w", o.File, err)
+		}
+		e.File = o.File
+	}
+	return e, nil
+}
+
+// Err is the error with which a command ends that has told of the findings: an exit code, or nil.
+func (e *Examination) Err() error {
+	switch {
+	case e.Status == nil:
+		return &exitcode.Error{Code: exitcode.NoAnswer}
+	case e.Status.Health == clusterstatus.Healthy && len(e.Findings) > 0:
+		return &exitcode.Error{Code: exitcode.Degraded}
+	}
+	return e.Status.Health.Err()
+}
+
+// newExamination has found nothing yet.
+func newExamination(by clusterstatus.Procedures) *Examination {
 	return &Examination{Examination: clusterstatus.Examination{Time: time.Now().UTC(), Procedures: by}}
 }
 
@@ -40,9 +94,9 @@ const (
 	diagnosisPatience = 10 * time.Second // of each request for a diagnosis
 )
 
-// Collect asks every server for its diagnosis, and, of those that have answered, the one that knows
+// collect asks every server for its diagnosis, and, of those that have answered, the one that knows
 // most, for what the API tells. Each question to the API has the time given.
-func (e *Examination) Collect(ctx context.Context, h *ask.Heard, each time.Duration) {
+func (e *Examination) collect(ctx context.Context, h *ask.Heard, each time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &remote.NoAnswerError{Within: collectPatience})
 	defer cancel()
 	best := h.At[e.Status.From[0]]

@@ -117,8 +117,8 @@ func podsText(ctx context.Context, client kubernetes.Interface) (string, error) 
 	return out.String(), nil
 }
 
-// Local adds what this machine tells: all of it is of use when it is a server's.
-func (e *Examination) Local(ctx context.Context, dataDir string, checks []check.Finding) {
+// local adds what this machine tells: all of it is of use when it is a server's.
+func (e *Examination) local(ctx context.Context, dataDir string, checks []check.Finding) {
 	if e.files == nil {
 		e.files = map[string]string{}
 	}
@@ -138,9 +138,9 @@ func (e *Examination) Local(ctx context.Context, dataDir string, checks []check.
 // maxLog is how much of the end of a node's log is taken, as of a server that answers.
 const maxLog = 2 << 20
 
-// DevNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories;
+// devNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories;
 // nothing where that is none.
-func (e *Examination) DevNodes(dir string) error {
+func (e *Examination) devNodes(dir string) error {
 	if dir == "" {
 		return nil
 	}
@@ -185,9 +185,9 @@ func endOf(path string, most int64) (string, error) {
 	return text, nil
 }
 
-// Save writes everything into one file, which is there as a whole or not at all, for its owner
+// save writes everything into one file, which is there as a whole or not at all, for its owner
 // only.
-func (e *Examination) Save(path string) (err error) {
+func (e *Examination) save(path string) (err error) {
 	tmp, err := os.OpenFile(path+".unfinished", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/clusterstatus/ask"
-	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 )
 
@@ -76,20 +75,9 @@ Others are 1 (it could not be asked, as without the right to), 2 (wrong argument
 		if err != nil {
 			return err
 		}
-		return healthError(s.Health)
+		return s.Health.Err()
 	}
 	return cmd
-}
-
-// healthError gives the health of a cluster an exit code. All is said already.
-func healthError(h clusterstatus.ClusterHealth) error {
-	switch h {
-	case clusterstatus.NoQuorum:
-		return &exitcode.Error{Code: exitcode.NoQuorum}
-	case clusterstatus.Degraded:
-		return &exitcode.Error{Code: exitcode.Degraded}
-	}
-	return nil
 }
 
 func clusterMembersCommand() *cobra.Command {

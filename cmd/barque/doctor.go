@@ -10,12 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/barque/barque/clusterstatus"
-	"github.com/barque/barque/clusterstatus/ask"
 	"github.com/barque/barque/clusterstatus/doctor"
 	"github.com/barque/barque/cmd/barque/node"
-	"github.com/barque/barque/internal/exitcode"
-	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/kubelet/rootdir"
 )
 
@@ -64,50 +61,18 @@ func freePath(path string) error {
 	return nil
 }
 
-// examine does the work of the command. What could not be asked is a finding, too.
+// examine does the work of the command.
 func examine(c *cobra.Command, a *asker, path, format string) error {
-	asks := a.asks()
-	e := doctor.New(asks.Procedures())
-	h, err := asks.Ask(c.Context())
-	switch {
-	case c.Context().Err() != nil:
-		return c.Context().Err()
-	case err != nil && !ask.IsNoAnswer(err):
+	e, err := doctor.Examine(c.Context(), a.asks(), doctor.Options{
+		Machine: func() []check.Finding { return node.Check(a.dataDir, rootdir.Default) },
+		File:    path,
+		Tell:    teller(c),
+	})
+	if err != nil {
 		return err
-	case err != nil:
-		e.Add(clusterstatus.Warning{Severity: clusterstatus.Critical, Text: err.Error(), On: "each server", Mend: e.Procedures.Any})
-	default:
-		e.Status = h.Status()
-		fmt.Fprintf(c.ErrOrStderr(), "asking %s\n", terminal.Plural(len(e.Status.ServerNames()), "server", "servers"))
-		e.Collect(c.Context(), h, a.timeout)
-	}
-	e.Local(c.Context(), a.dataDir, node.Check(a.dataDir, rootdir.Default))
-	if err := e.DevNodes(asks.DevDir()); err != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "what is here of the dev cluster's nodes is not in the file: %v\n", err)
-	}
-	if err := c.Context().Err(); err != nil {
-		return c.Context().Err()
-	}
-	e.Diagnose()
-	if path != "" {
-		if err := e.Save(path); err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
-		}
-		e.File = path
 	}
 	if err := printOn(c, format, e, e.Write); err != nil {
 		return err
 	}
-	return examined(e)
-}
-
-// examined gives what was found an exit code.
-func examined(e *doctor.Examination) error {
-	switch {
-	case e.Status == nil:
-		return &exitcode.Error{Code: exitcode.NoAnswer}
-	case e.Status.Health == clusterstatus.Healthy && len(e.Findings) > 0:
-		return &exitcode.Error{Code: exitcode.Degraded}
-	}
-	return healthError(e.Status.Health)
+	return e.Err()
 }
