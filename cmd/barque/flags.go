@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -147,26 +146,13 @@ func completeRootDir(o *node.Options) error {
 	if o.NoNode {
 		return nil
 	}
-	dataDir, err := filepath.Abs(o.DataDir)
+	dir, notice, err := rootdir.Complete(o.DataDir, o.KubeletRootDir)
 	if err != nil {
 		return err
 	}
-	dir, stays, err := rootdir.Choose(dataDir)
-	if err != nil {
-		return fmt.Errorf("directory of the kubelet: %w", err)
-	}
-	named := o.KubeletRootDir
-	if named == "" {
-		o.KubeletRootDir = dir
-	} else if named, err = filepath.Abs(named); err != nil {
-		return err
-	}
-	switch {
-	case stays && named == "":
-		fmt.Fprintf(os.Stderr, "barque: pods of this node have their volumes in %s: that stays the kubelet's directory. "+
-			"CSI drivers expect %s; to move there, end all pods of the node and restart it.\n", dir, rootdir.Default)
-	case stays && named != dir:
-		return fmt.Errorf("pods of this node have their volumes in %s: start it without --kubelet-root-dir, end all its pods, and give %s then", dir, named)
+	o.KubeletRootDir = dir
+	if notice != "" {
+		fmt.Fprintf(os.Stderr, "barque: %s\n", notice)
 	}
 	return nil
 }

@@ -53,16 +53,7 @@ func (f *runtimeFlags) with(do func(runtime *cri.Client) error) error {
 	if err != nil {
 		return err
 	}
-	runtime, err := cri.Dial(socket)
-	if err != nil {
-		return err
-	}
-	defer runtime.Close()
-	err = do(runtime)
-	if cri.IsUnavailable(err) {
-		return fmt.Errorf("the container runtime at %s does not answer: %s; is the node running, and is --data-dir right?", socket, cri.Message(err))
-	}
-	return err
+	return images.WithRuntime(socket, do)
 }
 
 func imageListCommand() *cobra.Command {

@@ -6,7 +6,24 @@ import (
 	"slices"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/cri"
 )
+
+// WithRuntime calls do with a client of the container runtime at the socket, in the words of
+// commands for the node of this machine.
+func WithRuntime(socket string, do func(runtime *cri.Client) error) error {
+	runtime, err := cri.Dial(socket)
+	if err != nil {
+		return err
+	}
+	defer runtime.Close()
+	err = do(runtime)
+	if cri.IsUnavailable(err) {
+		return fmt.Errorf("the container runtime at %s does not answer: %s; is the node running, and is --data-dir right?", socket, cri.Message(err))
+	}
+	return err
+}
 
 // Listed is an image of this machine, for programs.
 type Listed struct {

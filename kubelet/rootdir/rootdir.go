@@ -41,6 +41,32 @@ func Choose(dataDir string) (dir string, stays bool, err error) {
 	return Default, false, nil
 }
 
+// Complete is the directory of a node for which one is named, or none. It refuses a directory other
+// than that in which pods of the node have their volumes. The notice, if any, is for the operator.
+func Complete(dataDir, named string) (dir, notice string, err error) {
+	if dataDir, err = filepath.Abs(dataDir); err != nil {
+		return "", "", err
+	}
+	dir, stays, err := Choose(dataDir)
+	if err != nil {
+		return "", "", fmt.Errorf("directory of the kubelet: %w", err)
+	}
+	if named == "" {
+		if stays {
+			notice = fmt.Sprintf("pods of this node have their volumes in %s: that stays the kubelet's directory. "+
+				"CSI drivers expect %s; to move there, end all pods of the node and restart it.", dir, Default)
+		}
+		return dir, notice, nil
+	}
+	if named, err = filepath.Abs(named); err != nil {
+		return "", "", err
+	}
+	if stays && named != dir {
+		return "", "", fmt.Errorf("pods of this node have their volumes in %s: start it without --kubelet-root-dir, end all its pods, and give %s then", dir, named)
+	}
+	return named, "", nil
+}
+
 func hasPods(dir string) (bool, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, "pods"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -34,6 +34,27 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestComplete: a node from before keeps its directory while pods have volumes in it, and does not
+// start with another one. The notice is for a node that names none.
+func TestComplete(t *testing.T) {
+	dataDir := t.TempDir()
+	former := filepath.Join(dataDir, "kubelet")
+	for named, want := range map[string]string{"": Default, "/x": "/x"} {
+		if got, notice, err := Complete(dataDir, named); err != nil || got != want || notice != "" {
+			t.Errorf("%q: %s %q %v", named, got, notice, err)
+		}
+	}
+	makePod(t, former)
+	for named, told := range map[string]bool{"": true, former: false} {
+		if got, notice, err := Complete(dataDir, named); err != nil || got != former || strings.Contains(notice, former) != told {
+			t.Errorf("with pods, %q: %s %q %v", named, got, notice, err)
+		}
+	}
+	if _, _, err := Complete(dataDir, "/x"); err == nil || !strings.Contains(err.Error(), former) {
+		t.Errorf("another directory: %v", err)
+	}
+}
+
 func TestClaim(t *testing.T) {
 	claim := func(dir, dataDir string) error {
 		lock, err := Claim(t.Context(), dir, dataDir)
