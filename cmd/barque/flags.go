@@ -171,7 +171,7 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 		}
 		o.Token = strings.TrimSpace(string(data))
 	}
-	if err := completeTimes(c, &o.Times); err != nil {
+	if err := o.Times.Complete(c.Flags().Changed); err != nil {
 		return wrong(err)
 	}
 	if err := o.Admission.Check(); err != nil {
@@ -241,7 +241,7 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	if o.SnapshotEntries != 0 && o.SnapshotEntries < smallestSnapshotEntries {
 		return wrong(fmt.Errorf("--raft-snapshot-entries %d: want %d at least", o.SnapshotEntries, smallestSnapshotEntries))
 	}
-	if err := checkNode(&o); err != nil {
+	if err := o.Check(); err != nil {
 		return wrong(err)
 	}
 	return o, nil
@@ -283,7 +283,7 @@ of any one.`,
 		if err != nil {
 			return err
 		}
-		if err := checkServer(&o); err != nil {
+		if err := o.CheckServer(); err != nil {
 			return &usageError{c.CommandPath(), err}
 		}
 		logger := nodeLogger(&o)

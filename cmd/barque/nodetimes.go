@@ -6,45 +6,19 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-const (
-	flagFast    = "fast-failure-detection"
-	flagPeriod  = "node-monitor-period"
-	flagGrace   = "node-monitor-grace-period"
-	flagStartup = "node-startup-grace-period"
-	flagGoodbye = "node-goodbye-grace-period"
-)
-
 // addTimeFlags adds the times of failure detection, with the names that they have in Kubernetes,
 // where it has them.
 func addTimeFlags(c *cobra.Command, t *node.Times) {
 	flags := c.Flags()
-	flags.BoolVar(&t.Fast, flagFast, t.Fast, "ask every node once a second, so that a dead one is Unknown in less than 5 s; give it to all servers")
-	flags.DurationVar(&t.MonitorPeriod, flagPeriod, t.MonitorPeriod, "how often the nodes' life is looked at (1s with --"+flagFast+")")
-	flags.DurationVar(&t.MonitorGrace, flagGrace, t.MonitorGrace, "how long a node may show no life before it counts as Unknown (3s with --"+flagFast+")")
-	flags.DurationVar(&t.StartupGrace, flagStartup, t.StartupGrace, "the same for a node of which nothing was heard since this server started; no less than --"+flagGrace+" if not given")
-	flags.DurationVar(&t.GoodbyeGrace, flagGoodbye, t.GoodbyeGrace, "the same for a node that said good-bye, as one that starts again does; no less than --"+flagGrace+" if not given")
+	flags.BoolVar(&t.Fast, node.FlagFast, t.Fast, "ask every node once a second, so that a dead one is Unknown in less than 5 s; give it to all servers")
+	flags.DurationVar(&t.MonitorPeriod, node.FlagPeriod, t.MonitorPeriod, "how often the nodes' life is looked at (1s with --"+node.FlagFast+")")
+	flags.DurationVar(&t.MonitorGrace, node.FlagGrace, t.MonitorGrace, "how long a node may show no life before it counts as Unknown (3s with --"+node.FlagFast+")")
+	flags.DurationVar(&t.StartupGrace, node.FlagStartup, t.StartupGrace, "the same for a node of which nothing was heard since this server started; no less than --"+node.FlagGrace+" if not given")
+	flags.DurationVar(&t.GoodbyeGrace, node.FlagGoodbye, t.GoodbyeGrace, "the same for a node that said good-bye, as one that starts again does; no less than --"+node.FlagGrace+" if not given")
 	flags.Int64Var(&t.NotReadySeconds, "default-not-ready-toleration-seconds", t.NotReadySeconds, "how long pods that say nothing else stay on a node that is not ready")
 	flags.Int64Var(&t.UnreachableSeconds, "default-unreachable-toleration-seconds", t.UnreachableSeconds, "how long pods that say nothing else stay on a node that is gone")
 	flags.Float32Var(&t.EvictionRate, "node-eviction-rate", t.EvictionRate, "from how many nodes a second, in each zone, pods are evicted; 0 is none")
 	flags.Float32Var(&t.SecondaryEvictionRate, "secondary-node-eviction-rate", t.SecondaryEvictionRate, "the same in a large zone of which a large share is gone; in a small one it is 0 then")
 	flags.IntVar(&t.LargeZone, "large-cluster-size-threshold", t.LargeZone, "above how many nodes a zone is large")
 	flags.Float32Var(&t.UnhealthyShare, "unhealthy-zone-threshold", t.UnhealthyShare, "which share of a zone's nodes, three at least, is a large one")
-}
-
-// completeTimes checks the times, and fills in those that were not given and that another flag
-// changes.
-func completeTimes(c *cobra.Command, t *node.Times) error {
-	if t.Fast && !c.Flags().Changed(flagPeriod) {
-		t.MonitorPeriod = node.FastMonitorPeriod
-	}
-	if t.Fast && !c.Flags().Changed(flagGrace) {
-		t.MonitorGrace = node.FastMonitorGrace
-	}
-	if !c.Flags().Changed(flagStartup) {
-		t.StartupGrace = max(t.StartupGrace, t.MonitorGrace)
-	}
-	if !c.Flags().Changed(flagGoodbye) {
-		t.GoodbyeGrace = max(t.GoodbyeGrace, t.MonitorGrace)
-	}
-	return t.Check()
 }

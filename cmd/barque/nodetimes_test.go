@@ -25,7 +25,7 @@ func TestGraces(t *testing.T) {
 		if err := c.ParseFlags(strings.Fields(line)); err != nil {
 			t.Fatal(err)
 		}
-		if err := completeTimes(c, &times); err != nil {
+		if err := times.Complete(c.Flags().Changed); err != nil {
 			t.Errorf("%q: %v", line, err)
 		}
 		if got := [3]time.Duration{times.MonitorGrace, times.StartupGrace, times.GoodbyeGrace}; got != want {
@@ -38,7 +38,7 @@ func TestGraces(t *testing.T) {
 	if err := c.ParseFlags([]string{"--node-goodbye-grace-period=0s"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := completeTimes(c, &times); err == nil || !strings.Contains(err.Error(), "--node-goodbye-grace-period") {
+	if err := times.Complete(c.Flags().Changed); err == nil || !strings.Contains(err.Error(), "--node-goodbye-grace-period") {
 		t.Errorf("a grace of nothing: %v", err)
 	}
 }

@@ -257,7 +257,7 @@ func TestFastFailureDetectionOfAThousandNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newBigCluster(t, size)
 		times := DefaultTimes()
-		times.Fast, times.MonitorPeriod, times.MonitorGrace = true, FastMonitorPeriod, FastMonitorGrace
+		times.Fast, times.MonitorPeriod, times.MonitorGrace = true, fastMonitorPeriod, fastMonitorGrace
 		c.start(times)
 		time.Sleep(5 * time.Second)
 		c.trouble(length, kills, 2500*time.Millisecond)

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// CheckTaints refuses taints that parseTaints cannot read.
-func CheckTaints(texts []string) error {
+// checkTaints refuses taints that parseTaints cannot read.
+func checkTaints(texts []string) error {
 	_, err := parseTaints(texts)
 	return err
 }

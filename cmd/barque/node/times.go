@@ -43,17 +43,43 @@ func DefaultTimes() Times {
 // does not answer its last question, which waits for fastConfirm, goes Unknown: that makes four and
 // a half seconds at most. A process that pauses for less than the grace stays what it is.
 const (
-	FastMonitorPeriod = time.Second
-	FastMonitorGrace  = 3 * time.Second
+	fastMonitorPeriod = time.Second
+	fastMonitorGrace  = 3 * time.Second
 
 	fastConfirm = 500 * time.Millisecond
 )
 
-// Check returns what is wrong with the times.
-func (t Times) Check() error {
+// The flags of the times that depend on each other.
+const (
+	FlagFast    = "fast-failure-detection"
+	FlagPeriod  = "node-monitor-period"
+	FlagGrace   = "node-monitor-grace-period"
+	FlagStartup = "node-startup-grace-period"
+	FlagGoodbye = "node-goodbye-grace-period"
+)
+
+// Complete fills in the times that were not given and that another flag changes, and checks all.
+// given tells of a flag whether it was.
+func (t *Times) Complete(given func(flag string) bool) error {
+	if t.Fast && !given(FlagPeriod) {
+		t.MonitorPeriod = fastMonitorPeriod
+	}
+	if t.Fast && !given(FlagGrace) {
+		t.MonitorGrace = fastMonitorGrace
+	}
+	if !given(FlagStartup) {
+		t.StartupGrace = max(t.StartupGrace, t.MonitorGrace)
+	}
+	if !given(FlagGoodbye) {
+		t.GoodbyeGrace = max(t.GoodbyeGrace, t.MonitorGrace)
+	}
+	return t.check()
+}
+
+// check returns what is wrong with the times.
+func (t Times) check() error {
 	for flag, d := range map[string]time.Duration{
-		"node-monitor-period": t.MonitorPeriod, "node-monitor-grace-period": t.MonitorGrace, "node-startup-grace-period": t.StartupGrace,
-		"node-goodbye-grace-period": t.GoodbyeGrace,
+		FlagPeriod: t.MonitorPeriod, FlagGrace: t.MonitorGrace, FlagStartup: t.StartupGrace, FlagGoodbye: t.GoodbyeGrace,
 	} {
 		if d <= 0 {
 			return fmt.Errorf("--%s %s: want a time such as 5s", flag, d)

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"errors"
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/barque/barque/cmd/barque/node"
 )
 
 // What a node is not started with: it would find out by itself, but only after a cluster was begun,
@@ -17,9 +15,9 @@ import (
 // shortestSchedule keeps a server from doing little else than backups.
 const shortestSchedule = time.Minute
 
-// checkNode refuses what no node can be, and what cannot be meant.
-func checkNode(o *node.Options) error {
-	if err := node.CheckTaints(o.Taints); err != nil {
+// Check refuses what no node can be, and what cannot be meant.
+func (o *Options) Check() error {
+	if err := checkTaints(o.Taints); err != nil {
 		return fmt.Errorf("--node-taint: %w", err)
 	}
 	for key, value := range o.Labels {
@@ -35,11 +33,11 @@ func checkNode(o *node.Options) error {
 	case o.DeadServerCleanup < 0:
 		return fmt.Errorf("--dead-server-cleanup-after %s is negative", o.DeadServerCleanup)
 	}
-	return checkPorts(o)
+	return o.checkPorts()
 }
 
 // checkPorts refuses two listeners at one port.
-func checkPorts(o *node.Options) error {
+func (o *Options) checkPorts() error {
 	taken := map[uint16]string{}
 	for _, p := range []struct {
 		flag string
@@ -59,8 +57,8 @@ func checkPorts(o *node.Options) error {
 	return nil
 }
 
-// checkServer refuses what no server can be.
-func checkServer(o *node.Options) error {
+// CheckServer refuses what no server can be.
+func (o *Options) CheckServer() error {
 	switch {
 	case o.PeerPort == 0:
 		return errors.New("--peer-port 0: want a port from 1 to 65535")
