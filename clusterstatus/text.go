@@ -41,6 +41,19 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	return writeWays(w, on, s)
 }
 
+// Line is the status in one line.
+func (s *ClusterStatus) Line() string {
+	leader := s.Leader
+	if leader == "" {
+		leader = "none"
+	}
+	line := fmt.Sprintf("%s leader=%s term=%d revision=%d voters=%d/%d", s.Health, leader, s.Term, s.Revision, s.Quorum.Answering, s.Quorum.Voters)
+	for _, w := range s.Warnings {
+		line += fmt.Sprintf(" [%s: %s]", w.Severity, w.Text)
+	}
+	return line
+}
+
 func healthText(s *ClusterStatus) string {
 	switch s.Health {
 	case NoQuorum:

@@ -184,23 +184,10 @@ func appendStatus(out io.Writer, format string, h *ask.Heard, failed error, at t
 	if failed != nil {
 		line += "no answer: " + strings.Join(strings.Fields(failed.Error()), " ")
 	} else {
-		line += summary(h.Status())
+		line += h.Status().Line()
 	}
 	_, err := fmt.Fprintln(out, line)
 	return err
-}
-
-// summary is the status in one line.
-func summary(s *clusterstatus.ClusterStatus) string {
-	leader := s.Leader
-	if leader == "" {
-		leader = "none"
-	}
-	line := fmt.Sprintf("%s leader=%s term=%d revision=%d voters=%d/%d", s.Health, leader, s.Term, s.Revision, s.Quorum.Answering, s.Quorum.Voters)
-	for _, w := range s.Warnings {
-		line += fmt.Sprintf(" [%s: %s]", w.Severity, w.Text)
-	}
-	return line
 }
 
 // fetchStatus asks the servers that a kubeconfig leads to.

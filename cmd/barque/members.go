@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
-	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/membership/enroll"
 )
 
@@ -223,36 +221,6 @@ func (m *memberFlags) confirm(c *cobra.Command, plan *adminapi.MemberAnswer) err
 	}
 	fmt.Fprint(out, "Go on? [y/N] ")
 	return confirmed(c)
-}
-
-// confirmed reads the answer to a question that was asked. Ctrl-C is a no.
-func confirmed(c *cobra.Command) error {
-	type typed struct {
-		line string
-		err  error
-	}
-	read := make(chan typed, 1)
-	// It waits for the terminal as long as that takes, at most until the process ends.
-	go func() {
-		line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
-		read <- typed{line, err}
-	}()
-	var line string
-	var err error
-	select {
-	case t := <-read:
-		line, err = t.line, t.err
-	case <-c.Context().Done():
-		fmt.Fprintln(c.ErrOrStderr())
-		return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: interrupted")}
-	}
-	if answer := strings.TrimSpace(line); answer != "y" && answer != "yes" {
-		if errors.Is(err, io.EOF) && answer == "" {
-			return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: nobody answered; give --yes where nobody can")}
-		}
-		return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed")}
-	}
-	return nil
 }
 
 // writePlan says which server it is, where the user has not named it, and what is done.

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -50,21 +47,7 @@ clients find that one. TLS stays between the client and the server.`,
 		if err != nil {
 			return err
 		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(config.CAData) {
-			return errors.New("the kubeconfig has no CA certificate")
-		}
-		listener, err := net.Listen("tcp", listen)
-		if err != nil {
-			return fmt.Errorf("%w; choose another address with --listen", err)
-		}
-		b := balancer.New(balancer.Config{
-			Listener: listener,
-			Servers:  func() []netip.AddrPort { return addrs },
-			Probe:    balancer.ReadyProbe(&tls.Config{RootCAs: roots}),
-			Logger:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		})
-		return b.Run(c.Context())
+		return balancer.Forward(c.Context(), listen, addrs, config.CAData, newLogger(slog.LevelInfo))
 	}
 	return cmd
 }

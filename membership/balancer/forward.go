@@ -1,0 +1,32 @@
+package balancer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+)
+
+// Forward listens on an address and forwards its connections to the servers, whose certificates are
+// of the CAs in PEM, until the context ends.
+func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas []byte, logger *slog.Logger) error {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(cas) {
+		return errors.New("the kubeconfig has no CA certificate")
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("%w; choose another address with --listen", err)
+	}
+	b := New(Config{
+		Listener: listener,
+		Servers:  func() []netip.AddrPort { return servers },
+		Probe:    ReadyProbe(&tls.Config{RootCAs: roots}),
+		Logger:   logger,
+	})
+	return b.Run(ctx)
+}
