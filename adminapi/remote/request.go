@@ -1,6 +1,7 @@
 // Package remote asks a server's API from outside, with the identity of a kubeconfig, as operators'
-// commands do: it tells what became of a request, gives an answer that says no the exit code that
-// scripts know it by, and says what a user can do.
+// commands do. It tells what became of a request, gives an answer that says no the exit code that
+// scripts know it by, and says what a user can do. It also waits for what the servers go on with by
+// themselves: a rotation of the gossip keys, an exchange of the CA.
 package remote
 
 import (

@@ -2,6 +2,9 @@
 // ICMP echo, which the kernel of the other machine answers, with packets that nobody on the way may
 // take apart. A router that drops large packets without a word is found by nothing else:
 // connections stand, and hang with the first large answer.
+//
+// It also examines, for `barque check`, whether this machine reaches the ports of machines that it
+// is to be in a cluster with.
 package path
 
 import (
