@@ -108,7 +108,7 @@ func (s *Server) hasFlows() bool {
 }
 
 // ensure goes through all of it once and reports everything that failed. The default namespace
-// comes last, when everything that others rely on is there: then the cluster is bootstrapped.
+// comes after everything that others rely on: then the cluster is bootstrapped.
 func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error {
 	errs := []error{ensureNamespaces(ctx, client, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease)}
 	if s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) {

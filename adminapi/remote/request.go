@@ -251,7 +251,7 @@ func WithAdvice(config *rest.Config, err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
 	case errors.As(err, &away) && away.Op == "dial":
-		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another, living server, and a kubeconfig with the address of one leads there", err)
+		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another server that is alive, and a kubeconfig with the address of one leads there", err)
 	}
 	return err
 }

@@ -128,8 +128,12 @@ func rollOut(ctx context.Context, b *bench) ([]figure, error) {
 	}
 	// revision is what the template has: an informer that is late must not be believed.
 	rolledOut := func(revision string) error {
-		return b.untilNone(ctx, "Deployments are not rolled out", func() int {
-			return b.deployments - count(list.List(), func(obj any) bool { return isRolledOut(obj, revision) })
+		return b.untilNone(ctx, "pods of the Deployments are still to be made, to start or to go", func() int {
+			left := 0
+			for _, obj := range list.List() {
+				left += toRoll(obj, revision)
+			}
+			return left + (b.deployments-len(list.List()))*int(replicas)
 		})
 	}
 	if err := rolledOut(""); err != nil {
@@ -179,15 +183,18 @@ func (b *bench) deployment(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// isRolledOut reports whether an object is a Deployment with that template, all pods of which are
-// available and made from it.
-func isRolledOut(obj any, revision string) bool {
+// toRoll is what a Deployment lacks until all its pods are available and made from the template: 0
+// when there is nothing left. It falls while pods are replaced, when no Deployment is done yet.
+func toRoll(obj any, revision string) int {
 	d, ok := obj.(*appsv1.Deployment)
-	if !ok || d.Spec.Template.Annotations[rolled] != revision {
-		return false
+	if !ok {
+		return 1
 	}
 	s, want := d.Status, *d.Spec.Replicas
-	return s.ObservedGeneration >= d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
+	if d.Spec.Template.Annotations[rolled] != revision || s.ObservedGeneration < d.Generation {
+		return int(2 * want)
+	}
+	return int(max(0, want-s.UpdatedReplicas) + max(0, want-s.AvailableReplicas) + max(0, s.Replicas-want))
 }
 
 // runJobs makes Jobs of one pod each, and measures until all are complete.

@@ -116,30 +116,29 @@ func TestSpent(t *testing.T) {
 	}
 }
 
-func TestIsRolledOut(t *testing.T) {
-	d := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
+func TestToRoll(t *testing.T) {
+	for what, c := range map[string]struct {
+		edit func(*appsv1.Deployment)
+		left int
+	}{
+		"rolled out":                      {func(*appsv1.Deployment) {}, 0},
+		"not seen yet":                    {func(d *appsv1.Deployment) { d.Status.ObservedGeneration = 1 }, 6},
+		"of the old template":             {func(d *appsv1.Deployment) { d.Spec.Template.Annotations = nil }, 6},
+		"an old pod is left":              {func(d *appsv1.Deployment) { d.Status.Replicas = 4 }, 1},
+		"a pod is missing":                {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 2 }, 1},
+		"not available":                   {func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 }, 1},
+		"one is new and does not run yet": {func(d *appsv1.Deployment) { d.Status.UpdatedReplicas, d.Status.AvailableReplicas = 1, 2 }, 3},
+	} {
 		d := (&bench{}).deployment("d", 3)
 		d.Generation, d.Spec.Template.Annotations = 2, map[string]string{rolled: "2"}
 		d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, UpdatedReplicas: 3, Replicas: 3, AvailableReplicas: 3}
-		edit(d)
-		return d
-	}
-	if !isRolledOut(d(func(*appsv1.Deployment) {}), "2") {
-		t.Error("one that is rolled out")
-	}
-	for what, edit := range map[string]func(*appsv1.Deployment){
-		"not seen yet":        func(d *appsv1.Deployment) { d.Status.ObservedGeneration = 1 },
-		"of the old template": func(d *appsv1.Deployment) { d.Spec.Template.Annotations = nil },
-		"old pods are left":   func(d *appsv1.Deployment) { d.Status.Replicas = 4 },
-		"pods are missing":    func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 2 },
-		"not available":       func(d *appsv1.Deployment) { d.Status.AvailableReplicas = 2 },
-	} {
-		if isRolledOut(d(edit), "2") {
-			t.Error(what)
+		c.edit(d)
+		if left := toRoll(d, "2"); left != c.left {
+			t.Errorf("%s: %d, want %d", what, left, c.left)
 		}
 	}
-	if isRolledOut(&corev1.Pod{}, "2") {
-		t.Error("a pod")
+	if toRoll(&corev1.Pod{}, "2") == 0 {
+		t.Error("a pod is rolled out")
 	}
 }
 

@@ -136,7 +136,7 @@ func TestAdvice(t *testing.T) {
 	for says, kubeconfig := range map[string]string{
 		"ask an administrator":     refusing(http.StatusForbidden),
 		"identity is not known":    refusing(http.StatusUnauthorized),
-		"asks another server who ": away,
+		"asks another server that ": away,
 	} {
 		for _, line := range []string{
 			"cluster remove s1 --yes", "cluster promote s1", "cluster transfer-leader", "cluster keys list", "cluster keys rotate",

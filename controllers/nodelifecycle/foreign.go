@@ -95,13 +95,13 @@ func judgeForeign(e foreignEvidence, s Settings, now time.Time) judgement {
 
 // foreignHealth counts a node that has missed half of its grace as gone: of many that stopped at
 // once, the first one is not evicted as if it were the only one. A node of which this leader has
-// seen nothing yet is unknown.
+// seen nothing yet is unheard.
 func foreignHealth(e foreignEvidence, s Settings, now time.Time) nodeHealth {
 	switch {
 	case now.Sub(e.alive) >= s.Grace/2:
 		return gone
 	case e.alive.Equal(e.since):
-		return unknown
+		return unheard
 	}
 	return ready
 }

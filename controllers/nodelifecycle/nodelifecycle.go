@@ -343,7 +343,7 @@ func (t *term) health(node *corev1.Node, now time.Time) nodeHealth {
 	case heardOf && life.State == Alive:
 		return ready
 	case !heardOf && now.Sub(t.memory.unheardSince(node)) < t.cfg.Settings.StartupGrace/2:
-		return unknown
+		return unheard
 	}
 	return gone
 }

@@ -13,9 +13,9 @@ const (
 	fullDisruption              // all nodes
 )
 
-// nodeCounts are the nodes of one zone by their health. Nothing was heard yet of the unknown ones,
+// nodeCounts are the nodes of one zone by their health. Nothing was heard yet of the unheard ones,
 // because this process has just started. They count neither as gone nor as ready.
-type nodeCounts struct{ ready, gone, unknown int }
+type nodeCounts struct{ ready, gone, unheard int }
 
 // nodeHealth is how one node counts in its zone.
 type nodeHealth int
@@ -23,15 +23,15 @@ type nodeHealth int
 const (
 	ready nodeHealth = iota
 	gone
-	unknown
+	unheard
 )
 
 func (c nodeCounts) with(h nodeHealth) nodeCounts {
 	switch h {
 	case ready:
 		c.ready++
-	case unknown:
-		c.unknown++
+	case unheard:
+		c.unheard++
 	case gone:
 		c.gone++
 	}
@@ -40,7 +40,7 @@ func (c nodeCounts) with(h nodeHealth) nodeCounts {
 
 func (c nodeCounts) state(s Settings) zoneState {
 	switch total := c.ready + c.gone; {
-	case c.gone > 0 && c.ready == 0 && c.unknown == 0:
+	case c.gone > 0 && c.ready == 0 && c.unheard == 0:
 		return fullDisruption
 	case c.gone > 2 && float64(c.gone)/float64(total) >= s.UnhealthyShare:
 		return partialDisruption
@@ -51,7 +51,7 @@ func (c nodeCounts) state(s Settings) zoneState {
 // allGone reports whether no zone has a node left: then it is the leader that is cut off.
 func allGone(zones map[string]nodeCounts) bool {
 	for _, c := range zones {
-		if c.ready > 0 || c.unknown > 0 || c.gone == 0 {
+		if c.ready > 0 || c.unheard > 0 || c.gone == 0 {
 			return false
 		}
 	}

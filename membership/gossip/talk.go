@@ -303,7 +303,7 @@ func (p *Pool) isLeaving(name string) bool {
 }
 
 // answer sends what fill puts into the answer to the member that has asked: to the address that it
-// has proven, not to every client.
+// has proven, not to the one that the question came from.
 func (p *Pool) answer(question message, fill func(*message)) {
 	asker, known := p.Member(question.From)
 	if !known || !p.talk.begin() {

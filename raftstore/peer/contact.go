@@ -179,40 +179,40 @@ func (p *Peers) noteEnd(from net.Addr, err error) {
 // acts.
 const foreignAgain = 10 * time.Minute
 
-// unknownPeers are the servers of other clusters that were met.
-type unknownPeers struct {
+// otherClusters are the servers of other clusters that were met.
+type otherClusters struct {
 	mu  sync.Mutex
-	met map[string]unknownPeer // by where they are
+	met map[string]otherCluster // by where they are
 }
 
-type unknownPeer struct {
+type otherCluster struct {
 	cluster string
 	logged  time.Time
 }
 
 // note records a peer and returns whether to log it.
-func (f *unknownPeers) note(addr, cluster string, now time.Time) bool {
+func (f *otherClusters) note(addr, cluster string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if was, ok := f.met[addr]; ok && was.cluster == cluster && now.Sub(was.logged) < foreignAgain {
 		return false
 	}
 	if f.met == nil {
-		f.met = make(map[string]unknownPeer)
+		f.met = make(map[string]otherCluster)
 	}
-	f.met[addr] = unknownPeer{cluster, now}
+	f.met[addr] = otherCluster{cluster, now}
 	return true
 }
 
 // forget is for when this server is in touch with its own cluster again.
-func (f *unknownPeers) forget() {
+func (f *otherClusters) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.met = nil
 }
 
 // clusters returns the other clusters that were met, by address.
-func (f *unknownPeers) clusters() map[string]string {
+func (f *otherClusters) clusters() map[string]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clusters := make(map[string]string, len(f.met))

@@ -66,7 +66,7 @@ func TestUnknownPeersAreLoggedOnce(t *testing.T) {
 // TestUnknownPeersAreLoggedRarely: a peer that stays for days is logged once, and then now and
 // then.
 func TestUnknownPeersAreLoggedRarely(t *testing.T) {
-	var f unknownPeers
+	var f otherClusters
 	now := time.Unix(0, 0)
 	for _, c := range []struct {
 		after   time.Duration

@@ -58,10 +58,10 @@ type Peers struct {
 
 	addresses *addressCache
 	members   *clients
-	unknown   *clients     // of which only the address is known
-	foreign   unknownPeers // of other clusters, met where one of this cluster was expected
-	callers   unknownPeers // that connected to this server, by their host
-	refusal   string       // why this server, which was dropped, is not let in again, as was told; KeepContact's
+	unknown   *clients      // of which only the address is known
+	foreign   otherClusters // of other clusters, met where one of this cluster was expected
+	callers   otherClusters // that connected to this server, by their host
+	refusal   string        // why this server, which was dropped, is not let in again, as was told; KeepContact's
 }
 
 // New returns the ways to the other servers. They are closed with Close.
