@@ -43,8 +43,8 @@ func (s ServerChange) Make(ctx context.Context, config *rest.Config) (*adminapi.
 	return memberChange(ctx, config, http.MethodPost, s.String(), s.Server, s.Change)
 }
 
-// LeavingServer returns the name of the server at the configuration's address. It is to leave the
-// cluster.
+// LeavingServer returns the name of the server at the configuration's address, which is to leave
+// the cluster.
 func LeavingServer(ctx context.Context, config *rest.Config) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, Timeout, &NoAnswerError{Within: Timeout})
 	defer cancel()

@@ -62,8 +62,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestExamineWithoutAnAnswer: a cluster that does not answer is a finding. The archive has what this
-// machine tells.
+// TestExamineWithoutAnAnswer: a cluster that does not answer is a finding. The archive has what
+// this machine tells.
 func TestExamineWithoutAnAnswer(t *testing.T) {
 	dir := t.TempDir()
 	dead := "https://127.0.0.1:1"
