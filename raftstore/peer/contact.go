@@ -182,10 +182,10 @@ const foreignAgain = 10 * time.Minute
 // otherClusters are the servers of other clusters that were met.
 type otherClusters struct {
 	mu  sync.Mutex
-	met map[string]otherCluster // by where they are
+	met map[string]metServer // by where they are
 }
 
-type otherCluster struct {
+type metServer struct {
 	cluster string
 	logged  time.Time
 }
@@ -198,9 +198,9 @@ func (f *otherClusters) note(addr, cluster string, now time.Time) bool {
 		return false
 	}
 	if f.met == nil {
-		f.met = make(map[string]otherCluster)
+		f.met = make(map[string]metServer)
 	}
-	f.met[addr] = otherCluster{cluster, now}
+	f.met[addr] = metServer{cluster, now}
 	return true
 }
 
