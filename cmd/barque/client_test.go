@@ -134,8 +134,8 @@ func TestAdvice(t *testing.T) {
 	}
 	file := savedBackup(t)
 	for says, kubeconfig := range map[string]string{
-		"ask an administrator":     refusing(http.StatusForbidden),
-		"identity is not known":    refusing(http.StatusUnauthorized),
+		"ask an administrator":      refusing(http.StatusForbidden),
+		"identity is not known":     refusing(http.StatusUnauthorized),
 		"asks another server that ": away,
 	} {
 		for _, line := range []string{
