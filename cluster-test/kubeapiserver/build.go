@@ -1,6 +1,7 @@
 // Package kubeapiserver runs upstream's kube-apiserver over etcd, and what acts on it, for what is
 // compared with it: the answers (`make answers`) and the speed (`make bench-api`, `make
-// bench-scheduler`).
+// bench-scheduler`). It builds kube-proxy and kubelet, too, for `make bench-network` and `make
+// bench-node`, which run them.
 //
 // All programs are built from the module upstream/, which alone depends on them. All servers listen
 // on the loopback.
@@ -29,6 +30,7 @@ var packages = map[string]string{
 	"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 	"kube-proxy":              "k8s.io/kubernetes/cmd/kube-proxy",
 	"kube-scheduler":          "k8s.io/kubernetes/cmd/kube-scheduler",
+	"kubelet":                 "k8s.io/kubernetes/cmd/kubelet",
 }
 
 // Build builds programs into a directory that lacks them. It runs in the root of Barque's source.

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestParse(t *testing.T) {
+	o, err := parse(nil)
+	if err != nil || !slices.Equal(o.atOnce, []int{1, 10, 50}) || !slices.Equal(o.pods, []int{0, 30, 110}) || !o.wants(start) || !o.wants(idle) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if o, err := parse([]string{"-only", "mem", "-pods", "3"}); err != nil || o.wants(start) || !o.wants(memory) || o.wants(idle) || !slices.Equal(o.pods, []int{3}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, args := range []string{"-at-once 0", "-at-once 10,1", "-pods 1,111", "-pods x", "-pods -1", "-rounds 0", "-repeats 0", "-watched 0s", "-settle -1s", "-only (", "-side ("} {
+		if _, err := parse(strings.Fields(args)); err == nil {
+			t.Errorf("%s was taken", args)
+		}
+	}
+}
+
+func TestRoundsOf(t *testing.T) {
+	for _, c := range []struct{ atOnce, most, want int }{{1, 20, 20}, {10, 20, 10}, {50, 20, 3}, {110, 20, 3}, {50, 2, 2}} {
+		if got := roundsOf(c.atOnce, c.most); got != c.want {
+			t.Errorf("%d at once, at most %d: %d rounds, want %d", c.atOnce, c.most, got, c.want)
+		}
+	}
+}
+
+func TestPercentiles(t *testing.T) {
+	var all []time.Duration
+	for i := range 200 {
+		all = append(all, time.Duration(200-i)*time.Second)
+	}
+	got := percentiles("wait", all)
+	if len(got) != 2 || got[0].what != "wait, p50" || got[0].values[0] != 100 || got[1].what != "wait, p99" || got[1].values[0] != 198 {
+		t.Error(got)
+	}
+}
+
+func TestFigure(t *testing.T) {
+	fs := merge(nil, []figure{one("a", "s", 3)})
+	if fs[0].String() != "3.00" {
+		t.Error(fs)
+	}
+	fs = merge(fs, []figure{one("a", "s", 1), one("b", "", 250)})
+	fs = merge(fs, []figure{one("a", "s", 2)})
+	if len(fs) != 2 || fs[0].String() != "2.00 (1.00 to 3.00)" || fs[1].String() != "250" {
+		t.Error(fs)
+	}
+}
+
+// TestTable: the ratio is that of Barque to kubelet, where both have the figure.
+func TestTable(t *testing.T) {
+	of := map[string][]figure{
+		upstream: {one("rss", "MiB", 80), one("none", "s", 0), one("with kube-proxy", "MiB", 130)},
+		barque:   {one("rss", "MiB", 120), one("none", "s", 1), one("own", "s", 2)},
+	}
+	want := `| figure | kubelet | Barque | ratio |
+|---|---|---|---|
+| rss, MiB | 80.0 | 120 | 1.50x |
+| none, s | 0.00 | 1.00 |  |
+| with kube-proxy, MiB | 130 |  |  |
+| own, s |  | 2.00 |  |
+`
+	if got := table(everybody, of); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got := table([]string{barque}, of); !strings.Contains(got, "| rss, MiB | 120 |  |\n") {
+		t.Error(got)
+	}
+}
+
+func TestSince(t *testing.T) {
+	before := usage{cpu: map[string]time.Duration{nodeItself: time.Second, containerd: time.Second}}
+	after := usage{cpu: map[string]time.Duration{nodeItself: 3 * time.Second, containerd: time.Second}}
+	fs := after.since(before, "of ", "s", 0.5)
+	if len(fs) != 2 || fs[0].what != "of "+nodeItself || fs[0].values[0] != 1 || fs[1].values[0] != 0 {
+		t.Error(fs)
+	}
+}
+
+func TestParseRollup(t *testing.T) {
+	const text = "55e-7ff ---p 00000000 00:00 0 [rollup]\nRss:  2048 kB\nPss:  1024 kB\nPss_Anon: 9 kB\nAnonymous:  512 kB\n"
+	m, err := parseRollup([]byte(text))
+	if err != nil || m != (memoryOf{rss: 2, pss: 1, anonymous: 0.5}) {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for _, bad := range []string{"", "Rss: 1 kB\nPss: 1 kB\n", "Rss: x kB\nPss: 1 kB\nAnonymous: 1 kB\n"} {
+		if _, err := parseRollup([]byte(bad)); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
+
+func TestHeld(t *testing.T) {
+	h := held{nodeItself: {3, 2, 1}, containerd: {6, 5, 4}, allShims: {9, 8, 7}}
+	if fs := h.figures(0); len(fs) != 6 || fs[0].what != "0 pods, memory of the node's process, RSS" || fs[2].values[0] != 1 {
+		t.Error(fs)
+	}
+	if fs := h.figures(30); len(fs) != 7 || fs[6].what != "30 pods, memory of all shims, PSS" || fs[6].values[0] != 8 {
+		t.Error(fs)
+	}
+}
+
+// TestSightings: the first look counts, and a pod that has ended is told.
+func TestSightings(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	pod := func(name string, phase corev1.PodPhase) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: phase}}
+	}
+	s := &sightings{at: map[string]time.Time{}}
+	began := map[string]time.Time{"a": at(10), "b": at(11)}
+	s.see(pod("a", corev1.PodPending), at(11))
+	s.see(pod("a", corev1.PodRunning), at(12))
+	s.see(pod("a", corev1.PodRunning), at(20))
+	s.see("no pod", at(20))
+	if took, err := s.since(began); err == nil || len(took) != 1 || took[0] != 2*time.Second {
+		t.Error(took, err)
+	}
+	s.see(pod("b", corev1.PodFailed), at(12))
+	if _, err := s.since(began); err == nil || !strings.Contains(err.Error(), "1 of 2 pods run") || !strings.Contains(err.Error(), "pod b is Failed") {
+		t.Error(err)
+	}
+	s.see(pod("b", corev1.PodRunning), at(14))
+	if took, err := s.since(began); err != nil || len(took) != 2 || took[0]+took[1] != 5*time.Second {
+		t.Error(took, err)
+	}
+}
+
+// TestRoom: its programs run until the input ends, and one that ends early ends the room.
+func TestRoom(t *testing.T) {
+	if err := serveIfAsked([]string{"-only", serveRoom}); !errors.Is(err, errNotAsked) {
+		t.Error(err)
+	}
+	r := room{Dir: t.TempDir(), Programs: []program{{Name: "first", Command: []string{"/bin/sh", "-c", "echo hello; exec cat /dev/zero >/dev/null"}}, {Name: "second", Command: []string{"/bin/sleep", "1000"}}}}
+	var said bytes.Buffer
+	r.Programs[1].Held = true
+	if err := r.serve(strings.NewReader(""), &said); err != nil || strings.Contains(said.String(), "second") {
+		t.Errorf("without a line: %q, %v", said.String(), err)
+	}
+	said.Reset()
+	if err := r.serve(strings.NewReader("\n"), &said); err != nil {
+		t.Error(err)
+	}
+	if lines := strings.Split(said.String(), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "first ") || !strings.HasPrefix(lines[1], "second ") {
+		t.Errorf("it said %q", said.String())
+	}
+	r.Programs[0].Command, r.Programs[1].Held = []string{"/bin/false"}, false
+	never, end := io.Pipe()
+	defer end.Close()
+	if err := r.serve(never, io.Discard); err == nil || !strings.Contains(err.Error(), "first has ended") {
+		t.Error(err)
+	}
+	r.Programs[0].Socket = filepath.Join(r.Dir, "socket")
+	if err := r.serve(never, io.Discard); err == nil || !strings.Contains(err.Error(), "before it listened") {
+		t.Error(err)
+	}
+	file := filepath.Join(r.Dir, "room.json")
+	if err := errors.Join(os.WriteFile(file, []byte("{"), 0o600), serveIfAsked([]string{serveRoom, file})); err == nil {
+		t.Error("a damaged file was taken")
+	}
+}
