@@ -117,10 +117,10 @@ func (f *Fresh) keep(owner types.UID, p *livePods) {
 // Behind reports whether an owner, or its pods, are shown as they were, not as the leader before
 // has left them a moment ago. A pod may be missing, older, or gone. shown are the pods that a
 // decision has been made for: what the informer has learned since is of no use to it. Behind asks
-// the API server once for each owner that is older than the term; then it waits until the informer has shown all of the answer.
-// What is newer than the answer is no reason to wait. A controller asks before its first act for an
-// owner in a term: it would create pods once more, or choose other victims than those which are
-// going.
+// the API server once for each owner that is older than the term; then it waits until the informer
+// has shown all of the answer. What is newer than the answer is no reason to wait. A controller
+// asks before its first act for an owner in a term: it would create pods once more, or choose other
+// victims than those which are going.
 func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
 	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
 		list, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, selector)
