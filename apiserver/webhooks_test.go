@@ -82,7 +82,7 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) {
 		patch(`[{"op": "remove", "path": "/data/nothing"}]`)
 	case "nopatch": // no patch at all
 		patch(`{`)
-	case "another's": // the answer to another question
+	case "other-uid": // the answer to another question
 		answer.UID = "another"
 	case "garbage":
 		_, _ = w.Write([]byte("<html>"))
@@ -197,7 +197,7 @@ func TestWebhooks(t *testing.T) {
 		{name: "garbage", does: "garbage", code: 500, says: "failed calling webhook"},
 		{name: "garbage ignored", does: "garbage", change: ignore},
 		{name: "status 500", does: "broken", code: 500, says: "broken"},
-		{name: "another's answer", does: "another's", code: 500, says: "expected response.uid"},
+		{name: "another's answer", does: "other-uid", code: 500, says: "expected response.uid"},
 		{name: "a validating one cannot patch", does: "patch", code: 500, says: "webhook response"},
 		{name: "patch", does: "patch", mutating: true, data: "patched=yes"},
 		{name: "mutating denies", does: "deny", mutating: true, code: http.StatusTeapot, says: "not today"},

@@ -69,7 +69,7 @@ type fixture struct {
 	socket  string
 	ca      *authority // of the node's server; none without
 
-	settings *config.Configuration // the defaults when nil
+	settings *config.Configuration
 	logind   func(context.Context) (shutdown.Logind, error)
 }
 
@@ -80,7 +80,10 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, dataDir: dataDir, cgroup: "/barque/" + filepath.Base(dataDir), api: fake.NewClientset()}
+	f := &fixture{t: t, dataDir: dataDir, cgroup: "/barque/" + filepath.Base(dataDir), api: fake.NewClientset(), settings: config.Default()}
+	// How full the machine's disk is must neither refuse pods nor cost images.
+	f.settings.EvictionHard = map[string]string{"memory.available": "100Mi"}
+	f.settings.ImageGCHighThresholdPercent = new(int32(100))
 	t.Cleanup(func() {
 		if err := errors.Join(containerd.Purge(context.Background(), dataDir, f.cgroup), os.RemoveAll(dataDir)); err != nil {
 			t.Error(err)

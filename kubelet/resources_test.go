@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
-
-	"github.com/barque/barque/kubelet/config"
 )
 
 func sized(cpu, memory string) v1.ResourceRequirements {
@@ -28,7 +26,6 @@ func TestResources(t *testing.T) {
 		return
 	}
 	f := newFixture(t)
-	f.settings = config.Default()
 	f.settings.StaticPodPath = filepath.Join(f.dataDir, "manifests")
 	if err := os.Mkdir(f.settings.StaticPodPath, 0o700); err != nil {
 		t.Fatal(err)

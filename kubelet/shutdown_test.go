@@ -13,7 +13,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/internal/await"
-	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/shutdown"
 )
@@ -72,7 +71,6 @@ func TestShutdown(t *testing.T) {
 	f := newFixture(t)
 	l := &login{}
 	f.logind = l.connect
-	f.settings = config.Default()
 	f.settings.ShutdownGracePeriod, f.settings.ShutdownGracePeriodCriticalPods = metav1.Duration{Duration: 4 * time.Minute}, metav1.Duration{Duration: 2 * time.Minute}
 	stop := f.start()
 	f.create(hello("app"))
