@@ -355,15 +355,22 @@ func (p *Plan) startProxy() error {
 
 func (p *Plan) proxyLog() string { return filepath.Join(p.Dir, "proxy.log") }
 
-// waitEndpoint waits until the kubeconfig leads to this cluster. Another cluster at the same port
-// does not pass: it has another CA.
-func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
-	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig())
+// clientBy returns a client of a kubeconfig, at another server if one is given. Its requests are
+// short, so that one to a server that hangs is not the last of those that wait for it.
+func clientBy(server, kubeconfig string) (*kubernetes.Clientset, *rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags(server, kubeconfig)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	config.Timeout = 2 * time.Second
 	client, err := kubernetes.NewForConfig(config)
+	return client, config, err
+}
+
+// waitEndpoint waits until the kubeconfig leads to this cluster. Another cluster at the same port
+// does not pass: it has another CA.
+func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
+	client, _, err := clientBy("", p.Kubeconfig())
 	if err != nil {
 		return err
 	}
@@ -378,12 +385,7 @@ func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, voters Voters) (*rest.Config, error) {
 	var config *rest.Config
 	err := p.wait(ctx, n, timeout, "does not become ready", func(ctx context.Context) error {
-		c, err := clientcmd.BuildConfigFromFlags("https://"+p.apiAddr(n), p.nodeKubeconfig(n))
-		if err != nil {
-			return err
-		}
-		c.Timeout = 2 * time.Second
-		client, err := kubernetes.NewForConfig(c)
+		client, c, err := clientBy("https://"+p.apiAddr(n), p.nodeKubeconfig(n))
 		if err != nil {
 			return err
 		}
@@ -411,12 +413,7 @@ func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, 
 
 // waitNodes waits until every node is Ready in the API.
 func (p *Plan) waitNodes(ctx context.Context, o Options) error {
-	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig())
-	if err != nil {
-		return err
-	}
-	config.Timeout = 2 * time.Second
-	client, err := kubernetes.NewForConfig(config)
+	client, _, err := clientBy("", p.Kubeconfig())
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"strings"
 	"syscall"
 	"time"
 
@@ -70,7 +69,7 @@ func run(ctx context.Context, o options) error {
 	if err := kubeapiserver.Build(ctx, o.bin, "kube-apiserver", "etcd"); err != nil {
 		return err
 	}
-	fmt.Printf("load average at the start: %s\n", loadAverage())
+	fmt.Printf("load average at the start: %s\n", sides.LoadAverage())
 	measured := false
 	if cases := wanted(o.only); len(cases) > 0 {
 		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
@@ -87,7 +86,7 @@ func run(ctx context.Context, o options) error {
 	if !measured {
 		return fmt.Errorf("-only %q names nothing", o.only)
 	}
-	fmt.Printf("load average at the end: %s\n", loadAverage())
+	fmt.Printf("load average at the end: %s\n", sides.LoadAverage())
 	return nil
 }
 
@@ -110,14 +109,6 @@ func withSides(ctx context.Context, o options, measure func(theirs, ours *sides.
 	}
 	defer func() { err = errors.Join(err, ours.Stop()) }()
 	return measure(theirs, ours)
-}
-
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(data))[:3], " ")
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

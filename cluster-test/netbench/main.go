@@ -29,6 +29,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/cluster-test/sides"
 )
 
 type options struct {
@@ -105,7 +106,7 @@ func run(ctx context.Context, o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("it makes network namespaces: run this as root")
 	}
-	fmt.Printf("load average at the start: %s\n", loadAverage())
+	fmt.Printf("load average at the start: %s\n", sides.LoadAverage())
 	measured := false
 	for _, part := range parts {
 		if o.only.MatchString(part.name) {
@@ -118,7 +119,7 @@ func run(ctx context.Context, o options) error {
 	if !measured {
 		return fmt.Errorf("-only %q names nothing", o.only)
 	}
-	fmt.Printf("load average at the end: %s\n", loadAverage())
+	fmt.Printf("load average at the end: %s\n", sides.LoadAverage())
 	return nil
 }
 
@@ -155,14 +156,6 @@ func buildCoreDNS(ctx context.Context, path string) error {
 		return fmt.Errorf("build it in %s: %w: %s", coreModule, err, out)
 	}
 	return nil
-}
-
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(data))[:3], " ")
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

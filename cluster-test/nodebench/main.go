@@ -26,7 +26,9 @@ import (
 	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/figure"
 	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/cluster-test/sides"
 )
 
 type options struct {
@@ -71,8 +73,10 @@ var everybody = []string{upstream, barque}
 // testCase is what is measured on one dev cluster.
 type testCase struct {
 	names   []string // of what -only chooses
-	measure func(context.Context, *bench) ([]figure, error)
+	measure func(context.Context, *bench) ([]figure.Figure, error)
 }
+
+func (c testCase) name() string { return strings.Join(c.names, " and ") }
 
 const (
 	start  = "start"
@@ -146,28 +150,28 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	fmt.Printf("load average at the start: %s\n", loadAverage())
+	fmt.Printf("load average at the start: %s\n", sides.LoadAverage())
 	for _, c := range wanted {
 		of, err := measure(ctx, o, c, whose)
-		fmt.Printf("\n%s", table(whose, of))
+		fmt.Printf("\n%s\n%s", figure.Header(whose), figure.Table(c.name(), whose, of))
 		if err != nil {
 			return err
 		}
 	}
-	fmt.Printf("\nload average at the end: %s\n", loadAverage())
+	fmt.Printf("\nload average at the end: %s\n", sides.LoadAverage())
 	return nil
 }
 
 // measure measures a case on its sides in turn. What was measured before an error is returned, too.
-func measure(ctx context.Context, o options, c testCase, whose []string) (map[string][]figure, error) {
-	of := map[string][]figure{}
+func measure(ctx context.Context, o options, c testCase, whose []string) (map[string][]figure.Figure, error) {
+	of := map[string][]figure.Figure{}
 	for i := range o.repeats {
 		for _, w := range whose {
-			name := strings.Join(c.names, " and ")
-			progress("%s of %s, %d of %d; load average %s", name, w, i+1, o.repeats, loadAverage())
+			name := c.name()
+			progress("%s of %s, %d of %d; load average %s", name, w, i+1, o.repeats, sides.LoadAverage())
 			err := with(ctx, o, w, func(b *bench) error {
 				figures, err := c.measure(ctx, b)
-				of[w] = merge(of[w], figures)
+				of[w] = figure.Merge(of[w], figures)
 				return err
 			})
 			if err != nil {
@@ -176,14 +180,6 @@ func measure(ctx context.Context, o options, c testCase, whose []string) (map[st
 		}
 	}
 	return of, nil
-}
-
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(data))[:3], " ")
 }
 
 func progress(format string, args ...any) {

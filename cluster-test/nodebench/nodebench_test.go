@@ -38,55 +38,11 @@ func TestRoundsOf(t *testing.T) {
 	}
 }
 
-func TestPercentiles(t *testing.T) {
-	var all []time.Duration
-	for i := range 200 {
-		all = append(all, time.Duration(200-i)*time.Second)
-	}
-	got := percentiles("wait", all)
-	if len(got) != 2 || got[0].what != "wait, p50" || got[0].values[0] != 100 || got[1].what != "wait, p99" || got[1].values[0] != 198 {
-		t.Error(got)
-	}
-}
-
-func TestFigure(t *testing.T) {
-	fs := merge(nil, []figure{one("a", "s", 3)})
-	if fs[0].String() != "3.00" {
-		t.Error(fs)
-	}
-	fs = merge(fs, []figure{one("a", "s", 1), one("b", "", 250)})
-	fs = merge(fs, []figure{one("a", "s", 2)})
-	if len(fs) != 2 || fs[0].String() != "2.00 (1.00 to 3.00)" || fs[1].String() != "250" {
-		t.Error(fs)
-	}
-}
-
-// TestTable: the ratio is that of Barque to kubelet, where both have the figure.
-func TestTable(t *testing.T) {
-	of := map[string][]figure{
-		upstream: {one("rss", "MiB", 80), one("none", "s", 0), one("with kube-proxy", "MiB", 130)},
-		barque:   {one("rss", "MiB", 120), one("none", "s", 1), one("own", "s", 2)},
-	}
-	want := `| figure | kubelet | Barque | ratio |
-|---|---|---|---|
-| rss, MiB | 80.0 | 120 | 1.50x |
-| none, s | 0.00 | 1.00 |  |
-| with kube-proxy, MiB | 130 |  |  |
-| own, s |  | 2.00 |  |
-`
-	if got := table(everybody, of); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	if got := table([]string{barque}, of); !strings.Contains(got, "| rss, MiB | 120 |  |\n") {
-		t.Error(got)
-	}
-}
-
 func TestSince(t *testing.T) {
 	before := usage{cpu: map[string]time.Duration{nodeItself: time.Second, containerd: time.Second}}
 	after := usage{cpu: map[string]time.Duration{nodeItself: 3 * time.Second, containerd: time.Second}}
 	fs := after.since(before, "of ", "s", 0.5)
-	if len(fs) != 2 || fs[0].what != "of "+nodeItself || fs[0].values[0] != 1 || fs[1].values[0] != 0 {
+	if len(fs) != 2 || fs[0].What != "of "+nodeItself || fs[0].Values[0] != 1 || fs[1].Values[0] != 0 {
 		t.Error(fs)
 	}
 }
@@ -106,10 +62,10 @@ func TestParseRollup(t *testing.T) {
 
 func TestHeld(t *testing.T) {
 	h := held{nodeItself: {3, 2, 1}, containerd: {6, 5, 4}, allShims: {9, 8, 7}}
-	if fs := h.figures(0); len(fs) != 6 || fs[0].what != "0 pods, memory of the node's process, RSS" || fs[2].values[0] != 1 {
+	if fs := h.figures(0); len(fs) != 6 || fs[0].What != "0 pods, memory of the node's process, RSS" || fs[2].Values[0] != 1 {
 		t.Error(fs)
 	}
-	if fs := h.figures(30); len(fs) != 7 || fs[6].what != "30 pods, memory of all shims, PSS" || fs[6].values[0] != 8 {
+	if fs := h.figures(30); len(fs) != 7 || fs[6].What != "30 pods, memory of all shims, PSS" || fs[6].Values[0] != 8 {
 		t.Error(fs)
 	}
 }
@@ -166,6 +122,10 @@ func TestRoom(t *testing.T) {
 	r.Programs[0].Socket = filepath.Join(r.Dir, "socket")
 	if err := r.serve(never, io.Discard); err == nil || !strings.Contains(err.Error(), "before it listened") {
 		t.Error(err)
+	}
+	r.Programs[0].Command = []string{"/bin/sleep", "1000"}
+	if err := r.serve(strings.NewReader(""), io.Discard); err != nil {
+		t.Error("the input ended while a program did not listen:", err)
 	}
 	file := filepath.Join(r.Dir, "room.json")
 	if err := errors.Join(os.WriteFile(file, []byte("{"), 0o600), serveIfAsked([]string{serveRoom, file})); err == nil {

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/cluster-test/figure"
 	"github.com/barque/barque/cluster-test/sides"
 	"github.com/barque/barque/internal/procstat"
 )
 
 // rest measures a node at rest: its memory with ever more pods, and its CPU time with all of them.
-func rest(ctx context.Context, b *bench) (figures []figure, err error) {
+func rest(ctx context.Context, b *bench) (figures []figure.Figure, err error) {
 	for _, n := range b.options.pods {
 		if more := n - b.created; more > 0 {
 			progress("creating pods until there are %d", n)
@@ -147,10 +148,10 @@ func (b *bench) usage() (usage, error) {
 }
 
 // since are figures of what was used since before.
-func (u usage) since(before usage, what, unit string, factor float64) (out []figure) {
+func (u usage) since(before usage, what, unit string, factor float64) (out []figure.Figure) {
 	for _, part := range parts {
 		if used, ok := u.cpu[part]; ok {
-			out = append(out, one(what+part, unit, (used-before.cpu[part]).Seconds()*factor))
+			out = append(out, figure.One(what+part, unit, (used-before.cpu[part]).Seconds()*factor))
 		}
 	}
 	return out
@@ -212,7 +213,7 @@ func parseRollup(data []byte) (m memoryOf, err error) {
 }
 
 // figures are those with so many pods. Of shims only their share is shown: they are all alike.
-func (h held) figures(pods int) (out []figure) {
+func (h held) figures(pods int) (out []figure.Figure) {
 	for _, part := range parts {
 		m, ok := h[part]
 		if !ok || part == allShims && pods == 0 {
@@ -220,11 +221,11 @@ func (h held) figures(pods int) (out []figure) {
 		}
 		what := fmt.Sprintf("%d pods, memory of %s, ", pods, part)
 		if part != allShims {
-			out = append(out, one(what+"RSS", "MiB", m.rss))
+			out = append(out, figure.One(what+"RSS", "MiB", m.rss))
 		}
-		out = append(out, one(what+"PSS", "MiB", m.pss))
+		out = append(out, figure.One(what+"PSS", "MiB", m.pss))
 		if part != allShims {
-			out = append(out, one(what+"anonymous", "MiB", m.anonymous))
+			out = append(out, figure.One(what+"anonymous", "MiB", m.anonymous))
 		}
 	}
 	return out

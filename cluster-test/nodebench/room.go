@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,7 +120,7 @@ func (r room) serve(in io.Reader, out io.Writer) (err error) {
 			close(done)
 			ended <- p.Name
 		}()
-		if err := p.await(done); err != nil {
+		if over, err := p.await(done, lines); over || err != nil {
 			return err
 		}
 		fmt.Fprintln(out, p.Name, cmd.Process.Pid)
@@ -156,21 +157,24 @@ func (r room) start(p program) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-func (p program) await(ended <-chan struct{}) error {
+// await waits until the program listens. over tells that the input has ended meanwhile.
+func (p program) await(ended, lines <-chan struct{}) (over bool, err error) {
 	if p.Socket == "" {
-		return nil
+		return false, nil
 	}
 	for deadline := time.Now().Add(patience); ; {
 		conn, err := net.Dial("unix", p.Socket)
 		if err == nil {
-			return conn.Close()
+			return false, conn.Close()
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s does not listen: %w", p.Name, err)
+			return false, fmt.Errorf("%s does not listen: %w", p.Name, err)
 		}
 		select {
 		case <-ended:
-			return fmt.Errorf("%s has ended before it listened", p.Name)
+			return false, fmt.Errorf("%s has ended before it listened", p.Name)
+		case <-lines: // nothing is released before all others run
+			return true, nil
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -215,8 +219,8 @@ type tenant struct {
 }
 
 // enter starts the programs of a room in a network namespace, but for those that are held, and
-// waits until they run.
-func enter(namespace string, r room) (*tenant, error) {
+// waits until they run. The room ends with the context.
+func enter(ctx context.Context, namespace string, r room) (*tenant, error) {
 	own, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -249,7 +253,9 @@ func enter(namespace string, r room) (*tenant, error) {
 	if err := osthread.InNetwork(namespace, cmd.Start); err != nil {
 		return nil, err
 	}
-	go func() { // ends with the child
+	forget := context.AfterFunc(ctx, func() { _ = t.input.Close() }) // closed already, if the child has ended
+	go func() {                                                      // ends with the child
+		defer forget()
 		for scanner := bufio.NewScanner(output); scanner.Scan(); {
 			t.lines <- scanner.Text()
 		}

@@ -61,6 +61,11 @@ func with(ctx context.Context, o options, whose string, measure func(*bench) err
 	if err != nil {
 		return err
 	}
+	if whose == barque { // as upstream's are: its first process, and its containerd, have unpacked images
+		if err := errors.Join(c.DevResult(ctx, "stop", agent).Error, c.DevResult(ctx, "start", agent).Error); err != nil {
+			return err
+		}
+	}
 	addresses, pids, err := devNodes(ctx, c)
 	if err != nil {
 		return err
@@ -183,7 +188,7 @@ func (b *bench) moveIn(ctx context.Context, addresses map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if b.tenant, err = enter(b.Netns(agent), r); err != nil {
+	if b.tenant, err = enter(ctx, b.Netns(agent), r); err != nil {
 		return err
 	}
 	b.node, b.pids = kubeletNode, map[string]int{kubelet: b.tenant.pids[kubelet]}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/cluster-test/figure"
 )
 
 const (
@@ -29,7 +31,7 @@ func roundsOf(atOnce, most int) int { return min(most, max(3, 100/atOnce)) }
 // startPods measures how long pods take from their creation until they are Running, and what a pod
 // costs from its creation until it is gone. A first pod, which finds everything cold, does not
 // count.
-func startPods(ctx context.Context, b *bench) ([]figure, error) {
+func startPods(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	if err := pause(ctx, b.settle); err != nil {
 		return nil, err
 	}
@@ -40,7 +42,7 @@ func startPods(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	var figures []figure
+	var figures []figure.Figure
 	counted := 0
 	for _, n := range b.atOnce {
 		var took []time.Duration
@@ -52,7 +54,7 @@ func startPods(ctx context.Context, b *bench) ([]figure, error) {
 			took = append(took, round...)
 		}
 		counted += len(took)
-		more := percentiles(fmt.Sprintf("%d at once: created until Running", n), took)
+		more := figure.Percentiles(fmt.Sprintf("%d at once: created until Running", n), "s", took)
 		progress("%d at once, %d pods: Running after %s s, p99 %s s", n, len(took), more[0], more[1])
 		figures = append(figures, more...)
 	}
@@ -94,11 +96,15 @@ func (b *bench) create(ctx context.Context, n int) (took []time.Duration, err er
 	if err := creations.Wait(); err != nil {
 		return nil, fmt.Errorf("create a pod: %w", err)
 	}
+	var failed error
 	err = b.until(ctx, func(context.Context) error {
-		took, err = b.running.since(began)
+		if took, err = b.running.since(began); errors.Is(err, errFailed) {
+			failed = err // it will not run, however long one waits
+			return nil
+		}
 		return err
 	})
-	return took, err
+	return took, errors.Join(failed, err)
 }
 
 // pod is the next one. It has its node from the beginning: no scheduler is measured.
@@ -126,6 +132,9 @@ func (b *bench) clear(ctx context.Context) error {
 		return err
 	})
 }
+
+// errFailed is why pods have not started, and will not.
+var errFailed = errors.New("a pod has ended")
 
 // sightings are when pods were first seen Running, by their names.
 type sightings struct {
@@ -165,7 +174,7 @@ func (s *sightings) see(obj any, now time.Time) {
 		}
 	case corev1.PodFailed, corev1.PodSucceeded:
 		if pod.DeletionTimestamp == nil && s.failed == nil {
-			s.failed = fmt.Errorf("pod %s is %s: %s %s", pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+			s.failed = fmt.Errorf("%w: pod %s is %s: %s %s", errFailed, pod.Name, pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 		}
 	}
 }

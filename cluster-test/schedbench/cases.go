@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/cluster-test/figure"
 )
 
 // podSpec is that of all pods.
@@ -26,7 +28,7 @@ func (b *bench) podSpec() corev1.PodSpec {
 }
 
 // bindPods creates pods as fast as the servers take them, and measures until all are bound.
-func bindPods(ctx context.Context, b *bench) ([]figure, error) {
+func bindPods(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	before, err := b.usage()
 	if err != nil {
 		return nil, err
@@ -41,11 +43,11 @@ func bindPods(ctx context.Context, b *bench) ([]figure, error) {
 		return nil, err
 	}
 	waits, last := b.waits(created)
-	figures := []figure{
-		one("pods created in a second", "", rate(b.options.pods, creating)),
-		one("pods bound in a second, from the first creation to the last binding", "", rate(b.options.pods, last.Sub(began))),
+	figures := []figure.Figure{
+		figure.One("pods created in a second", "", rate(b.options.pods, creating)),
+		figure.One("pods bound in a second, from the first creation to the last binding", "", rate(b.options.pods, last.Sub(began))),
 	}
-	figures = append(figures, percentiles("created until the node sees it", "s", waits)...)
+	figures = append(figures, figure.Percentiles("created until the node sees it", "s", waits)...)
 	used, err := b.used(before)
 	return append(figures, used...), err
 }
@@ -106,7 +108,7 @@ func waits(created, seen map[string]time.Time) (out []time.Duration, last time.T
 }
 
 // rollOut changes the template of Deployments at once, and measures until all are rolled out.
-func rollOut(ctx context.Context, b *bench) ([]figure, error) {
+func rollOut(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	replicas := int32(b.options.pods / b.deployments)
 	name := func(i int) string { return fmt.Sprintf("d%03d", i) }
 	list, err := b.watch(ctx, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
@@ -129,11 +131,12 @@ func rollOut(ctx context.Context, b *bench) ([]figure, error) {
 	// revision is what the template has: an informer that is late must not be believed.
 	rolledOut := func(revision string) error {
 		return b.untilNone(ctx, "pods of the Deployments are still to be made, to start or to go", func() int {
-			left := 0
-			for _, obj := range list.List() {
+			listed := list.List()
+			left := (b.deployments - len(listed)) * int(2*replicas)
+			for _, obj := range listed {
 				left += toRoll(obj, revision)
 			}
-			return left + (b.deployments-len(list.List()))*int(replicas)
+			return left
 		})
 	}
 	if err := rolledOut(""); err != nil {
@@ -160,10 +163,10 @@ func rollOut(ctx context.Context, b *bench) ([]figure, error) {
 		return nil, err
 	}
 	took := time.Since(began)
-	figures := []figure{
-		one(fmt.Sprintf("%d Deployments of %d made, until available", b.deployments, replicas), "s", first.Seconds()),
-		one("all rolled at once, until done", "s", took.Seconds()),
-		one("pods replaced in a second", "", rate(b.deployments*int(replicas), took)),
+	figures := []figure.Figure{
+		figure.One(fmt.Sprintf("%d Deployments of %d made, until available", b.deployments, replicas), "s", first.Seconds()),
+		figure.One("all rolled at once, until done", "s", took.Seconds()),
+		figure.One("pods replaced in a second", "", rate(b.deployments*int(replicas), took)),
 	}
 	used, err := b.used(before)
 	return append(figures, used...), err
@@ -198,7 +201,7 @@ func toRoll(obj any, revision string) int {
 }
 
 // runJobs makes Jobs of one pod each, and measures until all are complete.
-func runJobs(ctx context.Context, b *bench) ([]figure, error) {
+func runJobs(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	list, err := b.watch(ctx, func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
 		return f.Batch().V1().Jobs().Informer()
 	})
@@ -227,10 +230,10 @@ func runJobs(ctx context.Context, b *bench) ([]figure, error) {
 		return nil, err
 	}
 	took := time.Since(began)
-	figures := []figure{
-		one("Jobs created in a second", "", rate(b.jobs, creating)),
-		one(fmt.Sprintf("%d Jobs, until complete", b.jobs), "s", took.Seconds()),
-		one("Jobs completed in a second", "", rate(b.jobs, took)),
+	figures := []figure.Figure{
+		figure.One("Jobs created in a second", "", rate(b.jobs, creating)),
+		figure.One(fmt.Sprintf("%d Jobs, until complete", b.jobs), "s", took.Seconds()),
+		figure.One("Jobs completed in a second", "", rate(b.jobs, took)),
 	}
 	used, err := b.used(before)
 	return append(figures, used...), err
@@ -252,3 +255,5 @@ func count(all []any, is func(any) bool) int {
 	}
 	return n
 }
+
+func rate(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/cluster-test/figure"
 	"github.com/barque/barque/cluster-test/sides"
 )
 
@@ -24,7 +25,7 @@ const (
 
 // crowd fills the nodes with pods, and looks at the servers when all is there: at rest, where only
 // Leases are renewed, and at work, where pods go and others come.
-func crowd(ctx context.Context, b *bench) ([]figure, error) {
+func crowd(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	empty, err := b.look(ctx, "without pods", func(context.Context) error { return nil })
 	if err != nil {
 		return empty, err
@@ -64,8 +65,8 @@ func crowd(ctx context.Context, b *bench) ([]figure, error) {
 		return nil
 	})
 	figures = append(figures, work...)
-	figures = append(figures, one("pods replaced at work", "", float64(len(all))))
-	return append(figures, percentiles("created until the node sees it, at work", "s", all)...), err
+	figures = append(figures, figure.One("pods replaced at work", "", float64(len(all))))
+	return append(figures, figure.Percentiles("created until the node sees it, at work", "s", all)...), err
 }
 
 // replacePods deletes pods, from a number on, and makes as many.
@@ -97,7 +98,7 @@ func isPending(obj any) bool {
 }
 
 // look measures the servers for a while, in which something is done.
-func (b *bench) look(ctx context.Context, when string, do func(context.Context) error) ([]figure, error) {
+func (b *bench) look(ctx context.Context, when string, do func(context.Context) error) ([]figure.Figure, error) {
 	progress("watching the servers %s", when)
 	before, err := b.eachUse()
 	if err != nil {
@@ -137,14 +138,14 @@ func (b *bench) look(ctx context.Context, when string, do func(context.Context) 
 	if err != nil {
 		return nil, err
 	}
-	cores, memory := figure{what: "cores of each server, " + when}, figure{what: "memory of each server (RssAnon), " + when, unit: "MiB"}
+	cores, memory := figure.Figure{What: "cores of each server, " + when}, figure.Figure{What: "memory of each server (RssAnon), " + when, Unit: "MiB"}
 	for i := range after {
-		cores.values = append(cores.values, (after[i].CPU-before[i].CPU).Seconds()/took.Seconds())
-		memory.values = append(memory.values, after[i].Anonymous)
+		cores.Values = append(cores.Values, (after[i].CPU-before[i].CPU).Seconds()/took.Seconds())
+		memory.Values = append(memory.Values, after[i].Anonymous)
 	}
-	figures := []figure{cores, memory, one("cores of the hollow nodes, "+when, "", (end.hollow-hollow.hollow).Seconds()/took.Seconds())}
+	figures := []figure.Figure{cores, memory, figure.One("cores of the hollow nodes, "+when, "", (end.hollow-hollow.hollow).Seconds()/took.Seconds())}
 	for _, l := range lags {
-		l.what += ", " + when
+		l.What += ", " + when
 		figures = append(figures, l)
 	}
 	return figures, nil
@@ -172,7 +173,7 @@ type clock struct {
 
 // watchLag writes a ConfigMap again and again until the context ends, and returns how long its
 // writes took, and how much later than the call a watcher of each server had the event.
-func (b *bench) watchLag(ctx context.Context) ([]figure, error) {
+func (b *bench) watchLag(ctx context.Context) ([]figure.Figure, error) {
 	made, err := b.client(0).CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "clock-"}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
@@ -232,14 +233,14 @@ func (c *clock) write(ctx context.Context, b *bench, name string) {
 
 // figures are those of the writes that were answered. A watcher that has not had some of their
 // events is told of: the last one may be on its way.
-func (c *clock) figures() []figure {
+func (c *clock) figures() []figure.Figure {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var writes []time.Duration
 	for value, at := range c.answered {
 		writes = append(writes, at.Sub(c.called[value]))
 	}
-	out := percentiles("a write until its answer", "ms", writes)
+	out := figure.Percentiles("a write until its answer", "ms", writes)
 	var missed []string
 	for _, seen := range c.seen {
 		var lags []time.Duration
@@ -251,7 +252,7 @@ func (c *clock) figures() []figure {
 		if n := len(c.answered) - len(lags); n > 1 {
 			missed = append(missed, fmt.Sprint(n))
 		}
-		out = merge(out, percentiles("a write until its event, at a watcher of each server", "ms", lags))
+		out = figure.Merge(out, figure.Percentiles("a write until its event, at a watcher of each server", "ms", lags))
 	}
 	if len(missed) > 0 {
 		progress("of %d writes, watchers have not had the events of %s", len(c.answered), strings.Join(missed, ", "))

@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/figure"
 	"github.com/barque/barque/cluster-test/kubeapiserver"
 	"github.com/barque/barque/cluster-test/sides"
 )
@@ -87,7 +88,7 @@ var everybody = []string{upstream, mixed, barque}
 type testCase struct {
 	name    string
 	whose   []string
-	measure func(context.Context, *bench) ([]figure, error)
+	measure func(context.Context, *bench) ([]figure.Figure, error)
 }
 
 // The death of a server says nothing about actors that have none of their own, and a full cluster
@@ -147,27 +148,27 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	fmt.Printf("%d nodes, %d pods, %d Deployments, %d Jobs; load average at the start: %s\n", o.nodes, o.pods, o.deployments, o.jobs, loadAverage())
+	fmt.Printf("%d nodes, %d pods, %d Deployments, %d Jobs; load average at the start: %s\n", o.nodes, o.pods, o.deployments, o.jobs, sides.LoadAverage())
 	for _, c := range wanted {
 		of, err := measure(ctx, o, c)
-		fmt.Printf("\n%s\n%s", header(c.whose), table(c.name, c.whose, of))
+		fmt.Printf("\n%s\n%s", figure.Header(c.whose), figure.Table(c.name, c.whose, of))
 		if err != nil {
 			return err
 		}
 	}
-	fmt.Printf("\nload average at the end: %s\n", loadAverage())
+	fmt.Printf("\nload average at the end: %s\n", sides.LoadAverage())
 	return nil
 }
 
 // measure measures a case on its sides in turn. What was measured before an error is returned, too.
-func measure(ctx context.Context, o options, c testCase) (map[string][]figure, error) {
-	of := map[string][]figure{}
+func measure(ctx context.Context, o options, c testCase) (map[string][]figure.Figure, error) {
+	of := map[string][]figure.Figure{}
 	for range o.repeats {
 		for _, whose := range c.whose {
-			progress("%s of %s; load average %s", c.name, whose, loadAverage())
+			progress("%s of %s; load average %s", c.name, whose, sides.LoadAverage())
 			err := with(ctx, o, whose, func(b *bench) error {
 				figures, err := c.measure(ctx, b)
-				of[whose] = merge(of[whose], figures)
+				of[whose] = figure.Merge(of[whose], figures)
 				return err
 			})
 			if err != nil {
@@ -226,14 +227,6 @@ func scheduler(whose string) string {
 		return mixedScheduler
 	}
 	return corev1.DefaultSchedulerName
-}
-
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(data))[:3], " ")
 }
 
 func progress(format string, args ...any) {

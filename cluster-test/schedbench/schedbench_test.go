@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net/http"
 	"regexp"
 	"strings"
@@ -31,24 +30,6 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-func TestPercentiles(t *testing.T) {
-	var all []time.Duration
-	for i := range 200 {
-		all = append(all, time.Duration(200-i)*time.Second)
-	}
-	got := percentiles("wait", "s", all)
-	if len(got) != 2 || got[0].what != "wait, p50" || got[0].values[0] != 100 || got[1].what != "wait, p99" || got[1].values[0] != 198 {
-		t.Error(got)
-	}
-	got = percentiles("wait", "ms", []time.Duration{1500 * time.Microsecond})
-	if len(got) != 2 || got[0].values[0] != 1.5 || got[1].values[0] != 1.5 {
-		t.Error(got)
-	}
-	if got := percentiles("wait", "s", nil); got != nil {
-		t.Error(got)
-	}
-}
-
 func TestWaits(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	out, last := waits(map[string]time.Time{"a": at(10), "b": at(12)}, map[string]time.Time{"a": at(9), "b": at(15), "other": at(99)})
@@ -61,53 +42,11 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-func TestMergeAndMedian(t *testing.T) {
-	fs := merge(nil, []figure{one("a", "s", 3)})
-	fs = merge(fs, []figure{one("a", "s", 1), one("b", "", 250)})
-	fs = merge(fs, []figure{one("a", "s", 2)})
-	if len(fs) != 2 || fs[0].String() != "3.00 / 1.00 / 2.00" || fs[0].median() != 2 || fs[1].String() != "250" {
-		t.Error(fs)
-	}
-	if !math.IsNaN((figure{}).median()) {
-		t.Error("nothing has a median")
-	}
-}
-
-func TestShort(t *testing.T) {
-	for v, want := range map[float64]string{0: "0.00", 0.0123: "0.012", 0.99999: "1.00", 9.996: "10.0", 45.678: "45.7", 99.96: "100", 12345.6: "12346"} {
-		if got := short(v); got != want {
-			t.Errorf("%v: %s, want %s", v, got, want)
-		}
-	}
-}
-
-// TestTable: the ratio is that of the last side to the first, where both have the figure.
-func TestTable(t *testing.T) {
-	whose := []string{upstream, mixed, barque}
-	of := map[string][]figure{
-		upstream: {one("rate", "", 200), one("CPU of etcd", "s", 5)},
-		mixed:    {one("rate", "", 300)},
-		barque:   {one("rate", "", 600), one("failed", "", 0)},
-	}
-	want := "| pods | rate, a second | 200 | 300 | 600 | 3.00x |\n"
-	of[upstream][0].unit = "a second"
-	got := table("pods", whose, of)
-	if !strings.HasPrefix(got, want) || !strings.Contains(got, "| pods | CPU of etcd, s | 5.00 |  |  |  |\n") || !strings.Contains(got, "| pods | failed |  |  | 0.00 |  |\n") {
-		t.Error(got)
-	}
-	if cells, columns := strings.Count(strings.Split(got, "\n")[0], "|"), strings.Count(header(whose), "\n"); cells != 7 || columns != 1 {
-		t.Error(header(whose))
-	}
-	if got := table("pods", whose[2:], of); !strings.Contains(got, "| pods | rate | 600 |  |\n") {
-		t.Error(got)
-	}
-}
-
 func TestSpent(t *testing.T) {
 	before := usage{programs: map[string]time.Duration{"etcd": time.Second}, hollow: time.Second}
 	after := usage{programs: map[string]time.Duration{"etcd": 3 * time.Second, "api": 4 * time.Second}, hollow: 2 * time.Second}
 	fs := spent(before, after)
-	if len(fs) != 4 || fs[0].values[0] != 6 || fs[1].what != "CPU time of api" || fs[2].values[0] != 2 || fs[3].values[0] != 1 {
+	if len(fs) != 4 || fs[0].Values[0] != 6 || fs[1].What != "CPU time of api" || fs[2].Values[0] != 2 || fs[3].Values[0] != 1 {
 		t.Error(fs)
 	}
 	delete(after.programs, "api")

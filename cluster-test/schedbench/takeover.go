@@ -8,11 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/cluster-test/figure"
 )
 
 // takeOver kills the leader, scales a Deployment through another server, and measures from the
 // kill.
-func takeOver(ctx context.Context, b *bench) ([]figure, error) {
+func takeOver(ctx context.Context, b *bench) ([]figure.Figure, error) {
 	const name = "takeover"
 	if err := b.send(ctx, func() error {
 		_, err := b.client(0).AppsV1().Deployments(namespace).Create(ctx, b.deployment(name, 1), metav1.CreateOptions{})
@@ -20,7 +22,7 @@ func takeOver(ctx context.Context, b *bench) ([]figure, error) {
 	}); err != nil {
 		return nil, err
 	}
-	var figures []figure
+	var figures []figure.Figure
 	for i := range b.kills {
 		want := i + 1
 		if err := b.until(ctx, func() error { return countPods(ctx, b.client(0), want, true) }); err != nil {
@@ -51,7 +53,7 @@ func takeOver(ctx context.Context, b *bench) ([]figure, error) {
 			if err := b.until(ctx, step.check); err != nil {
 				return figures, fmt.Errorf("after kill %d: %s: %w", want, step.what, err)
 			}
-			figures = merge(figures, []figure{one(step.what, "s", time.Since(killed.At).Seconds())})
+			figures = figure.Merge(figures, []figure.Figure{figure.One(step.what, "s", time.Since(killed.At).Seconds())})
 		}
 		progress("kill %d of %d: the scheduler has acted after %.2f s", want, b.kills, time.Since(killed.At).Seconds())
 		if err := killed.Start(); err != nil {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/barque/barque/cluster-test/figure"
 )
 
 // usage is what the processes of a side have used so far, and what this one has.
@@ -35,7 +37,7 @@ func (b *bench) usage() (usage, error) {
 
 // used are the figures of what was used since before: by all processes of the side, by each
 // program if there are several, and by the hollow nodes, which share the machine.
-func (b *bench) used(before usage) ([]figure, error) {
+func (b *bench) used(before usage) ([]figure.Figure, error) {
 	after, err := b.usage()
 	if err != nil {
 		return nil, err
@@ -44,21 +46,21 @@ func (b *bench) used(before usage) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(spent(before, after), one("memory of all processes (RssAnon)", "MiB", all.Anonymous),
-		one("requests that were repeated", "", float64(b.repeated.Load())), one("times that a node was not Ready", "", float64(b.told.Load()))), nil
+	return append(spent(before, after), figure.One("memory of all processes (RssAnon)", "MiB", all.Anonymous),
+		figure.One("requests that were repeated", "", float64(b.repeated.Load())), figure.One("times that a node was not Ready", "", float64(b.told.Load()))), nil
 }
 
-func spent(before, after usage) []figure {
+func spent(before, after usage) []figure.Figure {
 	var total time.Duration
-	var each []figure
+	var each []figure.Figure
 	for _, name := range slices.Sorted(maps.Keys(after.programs)) {
 		cpu := after.programs[name] - before.programs[name]
 		total += cpu
-		each = append(each, one("CPU time of "+name, "s", cpu.Seconds()))
+		each = append(each, figure.One("CPU time of "+name, "s", cpu.Seconds()))
 	}
-	out := []figure{one("CPU time of all processes", "s", total.Seconds())}
+	out := []figure.Figure{figure.One("CPU time of all processes", "s", total.Seconds())}
 	if len(each) > 1 {
 		out = append(out, each...)
 	}
-	return append(out, one("CPU time of the hollow nodes", "s", (after.hollow-before.hollow).Seconds()))
+	return append(out, figure.One("CPU time of the hollow nodes", "s", (after.hollow-before.hollow).Seconds()))
 }

@@ -315,3 +315,12 @@ func parseCPU(stat []byte) (Usage, error) {
 	}
 	return Usage{CPU: times[0] + times[1], Children: times[2] + times[3]}, nil
 }
+
+// LoadAverage is the machine's, of the last minute, five and fifteen.
+func LoadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(data))[:3], " ")
+}

@@ -1,4 +1,6 @@
-package main
+// Package figure holds what benchmarks of two sides measure, and shows it side by side: `make
+// bench-scheduler`, `make bench-node`.
+package figure
 
 import (
 	"fmt"
@@ -8,19 +10,19 @@ import (
 	"time"
 )
 
-// figure is one that was measured: once, or once each time.
-type figure struct {
-	what   string
-	unit   string
-	values []float64
+// Figure is one that was measured: once, or once each time.
+type Figure struct {
+	What   string
+	Unit   string
+	Values []float64
 }
 
-// one is a figure that was measured once.
-func one(what, unit string, value float64) figure { return figure{what, unit, []float64{value}} }
+// One is a figure that was measured once.
+func One(what, unit string, value float64) Figure { return Figure{what, unit, []float64{value}} }
 
-// percentiles are two figures of how long something took: the median and the 99th percentile. There
+// Percentiles are two figures of how long something took: the median and the 99th percentile. There
 // are none of nothing.
-func percentiles(what, unit string, all []time.Duration) []figure {
+func Percentiles(what, unit string, all []time.Duration) []Figure {
 	if len(all) == 0 {
 		return nil
 	}
@@ -31,7 +33,7 @@ func percentiles(what, unit string, all []time.Duration) []figure {
 		}
 		return d.Seconds()
 	}
-	return []figure{one(what+", p50", unit, in(percentile(all, 0.5))), one(what+", p99", unit, in(percentile(all, 0.99)))}
+	return []Figure{One(what+", p50", unit, in(percentile(all, 0.5))), One(what+", p99", unit, in(percentile(all, 0.99)))}
 }
 
 // percentile returns the least of sorted values that is no less than a share of them.
@@ -39,13 +41,11 @@ func percentile(sorted []time.Duration, share float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
 }
 
-func rate(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }
-
-// merge adds what was measured again to what was measured before.
-func merge(before, again []figure) []figure {
+// Merge adds what was measured again to what was measured before.
+func Merge(before, again []Figure) []Figure {
 	for _, f := range again {
-		if i := slices.IndexFunc(before, func(b figure) bool { return b.what == f.what }); i >= 0 {
-			before[i].values = append(before[i].values, f.values...)
+		if i := slices.IndexFunc(before, func(b Figure) bool { return b.What == f.What }); i >= 0 {
+			before[i].Values = append(before[i].Values, f.Values...)
 		} else {
 			before = append(before, f)
 		}
@@ -53,20 +53,20 @@ func merge(before, again []figure) []figure {
 	return before
 }
 
-// String shows all values.
-func (f figure) String() string {
+// String shows all values, in the order in which they were measured.
+func (f Figure) String() string {
 	var out []string
-	for _, v := range f.values {
+	for _, v := range f.Values {
 		out = append(out, short(v))
 	}
 	return strings.Join(out, " / ")
 }
 
-func (f figure) median() float64 {
-	if len(f.values) == 0 {
+func (f Figure) median() float64 {
+	if len(f.Values) == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(f.values))
+	sorted := slices.Sorted(slices.Values(f.Values))
 	return sorted[(len(sorted)-1)/2]
 }
 
@@ -84,23 +84,23 @@ func short(v float64) string {
 	}
 }
 
-// table shows the figures of a case as rows: one column for each side, and how many times the first
+// Table shows the figures of a case as rows: one column for each side, and how many times the first
 // side's median the last one's is.
-func table(name string, whose []string, of map[string][]figure) string {
-	var order []figure
+func Table(name string, whose []string, of map[string][]Figure) string {
+	var order []Figure
 	for _, w := range whose {
 		for _, f := range of[w] {
-			if !slices.ContainsFunc(order, func(o figure) bool { return o.what == f.what }) {
+			if !slices.ContainsFunc(order, func(o Figure) bool { return o.What == f.What }) {
 				order = append(order, f)
 			}
 		}
 	}
 	var out strings.Builder
 	for _, o := range order {
-		cells := []string{name, strings.TrimSuffix(o.what+", "+o.unit, ", ")}
+		cells := []string{name, strings.TrimSuffix(o.What+", "+o.Unit, ", ")}
 		first, last := math.NaN(), math.NaN()
 		for i, w := range whose {
-			at := slices.IndexFunc(of[w], func(f figure) bool { return f.what == o.what })
+			at := slices.IndexFunc(of[w], func(f Figure) bool { return f.What == o.What })
 			if at < 0 {
 				cells = append(cells, "")
 				continue
@@ -122,7 +122,7 @@ func table(name string, whose []string, of map[string][]figure) string {
 	return out.String()
 }
 
-// header is that of the tables.
-func header(whose []string) string {
+// Header is that of the tables.
+func Header(whose []string) string {
 	return "| case | figure | " + strings.Join(whose, " | ") + " | ratio |\n" + strings.Repeat("|---", len(whose)+3) + "|"
 }
