@@ -118,6 +118,43 @@ func TestRestoreIsOneWrite(t *testing.T) {
 	}
 }
 
+// The work of a leader ends at a restore, and begins anew in the same term. A restore that is given
+// up ends nothing.
+func TestRestoreEndsTheWorkOfTheLeader(t *testing.T) {
+	s := raftstore.NewInMemory(raftstore.Options{})
+	defer s.Close()
+	ctx := limited(t)
+	leading, term, err := s.AwaitLeadership(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	if _, err := s.Restore(ctx, func(func(*raftstore.Item) error) error { return broken }, raftstore.RestoreOptions{}); !errors.Is(err, broken) {
+		t.Fatalf("a restore whose items fail: %v", err)
+	}
+	if _, err := s.Commit(ctx, put("/a", "1")); err != nil {
+		t.Fatal(err)
+	}
+	if leading.Err() != nil {
+		t.Fatalf("a restore that was given up ended the work: %v", context.Cause(leading))
+	}
+	if _, err := s.Restore(ctx, items([]string{"/a"}, "2"), raftstore.RestoreOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-leading.Done():
+	case <-ctx.Done():
+		t.Fatal("the work goes on after a restore")
+	}
+	if cause := context.Cause(leading); !strings.Contains(cause.Error(), "restore") {
+		t.Errorf("the work ended with %v", cause)
+	}
+	again, same, err := s.AwaitLeadership(ctx)
+	if err != nil || same != term || again.Err() != nil {
+		t.Errorf("after the restore: term %d, %v, %v; want term %d and work that goes on", same, again.Err(), err, term)
+	}
+}
+
 // TestRestoreIsBounded restores more than the store may hold, which all servers would have to keep
 // beside what they have.
 func TestRestoreIsBounded(t *testing.T) {

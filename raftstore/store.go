@@ -88,7 +88,7 @@ type consensus interface {
 	// ReadRevision returns a revision that reflects everything acknowledged before the call. It
 	// fails with ErrUnavailable or ErrClosed.
 	ReadRevision(ctx context.Context) (uint64, error)
-	// AwaitLeadership is documented at Store.AwaitLeadership.
+	// AwaitLeadership is documented at Store.AwaitLeadership. It knows of no restore.
 	AwaitLeadership(ctx context.Context) (context.Context, uint64, error)
 	// Close stops it, after a try to hand leadership over.
 	Close() error
@@ -242,11 +242,30 @@ func (s *Store) Revision() uint64 { return s.state.Revision() }
 // Compacted returns the oldest revision that this server can still show.
 func (s *Store) Compacted() uint64 { return s.state.Compacted() }
 
+// errRestored ends the work of a leader whose state was replaced.
+var errRestored = errors.New("the state was replaced by a restore: the leader's work begins anew")
+
 // AwaitLeadership waits until this server leads and has applied everything that came before. The
 // context that it returns ends, with the reason as its cause, when leadership does; it is derived
 // from ctx. Transactions that carry the term take effect only while the leadership lasts.
+//
+// The context ends at a restore, too, although the leadership and its term go on: what a leader
+// knows of the objects that it works on is of another state then. The next call returns at once.
 func (s *Store) AwaitLeadership(ctx context.Context) (leading context.Context, term uint64, err error) {
-	return s.consensus.AwaitLeadership(ctx)
+	leading, term, err = s.consensus.AwaitLeadership(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	leading, end := context.WithCancelCause(leading)
+	restored := s.state.Restored()
+	go func() { // ends with leading, at Close at the latest
+		select {
+		case <-restored:
+			end(errRestored)
+		case <-leading.Done():
+		}
+	}()
+	return leading, term, nil
 }
 
 // Close stops the store in order: a leader hands over first. Everything that waits fails with

@@ -128,11 +128,12 @@ func (s *Store) Publish() {
 	entries := s.pending
 	s.pending = nil
 	var concerned []*route
+	restored := s.replaced != 0
 	s.log.mu.Lock()
-	if len(entries) > 0 || s.replaced != 0 {
+	if len(entries) > 0 || restored {
 		s.publishRoot()
 	}
-	if s.replaced != 0 {
+	if restored {
 		concerned = s.log.replace(nil, s.replaced, s.replaced)
 		s.pins.reset(s.replaced)
 		s.replaced = 0
@@ -145,6 +146,9 @@ func (s *Store) Publish() {
 	s.compactTo = 0
 	s.log.mu.Unlock()
 	s.advance.send()
+	if restored {
+		s.restored.send()
+	}
 	s.log.wake(concerned)
 }
 

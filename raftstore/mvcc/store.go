@@ -49,6 +49,7 @@ type Store struct {
 	staged    atomic.Pointer[Staging] // the same as staging, for readers
 	log       *eventLog
 	advance   broadcast
+	restored  broadcast
 	pins      pins
 }
 
@@ -92,6 +93,9 @@ func (s *Store) Compacted() uint64 {
 	defer s.log.mu.RUnlock()
 	return s.log.compacted
 }
+
+// Restored returns a channel that is closed when the next restore is published.
+func (s *Store) Restored() <-chan struct{} { return s.restored.wait() }
 
 // Wait returns when the revision is published, or with the context's cause.
 func (s *Store) Wait(ctx context.Context, revision uint64) error {
