@@ -83,7 +83,7 @@ func serviceOf(slice *discoveryv1.EndpointSlice) runtime.Key {
 	return runtime.Key{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 }
 
-// Run reconciles for one term of leadership. The keys are Services.
+// Run reconciles for one term of leadership. The keys are Services, and one for all nodes.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "endpoint-slice-controller")
 	defer stop()
@@ -94,6 +94,10 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	t.reconciler = slices.NewReconciler(client, c.listNodes, perSlice, t.written, t.topology, recorder, ManagedBy,
 		slices.WithPreferSameTrafficDistributionEnabled(true))
 	t.loop = runtime.NewLoop("endpointslice", c.cfg.Workers, c.cfg.Logger, t.reconcile)
+	// Slices that are made before the nodes are known would have no hints.
+	if err := t.setNodes(); err != nil {
+		return err
+	}
 	runtime.Watch(t.loop, c.nodes, t.ofNode)
 	runtime.Watch(t.loop, c.services, runtime.Itself[corev1.Service])
 	runtime.Watch(t.loop, c.pods, func(old, now *corev1.Pod) []runtime.Key { return pods.ServicesOf(c.listServices, old, now) })
@@ -109,6 +113,7 @@ type term struct {
 	topology   *topologycache.TopologyCache
 	reconciler *slices.Reconciler
 	loop       *runtime.Loop
+	looked     time.Time // when all nodes were last read
 }
 
 // ofSlice wakes a Service whose slices somebody else changed. The library's own writes come back
@@ -129,22 +134,34 @@ func (t *term) ofSlice(old, now *discoveryv1.EndpointSlice) []runtime.Key {
 	return nil
 }
 
-// ofNode feeds the topology hints, which depend on the zones and sizes of nodes.
+// theNodes is the key of all nodes together. No Service has it.
+var theNodes runtime.Key
+
+// nodesEvery is how far apart the looks at all nodes are, each of which reads every one.
+const nodesEvery = time.Second
+
+// ofNode wakes the look at all nodes when the topology hints, which depend on the zones and sizes
+// of nodes, may change. The queue makes one look of many changes: each reads every node.
 func (t *term) ofNode(old, now *corev1.Node) []runtime.Key {
 	if old != nil && now != nil && sameForHints(old, now) {
 		return nil
 	}
+	return []runtime.Key{theNodes}
+}
+
+// setNodes feeds the topology hints, and wakes the Services whose hints no longer fit.
+func (t *term) setNodes() error {
+	t.looked = time.Now()
 	nodes, err := t.listNodes.List(labels.Everything())
 	if err != nil {
-		return nil
+		return err
 	}
 	t.topology.SetNodes(klog.Background(), nodes)
-	var keys []runtime.Key
 	for _, name := range t.topology.GetOverloadedServices() {
 		namespace, name, _ := strings.Cut(name, "/")
-		keys = append(keys, runtime.Key{Namespace: namespace, Name: name})
+		t.loop.Add(runtime.Key{Namespace: namespace, Name: name})
 	}
-	return keys
+	return nil
 }
 
 func sameForHints(a, b *corev1.Node) bool {
@@ -162,6 +179,13 @@ func ready(node *corev1.Node) bool {
 }
 
 func (t *term) reconcile(_ context.Context, key runtime.Key) (time.Duration, error) {
+	if key == theNodes {
+		// A key is with one worker at a time.
+		if wait := nodesEvery - time.Since(t.looked); wait > 0 {
+			return max(wait, 100*time.Millisecond), nil // shorter ones would count as failures
+		}
+		return 0, t.setNodes()
+	}
 	service, err := t.listServices.Services(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
 		// The slices go with the Service, by the garbage collector.

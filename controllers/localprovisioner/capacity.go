@@ -30,12 +30,7 @@ const (
 var all = []runtime.Key{{Name: "all"}}
 
 func (t *term) watchCapacity() {
-	runtime.Watch(t.capacityLoop, t.nodes, func(old, now *corev1.Node) []runtime.Key {
-		if old != nil && now != nil && diskOf(old) == diskOf(now) {
-			return nil
-		}
-		return all
-	})
+	runtime.Watch(t.capacityLoop, t.nodes, diskChanged)
 	runtime.Watch(t.capacityLoop, t.volumes, func(old, now *corev1.PersistentVolume) []runtime.Key {
 		if (old == nil || !localpv.Is(old)) && (now == nil || !localpv.Is(now)) {
 			return nil
@@ -50,6 +45,22 @@ func (t *term) watchCapacity() {
 		}
 		return all
 	})
+}
+
+// diskChanged wakes the loop for a node whose capacity has changed. Nodes without local volumes
+// wake nothing: thousands of them may come at a time, and each look reads all nodes.
+func diskChanged(old, now *corev1.Node) []runtime.Key {
+	var before, after disk
+	if old != nil {
+		before = diskOf(old)
+	}
+	if now != nil {
+		after = diskOf(now)
+	}
+	if before == after || before.root == "" && after.root == "" {
+		return nil
+	}
+	return all
 }
 
 func cmpFirst[T any](a, b *T) *T {
