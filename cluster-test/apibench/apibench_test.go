@@ -24,6 +24,28 @@ func TestWanted(t *testing.T) {
 	}
 }
 
+func TestWantedBulks(t *testing.T) {
+	for only, want := range map[string]int{"": len(bulks), "^pages$": 1, "^list": 0} {
+		if got := wantedBulks(regexp.MustCompile(only)); len(got) != want {
+			t.Errorf("%q: %v", only, got)
+		}
+	}
+}
+
+func TestContinueOf(t *testing.T) {
+	for list, want := range map[string]string{
+		`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"next"},"items":[{"metadata":{"continue":"not me"}}]}`: "next",
+		`{"kind":"PodList","metadata":{"resourceVersion":"7","remainingItemCount":3},"items":[]}`:                                                "",
+	} {
+		if got, err := continueOf(strings.NewReader(list)); err != nil || got != want {
+			t.Errorf("%s: %q, %v", list, got, err)
+		}
+	}
+	if got, err := continueOf(strings.NewReader(`{"kind":"Status"}`)); err == nil {
+		t.Errorf("an answer without metadata: %q", got)
+	}
+}
+
 func TestEncodings(t *testing.T) {
 	want := configMap("n", "c", 7)
 	for _, e := range encodings {

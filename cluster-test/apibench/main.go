@@ -35,16 +35,24 @@ type options struct {
 	repeats     int
 	each        time.Duration
 	definitions int
+	filled      int
+	pods        int
+	listed      int
+	watched     time.Duration
 }
 
 func main() {
 	clustertest.ReapIfAsked()
 	var o options
-	only := flag.String("only", "", "regular expression that names what is measured, such as 'definitions' or '^list JSON 16$'")
+	only := flag.String("only", "", "regular expression that names what is measured, such as 'definitions', 'memory|collection|pages' or '^list JSON 16$'")
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")
 	flag.IntVar(&o.repeats, "repeats", 3, "how often each case is measured on each side")
 	flag.DurationVar(&o.each, "each", 3*time.Second, "how long each case is measured")
 	flag.IntVar(&o.definitions, "definitions", 500, "how many CustomResourceDefinitions are made")
+	flag.IntVar(&o.filled, "filled", 50_000, "how many ConfigMaps there are when memory is looked at")
+	flag.IntVar(&o.pods, "pods", 5000, "how many pods one request deletes")
+	flag.IntVar(&o.listed, "listed", 100_000, "how many pods are listed in pages")
+	flag.DurationVar(&o.watched, "watched", 30*time.Second, "how long writes are measured, while nobody lists and beside lists each")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -63,8 +71,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.repeats < 1 || o.each <= 0 || o.definitions < 1 {
-		return errors.New("-repeats, -each and -definitions must be above 0")
+	if min(o.repeats, o.definitions, o.filled, o.pods, o.listed) < 1 || min(o.each, o.watched) <= 0 {
+		return errors.New("-repeats, -each, -definitions, -filled, -pods, -listed and -watched must be above 0")
 	}
 	if err := kubeapiserver.Build(ctx, o.bin, "kube-apiserver", "etcd"); err != nil {
 		return err
@@ -79,6 +87,12 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.only.MatchString("definitions") {
 		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
+			return err
+		}
+		measured = true
+	}
+	for _, b := range wantedBulks(o.only) {
+		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return b.run(ctx, o, theirs, ours) }); err != nil {
 			return err
 		}
 		measured = true
