@@ -36,7 +36,7 @@ const pageSize = 500
 // once: first on one side, then on the other.
 type bulk struct {
 	name    string
-	measure func(context.Context, options, *load) ([]figure.Figure, error)
+	figures func(context.Context, options, *load) ([]figure.Figure, error)
 }
 
 var bulks = []bulk{{"memory", fill}, {"collection", deleteCollections}, {"pages", listPages}}
@@ -57,7 +57,7 @@ func (b bulk) run(ctx context.Context, o options, theirs, ours *sides.Side) erro
 		progress("%s of %s", b.name, s.Name)
 		l, err := newLoad(ctx, s)
 		if err == nil {
-			of[s.Name], err = b.measure(ctx, o, l)
+			of[s.Name], err = b.figures(ctx, o, l)
 		}
 		if err != nil {
 			return fmt.Errorf("%s of %s: %w", b.name, s.Name, err)
@@ -71,8 +71,9 @@ func (b bulk) run(ctx context.Context, o options, theirs, ours *sides.Side) erro
 func fill(ctx context.Context, o options, l *load) ([]figure.Figure, error) {
 	c := testCase{"create", encodings[0], mostClient}
 	return l.around(ctx, fmt.Sprintf("%d ConfigMaps of %d bytes", o.filled, size), func() ([]figure.Figure, error) {
-		took, err := l.each(o.filled, func(client, _ int) error { return l.request(ctx, c, client) })
-		return []figure.Figure{figure.One("ConfigMaps created in a second", "", float64(o.filled)/took.Seconds())}, err
+		began := time.Now()
+		err := l.each(o.filled, func(client int) error { return l.request(ctx, c, client) })
+		return []figure.Figure{figure.One("ConfigMaps created in a second", "", float64(o.filled)/time.Since(began).Seconds())}, err
 	})
 }
 
@@ -173,7 +174,7 @@ func (l *load) paced(ctx context.Context, during time.Duration) (writes, error) 
 			}
 		})
 	}
-	ticks := time.NewTicker(time.Second / writesPerSecond) // brief: the rate of the writes
+	ticks := time.NewTicker(time.Second / writesPerSecond)
 	defer ticks.Stop()
 	began, sent := time.Now(), 0
 	for time.Since(began) < during && ctx.Err() == nil { // brief: how long is measured
@@ -262,20 +263,19 @@ func (l *load) rested(ctx context.Context, what string) (figure.Figure, error) {
 }
 
 // each has all clients do something n times in all.
-func (l *load) each(n int, do func(client, i int) error) (time.Duration, error) {
-	began := time.Now()
-	var next atomic.Int64
+func (l *load) each(n int, do func(client int) error) error {
+	var begun atomic.Int64
 	failures := make([]error, mostClient)
 	var all sync.WaitGroup
 	for client := range mostClient {
 		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && failures[client] == nil; i = int(next.Add(1)) - 1 {
-				failures[client] = do(client, i)
+			for begun.Add(1) <= int64(n) && failures[client] == nil {
+				failures[client] = do(client)
 			}
 		})
 	}
 	all.Wait()
-	return time.Since(began), errors.Join(failures...)
+	return errors.Join(failures...)
 }
 
 var podsPath = strings.TrimSuffix(pathTo(made, ""), "configmaps") + "pods"
@@ -296,8 +296,7 @@ func (l *load) createPods(ctx context.Context, n int) error {
 	if err != nil {
 		return errors.Join(err, accountErr)
 	}
-	_, err = l.each(n-1, func(client, _ int) error { return l.createPod(ctx, client) })
-	return err
+	return l.each(n-1, func(client int) error { return l.createPod(ctx, client) })
 }
 
 func (l *load) createPod(ctx context.Context, client int) error {
