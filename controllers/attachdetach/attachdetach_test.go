@@ -358,7 +358,7 @@ func TestANewLeaderDetachesNothingInUse(t *testing.T) {
 		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())
 		c.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 			if a.GetNamespace() == "" { // the informer
-				return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+				return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: controllertest.Beginning}}, nil
 			}
 			return false, nil, nil
 		})

@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,7 +39,6 @@ type Cluster struct {
 	Collected bool
 
 	tracker *Tracker
-	version atomic.Int64
 	mu      sync.Mutex             // makes read-modify-write of the tracker atomic
 	inform  func() context.Context // of the informers
 	t       testing.TB
@@ -50,7 +48,6 @@ type Cluster struct {
 func New(t testing.TB, objects ...kruntime.Object) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, tracker: NewTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())}
-	c.version.Store(1000)
 	c.Client = &fake.Clientset{}
 	c.tracker.Serve(&c.Client.Fake)
 	c.Client.PrependReactor("create", "*", c.create)
@@ -82,10 +79,10 @@ func (c *Cluster) Add(obj kruntime.Object) {
 
 func (c *Cluster) fillIn(m metav1.Object) {
 	if m.GetName() == "" && m.GetGenerateName() != "" {
-		m.SetName(m.GetGenerateName() + strconv.FormatInt(c.version.Load(), 36))
+		m.SetName(m.GetGenerateName() + strconv.FormatInt(c.tracker.revision.Load(), 36))
 	}
 	if m.GetUID() == "" {
-		m.SetUID(types.UID(fmt.Sprintf("uid-%d", c.version.Load())))
+		m.SetUID(types.UID(fmt.Sprintf("uid-%d", c.tracker.revision.Load())))
 	}
 	if m.GetGeneration() == 0 {
 		m.SetGeneration(1)
@@ -94,7 +91,7 @@ func (c *Cluster) fillIn(m metav1.Object) {
 }
 
 func (c *Cluster) stamp(m metav1.Object) {
-	m.SetResourceVersion(strconv.FormatInt(c.version.Add(1), 10))
+	m.SetResourceVersion(strconv.FormatInt(c.tracker.next(), 10))
 }
 
 func (c *Cluster) create(action clienttesting.Action) (bool, kruntime.Object, error) {
@@ -411,4 +408,4 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 }
 
 // SkipTo makes the next write get a resourceVersion above the given one.
-func (c *Cluster) SkipTo(version int64) { c.version.Store(version) }
+func (c *Cluster) SkipTo(version int64) { c.tracker.revision.Store(version) }

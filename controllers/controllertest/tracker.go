@@ -2,8 +2,10 @@ package controllertest
 
 import (
 	"fmt"
+	"sort"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,26 +20,48 @@ import (
 // loses nothing. client-go's own forgets the deletions between an informer's first listing and its
 // watch, and panics when a watcher is a hundred events behind; both happen on a busy machine.
 //
+// As there, all resources share one revision: what an object, a listing and a watch of different
+// ones have as their resourceVersion can be compared.
+//
 // All changes must be made through it.
 type Tracker struct {
 	inner clienttesting.ObjectTracker
+
+	revision atomic.Int64 // of the newest object, or deletion
 
 	mu      sync.Mutex
 	streams map[schema.GroupVersionResource]*stream
 }
 
-// stream is all that happened to the objects of one resource since the first look at it. Its
-// resourceVersion is the number of its events, plus one.
+// stream is all that happened to the objects of one resource since the first look at it.
 type stream struct {
 	source watch.Interface // inner's events, which are taken out as soon as they are made
-	events []watch.Event
+	since  int64           // the revision of the first look
+	events []event
 	grown  chan struct{} // closed and replaced when events are added
 }
 
+// event is one at a revision.
+type event struct {
+	watch.Event
+	at int64
+}
+
+// Beginning is the revision before the first object: that of a listing with which a test makes an
+// informer late. A watch from it brings what has happened since the first look at the resource.
+const Beginning = "1000"
+
+var beginning, _ = strconv.ParseInt(Beginning, 10, 64)
+
 // NewTracker makes an empty tracker of a scheme's objects.
 func NewTracker(scheme clienttesting.ObjectScheme, decoder kruntime.Decoder) *Tracker {
-	return &Tracker{inner: clienttesting.NewObjectTracker(scheme, decoder), streams: map[schema.GroupVersionResource]*stream{}}
+	t := &Tracker{inner: clienttesting.NewObjectTracker(scheme, decoder), streams: map[schema.GroupVersionResource]*stream{}}
+	t.revision.Store(beginning)
+	return t
 }
+
+// next returns the revision of an object that is about to be written.
+func (t *Tracker) next() int64 { return t.revision.Add(1) }
 
 // Serve makes a fake client read, write and watch the tracker's objects. What is prepended to the
 // client later comes first.
@@ -62,7 +86,7 @@ func (t *Tracker) of(gvr schema.GroupVersionResource) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{source: source, grown: make(chan struct{})}
+	s := &stream{source: source, since: t.revision.Load(), grown: make(chan struct{})}
 	t.streams[gvr] = s
 	return s, nil
 }
@@ -73,16 +97,16 @@ func (t *Tracker) change(do func() error) error {
 	defer t.mu.Unlock()
 	err := do()
 	for _, s := range t.streams {
-		s.drain()
+		t.drain(s)
 	}
 	return err
 }
 
-func (s *stream) drain() {
+func (t *Tracker) drain(s *stream) {
 	for {
 		select {
-		case event := <-s.source.ResultChan():
-			s.events = append(s.events, event)
+		case e := <-s.source.ResultChan():
+			s.events = append(s.events, t.dated(e))
 			close(s.grown)
 			s.grown = make(chan struct{})
 		default:
@@ -91,14 +115,29 @@ func (s *stream) drain() {
 	}
 }
 
-func (s *stream) version() string { return strconv.Itoa(len(s.events) + 1) }
+// dated finds the revision of an event: the object's, if its writer gave it the newest one. A
+// deletion has one of its own.
+func (t *Tracker) dated(e watch.Event) event {
+	at := t.revision.Load()
+	m, err := meta.Accessor(e.Object)
+	if err == nil && e.Type != watch.Deleted && m.GetResourceVersion() == strconv.FormatInt(at, 10) {
+		return event{e, at}
+	}
+	at = t.next()
+	if err == nil && e.Type == watch.Deleted {
+		e.Object = e.Object.DeepCopyObject()
+		if m, err := meta.Accessor(e.Object); err == nil {
+			m.SetResourceVersion(strconv.FormatInt(at, 10))
+		}
+	}
+	return event{e, at}
+}
 
 // List implements ObjectTracker.
 func (t *Tracker) List(gvr schema.GroupVersionResource, gvk schema.GroupVersionKind, ns string, opts ...metav1.ListOptions) (kruntime.Object, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, err := t.of(gvr)
-	if err != nil {
+	if _, err := t.of(gvr); err != nil {
 		return nil, err
 	}
 	list, err := t.inner.List(gvr, gvk, ns, opts...)
@@ -109,7 +148,7 @@ func (t *Tracker) List(gvr schema.GroupVersionResource, gvk schema.GroupVersionK
 	if err != nil {
 		return nil, err
 	}
-	m.SetResourceVersion(s.version())
+	m.SetResourceVersion(strconv.FormatInt(t.revision.Load(), 10))
 	return list, nil
 }
 
@@ -124,11 +163,11 @@ func (t *Tracker) Watch(gvr schema.GroupVersionResource, ns string, opts ...meta
 	}
 	next := len(s.events)
 	if len(opts) > 0 && opts[0].ResourceVersion != "" {
-		version, err := strconv.Atoi(opts[0].ResourceVersion)
-		if err != nil || version < 1 || version > len(s.events)+1 {
+		from, err := strconv.ParseInt(opts[0].ResourceVersion, 10, 64)
+		if err != nil || from < s.since && from != beginning || from > t.revision.Load() {
 			return nil, fmt.Errorf("controllertest: a watch of %s from resourceVersion %q, which no listing had", gvr.Resource, opts[0].ResourceVersion)
 		}
-		next = version - 1
+		next = sort.Search(len(s.events), func(i int) bool { return s.events[i].at > from })
 	}
 	w := &watcher{tracker: t, stream: s, namespace: ns, next: next, out: make(chan watch.Event), stop: make(chan struct{})}
 	go w.run()
@@ -173,7 +212,7 @@ func (w *watcher) run() {
 }
 
 // news returns what the watcher has not seen, and what is closed when there is more.
-func (w *watcher) news() ([]watch.Event, <-chan struct{}) {
+func (w *watcher) news() ([]event, <-chan struct{}) {
 	w.tracker.mu.Lock()
 	defer w.tracker.mu.Unlock()
 	events := w.stream.events[w.next:]

@@ -134,7 +134,7 @@ func TestALateInformerMakesNoClaimTwice(t *testing.T) {
 		c := controllertest.New(t, newTemplate(), pod, newClaimOf(pod))
 		c.Client.PrependReactor("list", "resourceclaims", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 			if a.GetNamespace() == "" { // the informer
-				return true, &resourcev1.ResourceClaimList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+				return true, &resourcev1.ResourceClaimList{ListMeta: metav1.ListMeta{ResourceVersion: controllertest.Beginning}}, nil
 			}
 			return false, nil, nil
 		})
@@ -178,7 +178,7 @@ func TestClaimOfAYoungerPod(t *testing.T) {
 		before.UID, before.ResourceVersion = "uid-before", "1"
 		c := controllertest.New(t, newTemplate(), pod, newClaimOf(pod))
 		c.Client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-			return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}, Items: []corev1.Pod{*before}}, nil
+			return true, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: controllertest.Beginning}, Items: []corev1.Pod{*before}}, nil
 		})
 		ctrl, err := New(Config{Informers: c.Informers})
 		if err != nil {
