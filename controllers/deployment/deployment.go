@@ -72,6 +72,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	recorder, stop := runtime.Recorder(ctx, client, "deployment-controller")
 	defer stop()
 	t := &term{Controller: c, client: client, recorder: recorder}
+	t.fresh.Owners, t.fresh.Newest = c.deployments, pods.Newest(client.AppsV1().Deployments(metav1.NamespaceAll).List)
 	t.loop = runtime.NewLoop("deployment", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	runtime.WatchOwners[appsv1.Deployment](t.loop, c.deployments, t.fresh.Forget)
 	runtime.WatchOwned(t.loop, c.sets, kind, t.matching)

@@ -68,6 +68,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	recorder, stop := runtime.Recorder(ctx, client, "job-controller")
 	defer stop()
 	t := &term{Controller: c, client: client, memories: map[types.UID]memory{}}
+	t.fresh.Owners, t.fresh.Newest = c.jobs, pods.Newest(client.BatchV1().Jobs(metav1.NamespaceAll).List)
 	t.loop = runtime.NewLoop("job", c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	t.control = pods.Control{Client: client, Recorder: recorder, Loop: t.loop, Informer: c.pods}
 	runtime.WatchOwners[batchv1.Job](t.loop, c.jobs, t.forget)

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -19,10 +20,64 @@ import (
 )
 
 // Fresh knows, for one term, for which owners the informers have been compared with the API server.
+//
+// An owner that was created in this term needs no comparison: no leader before has acted for it. A
+// comparison lists a whole namespace, so that many new owners in one would cost the square of their
+// number. A restore brings back owners that were created and deleted in the same term; the leader's
+// work begins anew then, and a Fresh is of before (raftstore.Store.AwaitLeadership).
 type Fresh struct {
-	seen runtime.Seen
-	mu   sync.Mutex
-	left map[types.UID]*livePods
+	// Owners is the informer of the owners, and Newest asks the API server for its newest revision.
+	// Without them all owners are taken for older than the term.
+	Owners cache.SharedIndexInformer
+	Newest func(context.Context) (string, error)
+
+	asking sync.Mutex // held while Newest is called
+	seen   runtime.Seen
+	mu     sync.Mutex
+	left   map[types.UID]*livePods
+	began  string              // a revision of this term; empty until it is known
+	older  sets.Set[types.UID] // owners of before began, and some newer; nil until the informer has shown it
+}
+
+// Newest makes a Fresh's Newest of what lists owners.
+func Newest[T metav1.ListInterface](list func(context.Context, metav1.ListOptions) (T, error)) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		one, err := list(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return "", fmt.Errorf("reading the newest revision: %w", err)
+		}
+		return one.GetResourceVersion(), nil
+	}
+}
+
+// ofThisTerm reports whether an owner was created after the term began. An owner may be taken for
+// an older one than it is.
+func (f *Fresh) ofThisTerm(ctx context.Context, owner types.UID) (bool, error) {
+	if f.Owners == nil {
+		return false, nil
+	}
+	f.asking.Lock()
+	defer f.asking.Unlock()
+	if f.began == "" {
+		began, err := f.Newest(ctx)
+		if err != nil {
+			return false, err
+		}
+		f.began = began
+	}
+	if f.older == nil {
+		if !runtime.Reached(f.Owners, f.began) {
+			return false, nil
+		}
+		older := sets.New[types.UID]()
+		for _, obj := range f.Owners.GetStore().List() {
+			if o, ok := obj.(metav1.Object); ok {
+				older.Insert(o.GetUID())
+			}
+		}
+		f.older = older
+	}
+	return !f.older.Has(owner), nil
 }
 
 // livePods is what the API server had of an owner when it was asked, and the informers have not
@@ -63,10 +118,10 @@ func (f *Fresh) keep(owner types.UID, p *livePods) {
 // Behind reports whether an owner, or its pods, are shown as they were, not as the leader before
 // has left them a moment ago. A pod may be missing, older, or gone. shown are the pods that a
 // decision has been made for: what the informer has learned since is of no use to it. Behind asks
-// the API server once for each owner; then it waits until the informer has shown all of the answer.
-// What is newer than the answer is no reason to wait. A controller asks before its first act for an
-// owner in a term: it would create pods once more, or choose other victims than those which are
-// going.
+// the API server once for each owner that is older than the term; then it waits until the informer
+// has shown all of the answer. What is newer than the answer is no reason to wait. A controller
+// asks before its first act for an owner in a term: it would create pods once more, or choose other
+// victims than those which are going.
 func (f *Fresh) Behind(ctx context.Context, client kubernetes.Interface, informer cache.SharedIndexInformer, owner claim.Owner, shown []*corev1.Pod) (bool, error) {
 	return behind(ctx, f, informer, owner, shown, func(selector metav1.ListOptions) ([]*corev1.Pod, error) {
 		list, err := client.CoreV1().Pods(owner.GetNamespace()).List(ctx, selector)
@@ -101,6 +156,9 @@ func behind[T metav1.Object](ctx context.Context, f *Fresh, informer cache.Share
 	uid := owner.GetUID()
 	if f.seen.Has(uid) {
 		return false, nil
+	}
+	if fresh, err := f.ofThisTerm(ctx, uid); err != nil || fresh {
+		return err != nil, err
 	}
 	p, late := f.livePods(uid), false
 	if p == nil {

@@ -2,6 +2,7 @@ package pods_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,10 +23,12 @@ import (
 type informer struct {
 	cache.SharedIndexInformer
 	cache.Store
-	at string
+	at    string
+	items []any
 }
 
 func (i *informer) GetStore() cache.Store                { return i }
+func (i *informer) List() []any                          { return i.items }
 func (i *informer) LastStoreSyncResourceVersion() string { return i.at }
 
 // view is what is asked of Fresh, and what the API server answers.
@@ -134,4 +137,48 @@ func TestBehindOfAShortPod(t *testing.T) {
 	v.behind("the owner is newer", true)
 	v.owner.ResourceVersion = "13"
 	v.behind("it is newer still", false)
+}
+
+// An owner that is newer than the term is not asked for. What was there when the term began is, and
+// so is all else as long as the informer may lack some of that.
+func TestOwnersOfThisTerm(t *testing.T) {
+	v := newView(t)
+	a := v.pod("a", "9")
+	v.has(a)
+	owners := &informer{at: "19", items: []any{&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "older"}}}}
+	refused, newest := errors.New("refused"), 0
+	v.fresh.Owners = owners
+	v.fresh.Newest = func(context.Context) (string, error) {
+		if newest++; newest == 1 {
+			return "", refused
+		}
+		return "20", nil
+	}
+	ask := func(uid types.UID) (bool, int, error) {
+		owner, before := v.owner.DeepCopy(), v.asked
+		owner.UID = uid
+		got, err := v.fresh.Behind(t.Context(), v.c.Client, &v.informer, claim.Owner{Object: owner, Selector: labels.Everything(),
+			Read: func(context.Context) (metav1.Object, error) { v.asked++; return owner, nil }}, []*corev1.Pod{a})
+		return got, v.asked - before, err
+	}
+	if _, asked, err := ask("new"); !errors.Is(err, refused) || asked != 0 {
+		t.Errorf("the newest revision is not known: asked %d times, %v", asked, err)
+	}
+	if _, asked, err := ask("new"); err != nil || asked != 1 {
+		t.Errorf("the informer may lack owners of before: asked %d times, %v", asked, err)
+	}
+	owners.at = "20"
+	if behind, asked, err := ask("newer"); err != nil || asked != 0 || behind {
+		t.Errorf("an owner of this term: asked %d times, behind %t, %v", asked, behind, err)
+	}
+	if behind, asked, err := ask("older"); err != nil || asked != 1 || !behind {
+		t.Errorf("an owner of before: asked %d times, behind %t, %v", asked, behind, err)
+	}
+	owners.items = append(owners.items, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "newest"}})
+	if _, asked, err := ask("newest"); err != nil || asked != 0 {
+		t.Errorf("an owner that the informer shows later: asked %d times, %v", asked, err)
+	}
+	if newest != 2 {
+		t.Errorf("the newest revision was asked for %d times", newest)
+	}
 }

@@ -73,6 +73,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	recorder, stop := runtime.Recorder(ctx, client, c.component)
 	defer stop()
 	t := &term{Controller: c, client: client}
+	t.fresh.Owners, t.fresh.Newest = c.sets, func(ctx context.Context) (string, error) { return c.source.newest(ctx, client) }
 	t.loop = runtime.NewLoop(strings.ToLower(c.kind.Kind), c.cfg.Workers, c.cfg.Logger, t.reconcile)
 	t.control = pods.Control{Client: client, Recorder: recorder, Loop: t.loop, Informer: c.pods}
 	c.source.watch(t.loop, t.fresh.Forget)

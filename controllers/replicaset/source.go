@@ -15,6 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/barque/barque/controllers/pods"
 	"github.com/barque/barque/controllers/runtime"
 )
 
@@ -30,6 +31,8 @@ type source interface {
 	watch(loop *runtime.Loop, gone func(types.UID))
 	// read asks the API server.
 	read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error)
+	// newest asks the API server for its newest revision.
+	newest(ctx context.Context, client kubernetes.Interface) (string, error)
 	// status leaves out what the kind cannot tell.
 	status(appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus
 	// writeStatus writes the status of set, and returns the object as written.
@@ -72,6 +75,10 @@ func (o own) watch(loop *runtime.Loop, gone func(types.UID)) {
 
 func (own) read(ctx context.Context, client kubernetes.Interface, namespace, name string) (*appsv1.ReplicaSet, error) {
 	return client.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (own) newest(ctx context.Context, client kubernetes.Interface) (string, error) {
+	return pods.Newest(client.AppsV1().ReplicaSets(metav1.NamespaceAll).List)(ctx)
 }
 
 func (own) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus { return s }
@@ -133,6 +140,10 @@ func (replication) read(ctx context.Context, client kubernetes.Interface, namesp
 		return nil, err
 	}
 	return asSet(rc), nil
+}
+
+func (replication) newest(ctx context.Context, client kubernetes.Interface) (string, error) {
+	return pods.Newest(client.CoreV1().ReplicationControllers(metav1.NamespaceAll).List)(ctx)
 }
 
 func (replication) status(s appsv1.ReplicaSetStatus) appsv1.ReplicaSetStatus {
