@@ -18,7 +18,7 @@ import (
 type asker struct {
 	kubeconfig string
 	servers    []string // addresses of API servers, instead of the kubeconfig's
-	dataDir    string   // of a server on this machine, which knows the others
+	dataDir    string   // of the server on this machine, whose record has the others' addresses
 	timeout    time.Duration
 }
 
@@ -26,12 +26,12 @@ func addAskerFlags(c *cobra.Command) *asker {
 	a := new(asker)
 	c.Flags().StringVar(&a.kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	c.Flags().StringSliceVar(&a.servers, "server", nil, "address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
-	c.Flags().StringVar(&a.dataDir, "data-dir", defaultDataDir, "data directory of the server on this machine; its kubeconfig and the addresses in it are used when nothing else answers")
+	c.Flags().StringVar(&a.dataDir, "data-dir", defaultDataDir, "data directory of the server on this machine; its kubeconfig and the recorded addresses are used when no other server answers")
 	c.Flags().DurationVar(&a.timeout, "timeout", 5*time.Second, "how long a server is waited for")
 	return a
 }
 
-// check refuses what cannot be meant.
+// check validates the timeout and the addresses of servers.
 func (a *asker) check(c *cobra.Command) error {
 	if a.timeout <= 0 {
 		return &usageError{c.CommandPath(), fmt.Errorf("--timeout %s: want how long, such as 5s", a.timeout)}

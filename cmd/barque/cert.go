@@ -26,10 +26,11 @@ func certShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "Show all certificates of the cluster and when they end",
-		Long: `Show all certificates of the cluster and when they end. Each node renews its own when
-about two thirds of their life are over; a warning tells when one did not. Of an agent
-that is not there its credential for gossip is shown, which it gets together with its
-certificates. While the CA is exchanged it says how far that is, and how to go on.`,
+		Long: `Show all certificates of the cluster and their expiry. Each node renews its own
+certificates after about two thirds of their lifetime. A warning names a node that has
+not renewed. For an unreachable agent the gossip credential is shown: it is issued
+together with the agent's certificates. During an exchange of the CA the command also
+shows the progress and the next step.`,
 		Args: noArgs,
 	}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
@@ -77,7 +78,7 @@ func writeCertificates(w io.Writer, all *adminapi.ClusterCertificates) error {
 	return nil
 }
 
-// leftText is a time that is left, as people say it.
+// leftText formats the remaining time for people.
 func leftText(seconds int64) string {
 	left := time.Duration(seconds) * time.Second
 	switch {
@@ -91,7 +92,7 @@ func leftText(seconds int64) string {
 	return left.Round(time.Second).String()
 }
 
-// certRotate is what `barque cert rotate` was asked for.
+// certRotate holds the arguments of `barque cert rotate`.
 type certRotate struct {
 	kubeconfig, server         string
 	ca, undo, force, yes, wait bool
@@ -102,39 +103,45 @@ func certRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Renew certificates now, or exchange the cluster's CA",
-		Long: `Renew the certificates of all servers now, or of one. They renew themselves in time.
-Their keys are new, too. The old certificates hold until they end. Nothing is restarted.
+		Long: `Renew the certificates of all servers now, or of one server. Certificates also renew
+themselves in time. Renewal makes new keys. The old certificates stay valid until they
+expire. Nothing is restarted.
 
-With --ca the cluster's CA is exchanged for a new one, while everything runs: the new CA
-is made known to all nodes, then all certificates are issued anew by it, then the old CA
-is dropped. Each step waits until every node has done the last one; what is interrupted
-goes on by itself, whoever leads. The key that signs the tokens of service accounts is
-exchanged with it; the old one verifies for two days yet, in which kubelets replace the
-tokens of pods. Afterwards client certificates of the old CA are void,
-those in kubeconfigs that were copied before among them, and so are join tokens. Who
-only verifies the servers by the old CA goes on to believe them.`,
+With --ca the cluster's CA is exchanged for a new one, without downtime:
+
+  1. All nodes trust the new CA.
+  2. The new CA issues all certificates again.
+  3. All nodes drop the old CA.
+
+Each step waits until every node has finished the previous step. An interrupted exchange
+continues by itself, under any leader. The signing key of service account tokens is
+exchanged as well. The old key verifies tokens for two more days, in which kubelets
+replace the tokens of pods.
+
+Afterwards join tokens and client certificates of the old CA are void, also those in
+copied kubeconfigs. A client that only verifies servers by the old CA still trusts them.`,
 		Example: `  barque cert rotate --server s2
   barque cert rotate --ca --yes
-  barque cert rotate --ca --undo     # as long as the new CA has issued nothing
-  barque cert rotate --ca --force    # do not wait for nodes that show no life`,
+  barque cert rotate --ca --undo     # while the new CA has issued nothing
+  barque cert rotate --ca --force    # do not wait for dead nodes`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
 	cmd.Flags().StringVar(&o.server, "server", "", "renew the certificates of this server only")
 	cmd.Flags().BoolVar(&o.ca, "ca", false, "exchange the cluster's CA for a new one")
-	cmd.Flags().BoolVar(&o.undo, "undo", false, "with --ca: give up an exchange whose new CA has issued nothing yet")
-	cmd.Flags().BoolVar(&o.force, "force", false, "with --ca: let an exchange that is under way not wait for nodes that show no life; they must join again")
+	cmd.Flags().BoolVar(&o.undo, "undo", false, "with --ca: cancel an exchange whose new CA has issued nothing yet")
+	cmd.Flags().BoolVar(&o.force, "force", false, "with --ca: let a running exchange skip dead nodes, which must join again afterwards")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --ca: do not ask")
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "with --ca: wait until the exchange is done")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		wrong := func(text string) error { return &usageError{c.CommandPath(), errors.New(text)} }
 		switch {
 		case (o.undo || o.force) && !o.ca:
-			return wrong("--undo and --force are for the exchange of the CA: give --ca, too")
+			return wrong("--undo and --force belong to the exchange of the CA: give --ca")
 		case o.undo && o.force:
 			return wrong("--undo and --force contradict each other: give one of them")
 		case c.Flags().Changed("wait") && !o.ca:
-			return wrong("--wait is for the exchange of the CA: give --ca, too")
+			return wrong("--wait belongs to the exchange of the CA: give --ca")
 		case o.ca && o.server != "":
 			return wrong("--server renews the certificates of one server, --ca exchanges the CA of all: give one of them")
 		case o.ca:
@@ -153,7 +160,7 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 	})
 }
 
-// exchange begins, undoes or forces the exchange of the CA, or waits for one that is under way.
+// exchange begins, undoes or forces the exchange of the CA, or waits for a running one.
 func (o *certRotate) exchange(c *cobra.Command) error {
 	kubeconfig := devCopyOf(c, o.kubeconfig)
 	x := &remote.CAExchange{Certs: certs(o.kubeconfig), Kubeconfig: kubeconfig, Tell: teller(c)}
@@ -185,7 +192,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	return o.await(c, x, is, kubeconfig)
 }
 
-// await tells how the exchange goes on until it is done.
+// await reports the progress of the exchange until it is done.
 func (o *certRotate) await(c *cobra.Command, x *remote.CAExchange, is exchange.Status, kubeconfig *devcluster.Copy) error {
 	if !o.wait {
 		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA is under way; `barque cert show` tells how far it is"+kubeconfig.Afterwards())
@@ -195,9 +202,9 @@ func (o *certRotate) await(c *cobra.Command, x *remote.CAExchange, is exchange.S
 	if err != nil {
 		return err
 	}
-	text := "the CA is exchanged. Join tokens and client certificates that were made before are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)"
+	text := "the CA is exchanged. Earlier join tokens and client certificates are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)"
 	if void {
-		text = "the CA is exchanged. This kubeconfig has a client certificate of the old one, which is void now: take admin.kubeconfig from the data directory of a server"
+		text = "the CA is exchanged. The client certificate in this kubeconfig is of the old CA and void: take admin.kubeconfig from the data directory of a server"
 	} else {
 		kubeconfig.Renew()
 		if path, renewed := kubeconfig.Renewed(); renewed {

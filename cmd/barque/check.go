@@ -19,12 +19,13 @@ import (
 func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [https://SERVER:6443|ADDRESS…]",
-		Short: "Tell whether this machine has what Barque needs, and reaches other machines, before anything starts",
-		Long: `Tell whether this machine has what Barque needs, before anything starts.
+		Short: "Check this machine, and its paths to other machines, before Barque is started",
+		Long: `Check whether this machine has the kernel features, tools and ports that Barque needs,
+before anything is started.
 
-Of each machine that is named it tells, too, whether packets arrive there: at the ports that
-this machine will need, and in the largest size that its link sends. Nothing has to run there.
-A server is named by its URL, as for joining it, and any machine by its address.`,
+For each machine in the arguments it also checks whether packets arrive there: at the
+required ports, and in the largest size that the link sends. No listener is needed there.
+Name a server by its URL, as for joining, and any machine by its address.`,
 		Example: `  barque check
   barque check https://10.0.0.1:6443 10.0.0.2
   barque check --role agent https://10.0.0.1:6443`,
@@ -60,7 +61,7 @@ A server is named by its URL, as for joining it, and any machine by its address.
 	return cmd
 }
 
-// wayFlags say what this machine needs of the others.
+// wayFlags describe the required paths to other machines.
 type wayFlags struct {
 	role  string
 	needs path.Needs
@@ -68,7 +69,7 @@ type wayFlags struct {
 
 func addWayFlags(c *cobra.Command) *wayFlags {
 	w, flags := new(wayFlags), c.Flags()
-	flags.StringVar(&w.role, "role", roleServer, "what this machine is to be, server or agent: they need different ports of the others")
+	flags.StringVar(&w.role, "role", roleServer, "role of this machine, server or agent: each needs different ports of other machines")
 	flags.Uint16Var(&w.needs.Peer, "peer-port", defaultPeerPort, "port of the store at the other machines")
 	flags.Uint16Var(&w.needs.Gossip, "gossip-port", defaultGossipPort, "port of gossip at the other machines")
 	flags.Uint16Var(&w.needs.Kubelet, "kubelet-port", defaultKubeletPort, "port of the kubelet at the other machines")

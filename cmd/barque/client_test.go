@@ -154,7 +154,7 @@ func TestAdvice(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
 	})
-	if _, err := run(t, "token", "delete", "nosuchid", "--kubeconfig", nothing); exitCode(err) != 2 || err.Error() != "there is no token \"nosuchid\"; `barque token ls` lists them by their IDs" {
+	if _, err := run(t, "token", "delete", "nosuchid", "--kubeconfig", nothing); exitCode(err) != 2 || err.Error() != "there is no token \"nosuchid\"; `barque token ls` lists the IDs" {
 		t.Errorf("a token that is not there: exit code %d: %v", exitCode(err), err)
 	}
 	_, err := run(t, "token", "ls", "--kubeconfig", file+"-none")

@@ -18,7 +18,7 @@ import (
 )
 
 func clusterCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "Look at the cluster and change its members"}
+	cmd := &cobra.Command{Use: "cluster", Short: "Show the cluster and change its members"}
 	cmd.AddCommand(clusterStatusCommand(), clusterMembersCommand(), clusterDoctorCommand(), clusterJoinCommand(), clusterLeaveCommand(), clusterRemoveCommand(),
 		clusterPromoteCommand(), clusterDemoteCommand(), clusterTransferCommand(), clusterRecoverCommand(), clusterKeysCommand())
 	return cmd
@@ -27,23 +27,24 @@ func clusterCommand() *cobra.Command {
 func clusterStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show who leads since when and why, who lags, who is ill, and what mends it",
-		Long: `Show who leads since when and why, who lags, how fast disks and network are, how the
-servers see each other, the last backup, and what is wrong, each with what mends it.
+		Short: "Show the leader, lagging and failing members, warnings and their remedies",
+		Long: `Show the leader with the time and the reason of its election, lagging members, the
+latencies of disks and network, the servers' views of each other, the last backup, and
+warnings with their remedies.
 
-It works without a quorum and with dead servers: every server is asked for itself, and
-what could not be reached is told.
+It works without a quorum and with dead servers: the command asks every server directly
+and lists the unreachable ones.
 
-The exit code is the health of the cluster, whatever the output format:
+The exit code is the health of the cluster, in every output format:
 
   code  .health    meaning
-  0     healthy    nothing needs you
-  6     degraded   it serves, and something needs you: see the warnings
-  7     noQuorum   it has no leader: nothing can be written
+  0     healthy    nothing needs attention
+  6     degraded   it serves, and something needs attention: see the warnings
+  7     noQuorum   it has no leader: writes fail
   8     noAnswer   no server answers
 
-Others are 1 (it could not be asked, as without the right to), 2 (wrong arguments) and
-130 (Ctrl-C). With --watch, Ctrl-C ends it with 0, whatever it has shown.`,
+Other codes are 1 (it could not ask, as without permission), 2 (wrong arguments) and
+130 (Ctrl-C). With --watch, Ctrl-C ends it with 0, whatever the health.`,
 		Example: `  barque cluster status
   barque cluster status --watch
   barque cluster status --server 10.0.0.2 --server 10.0.0.3     # these, not the kubeconfig's
@@ -51,8 +52,8 @@ Others are 1 (it could not be asked, as without the right to), 2 (wrong argument
 		Args: noArgs,
 	}
 	format, a := outputFlag(cmd), addAskerFlags(cmd)
-	watch := cmd.Flags().BoolP("watch", "w", false, "go on until Ctrl-C: redraw on a terminal, else a line for each look")
-	every := cmd.Flags().Duration("interval", 2*time.Second, "how often --watch looks")
+	watch := cmd.Flags().BoolP("watch", "w", false, "repeat until Ctrl-C: redraw on a terminal, append a line otherwise")
+	every := cmd.Flags().Duration("interval", 2*time.Second, "interval of --watch")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {
 			return err
@@ -83,7 +84,7 @@ Others are 1 (it could not be asked, as without the right to), 2 (wrong argument
 func clusterMembersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "members",
-		Short:   "List all nodes as gossip and the store know them",
+		Short:   "List all nodes from gossip and the store",
 		Example: "  barque cluster members\n  barque cluster members -o json | jq '.[] | select(.role == \"server\") | .store.revision'",
 		Args:    noArgs,
 	}
@@ -101,15 +102,15 @@ func clusterMembersCommand() *cobra.Command {
 			if err := clusterstatus.WriteMembers(w, on, s); err != nil || len(s.Warnings) == 0 {
 				return err
 			}
-			_, err := fmt.Fprintf(w, "\n%s you; `barque cluster status` says what mends it\n", terminal.Plural(len(s.Warnings), "thing needs", "things need"))
+			_, err := fmt.Fprintf(w, "\n%s attention; see `barque cluster status` for remedies\n", terminal.Plural(len(s.Warnings), "thing needs", "things need"))
 			return err
 		})
 	}
 	return cmd
 }
 
-// watchStatus looks again and again until the context ends. A look that fails is shown as well, and
-// not the end.
+// watchStatus shows the status repeatedly until the context ends. A failed request is shown and
+// does not end it.
 func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration) error {
 	if _, err := a.config(); err != nil {
 		return err
@@ -118,7 +119,7 @@ func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration)
 	redraw := on.IsTerminal() && format == ""
 	if redraw {
 		fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")       // another screen, without a cursor
-		defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l") // what was there before comes back
+		defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l") // restores the former screen
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -144,7 +145,7 @@ func watchStatus(c *cobra.Command, a *asker, format string, every time.Duration)
 	}
 }
 
-// drawStatus shows the status in place of what is on the screen, as much of it as fits.
+// drawStatus replaces the screen by the status, cut to the screen's height.
 func drawStatus(out io.Writer, h *ask.Heard, failed error, at time.Time, every time.Duration) error {
 	on := terminal.Of(out) // its size may have changed
 	var text strings.Builder
@@ -162,8 +163,7 @@ func drawStatus(out io.Writer, h *ask.Heard, failed error, at time.Time, every t
 	return err
 }
 
-// appendStatus writes one line: the status in a few words, or in JSON; YAML documents are set apart
-// as YAML does.
+// appendStatus writes one line: the short status, or JSON. YAML documents are separated by "---".
 func appendStatus(out io.Writer, format string, h *ask.Heard, failed error, at time.Time) error {
 	if format != "" {
 		var value any

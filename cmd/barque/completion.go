@@ -9,8 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What the shell proposes when a user presses the tabulator; `barque completion` prints the script
-// that asks for it.
+// The proposals of a shell on Tab. `barque completion` prints the shell's script.
 
 // completionCommand prints the script for a shell.
 func completionCommand() *cobra.Command {
@@ -81,12 +80,12 @@ func completeServers(c *cobra.Command, args []string, _ string) ([]string, cobra
 	return h.Status().ServerNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// nodeFlagNames are the flags of addNodeFlags, but for the token.
+// nodeFlagNames are the flags of addNodeFlags without the token.
 var nodeFlagNames = []string{"data-dir", "name", "node-ip", "node-external-ip", "network", "overlay", "vxlan-vni", "vxlan-port", "wireguard-port", "zone", "node-label", "node-taint", "gossip-port", "kubelet-port", "container-runtime-endpoint", "registries",
 	"local-volumes-dir", "kubelet-root-dir", "cgroup-root", "log-level", "kubelet-config", "kubelet-config-dir", "pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard",
 	"eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim", "eviction-max-pod-grace-period", "eviction-pressure-transition-period", "max-pods"}
 
-// changedFlags are those of the flags that were given, as arguments.
+// changedFlags returns the flags that the user has set, as arguments.
 func changedFlags(c *cobra.Command, names []string) []string {
 	var args []string
 	for _, name := range names {

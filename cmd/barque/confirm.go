@@ -19,7 +19,7 @@ func confirmed(c *cobra.Command) error {
 		err  error
 	}
 	read := make(chan typed, 1)
-	// It waits for the terminal as long as that takes, at most until the process ends.
+	// The read blocks until the user types a line. It ends with the process at the latest.
 	go func() {
 		line, err := bufio.NewReader(c.InOrStdin()).ReadString('\n')
 		read <- typed{line, err}
@@ -35,7 +35,7 @@ func confirmed(c *cobra.Command) error {
 	}
 	if answer := strings.TrimSpace(line); answer != "y" && answer != "yes" {
 		if errors.Is(err, io.EOF) && answer == "" {
-			return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: nobody answered; give --yes where nobody can")}
+			return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: there was no answer; give --yes where no user is present")}
 		}
 		return &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed")}
 	}

@@ -22,17 +22,17 @@ func devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "A real multi-node cluster on this machine, to try and to break",
-		Long: `A real multi-node cluster on this machine: every node is a process in a network
-namespace of its own, with its own address, disk directory and containerd.`,
+		Long: `A real multi-node cluster on this machine: every node is a process in its own network
+namespace, with its own address, data directory and containerd.`,
 	}
 	w := new(which)
 	cmd.PersistentFlags().StringVar(&w.dir, "dir", devcluster.DefaultDir, "where the cluster's files are")
-	cmd.PersistentFlags().StringVar(&w.name, "name", "barque", "name of the cluster; several can run side by side, each in a directory of its own")
+	cmd.PersistentFlags().StringVar(&w.name, "name", "barque", "name of the cluster; several clusters can run at once, each in its own directory")
 	cmd.AddCommand(devUpCommand(w), devDownCommand(w), devStatusCommand(w), devExecCommand(w), devKillCommand(w),
 		devStartCommand(w),
-		devNodeCommand(w, "stop", "Stop a node in order; its pods go on", "stopped", func(_ *cobra.Command, dir, node string) error { return devcluster.Stop(dir, node) }),
-		devNodeCommand(w, "pause", "Stop a node's processes in the middle of what they do (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return devcluster.Pause(dir, node) }),
-		devNodeCommand(w, "resume", "Let a paused node go on", "resumed", func(_ *cobra.Command, dir, node string) error { return devcluster.Resume(dir, node) }),
+		devNodeCommand(w, "stop", "Stop a node gracefully; its pods keep running", "stopped", func(_ *cobra.Command, dir, node string) error { return devcluster.Stop(dir, node) }),
+		devNodeCommand(w, "pause", "Freeze a node's processes (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return devcluster.Pause(dir, node) }),
+		devNodeCommand(w, "resume", "Resume a paused node", "resumed", func(_ *cobra.Command, dir, node string) error { return devcluster.Resume(dir, node) }),
 		devPartitionCommand(w), devHealCommand(w))
 	return cmd
 }
@@ -45,17 +45,17 @@ func devStartCommand(w *which) *cobra.Command {
 		}
 		err := devcluster.Start(c.Context(), dir, node, ask.Voters, func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
 		if err != nil && (errors.Is(err, devcluster.ErrLeftBehind) || ask.LeftBehind(dir, node)) {
-			return fmt.Errorf("%w\nTo let it join as a new server, without what its store has: %s; %s",
+			return fmt.Errorf("%w\nTo join it as a new server, with an empty store: %s; %s",
 				err, devcluster.CommandLine(dir, "stop", node), devcluster.CommandLine(dir, "start", "--wipe", node))
 		}
 		return err
 	})
-	cmd.Flags().BoolVar(&wipe, "wipe", false, "drop the store of this server, which was taken out of the cluster or left behind by a recovery, and join as a new one by a server that is ready")
+	cmd.Flags().BoolVar(&wipe, "wipe", false, "drop the store of this server, which was removed from the cluster or superseded by a recovery, and join as a new one by a ready server")
 	return cmd
 }
 
-// which is the dev cluster that is meant: the one whose files are in the directory. Its name is
-// asked for where there are none, and must be its own where there are.
+// which identifies the dev cluster by the directory of its files. Without files the name is
+// required. With files the name must match.
 type which struct{ dir, name string }
 
 // directory returns where the cluster's files are.
@@ -65,13 +65,13 @@ func (w *which) directory(c *cobra.Command) (string, error) {
 		return dir, err
 	}
 	if p, err := devcluster.Load(dir); err == nil && p.Name != w.name {
-		return "", &usageError{c.CommandPath(), fmt.Errorf("the dev cluster in %s is named %q, not %q: leave --name out, or give the directory of the other one with --dir", devcluster.FromHere(dir), p.Name, w.name)}
+		return "", &usageError{c.CommandPath(), fmt.Errorf("the dev cluster in %s is named %q, not %q: omit --name, or give the directory of the other cluster with --dir", devcluster.FromHere(dir), p.Name, w.name)}
 	}
 	return dir, nil
 }
 
-// commandLine is what to type for another dev command on this cluster. Its name goes with it where
-// there is no plan that has it.
+// commandLine is the shell command for another dev command on this cluster. It includes the name if
+// no plan has it.
 func (w *which) commandLine(c *cobra.Command, args ...string) string {
 	dir, err := filepath.Abs(w.dir)
 	if err != nil {
@@ -111,21 +111,21 @@ func devUpCommand(w *which) *cobra.Command {
 		case errors.Is(err, devcluster.ErrRunning):
 			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
 		case err != nil && c.Context().Err() != nil:
-			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; what was made is still there: `%s` goes on, `%s` removes it", w.commandLine(c, "up"), w.commandLine(c, "down"))}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; all parts made so far remain: `%s` continues, `%s` removes them", w.commandLine(c, "up"), w.commandLine(c, "down"))}
 		case err != nil:
 			return err
 		default:
 			fmt.Fprintln(out)
 		}
 		if err := devcluster.GiveToSudoer(p.Kubeconfig(), os.Getenv, os.Chown); err != nil {
-			return fmt.Errorf("let the user who called sudo read the kubeconfig: %w", err)
+			return fmt.Errorf("let the user of sudo read the kubeconfig: %w", err)
 		}
 		return printWelcome(c, p)
 	}
 	return cmd
 }
 
-// printWelcome shows what a new user needs next.
+// printWelcome shows the status and the next steps to a new user.
 func printWelcome(c *cobra.Command, p *devcluster.Plan) error {
 	status, err := fetchStatus(c.Context(), p.Kubeconfig())
 	if err != nil {
@@ -135,14 +135,13 @@ func printWelcome(c *cobra.Command, p *devcluster.Plan) error {
 		return err
 	}
 	_, err = fmt.Fprintf(c.OutOrStdout(), `
-The kubeconfig is %[1]s; its address leads to whichever server lives. Next:
+The kubeconfig is %[1]s; its address leads to a living server. Next:
 
   export KUBECONFIG=%[1]s
   kubectl get nodes -o wide
   kubectl apply -f examples/hello.yaml
-  %[2]s     # the leader: watch the others go on
-  %[3]s        # remove everything
-`, devcluster.FromHere(p.Kubeconfig()), devcluster.CommandLine(p.Dir, "kill", status.Leader), devcluster.CommandLine(p.Dir, "down"))
+  %[2]s     # kill the leader; the others continue
+  %[3]s        # remove everything`, devcluster.FromHere(p.Kubeconfig()), devcluster.CommandLine(p.Dir, "kill", status.Leader), devcluster.CommandLine(p.Dir, "down"))
 	return err
 }
 
@@ -154,7 +153,7 @@ func devDownCommand(w *which) *cobra.Command {
 		}
 		err = devcluster.Down(c.Context(), w.name, d, c.Flags().Changed("name"), func(format string, args ...any) { fmt.Fprintf(c.OutOrStdout(), format+"\n", args...) })
 		if err != nil && c.Context().Err() != nil {
-			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; `%s` removes what is left", w.commandLine(c, "down"))}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; `%s` removes the rest", w.commandLine(c, "down"))}
 		}
 		return err
 	}}
@@ -193,7 +192,7 @@ func devStatusCommand(w *which) *cobra.Command {
 	return cmd
 }
 
-// devNodeCommand is a command that does one thing to one node and says in one word that it did.
+// devNodeCommand is a command that changes one node and reports it in one word.
 func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command, dir, node string) error) *cobra.Command {
 	return &cobra.Command{Use: use + " NODE", Short: short, Args: exactArgs("NODE"), RunE: func(c *cobra.Command, args []string) error {
 		d, err := w.directory(c)
@@ -203,7 +202,7 @@ func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command
 		err = run(c, d, args[0])
 		switch {
 		case err != nil && c.Context().Err() != nil:
-			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; %s may be %s, or not yet: `%s` shows what runs", args[0], done, devcluster.CommandLine(d, "status"))}
+			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; %s may be %s or not: `%s` shows the running processes", args[0], done, devcluster.CommandLine(d, "status"))}
 		case err != nil:
 			return err
 		}
@@ -217,12 +216,12 @@ func devKillCommand(w *which) *cobra.Command {
 	cmd := devNodeCommand(w, "kill", "kill -9 a node's Barque and containerd", "killed", func(c *cobra.Command, dir, node string) error {
 		return devcluster.Kill(c.Context(), dir, node, machine)
 	})
-	cmd.Flags().BoolVar(&machine, "machine", false, "its pods too, as when the machine loses power")
+	cmd.Flags().BoolVar(&machine, "machine", false, "kill its pods as well, as a power loss does")
 	return cmd
 }
 
 func devPartitionCommand(w *which) *cobra.Command {
-	return &cobra.Command{Use: "partition NODE[,NODE…]", Short: "Cut nodes off from all others; those named together still reach each other", Args: exactArgs("NODES"),
+	return &cobra.Command{Use: "partition NODE[,NODE…]", Short: "Partition nodes from all others; nodes of one call still reach each other", Args: exactArgs("NODES"),
 		RunE: func(c *cobra.Command, args []string) error {
 			d, err := w.directory(c)
 			if err != nil {

@@ -19,21 +19,24 @@ import (
 func clusterDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong, and put everything that helps to find more into one file",
-		Long: `Find what is wrong with the cluster, each with what mends it, and put everything that
-helps to find more into one file: the status, and of every server its last log lines,
-metrics, goroutines, store, gossip views, versions, files with their sizes, and what the
-kernel tells; the nodes, events and pods of the API, without what is in the pods.
+		Short: "Find faults, and collect diagnostic data in one file",
+		Long: `Find the cluster's faults with their remedies, and collect diagnostic data in one file:
 
-No secrets are in the file: none are collected, and what looks like one is taken out of
-the text. Look through it all the same before you give it away: names and addresses
-stay. It works without a quorum and with dead servers; of these, run it on the machine.
-The exit codes are those of 'barque cluster status'. What is called a note is no fault.`,
-		Example: "  barque cluster doctor\n  barque cluster doctor --output /tmp/x.tar.gz\n  barque cluster doctor --output ''        # only what is wrong",
+  - the status
+  - of every server: its last log lines, metrics, goroutines, store, gossip views,
+    versions, files with their sizes, and data of the kernel
+  - of the API: nodes, events and pods, without the contents of pods
+
+The file has no secrets: none are collected, and text that looks like a secret is removed.
+Names and addresses remain: review the file before you share it.
+
+It works without a quorum and with dead servers. Run it on the machine of a dead server to
+include that server. The exit codes are those of 'barque cluster status'. A note is no fault.`,
+		Example: "  barque cluster doctor\n  barque cluster doctor --output /tmp/x.tar.gz\n  barque cluster doctor --output ''        # only the faults",
 		Args:    noArgs,
 	}
 	a := addAskerFlags(cmd)
-	output := cmd.Flags().String("output", "barque-doctor-TIME.tar.gz", "the file, which must not exist yet; empty for none")
+	output := cmd.Flags().String("output", "barque-doctor-TIME.tar.gz", "output file, which must not exist; empty for none")
 	format := cmd.Flags().String("format", "", "json or yaml instead of text for people")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := errors.Join(checkFormat(c, *format), a.check(c)); err != nil {

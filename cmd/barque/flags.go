@@ -27,7 +27,7 @@ import (
 	schedulerconfig "github.com/barque/barque/scheduler/config"
 )
 
-// Ports of nodes, unless flags say otherwise.
+// Default ports of nodes.
 const (
 	defaultAPIPort     = 6443
 	defaultPeerPort    = 6444
@@ -41,8 +41,8 @@ const (
 	roleAgent  = "agent"
 )
 
-// smallestStoreMemory, in bytes, has room for what an empty cluster holds. Less is a slip of the
-// keyboard that would stop all writes, as soon as that server leads.
+// smallestStoreMemory is in bytes. It has room for an empty cluster. A smaller limit is a typing
+// error that would stop all writes once that server leads.
 const smallestStoreMemory = 16 << 20
 
 // nodeFlags are the flags of a server and of an agent.
@@ -63,10 +63,10 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	o, flags := &f.options, c.Flags()
 	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
 	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
-	flags.StringSliceVar(&o.NodeIPs, "node-ip", nil, "address at which the other nodes reach this one, or one IPv4 and one IPv6 address (default: those of the default routes)")
+	flags.StringSliceVar(&o.NodeIPs, "node-ip", nil, "address at which other nodes reach this one, or one IPv4 and one IPv6 address (default: those of the default routes)")
 	flags.StringSliceVar(&o.NodeExternalIPs, "node-external-ip", nil, "address that the Node object shows as its external one, or one of each family")
-	flags.StringVar(&o.Network, "network", node.OwnNetwork, "who makes the pod network: barque, or none for a network plugin of your own, whose configuration is looked for in /etc/cni/net.d; give it to all nodes")
-	flags.StringVar((*string)(&o.Overlay.Mode), "overlay", string(overlay.Auto), "how nodes are reached for pods: auto takes VXLAN to nodes of other layer-2 networks, vxlan to all; auto-wireguard and wireguard do so encrypted; none takes neither")
+	flags.StringVar(&o.Network, "network", node.OwnNetwork, "provider of the pod network: barque, or none for a network plugin of your own, configured in /etc/cni/net.d; give it to all nodes")
+	flags.StringVar((*string)(&o.Overlay.Mode), "overlay", string(overlay.Auto), "transport of pod traffic between nodes: auto uses VXLAN to nodes of other layer-2 networks, vxlan to all; auto-wireguard and wireguard encrypt it; none uses routes only")
 	flags.Uint32Var(&o.Overlay.VNI, "vxlan-vni", overlay.DefaultVNI, "network identifier of VXLAN; give it to all nodes")
 	flags.Uint16Var(&o.Overlay.Port, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN; give it to all nodes")
 	flags.Uint16Var(&o.WireGuardPort, "wireguard-port", wireguard.DefaultPort, "UDP port at which this node takes packets in WireGuard; the others learn it")
@@ -80,7 +80,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&o.ContainerRuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of an existing containerd or CRI-O (default: a containerd of our own)")
 	flags.StringVar(&o.RegistryDir, "registries", "", "registry mirrors and credentials, in the layout of containerd's certs.d (default: DATA-DIR/registries)")
 	flags.StringVar(&o.VolumesDir, "local-volumes-dir", "", "where the volumes of this node are that the cluster makes for claims (default: DATA-DIR/volumes)")
-	flags.StringVar(&o.KubeletRootDir, "kubelet-root-dir", "", "where the volumes of pods and the sockets of plugins are (default: "+rootdir.Default+", where CSI drivers expect them; DATA-DIR/kubelet as long as pods of a node from before have their volumes there)")
+	flags.StringVar(&o.KubeletRootDir, "kubelet-root-dir", "", "where the volumes of pods and the sockets of plugins are (default: "+rootdir.Default+", where CSI drivers expect them; DATA-DIR/kubelet while pods from an earlier version of the node keep their volumes there)")
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	addKubeletFlags(c, &f.kubelet)
@@ -91,7 +91,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	o, flags := &f.options, c.Flags()
 	flags.StringVar(&o.Join, "join", "", "address of a server to join, https://HOST:6443; without it a new cluster begins")
 	flags.BoolVar(&o.Replace, "replace", false, "with --join: take the place of a server of the same name that is dead, as a rebuilt machine does")
-	flags.BoolVar(&o.Wipe, "wipe", false, "with --join: drop the store of this server, which was taken out of the cluster or left behind by a recovery, and join as a new one")
+	flags.BoolVar(&o.Wipe, "wipe", false, "with --join: drop the store of this server, which was removed from the cluster or superseded by a recovery, and join as a new one")
 	flags.StringSliceVar(&o.Peers, "peers", nil, "IP addresses of other servers, for when the addresses of all have changed; needed until they have found each other")
 	flags.DurationVar(&o.DeadServerCleanup, "dead-server-cleanup-after", 0, "take a server that shows no life for so long out of the store, if --min-voters stay; 0 is never")
 	flags.IntVar(&o.MinVoters, "min-voters", 3, "how many voters must stay when a dead server is taken out")
@@ -101,23 +101,23 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&f.serviceCIDR, "service-cidr", o.Settings.ServiceCIDRs.String(), "addresses of services, of the same families in the same order; counts on the first server only")
 	flags.StringVar(&o.Settings.Domain, "cluster-domain", o.Settings.Domain, "DNS domain of the cluster; counts on the first server only")
 	flags.BoolVar(&o.NoNode, "no-node", false, "run no pods on this server")
-	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "how the store's log is kept: boltdb (one file) or wal (segments, faster); a log of the other kind is converted at the start")
+	flags.StringVar(&o.LogStore, "raft-log-store", "boltdb", "format of the store's log: boltdb (one file) or wal (segments, faster); a log of the other format is converted at the start")
 	flags.DurationVar(&o.DiskWriteTimeout, "raft-disk-write-timeout", 2*time.Second, "after how long a write to the store's log that is not done makes a server give up leadership")
-	flags.IntVar(&o.DiskReserve, "raft-disk-reserve", 64, "MiB of the disk that the store holds for the time when it is full, an eighth of the volume at most; 0 is none")
-	flags.Uint64Var(&o.SnapshotEntries, "raft-snapshot-entries", 16<<10, "after how many entries of its log the store takes a snapshot; half as many stay in the log, for servers that lag")
+	flags.IntVar(&o.DiskReserve, "raft-disk-reserve", 64, "MiB of disk space that the store reserves for a full disk, an eighth of the volume at most; 0 is none")
+	flags.Uint64Var(&o.SnapshotEntries, "raft-snapshot-entries", 16<<10, "number of log entries after which the store takes a snapshot; half of them stay in the log for lagging servers")
 	flags.DurationVar(&o.Backups.Every, "snapshot-schedule", o.Backups.Every, "how often this server makes a backup of the cluster; 0 is never")
 	flags.IntVar(&o.Backups.Keep, "snapshot-retention", o.Backups.Keep, "how many of these backups stay")
 	flags.StringVar(&o.Backups.Dir, "snapshot-dir", "", "where these backups go (default: DATA-DIR/snapshots)")
 	flags.StringVar(&o.Backups.KeyFile, "snapshot-key-file", "", "file with the key that seals these backups; 'barque snapshot key' makes one")
 	flags.BoolVar(&o.Backups.Unsealed, "snapshot-unsealed", false, "make these backups without a key: Secrets are in them in clear, and the keys of the cluster are not")
-	flags.StringVar(&o.Restore.File, "restore-from", "", "backup with whose state a new cluster begins, on an empty data directory")
+	flags.StringVar(&o.Restore.File, "restore-from", "", "backup whose state a new cluster starts from, on an empty data directory")
 	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
 	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", backups.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
-	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "how much memory all objects may take in the store, such as 2Gi; that of the server that leads counts (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
+	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "memory limit of all objects in the store, such as 2Gi; the leader's limit applies (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
-	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "for how long after its certificates have ended an agent that was off gets new ones, while its Node exists; 0 is never")
+	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "time after the expiry of its certificates in which an agent that was off gets new ones, while its Node exists; 0 is never")
 	flags.StringVar(&f.schedulerConfig, "scheduler-config-file", "", "file with the scheduling policy, a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1; give it to all servers")
-	flags.StringVar(&o.DefaultStorageClass, "default-storage-class", node.DefaultStorageClass, "name of the StorageClass of local volumes that the cluster gets once, for claims that name none; none is none")
+	flags.StringVar(&o.DefaultStorageClass, "default-storage-class", node.DefaultStorageClass, "name of the StorageClass of local volumes that the cluster creates once, for claims without a class; none creates no class")
 	addTimeFlags(c, &o.Times)
 	addAdmissionFlags(c, &o.Admission)
 	addControllerFlags(c, &o.Controllers, &f.controllerWorkers)
@@ -128,8 +128,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 // addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.
 func addAdmissionFlags(c *cobra.Command, s *registry.Settings) {
 	flags := c.Flags()
-	flags.StringSliceVar(&s.Enable, "enable-admission-plugins", nil, "admission plugins to run beside those that are on by default; give it to all servers. All plugins: "+strings.Join(registry.Names(), ", "))
-	flags.StringSliceVar(&s.Disable, "disable-admission-plugins", nil, "admission plugins not to run, of those that are on by default; give it to all servers. On are: "+strings.Join(registry.Defaults(), ", "))
+	flags.StringSliceVar(&s.Enable, "enable-admission-plugins", nil, "admission plugins to run in addition to the defaults; give it to all servers. All plugins: "+strings.Join(registry.Names(), ", "))
+	flags.StringSliceVar(&s.Disable, "disable-admission-plugins", nil, "default admission plugins not to run; give it to all servers. Defaults: "+strings.Join(registry.Defaults(), ", "))
 	flags.StringVar(&s.ConfigFile, "admission-control-config-file", "", "file with the configuration of admission plugins, an AdmissionConfiguration")
 }
 
@@ -137,11 +137,11 @@ func addAdmissionFlags(c *cobra.Command, s *registry.Settings) {
 func addLimitFlags(c *cobra.Command, l *apiserver.Limits) {
 	flags := c.Flags()
 	flags.BoolVar(&l.Fairness, "enable-priority-and-fairness", l.Fairness, "share the API out by FlowSchemas and PriorityLevelConfigurations")
-	flags.IntVar(&l.InFlight, "max-requests-inflight", l.InFlight, "how many requests that only read are worked on at once; with priority and fairness, the sum of this and --max-mutating-requests-inflight is shared out, else 0 is no limit")
+	flags.IntVar(&l.InFlight, "max-requests-inflight", l.InFlight, "maximum number of concurrent read requests; with priority and fairness, the sum of this and --max-mutating-requests-inflight is shared out, otherwise 0 is no limit")
 	flags.IntVar(&l.MutatingInFlight, "max-mutating-requests-inflight", l.MutatingInFlight, "the same for requests that write")
 }
 
-// completeRootDir chooses the kubelet's directory of a node that names none.
+// completeRootDir sets the kubelet's directory if the options have none.
 func completeRootDir(o *node.Options) error {
 	if o.NoNode {
 		return nil
@@ -157,7 +157,7 @@ func completeRootDir(o *node.Options) error {
 	return nil
 }
 
-// complete reads what the flags only point at.
+// complete reads the files that the flags refer to, and validates the flags.
 func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	o := f.options
 	wrong := func(err error) (node.Options, error) { return o, &usageError{c.CommandPath(), err} }
@@ -196,7 +196,7 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 		o.Scheduling = policy
 	}
 	if (o.Replace || o.Wipe) && o.Join == "" {
-		return wrong(fmt.Errorf("--replace and --wipe are for joining: give --join, too"))
+		return wrong(fmt.Errorf("--replace and --wipe belong to joining: give --join"))
 	}
 	if err := completeRootDir(&o); err != nil {
 		return o, err
@@ -247,7 +247,7 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	return o, nil
 }
 
-// smallestSnapshotEntries keeps a server from doing little else than snapshots.
+// smallestSnapshotEntries keeps a server from snapshotting all the time.
 const smallestSnapshotEntries = 100
 
 func newLogger(level slog.Level) *slog.Logger {
@@ -296,8 +296,8 @@ of any one.`,
 	return cmd
 }
 
-// again replaces this process by a new one of the same program with these arguments. It keeps its
-// number, so who watches over it notices nothing.
+// again replaces this process by a new one of the same program with these arguments. The process ID
+// stays, so a supervisor sees no restart.
 func again(args []string) error {
 	path, err := os.Executable()
 	if err == nil {
@@ -320,7 +320,7 @@ func agentCommand() *cobra.Command {
 	}
 	f := addNodeFlags(cmd)
 	cmd.Flags().StringVar(&f.options.Join, "server", "", "address of any server, https://HOST:6443; the others are found by gossip")
-	cmd.Flags().BoolVar(&f.options.Rejoin, "rejoin", false, "join again with --server and --token, after the cluster was begun anew with a backup, or this node was removed; the pods stay")
+	cmd.Flags().BoolVar(&f.options.Rejoin, "rejoin", false, "join again with --server and --token, after the cluster was restored from a backup, or this node was removed; the pods stay")
 	cmd.Flags().Uint16Var(&f.options.APIPort, "api-port", defaultAPIPort, "port of 127.0.0.1 that leads to the living API servers")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		o, err := f.complete(c)

@@ -21,14 +21,14 @@ func imageCommand() *cobra.Command {
 		Short: "List, pull, import and remove the container images of this machine",
 		Long: `List, pull, import and remove the container images of the node on this machine.
 
-Tars in DATA-DIR/images are imported at each start of the node, and their images are
-never removed for want of disk.`,
+Each start of the node imports the tars in DATA-DIR/images. Their images are exempt from
+garbage collection.`,
 	}
 	cmd.AddCommand(imageListCommand(), imagePullCommand(), imageImportCommand(), imageRemoveCommand())
 	return cmd
 }
 
-// runtimeFlags say which container runtime is meant.
+// runtimeFlags select the container runtime.
 type runtimeFlags struct {
 	dataDir, endpoint string
 }
@@ -127,9 +127,9 @@ func imagePullCommand() *cobra.Command {
 
 func imageImportCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "import FILE…", Short: "Import the images of tar files, - for what comes in", Args: cobra.MinimumNArgs(1),
-		Long: `Import the images of tar files into the node's containerd: such as 'docker save' writes,
-or of an OCI layout, also compressed with gzip or zstd. - reads what comes in.`,
+		Use: "import FILE…", Short: "Import the images of tar files; - is standard input", Args: cobra.MinimumNArgs(1),
+		Long: `Import the images of tar files into the node's containerd. A file is the output of
+'docker save', or an OCI layout, plain or compressed with gzip or zstd. - is standard input.`,
 		Example: "  barque image import app.tar\n  docker save app:1.2 | barque image import -",
 	}
 	f := addRuntimeFlags(cmd)
@@ -165,7 +165,7 @@ func importFile(ctx context.Context, in io.Reader, socket, file string) ([]strin
 }
 
 func imageRemoveCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "rm IMAGE…", Aliases: []string{"remove"}, Short: "Remove images; containers that run from them go on", Args: cobra.MinimumNArgs(1)}
+	cmd := &cobra.Command{Use: "rm IMAGE…", Aliases: []string{"remove"}, Short: "Remove images; containers of them keep running", Args: cobra.MinimumNArgs(1)}
 	f := addRuntimeFlags(cmd)
 	cmd.RunE = func(c *cobra.Command, names []string) error {
 		return f.with(func(runtime *cri.Client) error {

@@ -21,31 +21,31 @@ func clusterJoinCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join https://SERVER:6443",
 		Short: "Check whether this machine can join a cluster, and prepare it for that",
-		Long: `Check whether this machine can join a cluster: what it needs of the kernel, its data
-directory and ports, the way to the server, that the server is of the token's cluster,
-the clocks and the versions. When all is well, write the token and the flags into the
-configuration directory and a systemd unit, and say how to start it. The machine joins
-when 'barque server', or 'barque agent', is started; a start that fails can be repeated.
+		Long: `Check whether this machine can join a cluster: kernel features, data directory, ports,
+path to the server, the server's cluster against the token, clocks and versions. If all
+checks pass, write the token and the flags into the configuration directory, write a
+systemd unit, and print the command that starts it. The machine joins when 'barque server'
+or 'barque agent' starts. A failed start can be repeated.
 
-Without systemd, or to do it all by hand: barque server --join … or barque agent --server …`,
+Without systemd, or by hand: barque server --join … or barque agent --server …`,
 		Example: `  barque cluster join https://10.0.0.1:6443 --token-file /root/token
   barque cluster join https://10.0.0.1:6443 --token-file /root/token --role agent
   barque cluster join https://10.0.0.1:6443 --token-file /root/token --dry-run`,
 		Args: exactArgs("https://SERVER:6443"),
 	}
 	j := &joining{flags: addNodeFlags(cmd)}
-	cmd.Flags().StringVar(&j.role, "role", roleServer, "what to join as: server or agent")
+	cmd.Flags().StringVar(&j.role, "role", roleServer, "role to join in: server or agent")
 	cmd.Flags().Uint16Var(&j.flags.options.APIPort, "api-port", defaultAPIPort, "port of the API; on an agent, of 127.0.0.1, that leads to it")
 	cmd.Flags().Uint16Var(&j.flags.options.PeerPort, "peer-port", defaultPeerPort, "port of the traffic between servers; on a server")
 	cmd.Flags().StringVar(&j.configDir, "config-dir", "/etc/barque", "where the token and the flags are written")
-	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system", "where the systemd unit is written, if there is none yet")
+	cmd.Flags().StringVar(&j.unitDir, "unit-dir", "/etc/systemd/system", "directory of the systemd unit, which is written if it does not exist")
 	cmd.Flags().BoolVar(&j.dryRun, "dry-run", false, "only check, and write nothing")
 	j.format = outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error { return j.run(c, args[0]) }
 	return cmd
 }
 
-// joining is what the command does.
+// joining holds the arguments of `barque cluster join`.
 type joining struct {
 	flags              *nodeFlags
 	role               string
@@ -54,7 +54,7 @@ type joining struct {
 	format             *string
 }
 
-// prepared is what the command answers.
+// prepared is the command's result.
 type prepared struct {
 	Findings []check.Finding `json:"findings"`
 	Ready    bool            `json:"ready"`
@@ -85,7 +85,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 	o.Backups.Every = 0 // a server's own flags are not asked for here
 	findings, err := node.Preflight(c.Context(), &o, j.role, time.Now)
 	if err := c.Context().Err(); err != nil {
-		return err // what was not asked any more is no finding
+		return err // an interrupted check is no finding
 	}
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (j *joining) run(c *cobra.Command, address string) error {
 	return nil
 }
 
-// arguments are those of the node, as they were given here.
+// arguments returns the node's arguments among those of this command.
 func (j *joining) arguments(c *cobra.Command, tokenFile string) []string {
 	to := map[string]string{"server": "--join", "agent": "--server"}[j.role]
 	names := append(slices.Clone(nodeFlagNames), "api-port")

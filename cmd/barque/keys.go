@@ -14,7 +14,7 @@ import (
 )
 
 func clusterKeysCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "Look at the keys of gossip and rotate them"}
+	cmd := &cobra.Command{Use: "keys", Short: "Show the gossip keys and rotate them"}
 	cmd.AddCommand(keysListCommand(), keysRotateCommand())
 	return cmd
 }
@@ -23,8 +23,8 @@ func keysListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the keys of gossip, and how far each member is",
-		Long: `List the keys of gossip by their IDs, and which generation of them each member says
-it uses. The keys themselves are not shown.`,
+		Long: `List the gossip keys by their IDs, and the generation that each member reports. The
+keys themselves are not shown.`,
 		Args: noArgs,
 	}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
@@ -51,20 +51,24 @@ func keysRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Give gossip another key, while the cluster runs",
-		Long: `Give gossip another key, while the cluster runs: all members get it, then all send with
-it, then all drop the old one; each step begins when all living members have done the
-one before. The servers go on by themselves, whatever becomes of this command and of
-the leader; run it again to go on watching.
+		Long: `Replace the gossip key, while the cluster runs:
+
+  1. All members get the new key.
+  2. All members send with it.
+  3. All members drop the old key.
+
+Each step begins when all living members have finished the previous step. The servers
+continue without this command and under any leader. Run the command again to watch.
 
 It is refused while members are away, unless --force is given: those get the new key
-from a server when they come back. With --force it also goes on without members that
-do not follow within half a minute.`,
+from a server when they come back. --force also skips members that do not follow within
+half a minute.`,
 		Example: "  barque cluster keys rotate\n  barque cluster keys rotate --undo",
 		Args:    noArgs,
 	}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
-	cmd.Flags().BoolVar(&change.Force, "force", false, "go on without members that are away or do not follow")
-	cmd.Flags().BoolVar(&change.Undo, "undo", false, "take back a rotation that is under way, as long as no member has dropped the old key")
+	cmd.Flags().BoolVar(&change.Force, "force", false, "continue without members that are away or do not follow")
+	cmd.Flags().BoolVar(&change.Undo, "undo", false, "take back a running rotation, as long as no member has dropped the old key")
 	cmd.Flags().BoolVar(&change.DryRun, "dry-run", false, "only tell whether it would be refused, and why")
 	cmd.Flags().DurationVar(&wait, "wait", 2*time.Minute, "how long to wait for the end; 0 does not wait")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {

@@ -17,19 +17,19 @@ import (
 	"github.com/barque/barque/internal/version"
 )
 
-// clientVersion is what kubectl takes for its own version. The Makefile sets it by a flag of the
-// linker; a plain `go build` leaves upstream's placeholder in it, which upstream's own setter
-// replaces by versions v0.0.0 only.
+// clientVersion is kubectl's own version. The Makefile sets it by a linker flag. After a plain
+// `go build` it has upstream's placeholder, which upstream's setter replaces by v0.0.0 versions
+// only.
 //
 //go:linkname clientVersion k8s.io/component-base/version.dynamicGitVersion
 var clientVersion atomic.Value
 
-// kubectl runs the kubectl that is part of this binary. It exits by itself when kubectl fails.
+// kubectl runs the kubectl of this binary. On failure it exits the process.
 func kubectl(args []string) error {
 	clientVersion.Store(version.String())
 	given := slices.ContainsFunc(args, func(arg string) bool { return arg == "--kubeconfig" || strings.HasPrefix(arg, "--kubeconfig=") })
 	if os.Getenv("KUBECONFIG") == "" && !given {
-		// Where none is found, kubectl's own search goes on.
+		// Without one, kubectl's own search follows.
 		path, err := findKubeconfig("")
 		if err == nil {
 			err = os.Setenv("KUBECONFIG", path)
@@ -37,7 +37,7 @@ func kubectl(args []string) error {
 				return err
 			}
 		} else if _, statErr := os.Stat(clientcmd.RecommendedHomeFile); statErr != nil {
-			// kubectl would only say that nobody listens on localhost:8080.
+			// kubectl's own message would only be a refused connection to localhost:8080.
 			cmdutil.BehaviorOnFatal(func(message string, code int) {
 				fmt.Fprintf(os.Stderr, "%s\nbarque: %v\n", strings.TrimSuffix(message, "\n"), err)
 				os.Exit(code)

@@ -11,7 +11,7 @@ import (
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 )
 
-// kubeletFlags are the settings of the node's kubelet. Those that have a flag win over the files.
+// kubeletFlags are the settings of the node's kubelet. A flag overrides the files.
 type kubeletFlags struct {
 	file, dir, manifests, podLogs  string
 	unsafeSysctls                  []string
@@ -25,10 +25,10 @@ func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
 	flags.StringVar(&f.file, "kubelet-config", "", "file with a KubeletConfiguration of kubelet.config.k8s.io/v1beta1")
 	flags.StringVar(&f.dir, "kubelet-config-dir", "", "directory of more of them, *.conf, which are read after the file in the order of their names")
 	flags.StringVar(&f.manifests, "pod-manifest-path", "", "directory of manifests of static pods (staticPodPath)")
-	flags.StringVar(&f.podLogs, "pod-logs-dir", "/var/log/pods", "where the logs of pods are; links to those of containers are in containers beside it (podLogsDir)")
+	flags.StringVar(&f.podLogs, "pod-logs-dir", "/var/log/pods", "directory of the logs of pods; the directory containers beside it has links to containers' logs (podLogsDir)")
 	flags.StringSliceVar(&f.unsafeSysctls, "allowed-unsafe-sysctls", nil, "sysctls that pods may set besides the safe ones, such as net.core.somaxconn or kernel.msg* (allowedUnsafeSysctls)")
-	flags.StringSliceVar(&f.hard, "eviction-hard", nil, "what must be left, or pods are evicted at once, such as memory.available<100Mi,nodefs.available<10% (evictionHard)")
-	flags.StringSliceVar(&f.soft, "eviction-soft", nil, "what must be left, or pods are evicted after a grace period, such as memory.available<1Gi (evictionSoft)")
+	flags.StringSliceVar(&f.hard, "eviction-hard", nil, "thresholds below which pods are evicted at once, such as memory.available<100Mi,nodefs.available<10% (evictionHard)")
+	flags.StringSliceVar(&f.soft, "eviction-soft", nil, "thresholds below which pods are evicted after a grace period, such as memory.available<1Gi (evictionSoft)")
 	flags.StringSliceVar(&f.softGrace, "eviction-soft-grace-period", nil, "grace period of each of --eviction-soft, such as memory.available=90s (evictionSoftGracePeriod)")
 	flags.StringSliceVar(&f.reclaim, "eviction-minimum-reclaim", nil, "by how much more must be left before it is enough again, such as nodefs.available=1Gi (evictionMinimumReclaim)")
 	flags.Int32Var(&f.maxPodGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod has at most to end when it is evicted for --eviction-soft (evictionMaxPodGracePeriod)")
@@ -38,7 +38,7 @@ func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
 
 // complete reads the files and puts the flags that were given over them.
 func (f *kubeletFlags) complete(c *cobra.Command, o *node.Options) error {
-	// Over the files, 0 would be what is not said, and the default came back in silence.
+	// In the configuration 0 is an unset field, so the default would silently apply.
 	switch {
 	case c.Flags().Changed("max-pods") && f.maxPods < 1:
 		return fmt.Errorf("--max-pods %d: want 1 at least", f.maxPods)

@@ -1,5 +1,5 @@
-// Command barque is a Kubernetes-compatible cluster in one binary: control plane, datastore, node
-// agent and the tools to look after them.
+// Command barque is a Kubernetes-compatible cluster in one binary. It has the control plane, the
+// datastore, the node agent and the tools of operators.
 package main
 
 import (
@@ -36,8 +36,7 @@ func main() {
 	exitOn(withoutRoot(os.Geteuid(), interrupted(ctx, root().ExecuteContext(ctx))))
 }
 
-// withoutRoot says what helps against an error that comes of not being root on this machine, where
-// it does not yet.
+// withoutRoot adds the advice to run as root to a permission error without it.
 func withoutRoot(user int, err error) error {
 	if user == 0 || !errors.Is(err, os.ErrPermission) || strings.Contains(err.Error(), "root") {
 		return err
@@ -45,9 +44,8 @@ func withoutRoot(user int, err error) error {
 	return fmt.Errorf("%w; run this as root", err)
 }
 
-// interrupted gives an error that comes from Ctrl-C, or from being told to end, an exit code of its
-// own, unless it has one that says more: commands that may have changed something give theirs one,
-// see exitcode.Unfinished.
+// interrupted gives the error of an interrupted command its own exit code. An error that has a more
+// specific code keeps it: see exitcode.Unfinished for commands that may have changed something.
 func interrupted(ctx context.Context, err error) error {
 	var coded interface{ ExitCode() int }
 	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.Cause(ctx)) || errors.As(err, &coded) {
@@ -56,9 +54,8 @@ func interrupted(ctx context.Context, err error) error {
 	return &exitcode.Error{Code: exitcode.Interrupted, Err: errors.New("interrupted; nothing was changed")}
 }
 
-// exitOn ends the process: 0 without an error, the exit code of a command that was run for the
-// user, 2 for wrong arguments, the code of an error that has one (see exitcode), 1 for everything
-// else.
+// exitOn ends the process. The code is 0 without an error, that of a child command, 2 for wrong
+// arguments, that of a coded error (see exitcode), and 1 for all other errors.
 func exitOn(err error) {
 	var child *exec.ExitError
 	var usage *usageError
@@ -95,15 +92,15 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "barque",
 		Short: "A Kubernetes-compatible cluster in one binary, three masters strong",
-		Long: `Barque turns Linux machines into a Kubernetes-compatible cluster. Every server
-carries the replicated datastore, the API, the controllers and a node; nothing else
-is to be installed.
+		Long: `Barque turns Linux machines into a Kubernetes-compatible cluster. Every server has
+the replicated datastore, the API, the controllers and a node. Nothing else has to be
+installed.
 
   barque dev up                       a three-server cluster on this machine
   barque server                       the first server of a real one
   barque server --join URL --token T  the second and third
   barque agent --server URL --token T a machine that only runs pods
-  barque cluster status               who leads, who is ill and why`,
+  barque cluster status               the leader, failing members and remedies`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.String(),
@@ -111,10 +108,10 @@ is to be installed.
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return &usageError{c.CommandPath(), err} })
 	cmd.SetVersionTemplate("barque {{.Version}}\n")
 	cmd.AddCommand(serverCommand(), agentCommand(), clusterCommand(), snapshotCommand(), tokenCommand(), certCommand(), imageCommand(), proxyCommand(), devCommand(), checkCommand(), verifyCommand(), versionCommand(), completionCommand(),
-		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig when none is set", DisableFlagParsing: true})
+		&cobra.Command{Use: "kubectl", Short: "Run kubectl, with the cluster's kubeconfig unless another one is set", DisableFlagParsing: true})
 	cmd.SetHelpCommand(helpCommand())
 	cmd.InitDefaultHelpCmd()
-	cmd.CompletionOptions.DisableDefaultCmd = true // ours refuses what is no shell
+	cmd.CompletionOptions.DisableDefaultCmd = true // our command refuses unknown shells
 	addCompletions(cmd)
 	strict(cmd)
 	cmd.PersistentPreRunE = refuseEmpty

@@ -15,18 +15,18 @@ import (
 	"github.com/barque/barque/membership/enroll"
 )
 
-// The commands that change members. Each asks a server what the change would do, tells it, asks the
-// user where it cannot be taken back, and then waits until it is done. What was begun the servers
-// finish, whatever becomes of the command.
+// The commands that change members. Each command asks a server for the plan and prints it. It asks
+// the user before an irreversible change, and waits until the change is done. The servers finish a
+// change without the command.
 
 func clusterRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "remove SERVER",
 		ValidArgsFunction: completeServers,
 		Short:             "Take a server out of the store for good",
-		Long: `Take a server out of the store for good, because it is lost or is to be replaced. A
-leader hands over first; a server that lives stops by itself. It is refused when the
-servers that stay and answer would be no quorum. The machine can join again as a new
+		Long: `Remove a server from the store for good, because it is lost or replaced. A leader hands
+leadership over first. A living server stops by itself. The command is refused if the
+remaining servers that answer would be no quorum. The machine can join again as a new
 server, with --wipe or an empty data directory.`,
 		Example: "  barque cluster remove s3 --dry-run\n  barque cluster remove s3 --yes",
 		Args:    exactArgs("SERVER"),
@@ -40,14 +40,14 @@ func clusterLeaveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leave",
 		Short: "Take the server on this machine, or the one at an address, out of the store for good",
-		Long: `Take the server on this machine out of the store for good: it hands leadership over
-if it has it, loses its vote, is taken out, and stops by itself. With --server it is the
-server that answers at that address, from whichever machine the command is run. The
-command names the server and asks before anything is done. It is refused when the
-servers that stay and answer would be no quorum. Its pods are left as they are: drain
-the node first (barque kubectl drain), and delete it afterwards (barque kubectl delete node).
+		Long: `Remove the server on this machine from the store for good. It hands leadership over,
+loses its vote, is removed, and stops by itself. --server selects the server at an
+address instead, from any machine. The command names the server and asks before the
+change. It is refused if the remaining servers that answer would be no quorum. The pods
+stay: drain the node first (barque kubectl drain), and delete it afterwards
+(barque kubectl delete node).
 
-A server that does not answer is taken out by its name: barque cluster remove SERVER.`,
+To remove a server that does not answer: barque cluster remove SERVER.`,
 		Example: "  barque cluster leave --dry-run                    # on the machine\n  barque cluster leave --server 10.0.0.3 --dry-run  # from elsewhere\n  barque cluster leave --yes",
 		Args:    noArgs,
 	}
@@ -72,14 +72,14 @@ A server that does not answer is taken out by its name: barque cluster remove SE
 	return cmd
 }
 
-// leaveAt makes the server at an address leave, after that one has said its name.
+// leaveAt makes the server at an address leave, after asking it for its name.
 func (m *memberFlags) leaveAt(c *cobra.Command, server string) error {
 	address, err := remote.ServerURL(server)
 	if err != nil {
 		return &usageError{c.CommandPath(), fmt.Errorf("--server %q: %w", server, err)}
 	}
 	if c.Flags().Changed("data-dir") {
-		return &usageError{c.CommandPath(), errors.New("--server and --data-dir both say which server leaves: give one of them")}
+		return &usageError{c.CommandPath(), errors.New("--server and --data-dir both select the leaving server: give one of them")}
 	}
 	if err := checkFormat(c, m.format); err != nil {
 		return err
@@ -102,9 +102,9 @@ func clusterPromoteCommand() *cobra.Command {
 		Use:               "promote SERVER",
 		ValidArgsFunction: completeServers,
 		Short:             "Give a server a vote in the store",
-		Long: `Give a server a vote in the store. Servers get theirs by themselves when they have
-caught up; this is for one that was demoted, and takes back a removal that is not done
-yet. It is refused for a server that is ill, behind, or cut off from one that votes.`,
+		Long: `Give a server a vote in the store. Servers get their vote by themselves when they have
+caught up. The command is for a demoted server; it also cancels an unfinished removal.
+It is refused for a server that is failing, lagging, or partitioned from a voter.`,
 		Example: "  barque cluster promote s3",
 		Args:    exactArgs("SERVER"),
 	}
@@ -134,10 +134,10 @@ func clusterTransferCommand() *cobra.Command {
 		Use:               "transfer-leader [SERVER]",
 		ValidArgsFunction: completeServers,
 		Short:             "Make another server the leader",
-		Long: `Make another server the leader: the one that is named, or the one that is the least
-behind. Writes wait for some milliseconds meanwhile. It is refused for a server that
-is ill or behind. It returns when the other one leads.`,
-		Example: "  barque cluster transfer-leader s2\n  barque cluster transfer-leader          # whichever is the least behind",
+		Long: `Make another server the leader: the given one, or the one that lags least. Writes wait
+for some milliseconds. The command is refused for a failing or lagging server. It returns
+when the new leader leads.`,
+		Example: "  barque cluster transfer-leader s2\n  barque cluster transfer-leader          # the server that lags least",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return &usageError{c.CommandPath(), fmt.Errorf("want one server at most, got %d", len(args))}
@@ -157,15 +157,15 @@ is ill or behind. It returns when the other one leads.`,
 type memberFlags struct {
 	kubeconfig, format string
 	yes, dryRun, asks  bool
-	called             string // what the user calls the change, where its own name is another
-	subject            string // says which server it is, where the user has not named it
+	called             string // user's name of the change, if it differs
+	subject            string // names the server, if the user has not
 }
 
 func addMemberFlags(cmd *cobra.Command, asks bool) *memberFlags {
 	m := &memberFlags{asks: asks}
 	cmd.Flags().StringVar(&m.kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	cmd.Flags().StringVarP(&m.format, "output", "o", "", "json or yaml instead of text for people")
-	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only tell what would be done, or why it would be refused")
+	cmd.Flags().BoolVar(&m.dryRun, "dry-run", false, "only show the plan, or the reason of a refusal")
 	if asks {
 		cmd.Flags().BoolVar(&m.yes, "yes", false, "do not ask")
 	} else {
@@ -210,7 +210,7 @@ func (m *memberFlags) runWith(c *cobra.Command, config *rest.Config, name string
 	return print(c, m.format, answer, func(w io.Writer) error { return remote.WriteMade(w, answer) })
 }
 
-// confirm tells what will be done, also to who need not be asked, and asks.
+// confirm prints the plan, and asks the user unless --yes is given.
 func (m *memberFlags) confirm(c *cobra.Command, plan *adminapi.MemberAnswer) error {
 	out := c.ErrOrStderr() // standard output is the answer's, which may be JSON
 	if err := m.writePlan(out, plan); err != nil {
@@ -223,7 +223,7 @@ func (m *memberFlags) confirm(c *cobra.Command, plan *adminapi.MemberAnswer) err
 	return confirmed(c)
 }
 
-// writePlan says which server it is, where the user has not named it, and what is done.
+// writePlan names the server, if the user has not, and prints the plan.
 func (m *memberFlags) writePlan(w io.Writer, p *adminapi.MemberAnswer) error {
 	if m.subject != "" {
 		fmt.Fprintln(w, m.subject)

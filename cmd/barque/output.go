@@ -19,7 +19,7 @@ func outputFlag(c *cobra.Command) *string {
 	return format
 }
 
-// checkFormat refuses a format that print does not know, before anything is changed.
+// checkFormat refuses an unknown format before anything is changed.
 func checkFormat(c *cobra.Command, format string) error {
 	if format == "" || format == "json" || format == "yaml" {
 		return nil
@@ -57,7 +57,7 @@ func writeYAML(out io.Writer, value any) error {
 	return err
 }
 
-// printOn is print for text that looks at the terminal's width and colours.
+// printOn is print for text that depends on the terminal's width and colours.
 func printOn(c *cobra.Command, format string, value any, text func(w io.Writer, on terminal.Screen) error) error {
 	if format != "" {
 		return print(c, format, value, nil)

@@ -42,7 +42,7 @@ func (p *progress) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// told is a progress for what is copied.
+// told returns a Progress that reports to the user.
 func told(c *cobra.Command, what string) remote.Progress {
 	return func(total int64) io.Writer { return newProgress(c, what, total) }
 }

@@ -18,10 +18,10 @@ func proxyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Give this machine one address that always leads to a living API server",
-		Long: `Listen on a local address and forward each connection to an API server that is
-ready. New connections leave a server that dies or falls silent within a second. Those that
-are open are cut when it has been silent for five seconds and another one answers, so that
-clients find that one. TLS stays between the client and the server.`,
+		Long: `Listen on a local address and forward each connection to a ready API server. New
+connections avoid a dead or silent server within a second. Open connections are cut when
+their server has been silent for five seconds and another one answers: the clients then
+reconnect to that one. TLS stays between the client and the server.`,
 		Example: "  barque proxy --listen 127.0.0.1:6443 --server 10.0.0.1:6443 --server 10.0.0.2:6443 --server 10.0.0.3:6443",
 		Args:    noArgs,
 	}

@@ -20,21 +20,21 @@ func clusterRecoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover",
 		Short: "Make a new cluster of one server when most servers are lost for good",
-		Long: `Make a new cluster, with the data of the old one, of a server that survives when most
-servers are lost for good. Without a quorum nothing else can be written any more.
+		Long: `Make a new cluster from a surviving server, with the data of the old cluster, when most
+servers are lost for good. Without a quorum this is the only way to write again.
 
-Run it on a survivor while 'barque server' is stopped there. It shows what the server's
-disk knows; with more --data-dir, also what copies of other survivors' directories know.
-The first directory is recovered. It is refused when another one that is given has more, and
-while another server of the cluster answers and has a leader.
-When a quorum of servers can be started again: start them, and do not recover.`,
-		Example: `  barque cluster recover --inspect                              # what does this disk know?
+Run it on a survivor while 'barque server' is stopped there. It shows the state on the
+server's disk. Further --data-dir show copies of other survivors' directories. The first
+directory is recovered. The command is refused if another given directory has more data,
+or if another server of the cluster answers and has a leader.
+If a quorum of servers can start again, start them and do not recover.`,
+		Example: `  barque cluster recover --inspect                              # the state on this disk
   barque cluster recover --inspect --data-dir /var/lib/barque --data-dir /mnt/copy-of-s2
   barque cluster recover                                        # asks, then recovers this server`,
 		Args: noArgs,
 	}
 	dirs := cmd.Flags().StringArray("data-dir", []string{defaultDataDir}, "data directory of a server; may be repeated, and the first one is recovered")
-	inspect := cmd.Flags().Bool("inspect", false, "only show what the directories know")
+	inspect := cmd.Flags().Bool("inspect", false, "only show the state in the directories")
 	yes := cmd.Flags().Bool("yes", false, "do not ask")
 	format := outputFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {

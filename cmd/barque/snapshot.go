@@ -23,14 +23,13 @@ import (
 func snapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Make, look at and restore backups of the cluster",
-		Long: `Make, look at and restore backups of the cluster. A backup has the whole state of the
-cluster. Sealed with a key, it has the cluster's own keys as well, so that a new
-cluster can go on with the same kubeconfigs and certificates. An unsealed one has no
-keys of the cluster, and the Secrets of applications in clear; it is only made when
-it is asked for with --unsealed.
+		Short: "Make, list, verify and restore backups of the cluster",
+		Long: `Make, list, verify and restore backups of the cluster. A backup has the whole state of
+the cluster. A backup sealed with a key also has the cluster's own keys: a new cluster
+can keep the same kubeconfigs and certificates. An unsealed backup has no keys of the
+cluster, and has the Secrets of applications in clear. It is only made with --unsealed.
 
-The key is a line of text: one that 'barque snapshot key' makes, or a passphrase.`,
+The key is a line of text: the output of 'barque snapshot key', or a passphrase.`,
 	}
 	cmd.AddCommand(snapshotSaveCommand(), snapshotRestoreCommand(), snapshotListCommand(), snapshotInspectCommand(), snapshotKeyCommand())
 	return cmd
@@ -39,7 +38,7 @@ The key is a line of text: one that 'barque snapshot key' makes, or a passphrase
 // keyVariable may hold the key, where a file does not suit.
 const keyVariable = "BARQUE_SNAPSHOT_KEY"
 
-// keyFlag adds --key-file and returns what reads the key as text; empty when there is none.
+// keyFlag adds --key-file and returns a function that reads the key as text, empty without a key.
 func keyFlag(c *cobra.Command) func() (string, error) {
 	path := c.Flags().String("key-file", "", "file with the key of the backup (default: $"+keyVariable+", or none)")
 	return func() (string, error) {
@@ -61,11 +60,11 @@ func snapshotSaveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save [FILE]",
 		Short: "Save a backup of the running cluster to this machine",
-		Long: `Save a backup of the running cluster to this machine. It has everything that was
+		Long: `Save a backup of the running cluster to this machine. It has every write that was
 acknowledged before. The file is read back and verified before it gets its name.
 
-Without a key it is refused (exit code 4), unless --unsealed is given: anybody who reads
-the file then reads the Secrets in it.`,
+Without a key it is refused (exit code 4), unless --unsealed is given: every reader of
+the file can then read its Secrets.`,
 		Example: "  barque snapshot save --key-file backup.key\n  barque snapshot save --unsealed /mnt/private/x.backup",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -122,9 +121,9 @@ func snapshotRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Replace the state of the running cluster by a backup",
-		Long: `Replace the state of the running cluster by a backup, while it goes on serving. No
-server is stopped or wiped. What was written since the backup is gone: objects come
-back, change back or go, and controllers and kubelets follow. The cluster keeps its
+		Long: `Replace the state of the running cluster by a backup, while the cluster keeps serving.
+No server is stopped or wiped. All writes since the backup are lost: objects reappear,
+change back or disappear, and controllers and kubelets follow. The cluster keeps its
 own keys. To begin a new cluster with a backup: barque server --restore-from FILE.`,
 		Args: exactArgs("FILE"),
 	}
@@ -151,7 +150,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 			return &usageError{c.CommandPath(), fmt.Errorf("%s is sealed: give the key that opens it with --key-file or %s", args[0], keyVariable)}
 		}
 		if text != "" && !report.About.Sealed {
-			return &usageError{c.CommandPath(), fmt.Errorf("%s is not sealed, and a key was given: anybody may have written it. To restore it all the same, give no key (--key-file, %s)", args[0], keyVariable)}
+			return &usageError{c.CommandPath(), fmt.Errorf("%s is not sealed, but a key was given: its author is unknown. To restore it anyway, give no key (--key-file, %s)", args[0], keyVariable)}
 		}
 		client, err := newSnapshots(*kubeconfig)
 		if err != nil {
@@ -160,7 +159,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 		if !*yes {
 			a := report.About
 			fmt.Fprintf(c.ErrOrStderr(), "The state of the cluster at %s is replaced by the backup of %s, revision %d, %d items, of cluster %s.\n"+
-				"What was written since then is lost. To keep it, save a backup first: barque snapshot save --key-file FILE\nGo on? [y/N] ",
+				"All later writes are lost. To keep them, save a backup first: barque snapshot save --key-file FILE\nGo on? [y/N] ",
 				client.Host(), a.Created.Format(time.RFC3339), a.Revision, a.Items, a.ClusterID)
 			if err := confirmed(c); err != nil {
 				return err
@@ -183,10 +182,10 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 func snapshotListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the backups that the servers have made, or those in a directory",
-		Long: `List the backups that the servers have made, or those in a directory: the files whose
-names end in .backup, oldest first, each with whether its checksums are right. The exit
-code is 1 when a server did not tell its list.`,
+		Short: "List the servers' backups, or those in a directory",
+		Long: `List the servers' backups, or those in a directory: the files with the suffix .backup,
+oldest first, each with the result of its checksums. The exit code is 1 if a server did
+not send its list.`,
 		Example: "  barque snapshot ls\n  barque snapshot ls --dir /mnt/backups -o json",
 		Args:    noArgs,
 	}
@@ -205,7 +204,7 @@ code is 1 when a server did not tell its list.`,
 		}
 		for _, l := range lists {
 			if l.Problem != "" {
-				err = errors.Join(err, fmt.Errorf("the backups of server %s are not known: %s", l.Server, l.Problem))
+				err = errors.Join(err, fmt.Errorf("the backups of server %s are unknown: %s", l.Server, l.Problem))
 			}
 		}
 		return err
@@ -222,7 +221,7 @@ func newSnapshots(kubeconfig string) (*remote.Snapshots, error) {
 	return remote.NewSnapshots(config)
 }
 
-// listSnapshots returns the backups in a directory, or, without one, those of all servers.
+// listSnapshots returns the backups in a directory, or those of all servers if it is empty.
 func listSnapshots(ctx context.Context, kubeconfig, dir string) ([]backups.SnapshotList, error) {
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil {
@@ -284,11 +283,11 @@ func writeList(w io.Writer, list *backups.SnapshotList) error {
 func snapshotInspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
-		Short: "Verify a backup and show what is in it, without a cluster",
-		Long: `Verify a backup and show what is in it, without a cluster. All checksums are verified
-and the hash of the state is computed anew; of a sealed backup without its key, only the
-checksums. The exit code is 0 when nothing is wrong, and 1 when the backup is damaged or
-cannot be read; the message says where.`,
+		Short: "Verify a backup and show its contents, without a cluster",
+		Long: `Verify a backup and show its contents, without a cluster. It verifies all checksums and
+recomputes the hash of the state. Without its key, a sealed backup's checksums alone are
+verified. The exit code is 0 for a correct backup, and 1 for a damaged or unreadable one:
+the message has the position.`,
 		Args: exactArgs("FILE"),
 	}
 	key, format := keyFlag(cmd), outputFlag(cmd)
@@ -344,8 +343,8 @@ func snapshotKeyCommand() *cobra.Command {
 		Use:   "key",
 		Short: "Make a key for backups and print it",
 		Long: `Make a key for backups and print it. Keep it away from the cluster: it opens the backups,
-and without it a sealed backup is worth nothing. Servers can also be given the public
-key, which is in the comment: then they seal backups that they cannot open.`,
+and a sealed backup is worthless without it. The comment has the public key. A server
+with only the public key seals backups that it cannot open.`,
 		Example: "  (umask 077; barque snapshot key > backup.key)",
 		Args:    noArgs,
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/barque/barque/internal/terminal"
 )
 
-// What no command takes is refused in one way: with exit code 2 and before anything is done.
+// All commands refuse wrong arguments in one way: with exit code 2, before any change.
 
-// strict makes all commands below cmd refuse arguments that they do not take with our exit code,
-// also those that only have others below them, which cobra has show their help.
+// strict makes all commands below cmd refuse unknown arguments with our exit code. That includes
+// parents of subcommands, for which cobra shows the help.
 func strict(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		strict(sub)
@@ -35,8 +35,8 @@ func strict(cmd *cobra.Command) {
 	}
 }
 
-// mayNotBeEmpty are flags for which an empty value, as that of a shell's variable that is not set,
-// would silently mean something else than what was meant.
+// mayNotBeEmpty are flags whose empty value, such as an unset shell variable, would silently change
+// the meaning.
 var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
 	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
@@ -47,9 +47,9 @@ var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "liste
 // refuseEmpty refuses empty arguments, and empty values of such flags.
 func refuseEmpty(c *cobra.Command, args []string) error {
 	switch c.Name() {
-	case cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // the word to complete may be empty yet
+	case cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd: // the word to complete may still be empty
 		return nil
-	case "exec": // what follows is another command's
+	case "exec": // the rest belongs to another command
 		args = args[:min(1, len(args))]
 	}
 	if slices.Contains(args, "") {
@@ -64,8 +64,7 @@ func refuseEmpty(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// isEmpty tells whether a flag was given no value, or, of one that may be repeated, an empty one
-// among others.
+// isEmpty reports whether a flag has an empty value, or a list flag an empty element.
 func isEmpty(v pflag.Value) bool {
 	if list, is := v.(pflag.SliceValue); is {
 		values := list.GetSlice()
@@ -82,7 +81,7 @@ func usage(c *cobra.Command, err error) error {
 	return &usageError{c.CommandPath(), err}
 }
 
-// helpCommand shows the help of another command, and refuses what is none.
+// helpCommand shows the help of another command, and refuses an unknown one.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{Use: "help [COMMAND]", Short: "Help about any command", RunE: func(c *cobra.Command, args []string) error {
 		of, left, err := c.Root().Find(args)

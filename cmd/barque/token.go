@@ -27,11 +27,11 @@ func tokenCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a join token and print it",
-		Long: `Make a join token and print it. The token pins the cluster's CA, so the machine
-that joins with it knows that it talks to the right cluster.`,
+		Long: `Make a join token and print it. The token pins the cluster's CA: a machine that joins
+with it verifies that it talks to the right cluster.`,
 		Args: noArgs,
 	}
-	cmd.Flags().StringVar(&spec.Role, "role", token.Agent, "what the machine may join as: server or agent")
+	cmd.Flags().StringVar(&spec.Role, "role", token.Agent, "role that the machine may join in: server or agent")
 	cmd.Flags().DurationVar(&spec.TTL, "ttl", 24*time.Hour, "how long the token is good, a minute at least; 0 is for ever")
 	cmd.Flags().IntVar(&spec.Uses, "uses", 0, "how many machines may join with it; 0 is any number")
 	cmd.Flags().StringVar(&spec.Description, "description", "", "what it is for")
@@ -55,7 +55,7 @@ that joins with it knows that it talks to the right cluster.`,
 			return err
 		})
 		if err != nil {
-			return remote.Outcome(err, "`barque token ls` shows whether there is one more now")
+			return remote.Outcome(err, "`barque token ls` shows whether it was created")
 		}
 		made := token.MadeOf(t, spec, now)
 		return print(c, *format, made, func(w io.Writer) error {
@@ -87,7 +87,7 @@ func tokenListCommand() *cobra.Command {
 		}
 		ca, err := pki.ParseAuthority(config.CAData, nil)
 		if err != nil {
-			ca = nil // a kubeconfig may have the system's CAs; which tokens are void is not known then
+			ca = nil // a kubeconfig may have the system's CAs; void tokens are not detected then
 		}
 		return print(c, *format, tokens, func(w io.Writer) error {
 			fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tUSES LEFT\tDESCRIPTION")
@@ -114,7 +114,7 @@ func tokenDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "delete ID", Short: "Delete a join token", Args: exactArgs("ID")}
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		unknown := &exitcode.Error{Code: node.ExitUsage, Err: fmt.Errorf("there is no token %q; `barque token ls` lists them by their IDs", args[0])}
+		unknown := &exitcode.Error{Code: node.ExitUsage, Err: fmt.Errorf("there is no token %q; `barque token ls` lists the IDs", args[0])}
 		if !token.IsID(args[0]) {
 			return unknown
 		}

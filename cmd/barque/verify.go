@@ -17,18 +17,23 @@ func verifyCommand() *cobra.Command {
 		Use:   "verify",
 		Short: "Find out whether the cluster keeps its promises",
 		Long: `Find out whether the cluster keeps its promises: read, write and watch through all
-servers at once for a while, and judge what they said. It checks that reads and writes
-are linearizable, that no acknowledged write is lost, that watches tell everything in
-order, that all servers have the same state, and that every node runs a pod. It works
-in a namespace of its own, which it removes, and breaks nothing: run it at any time, or
-while you restart servers. A server that stays away for a minute is not judged for that
-time, and named; the exit code is 1 then, too.`,
+servers at once for a while, and judge their answers. The command checks that:
+
+  - reads and writes are linearizable
+  - no acknowledged write is lost
+  - watches deliver every event, in order
+  - all servers have the same state
+  - every node runs a pod
+
+It works in its own namespace, removes it at the end, and breaks nothing: run it at any
+time, or while you restart servers. A server that stays away for a minute is named, and
+not judged for that time; the exit code is 1 then as well.`,
 		Example: "  barque verify\n  barque verify --duration 10m -o json",
 		Args:    noArgs,
 	}
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	duration := cmd.Flags().Duration("duration", 20*time.Second, "for how long it reads and writes")
-	pods := cmd.Flags().Bool("pods", true, "start a pod on every node, too")
+	pods := cmd.Flags().Bool("pods", true, "also start a pod on every node")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		if err := checkFormat(c, *format); err != nil {
 			return err
@@ -44,7 +49,7 @@ time, and named; the exit code is 1 then, too.`,
 		r, err := verify.Cluster(c.Context(), verify.Options{Config: config, Duration: *duration, Pods: *pods, Progress: func(format string, args ...any) {
 			fmt.Fprintf(c.ErrOrStderr(), "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		}, Undone: func(err error) bool { return remote.NoLeader(remote.WithoutLeader(err)) }})
-		if r != nil { // also when it was cut short: what was found is found
+		if r != nil { // an interrupted run also reports its findings
 			if err := print(c, *format, r, func(w io.Writer) error { return writeVerified(w, r) }); err != nil {
 				return err
 			}

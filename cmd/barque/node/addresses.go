@@ -33,7 +33,7 @@ func (o *Options) completeAddresses() (err error) {
 		return enroll.WrongOption("--network %q: want barque or none", o.Network)
 	}
 	if o.OtherNetwork() && (o.Overlay.Mode == overlay.WireGuard || o.Overlay.Mode == overlay.AutoWireGuard) {
-		return enroll.WrongOption("--network none leaves the ways to other nodes to another plugin, and --overlay %s would encrypt nothing: leave one of both out", o.Overlay.Mode)
+		return enroll.WrongOption("--network none leaves the pod network to another plugin, so --overlay %s would encrypt nothing: omit one of them", o.Overlay.Mode)
 	}
 	if len(o.addresses.Internal) > 0 {
 		return nil
@@ -48,8 +48,8 @@ func (o *Options) completeAddresses() (err error) {
 	return nil
 }
 
-// prefers6 tells whether IPv6 comes first among addresses that were found out: in a new cluster
-// whose services have it first, and where a server is joined by such an address.
+// prefers6 reports whether IPv6 is first among the detected addresses. It is in a new cluster whose
+// services have it first, and for a node that joins by an IPv6 address.
 func (o *Options) prefers6() bool {
 	if o.Join == "" {
 		return len(o.Settings.ServiceCIDRs) > 0 && o.Settings.ServiceCIDRs.Primary().Addr().Is6()
@@ -62,8 +62,8 @@ func (o *Options) prefers6() bool {
 	return err == nil && addr.Is6()
 }
 
-// fitAddresses leaves the addresses that were found out in the families of the cluster, and refuses
-// to begin with another family than the cluster does: the API could not reach the node.
+// fitAddresses drops detected addresses outside the cluster's families. It fails if the node's
+// first family is not the cluster's: the API could not reach the node.
 func (o *Options) fitAddresses(s Settings) error {
 	if o.detected {
 		o.addresses.Internal = slices.DeleteFunc(o.addresses.Internal, func(a netip.Addr) bool { return !s.ClusterCIDRs.Has(a.Is6()) })
@@ -75,15 +75,15 @@ func (o *Options) fitAddresses(s Settings) error {
 		}
 	}
 	if len(s.ServiceCIDRs) == 0 || len(internal) == 0 {
-		return nil // the server that let this node in has told no ranges
+		return nil // an older server has sent no ranges
 	}
 	if first := s.ServiceCIDRs.Primary(); internal[0].Is6() != first.Addr().Is6() {
-		return fmt.Errorf("the cluster's first family is that of %s, and this node's first address is %s: give --node-ip in that order", first, internal[0])
+		return fmt.Errorf("the cluster's first family is that of %s, but this node's first address is %s: give --node-ip in that order", first, internal[0])
 	}
 	return nil
 }
 
-// Who makes the pod network.
+// Providers of the pod network.
 const (
 	OwnNetwork = "barque"
 	noNetwork  = "none"
@@ -95,7 +95,7 @@ func (o *Options) OtherNetwork() bool { return o.Network == noNetwork }
 // usualCNIConfDir is where network plugins put their configuration.
 const usualCNIConfDir = "/etc/cni/net.d"
 
-// cniConfDir is where a containerd of our own looks for CNI configurations; "" is its default.
+// cniConfDir is the directory of CNI configurations of our own containerd; "" is its default.
 func (o *Options) cniConfDir() string {
 	if o.OtherNetwork() {
 		return usualCNIConfDir

@@ -24,7 +24,7 @@ import (
 	"github.com/barque/barque/membership/liveness"
 )
 
-// agent is what the parts of an agent are made of, in the order in which they are.
+// agent holds the parts of an agent, in the order of their start.
 type agent struct {
 	options  *Options
 	logger   *slog.Logger
@@ -35,7 +35,7 @@ type agent struct {
 	pool     *gossip.Pool
 	balancer *balancer.Balancer
 	stack    *lifecycle.Stack
-	cluster  string // ID of the one that it was started in
+	cluster  string // ID of the cluster at the start
 	follower *enroll.Follower
 }
 
@@ -104,7 +104,7 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	}})
 }
 
-// startRemembering has this agent remember servers, and forget who is gone.
+// startRemembering keeps the agent's record of servers up to date.
 func (a *agent) startRemembering(ctx context.Context) error {
 	missed := enroll.NewAbsences(a.record)
 	gone := func() []string {
@@ -123,7 +123,7 @@ func (a *agent) startRemembering(ctx context.Context) error {
 	}})
 }
 
-// startBalancer gives this node one address of the API that leads to a living server, whichever.
+// startBalancer gives this node one local address of the API, which leads to a living server.
 func (a *agent) startBalancer(ctx context.Context) error {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", a.options.APIPort))
 	if err != nil {
@@ -139,13 +139,11 @@ func (a *agent) startBalancer(ctx context.Context) error {
 	return a.stack.Start(ctx, lifecycle.Component{Name: "balancer", Run: a.balancer.Run})
 }
 
-// returnAfter is how long a server must be back before agents that it comes first for begin to
-// return to it.
+// returnAfter is how long a restored server must be up before agents that prefer it return to it.
 const returnAfter = 2 * time.Minute
 
-// apiServers are all servers that gossip, the record and --server know of, in this agent's own
-// order. Who of them lives the balancer finds out: that gossip has lost one is no reason to leave
-// it.
+// apiServers returns all servers from gossip, the record and --server, in this agent's own order.
+// The balancer checks which of them live. A server that gossip has lost stays in the list.
 func (a *agent) apiServers() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, s := range append(liveness.KnownServers(a.pool), a.servers()...) {
@@ -156,7 +154,7 @@ func (a *agent) apiServers() []netip.AddrPort {
 	return balancer.Spread(a.options.Name, out)
 }
 
-// servers are those that were known, and the one that the operator names, which may be new.
+// servers returns the recorded servers and those of --server, which may be new.
 func (a *agent) servers() []join.Server { return append(a.record.Servers(), a.named...) }
 
 func (a *agent) gossipSeeds() []netip.AddrPort {
@@ -184,7 +182,7 @@ func (a *agent) startNode(ctx context.Context) error {
 	return w.start(ctx, a.stack)
 }
 
-// fetchKeys asks the servers that the agent has ever known.
+// fetchKeys asks all servers in gossip, the record and --server.
 func (a *agent) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring, error) {
 	keys, err := credentials.FetchKeys(ctx, append(liveness.KnownServers(a.pool), a.servers()...), generation, credentials.AskKeys(a.ids.Trust, a.ids.Client.Certificate(), a.cluster))
 	return a.follower.Take(keys, err, liveness.SeesServer(a.pool))

@@ -14,21 +14,21 @@ import (
 	"github.com/barque/barque/network"
 )
 
-// Check asks every room what it needs of this machine.
+// Check collects every package's requirements of this machine.
 func Check(dataDir, kubeletRootDir string) []check.Finding {
 	return slices.Concat(containerd.Check(dataDir), []check.Finding{rootdir.Check(kubeletRootDir)}, network.Check())
 }
 
-// Preflight tells whether this machine could join the cluster now, as a server or an agent. It
-// changes nothing, there or here, and does not use the token up: whether the token is still good is
-// known when it is used. o is completed by it.
+// Preflight checks whether this machine could join the cluster now, as a server or an agent. It
+// changes nothing on either side, and does not use the token up. The token's remaining uses are
+// only checked at the join itself. Preflight completes o.
 func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) ([]check.Finding, error) {
 	_, statErr := os.Stat(o.DataDir)
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
 	if errors.Is(statErr, os.ErrNotExist) {
-		defer os.Remove(o.DataDir) // which was made to be looked at
+		defer os.Remove(o.DataDir) // created for the check only
 	}
 	return append(Check(o.DataDir, o.KubeletRootDir), enroll.Preflight(ctx, o.enrolling(), role, now)...), nil
 }

@@ -1,11 +1,12 @@
-// Package node puts a server or an agent together out of the rooms: it makes the interfaces meet,
-// and orders start and stop. It holds no logic of a cluster; where it does more than pass a value
-// on, it should become somebody's.
+// Package node assembles a server or an agent from the other packages: it connects their
+// interfaces, and orders start and stop. It holds no logic of a cluster. Code beyond passing a
+// value on belongs in another package.
 //
 // The order of a server:
 //
 //	identity ─▶ peer port ─▶ store ─▶ gossip ─▶ API ─▶ leader work ─▶ containerd ─▶ network ─▶ kubelet
 //
-// Each relies on what stands left of it, and stopping goes from right to left: pods' owners stop
-// writing before the API goes, and the store hands leadership over when nobody needs it any more.
+// Each part depends on the parts to its left, and stopping goes from right to left. The controllers
+// stop writing before the API stops. The store hands leadership over when no part needs it any
+// more.
 package node

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// What a node is not started with: it would find out by itself, but only after a cluster was begun,
-// or joined.
+// Checks of the options before a start. Without them the error would only show after a cluster was
+// created or joined.
 
-// shortestSchedule keeps a server from doing little else than backups.
+// shortestSchedule keeps a server from making backups all the time.
 const shortestSchedule = time.Minute
 
-// Check refuses what no node can be, and what cannot be meant.
+// Check validates the options of any node.
 func (o *Options) Check() error {
 	if err := checkTaints(o.Taints); err != nil {
 		return fmt.Errorf("--node-taint: %w", err)
@@ -50,14 +50,14 @@ func (o *Options) checkPorts() error {
 		case p.port == 0:
 			return fmt.Errorf("--%s 0: want a port from 1 to 65535", p.flag)
 		case taken[p.port] != "":
-			return fmt.Errorf("--%s and --%s are both %d: give each a port of its own", taken[p.port], p.flag, p.port)
+			return fmt.Errorf("--%s and --%s are both %d: give each its own port", taken[p.port], p.flag, p.port)
 		}
 		taken[p.port] = p.flag
 	}
 	return nil
 }
 
-// CheckServer refuses what no server can be.
+// CheckServer validates the options of a server.
 func (o *Options) CheckServer() error {
 	switch {
 	case o.PeerPort == 0:

@@ -30,7 +30,7 @@ import (
 )
 
 // fenced returns a client configuration for the term of lead; apiserver/storage fences the writes.
-// In a test something may stand between that and the API.
+// Tests may insert a transport.
 func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config {
 	term := runtime.TermFrom(lead)
 	if wrap := s.options.wrapLeaderClient; wrap != nil {
@@ -83,8 +83,8 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	}})
 }
 
-// dumps has the scheduler write its queue and its cache to the log at each SIGUSR2, as
-// kube-scheduler does. Servers that do not lead take the signal, too: it would end them.
+// dumps writes the scheduler's queue and cache to the log at each SIGUSR2, as kube-scheduler does.
+// All servers handle the signal: unhandled, it would end the process.
 func (s *server) dumps(ctx context.Context) error {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR2)
@@ -99,7 +99,7 @@ func (s *server) dumps(ctx context.Context) error {
 	}
 }
 
-// routines is all that happens on the leader only, in the order in which it starts.
+// routines returns the work of the leader, in the order of its start.
 func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life nodelifecycle.Liveness) ([]runtime.Routine, error) {
 	informers, logger := s.api.Informers(), s.logger
 	devices, err := quota.FollowDevices(informers)
@@ -146,7 +146,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		return nil, err
 	}
 	s.dumpScheduler = func() { pods.Dump(scheduling.Logger) }
-	// The scheduler is a user of its own, with no more rights than it needs.
+	// The scheduler has its own user with minimal rights.
 	schedule := runtime.Routine{Name: "scheduler", Run: func(ctx context.Context, _ kubernetes.Interface) error {
 		client, err := kubernetes.NewForConfig(s.fenced(ctx, schedulerConfig))
 		if err != nil {
@@ -154,8 +154,8 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		}
 		return pods.Run(ctx, client)
 	}}
-	// What the API server writes to the store directly is fenced by the term in its context. What
-	// it writes through the API it writes as itself, which no webhook and no policy can refuse.
+	// Direct writes of the API server to the store are fenced by the term in its context. Writes
+	// through the API use the API server's identity, which no webhook or policy can refuse.
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, _ kubernetes.Interface) error {
 		client, err := kubernetes.NewForConfig(s.fenced(ctx, s.api.LoopbackConfig()))
 		if err != nil {

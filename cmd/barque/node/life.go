@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// startLiveness gathers the evidence of who lives. With fast failure detection this server asks all
-// nodes itself, whether it leads or not.
+// startLiveness collects the signs of life of all nodes. With fast failure detection every server
+// probes all nodes, also one that does not lead.
 func (s *server) startLiveness(ctx context.Context) error {
 	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.KubeletClientTLS(), Labelled: nodeleases.IsMember}
 	if !s.options.Times.Fast {
@@ -34,7 +34,7 @@ func (s *server) startLiveness(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "pulse", Run: p.Run})
 }
 
-// lives tells the node controller who lives.
+// lives adapts the liveness of nodes to the node controller.
 type lives struct{ *liveness.Watch }
 
 var lifeStates = map[liveness.State]nodelifecycle.State{
@@ -48,7 +48,7 @@ func (l lives) Life(node string) (nodelifecycle.Life, bool) {
 	return nodelifecycle.Life{State: lifeStates[life.State], Since: life.Since, Ill: life.Ill}, known
 }
 
-// silentServers are the members of the store whose answers its leader misses.
+// silentServers are the members of the store whose heartbeat responses its leader misses.
 type silentServers struct {
 	store interface {
 		Silent() ([]raftstore.SilentMember, <-chan struct{})
@@ -66,8 +66,8 @@ func (s silentServers) Silent() ([]liveness.SilentServer, <-chan struct{}) {
 	return out, changed
 }
 
-// at tells whether the member of the store at this address misses its heartbeats, as its leader
-// knows.
+// at reports whether the member of the store at this address misses its heartbeats, in the leader's
+// view.
 func (s silentServers) at(addr netip.Addr) bool {
 	silent, _ := s.store.Silent()
 	if len(silent) == 0 {
@@ -82,7 +82,7 @@ func (s silentServers) at(addr netip.Addr) bool {
 	})
 }
 
-// illsOf is what a kubelet finds wrong, in gossip's words.
+// illsOf converts a kubelet's findings to the bits of gossip.
 func illsOf(i kubelet.Ills) gossip.Health {
 	var ills gossip.Health
 	for bit, is := range map[gossip.Health]bool{

@@ -27,14 +27,14 @@ import (
 	"github.com/barque/barque/raftstore/register"
 )
 
-// Keys of the store, beside the API's objects: the state of the gossip keys, and that of the
-// exchange of the CA.
+// Keys of the store outside the API's objects: the state of the gossip keys, and of the exchange of
+// the CA.
 const (
 	gossipKeysKey = "/barque/gossip-keys"
 	caKey         = "/barque/ca"
 )
 
-// newMembers is who belongs to the cluster, as this server knows it once it has an API.
+// newMembers returns the members of the cluster in this server's view, once it has an API.
 func (s *server) newMembers() *members.Members {
 	return &members.Members{
 		Servers: s.storeServers, Pool: s.pool, Nodes: s.api.Informers().Core().V1().Nodes(),
@@ -64,13 +64,13 @@ func (s *server) isServer(name string) bool {
 	return slices.ContainsFunc(s.store.Members(), func(m raftstore.Member) bool { return m.Name == name })
 }
 
-// noteNodes lets the reports of this server tell of the Nodes, from now on.
+// noteNodes makes the reports of this server include the Nodes from now on.
 func (s *server) noteNodes(context.Context) error {
 	s.known.Store(s.members)
 	return nil
 }
 
-// synced is who belongs to the cluster, nil before this server knows the Nodes.
+// synced returns the members of the cluster, nil before the Nodes are synced.
 func (s *server) synced() *members.Members {
 	if m := s.known.Load(); m != nil && m.Synced() {
 		return m
@@ -78,7 +78,7 @@ func (s *server) synced() *members.Members {
 	return nil
 }
 
-// leavers are those that are no members of the store.
+// leavers returns the servers that are no members of the store.
 func (s *server) leavers() adminapi.Leavers {
 	return adminapi.Leavers{Store: s.store, Member: s.pool.Member, Marked: func() []string {
 		if m := s.synced(); m != nil {
@@ -88,10 +88,10 @@ func (s *server) leavers() adminapi.Leavers {
 	}}
 }
 
-// apartAfter is how long a server must run before it knows all by gossip.
+// apartAfter is the uptime after which a server's view of gossip is taken as complete.
 const apartAfter = time.Minute
 
-// apartAgents are those that this server knows; none before it has run for a while.
+// apartAgents returns the agents outside the cluster's gossip; none before apartAfter has passed.
 func (s *server) apartAgents() (agents []clusterstatus.ApartAgent) {
 	m := s.synced()
 	if m == nil || time.Since(s.started) < apartAfter {
@@ -110,7 +110,7 @@ func (s *server) startForgetting(ctx context.Context) error {
 	}})
 }
 
-// succeeds tells whether this server's cluster goes on in place of the one with the ID.
+// succeeds reports whether this server's cluster is a successor of the one with the ID.
 func (s *server) succeeds(cluster string) bool {
 	return slices.ContainsFunc(s.store.Predecessors(), func(p raftstore.Succession) bool { return p.Cluster == cluster })
 }
@@ -137,7 +137,7 @@ func (s ringStore) Put(ctx context.Context, value []byte, revision, term uint64)
 	return err
 }
 
-// gossipKeys are what other nodes are told.
+// gossipKeys returns the keys for other nodes.
 func (s *server) gossipKeys() join.GossipKeys {
 	ring := s.record.GossipRing()
 	return join.GossipKeys{Generation: ring.Generation, Keys: ring.Keys}
@@ -157,7 +157,7 @@ func (s *server) driveKeys() runtime.Routine {
 	}}
 }
 
-// startExchange follows what the cluster says of its CAs.
+// startExchange follows the state of the CAs in the store.
 func (s *server) startExchange(ctx context.Context) error {
 	s.exchange = exchange.New(exchange.Config{
 		Cluster: s.record.Cluster.ID, Trust: s.ids.Trust, Shelf: register.New(s.store, caKey), Home: s.ids.Home,
@@ -167,7 +167,7 @@ func (s *server) startExchange(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 
-// accountKeys are those of service accounts' tokens, at this moment.
+// accountKeys returns the current keys of service account tokens.
 func (s *server) accountKeys() (sign crypto.Signer, others []crypto.PublicKey) {
 	return s.ids.Trust.AccountKeys(time.Now())
 }

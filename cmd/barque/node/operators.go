@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// handlers are what this server's API serves for operators.
+// handlers returns the operators' endpoints of this server's API.
 func (s *server) handlers() map[string]http.Handler {
 	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS}
 	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS())
@@ -35,11 +35,11 @@ func (s *server) handlers() map[string]http.Handler {
 	return handlers
 }
 
-// says is what this server tells of itself at this moment, whatever has been started by now.
+// says returns this server's report on itself, from the parts started so far.
 func (s *server) says() *adminapi.Report {
 	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
 		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
-	if s.known.Load() != nil { // stored after all that these look at is there
+	if s.known.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange = s.leavers().Former, s.apartAgents, s.exchange.Status
 	}
 	return r
@@ -47,7 +47,7 @@ func (s *server) says() *adminapi.Report {
 
 func (s *server) report(ctx context.Context) []byte { return s.says().JSON(ctx) }
 
-// diagnosis is what a doctor is told.
+// diagnosis returns this server's data for the doctor.
 func (s *server) diagnosis() *adminapi.Diagnosis {
 	o := s.options
 	d := &adminapi.Diagnosis{
@@ -62,7 +62,7 @@ func (s *server) diagnosis() *adminapi.Diagnosis {
 	return d
 }
 
-// pathLimit bounds how long the ways to other nodes are looked at.
+// pathLimit bounds the examination of the paths to other nodes.
 const pathLimit = 10 * time.Second
 
 // paths tells which nodes packets as large as the link allows reach.
@@ -78,7 +78,7 @@ func (s *server) paths(ctx context.Context) []path.Finding {
 	return path.ProbeAll(ctx, nodes, s.options.addr())
 }
 
-// tunnels tells of the nodes that are reached by WireGuard; nil when there are none.
+// tunnels returns the nodes reached by WireGuard; nil without any.
 func (s *server) tunnels() []wireguard.Seen {
 	packets := s.packets.Load()
 	if packets == nil {
@@ -86,12 +86,12 @@ func (s *server) tunnels() []wireguard.Seen {
 	}
 	seen, err := packets.Tunnels()
 	if err != nil {
-		s.logger.Warn("what WireGuard knows of other nodes cannot be read", "err", err)
+		s.logger.Warn("cannot read WireGuard's state of other nodes", "err", err)
 	}
 	return seen
 }
 
-// public are the options without what they keep secret.
+// public returns the options without their secrets.
 func (o Options) public() Options {
 	if o.Token != "" {
 		o.Token = "[REDACTED]"
@@ -110,7 +110,7 @@ func apiNames(o *Options, s Settings) []string {
 	return names
 }
 
-// certificates are what a server's certificates are made of.
+// certificates returns the configuration of a server's certificates.
 func (o *Options) certificates(s Settings, r *enroll.Record, logger *slog.Logger) credentials.ServerConfig {
 	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
 		Lifetime: o.CertificateLifetime, Record: r, Logger: logger}

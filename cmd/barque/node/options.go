@@ -32,27 +32,27 @@ import (
 type Options struct {
 	DataDir string
 	Name    string
-	// NodeIPs are the addresses by which the other nodes reach this one, NodeExternalIPs those that
-	// its Node object shows beside them: one, or one of each family. Without any NodeIPs are found
-	// out.
+	// NodeIPs are the addresses at which other nodes reach this one. NodeExternalIPs are additional
+	// addresses in its Node object. Each is one address, or one of each family. Empty NodeIPs are
+	// detected.
 	NodeIPs, NodeExternalIPs []string
 	Overlay                  overlay.Config
 	// WireGuardPort is where this node takes packets in WireGuard, if any node asks for that.
 	WireGuardPort uint16
-	// Network says who makes the pod network: barque, or none for another plugin.
+	// Network is the provider of the pod network: barque, or none for another plugin.
 	Network  string
 	Zone     string
 	Labels   map[string]string
 	Taints   []string
 	LogLevel slog.Level
-	Logs     Logs // the end of what was logged; nil when nobody keeps it
+	Logs     Logs // the end of the log; nil if it is not kept
 
 	// Join is the address of a server to join; Token lets this node in.
 	Join  string
 	Token string
 
-	// Replace lets this server take the place of a dead one of the same name. Wipe lets one with
-	// data join as a new one, if the cluster does not count it as a member any more.
+	// Replace lets this server take the place of a dead one of the same name. Wipe lets a server
+	// with data join as a new one, if the cluster no longer counts it as a member.
 	Replace, Wipe bool
 	// Rejoin lets an agent forget its cluster's ID and join again, after that cluster was
 	// recovered.
@@ -60,8 +60,8 @@ type Options struct {
 	// Peers are where other servers are, HOST:PORT of their peer ports, for when their addresses
 	// have changed.
 	Peers []string
-	// DeadServerCleanup is after how long a server that shows no life is taken out of the store, if
-	// at least MinVoters voters stay; 0 is never.
+	// DeadServerCleanup is the time after which a dead server is removed from the store, if at
+	// least MinVoters voters stay; 0 is never.
 	DeadServerCleanup time.Duration
 	MinVoters         int
 
@@ -72,25 +72,25 @@ type Options struct {
 
 	LogStore                 string        // how the store's log is kept: boltdb or wal
 	DiskWriteTimeout         time.Duration // of the store's log; 0 is the store's default
-	DiskReserve              int           // MiB of the disk held for the time when it is full; 0 is none
-	SnapshotEntries          uint64        // of the store's log, after which there is a snapshot; 0 is the store's default
+	DiskReserve              int           // MiB of disk space reserved for a full disk; 0 is none
+	SnapshotEntries          uint64        // log entries between two snapshots; 0 is the store's default
 	ContainerRuntimeEndpoint string        // empty: containerd of our own
 	StoreMemory              int64         // bytes that all objects may take in the store; 0: by this machine's memory
 	RegistryDir              string
 	VolumesDir               string // local volumes that the cluster makes
 	KubeletRootDir           string // volumes of pods and sockets of plugins; DataDir/kubelet when empty
-	DefaultStorageClass      string // laid down once, by a server; "none" is none
+	DefaultStorageClass      string // created once, by a server; "none" creates none
 	CgroupRoot               string
 	NoNode                   bool // a server that runs no pods
 
-	// Kubelet is what the node's kubelet is configured with; nil is the default.
+	// Kubelet is the configuration of the node's kubelet; nil is the default.
 	Kubelet *kubeletconfig.Configuration
 	// KubeletIgnored are the fields of its files that do not count.
 	KubeletIgnored []string
 
-	// CertificateLifetime is how long certificates last that this server issues, to itself and to
-	// agents, and CertificateGrace for how long after its end an agent's certificate still gets it
-	// a new one.
+	// CertificateLifetime is the lifetime of certificates that this server issues, to itself and to
+	// agents. CertificateGrace is the time after expiry in which an agent's certificate still gets
+	// it a new one.
 	CertificateLifetime, CertificateGrace time.Duration
 
 	Times     Times
@@ -106,13 +106,12 @@ type Options struct {
 	detected  bool               // nobody gave NodeIPs
 	addresses nodeaddr.Addresses // complete makes them out of NodeIPs and NodeExternalIPs
 
-	// wrapLeaderClient stands between the leader's work of a term and the API. Nil in production:
-	// tests stop a server there, between what a controller has decided and its write.
+	// wrapLeaderClient wraps the transport of the leader's work of a term. It is nil in production.
+	// Tests use it to stop a server between a controller's decision and its write.
 	wrapLeaderClient func(term uint64, next http.RoundTripper) http.RoundTripper
 }
 
-// shortestLifetime is the shortest life of certificates in which they can be renewed, over some
-// failures, in time.
+// shortestLifetime leaves certificates enough time for renewal after some failures.
 const shortestLifetime = 30 * time.Second
 
 // DefaultCertificateGrace is how long an agent may have been off for after its certificates ended.
@@ -160,11 +159,11 @@ func (s Settings) validate() error {
 	return nil
 }
 
-// DefaultStorageClass is the name of the class that claims get which name none; noStorageClass asks
-// for none.
+// DefaultStorageClass is the name of the class for claims without one; noStorageClass asks for no
+// class.
 const DefaultStorageClass, noStorageClass = "local-path", "none"
 
-// defaultStorageClass is the name of the class to be laid down, or "".
+// defaultStorageClass is the name of the class to create, or "".
 func (o *Options) defaultStorageClass() string {
 	if o.DefaultStorageClass == noStorageClass {
 		return ""
@@ -172,10 +171,10 @@ func (o *Options) defaultStorageClass() string {
 	return o.DefaultStorageClass
 }
 
-// ExitUsage is the exit code when an option is wrong: starting again with the same ones is no use.
+// ExitUsage is the exit code for a wrong option. A restart with the same options would fail again.
 const ExitUsage = enroll.UsageCode
 
-// complete fills in what was left open and checks the rest.
+// complete sets the defaults and validates the options.
 func (o *Options) complete() error {
 	if os.Geteuid() != 0 {
 		return errors.New("barque needs root to run pods and set up their network: start it with sudo or as a system service")
@@ -214,7 +213,7 @@ func (o *Options) complete() error {
 		}
 	}
 	if o.Restore.KeyFile != "" && o.Restore.File == "" {
-		return enroll.WrongOption("--restore-key-file opens a backup: give --restore-from, too")
+		return enroll.WrongOption("--restore-key-file opens a backup: give --restore-from")
 	}
 	if o.CertificateLifetime == 0 {
 		o.CertificateLifetime = pki.LeafLifetime
@@ -226,7 +225,7 @@ func (o *Options) complete() error {
 		o.Backups.Dir = filepath.Join(o.DataDir, "snapshots")
 	}
 	if o.Backups.Every < 0 {
-		return enroll.WrongOption("--snapshot-schedule %s: want how often, such as 12h; 0 makes none", o.Backups.Every)
+		return enroll.WrongOption("--snapshot-schedule %s: want an interval such as 12h; 0 makes none", o.Backups.Every)
 	}
 	if o.Backups.Every > 0 && o.Backups.Keep < 1 {
 		return enroll.WrongOption("--snapshot-retention %d: want 1 at least; --snapshot-schedule 0 makes none", o.Backups.Keep)
@@ -296,18 +295,17 @@ func (o *Options) addr() netip.Addr { return o.addresses.Primary() }
 
 func (o *Options) at(port uint16) netip.AddrPort { return netip.AddrPortFrom(o.addr(), port) }
 
-// Logs keep the end of what a node has logged.
+// Logs is the end of a node's log.
 type Logs interface{ Bytes() []byte }
 
-// enrolling is what joining, or beginning, a cluster needs of the options.
+// enrolling returns the options for joining or creating a cluster.
 func (o *Options) enrolling() *enroll.Options {
 	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin,
 		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
 		Restore: enroll.Restore(o.Restore), ReadBackup: o.readBackup, Settings: o.settings}
 }
 
-// settings are those that a new cluster begins with: those of a backup, which are nil for none, and
-// else the options'.
+// settings returns those of a new cluster: the backup's, or the options' if there is no backup.
 func (o *Options) settings(ofBackup json.RawMessage) (json.RawMessage, error) {
 	if ofBackup != nil {
 		if err := json.Unmarshal(ofBackup, &o.Settings); err != nil {
@@ -327,7 +325,7 @@ func (o *Options) readBackup() (enroll.Backup, error) {
 	return b, err
 }
 
-// enlistServer returns what this server knows of its cluster.
+// enlistServer returns this server's record of its cluster.
 func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
 	if err := backups.FinishRecovery(enroll.Directory(o.DataDir), logger); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ import (
 	"github.com/barque/barque/raftstore/gctuner"
 )
 
-// server is what the parts of a server are made of, in the order in which they are.
+// server holds the parts of a server, in the order of their start.
 type server struct {
 	options  *Options
 	logger   *slog.Logger
@@ -56,7 +56,7 @@ type server struct {
 	exchange *exchange.Exchange
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
-	failed   chan error             // a part that cannot go on says why; holds one
+	failed   chan error             // the reason of a part that cannot go on; holds one
 	why      atomic.Pointer[error]  // that
 	removed  chan raftstore.Removal // holds why this server is a member no more
 	started  time.Time
@@ -66,14 +66,14 @@ type server struct {
 	packets  atomic.Pointer[network.Network] // nil without a node
 	strays   enroll.Strays
 	drain    drain.Drain
-	// dumpScheduler writes what the scheduler has to the log.
+	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 }
 
-// ErrRestart is returned by RunServer when the server has stopped in order so as to be started
-// again at once, by the same process: its store takes a right state in place of one that was found
-// to be wrong. RunAgent returns it when the agent follows a cluster that was recovered.
-var ErrRestart = errors.New("this node is to be started again, with what it has got")
+// ErrRestart means that the node has stopped gracefully, and the caller must start it again in the
+// same process. RunServer returns it when the store takes a correct state in place of a wrong one.
+// RunAgent returns it when the agent follows a recovered cluster.
+var ErrRestart = errors.New("this node must be started again, with its data")
 
 // RunServer runs a server until the context ends.
 func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
@@ -90,7 +90,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	began := time.Now()
 	s.started = began
 	defer func() {
-		// What came of it, as that the store is closed, may have ended another part first.
+		// A consequence, such as the closed store, may have ended another part first.
 		if why := s.why.Load(); why != nil {
 			err = *why
 		}
@@ -105,8 +105,8 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	return s.stack.Wait(ctx)
 }
 
-// unlessStopped is the error of a start, unless the start was called off: whoever told the process
-// to stop is told that it did, and what it was waiting for is in the log.
+// unlessStopped returns the error of a start, or nil if the start was cancelled. The log then has
+// the pending step.
 func unlessStopped(ctx context.Context, err error, logger *slog.Logger) error {
 	if ctx.Err() == nil {
 		return err
@@ -160,7 +160,7 @@ func (s *server) startStore(ctx context.Context) error {
 		LogStore:   o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
 		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
 		Logger:   s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
-		OnFatal: func(err error) { s.fail(fmt.Errorf("the store cannot go on: %w", err)) },
+		OnFatal: func(err error) { s.fail(fmt.Errorf("the store has failed: %w", err)) },
 	})
 	var removed *raftstore.RemovedError
 	if errors.As(err, &removed) {
@@ -217,8 +217,7 @@ func (s *server) untilRemoved(ctx context.Context) error {
 	}
 }
 
-// keepMemory lets the process take little more memory than what is alive in it, for as long as that
-// costs little.
+// keepMemory keeps the process close to the size of its live memory, as long as that is cheap.
 func (s *server) keepMemory(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "memory", Run: func(ctx context.Context) error {
 		gctuner.Keep(ctx, gctuner.Policy{})
@@ -226,7 +225,7 @@ func (s *server) keepMemory(ctx context.Context) error {
 	}})
 }
 
-// reserveBytes turns MiB into what the store takes, for which 0 is the default.
+// reserveBytes converts MiB to the store's option, for which 0 is the default.
 func reserveBytes(mib int) int64 {
 	if mib == 0 {
 		return -1
@@ -234,7 +233,7 @@ func reserveBytes(mib int) int64 {
 	return int64(mib) << 20
 }
 
-// prepareBackups comes before the store, whose status shows what is wrong with them.
+// prepareBackups runs before the store, whose status shows the faults of backups.
 func (s *server) prepareBackups() (err error) {
 	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
 		Logger: s.logger.With("part", "backup"), Now: time.Now}, legacyregistry.Registerer())
@@ -276,8 +275,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	}})
 }
 
-// peerHints are addresses of other servers that the store does not know of: given by the operator,
-// known from the last start, and heard of by gossip.
+// peerHints returns addresses of other servers from the operator, the last start and gossip.
 func (s *server) peerHints() []string {
 	hints := slices.Clone(s.options.Peers)
 	known := s.record.Servers()
@@ -346,7 +344,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
 
-// waitReady waits until the API server says that it is ready for the leader's work.
+// waitReady waits until the API server is ready for the leader's work.
 func (s *server) waitReady(ctx context.Context) error {
 	if err := s.api.AwaitReady(ctx); err != nil {
 		return err
@@ -378,8 +376,8 @@ func (s *server) nameTaken(name string) error {
 	return s.members.NameTaken(name)
 }
 
-// addressTaken keeps a machine from getting certificates for the address of another one, or for one
-// that is no machine's.
+// addressTaken keeps a machine from getting certificates for the address of another one, or for an
+// address of services or pods.
 func (s *server) addressTaken(name string, addr netip.Addr) error {
 	for what, addrs := range map[string]ranges.Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
 		if addrs.Contains(addr) {
@@ -400,7 +398,7 @@ func (s *server) startDrain(ctx context.Context) error {
 
 // leaveService returns when this server can close its port.
 func (s *server) leaveService() {
-	if !liveness.HasOtherServer(s.pool, s.options.Name) { // there is nowhere to go
+	if !liveness.HasOtherServer(s.pool, s.options.Name) { // no other server takes the clients over
 		return
 	}
 	endpoints := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
@@ -408,7 +406,7 @@ func (s *server) leaveService() {
 		Listed: func() bool { return drain.Listed(endpoints, s.options.addr()) }}.Run(&s.drain)
 }
 
-// cluster is what a joining machine is told.
+// cluster returns the cluster's data for a joining machine.
 func (s *server) cluster() join.Cluster {
 	c, keys := &s.record.Cluster, s.gossipKeys()
 	return join.Cluster{ID: c.ID, CA: s.record.CA(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}

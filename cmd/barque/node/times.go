@@ -9,27 +9,27 @@ import (
 	"github.com/barque/barque/controllers/nodelifecycle"
 )
 
-// Times are those of failure detection and eviction, in the meaning of Kubernetes' node controller.
+// Times configure failure detection and eviction, as in Kubernetes' node controller.
 type Times struct {
-	// Fast makes this server ask all nodes itself, so that a death is known in seconds.
+	// Fast makes this server probe all nodes, so that it detects a dead one within seconds.
 	Fast bool
 
-	MonitorPeriod time.Duration // how often nodes are looked at
+	MonitorPeriod time.Duration // interval of checks of nodes
 	MonitorGrace  time.Duration // without life until Unknown
-	StartupGrace  time.Duration // the same for a node that was never heard of
+	StartupGrace  time.Duration // the same for a node without any sign of life yet
 	GoodbyeGrace  time.Duration // the same for a node that said good-bye
 
 	// Default tolerations of pods: how many seconds they stay on a node that is not ready, or
 	// unreachable.
 	NotReadySeconds, UnreachableSeconds int64
 
-	EvictionRate          float32 // nodes a second, per zone, whose pods are evicted; 0 is none
-	SecondaryEvictionRate float32 // the same in a large zone of which a large share is gone
+	EvictionRate          float32 // evicted nodes a second, per zone; 0 is none
+	SecondaryEvictionRate float32 // the same in a large zone with a large unhealthy share
 	LargeZone             int     // above how many nodes a zone is large
 	UnhealthyShare        float32 // which share of a zone is large, of at least three nodes
 }
 
-// DefaultTimes are Kubernetes' defaults; it knows no good-bye.
+// DefaultTimes returns Kubernetes' defaults. Kubernetes has no good-bye.
 func DefaultTimes() Times {
 	return Times{
 		MonitorPeriod: 5 * time.Second, MonitorGrace: 40 * time.Second, StartupGrace: 60 * time.Second, GoodbyeGrace: 40 * time.Second,
@@ -38,10 +38,10 @@ func DefaultTimes() Times {
 	}
 }
 
-// What fast failure detection makes of the first two of them, where they are not given. A node is
-// asked once a second (package pulse). One that does not answer for the time of grace, and then
-// does not answer its last question, which waits for fastConfirm, goes Unknown: that makes four and
-// a half seconds at most. A process that pauses for less than the grace stays what it is.
+// Fast failure detection changes the defaults of MonitorPeriod and MonitorGrace. It probes each
+// node once a second (package pulse). A node becomes Unknown when it is silent for the grace period
+// and then for fastConfirm after a last probe. That is four and a half seconds at most. A process
+// that pauses for less than the grace period keeps its state.
 const (
 	fastMonitorPeriod = time.Second
 	fastMonitorGrace  = 3 * time.Second
@@ -58,8 +58,8 @@ const (
 	FlagGoodbye = "node-goodbye-grace-period"
 )
 
-// Complete fills in the times that were not given and that another flag changes, and checks all.
-// given tells of a flag whether it was.
+// Complete sets defaults that depend on another flag, and validates all. given reports whether a
+// flag was given.
 func (t *Times) Complete(given func(flag string) bool) error {
 	if t.Fast && !given(FlagPeriod) {
 		t.MonitorPeriod = fastMonitorPeriod
@@ -76,7 +76,7 @@ func (t *Times) Complete(given func(flag string) bool) error {
 	return t.check()
 }
 
-// check returns what is wrong with the times.
+// check validates the times.
 func (t Times) check() error {
 	for flag, d := range map[string]time.Duration{
 		FlagPeriod: t.MonitorPeriod, FlagGrace: t.MonitorGrace, FlagStartup: t.StartupGrace, FlagGoodbye: t.GoodbyeGrace,
@@ -98,7 +98,7 @@ func (t Times) check() error {
 	return nil
 }
 
-// settings are the times of the node controller, for which 0 is its default and less is none.
+// settings returns the times for the node controller, for which 0 is the default and -1 is none.
 func (t Times) settings() nodelifecycle.Settings {
 	s := nodelifecycle.Settings{
 		Period: t.MonitorPeriod, Grace: t.MonitorGrace, StartupGrace: t.StartupGrace, GoodbyeGrace: t.GoodbyeGrace,

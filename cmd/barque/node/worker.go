@@ -48,11 +48,11 @@ type worker struct {
 	labels   map[string]string
 	health   *liveness.Health
 	logger   *slog.Logger
-	// made is told of the node's network, if it is not nil.
+	// made is called with the node's network, if it is not nil.
 	made func(*network.Network)
 }
 
-// start starts the parts in the order in which they rely on each other.
+// start starts the parts in the order of their dependencies.
 func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	o := w.options
 	client, err := kubernetes.NewForConfig(w.client)
@@ -119,7 +119,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	}, StopTimeout: 20 * time.Second})
 }
 
-// dns is how cluster DNS works on this node. Users are told of wrong rules by an event on them.
+// dns returns the configuration of cluster DNS on this node. Wrong rules get an event.
 func (w *worker) dns(factory, rules informers.SharedInformerFactory, events clientrecord.EventBroadcaster) *dns.Config {
 	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "cluster-dns", Host: w.options.Name})
 	return &dns.Config{
@@ -127,7 +127,7 @@ func (w *worker) dns(factory, rules informers.SharedInformerFactory, events clie
 		File:       filepath.Join(w.options.DataDir, "cluster-dns.json"),
 		Namespaces: factory.Core().V1().Namespaces(), Rules: rules.Core().V1().ConfigMaps(),
 		Refused: func(of *corev1.ConfigMap, err error) {
-			recorder.Eventf(of, corev1.EventTypeWarning, "InvalidRules", "The rules of before stay in use: %v", err)
+			recorder.Eventf(of, corev1.EventTypeWarning, "InvalidRules", "The earlier rules stay in use: %v", err)
 		},
 	}
 }
@@ -150,7 +150,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		return nil, err
 	}
 	if len(o.KubeletIgnored) > 0 {
-		w.logger.Warn("the kubelet's configuration has fields that do not count here; docs/node.md lists those that do", "fields", strings.Join(o.KubeletIgnored, ", "))
+		w.logger.Warn("the kubelet's configuration has fields without effect here; docs/node.md lists the effective ones", "fields", strings.Join(o.KubeletIgnored, ", "))
 	}
 	settings := o.Kubelet
 	if settings == nil {
@@ -172,7 +172,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 	})
 }
 
-// ownParents are the groups above a node's root that are Barque's own: /barque of the default
+// ownParents returns Barque's own cgroups above a node's root. They are /barque of the default
 // roots, and /barque-dev-NAME of the nodes of a dev cluster.
 func ownParents(root string) []string {
 	top, below, _ := strings.Cut(strings.TrimPrefix(filepath.Clean(root), "/"), "/")
@@ -194,8 +194,8 @@ func waitFor(ready <-chan struct{}) func(context.Context) error {
 	}
 }
 
-// nodeLabels are the labels that a node registers with: that it is a member of the cluster is one
-// of them. Which role it has is not among them: see controllers/noderole.
+// nodeLabels returns the labels that a node registers with, among them the mark of a member. Roles
+// are set by controllers/noderole.
 func nodeLabels(o *Options) map[string]string {
 	labels := map[string]string{}
 	if o.Zone != "" {
