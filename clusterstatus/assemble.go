@@ -15,9 +15,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Assemble makes the status of the cluster out of what one or more servers know of it. Where they
-// differ, a server's own word counts more than what another one heard, and of two the one that
-// knows the newer leader. There is at least one observation, and all are of one cluster.
+// Assemble makes the status of the cluster from the observations of one or more servers. A server's
+// own report outranks another server's copy of it. Of two copies the one with the newer leader
+// counts. There is at least one observation, and all are of one cluster.
 func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 	return AssembleFor(Services(), now, observations...)
 }
@@ -43,8 +43,7 @@ func AssembleFor(procedures Procedures, now time.Time, observations ...*Observat
 	return s
 }
 
-// rank orders observations by how much they know: the term of the leader that they know, or
-// nothing.
+// rank orders observations by the term of the leader that they know, 0 without a leader.
 func (o *Observation) rank() uint64 {
 	var term uint64
 	for _, p := range o.Peers {
@@ -55,8 +54,8 @@ func (o *Observation) rank() uint64 {
 	return term
 }
 
-// mergePeers returns the members as the first observation knows them, each with the best that any
-// observation has of it.
+// mergePeers returns the members of the first observation, each with its best report in any
+// observation.
 func mergePeers(observations []*Observation) []raftstore.PeerStatus {
 	peers := slices.Clone(observations[0].Peers)
 	for i := range peers {
@@ -79,7 +78,7 @@ type assembly struct {
 	status  *ClusterStatus
 	members map[string]*MemberStatus
 	lead    *raftstore.Status         // of the leader
-	former  map[string][]FormerServer // by the name of the server that knows them
+	former  map[string][]FormerServer // by the name of the observing server
 	apart   map[string][]ApartAgent   // by the same
 	cas     map[string]*exchange.Status
 }
@@ -116,7 +115,7 @@ func (a *assembly) servers() {
 	}
 }
 
-// detail adds what a server says of itself and of its ways to the others.
+// detail adds a server's report on itself and on its paths to the others.
 func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 	if d == nil {
 		return
@@ -131,7 +130,7 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 	slices.SortFunc(m.Ways, func(a, b WayStatus) int { return strings.Compare(a.To, b.To) })
 	var r ServerReport
 	if json.Unmarshal(d.Report, &r) != nil {
-		return // an older or a newer server, which says it in another way
+		return // a server of another version, which reports it differently
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
 	a.former[m.Name], a.apart[m.Name] = r.Former, r.Apart
@@ -154,7 +153,7 @@ func (m *MemberStatus) backup() *BackupFile {
 	return m.Backups.Newest
 }
 
-// leader adds what the leader knows: how the others do, and since when and why it leads.
+// leader adds the leader's view: the others' health, and the time and reason of its election.
 func (a *assembly) leader() {
 	s := a.status
 	for _, p := range a.peers {
@@ -190,18 +189,18 @@ func (a *assembly) leader() {
 	}
 }
 
-// formerServers adds those that the leader knows of. Another server may not have heard yet that one
-// has joined again.
+// formerServers adds those in the leader's view. Another server may not have learned yet that a
+// server has joined again.
 func (a *assembly) formerServers() {
 	for _, f := range a.former[a.status.Leader] {
-		if !slices.ContainsFunc(a.peers, func(p raftstore.PeerStatus) bool { return p.Member.Name == f.Name }) { // by what was heard later
+		if !slices.ContainsFunc(a.peers, func(p raftstore.PeerStatus) bool { return p.Member.Name == f.Name }) { // by later reports
 			a.status.Former = append(a.status.Former, f)
 		}
 	}
 }
 
-// apartAgents adds those that the leader knows of, and nobody sees. Any server may know of which
-// cluster one takes itself to be: the one that it has asked.
+// apartAgents adds agents in the leader's view that no server sees in gossip. Any server may know
+// an agent's cluster ID: the one that the agent has asked.
 func (a *assembly) apartAgents() {
 	said := map[string]string{}
 	for _, server := range slices.Sorted(maps.Keys(a.apart)) {
@@ -217,12 +216,11 @@ func (a *assembly) apartAgents() {
 	}
 }
 
-// aroundChange is how far apart two servers' clocks may be, and still be taken to speak of the same
-// change of leaders.
+// aroundChange is the largest difference of two servers' clocks within one change of leaders.
 const aroundChange = 30 * time.Second
 
-// whyGone returns what the server says itself that led before, which knows best. Where the leader
-// does not know of one, as when it was started just before, what another one saw.
+// whyGone returns the former leader's own reason for leaving, which is the most reliable one. If
+// the leader has none, as after a restart, it returns another server's observation.
 func (a *assembly) whyGone(c raftstore.LeaderChange) string {
 	if c.Before == "" {
 		return a.seenByOthers(c)
@@ -240,7 +238,7 @@ func (a *assembly) whyGone(c raftstore.LeaderChange) string {
 	return ""
 }
 
-// seenByOthers is why a server leads, as one says that knows who led before it.
+// seenByOthers returns the reason of an election from a server that knows the former leader.
 func (a *assembly) seenByOthers(c raftstore.LeaderChange) string {
 	for _, p := range a.peers {
 		if p.Status == nil {
@@ -255,7 +253,7 @@ func (a *assembly) seenByOthers(c raftstore.LeaderChange) string {
 	return ""
 }
 
-// names are those of the members, by ID.
+// names maps the members' IDs to their names.
 func (a *assembly) names() map[string]string {
 	names := map[string]string{}
 	for _, p := range a.peers {
@@ -323,7 +321,7 @@ func storeStatusOf(s *raftstore.Status) *StoreStatus {
 // seenDead tells whether the answering server's gossip has lost the node.
 func (m *MemberStatus) seenDead() bool { return m.Gossip == gossip.Dead }
 
-// Warn adds a warning to those that the servers' words give cause for.
+// Warn adds a warning to those from the servers' reports.
 func (s *ClusterStatus) Warn(w Warning) {
 	s.Warnings = append(s.Warnings, w)
 	s.Health = healthOf(s)

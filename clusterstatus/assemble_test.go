@@ -178,20 +178,20 @@ func TestWarnings(t *testing.T) {
 		"store low":         {func(w *world) { w.server("s1").Space = "low" }, Degraded, Attention, "", "the store fills up", "--store-memory-limit"},
 		"store full":        {func(w *world) { w.server("s1").Space = "full" }, Degraded, Critical, "", "the store is full", "--store-memory-limit"},
 		"undecided":         {func(w *world) { w.server("s1").Undecided = "states differ" }, Degraded, Critical, "s1", "states differ", "status"},
-		"an unknown peer":   {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "start the others; only if that cluster goes on in place of this one, which is given up: barque server --wipe"},
+		"an unknown peer":   {func(w *world) { w.server("s2").Foreign = map[string]string{"10.0.0.1:6444": "other"} }, Degraded, Critical, "s2", "another cluster, other, at 10.0.0.1:6444", "start the others; only if that cluster goes on in place of this one, which is abandoned: barque server --wipe"},
 		"superseded":        {func(w *world) { w.server("s2").Superseded = &raftstore.Succession{Successor: "other"} }, Degraded, Critical, "s2", "superseded: cluster other goes on in place of its own, and it stops", "barque server --wipe"},
 		"an agent is apart": {func(w *world) { w.reports["s1"].Apart = []ApartAgent{{Name: "a9"}} }, Degraded, Attention, "a9", "agent a9 is Ready, and no server sees it by gossip", "barque kubectl delete node a9"},
 		"an agent is a stray": {func(w *world) {
 			w.reports["s1"].Apart = []ApartAgent{{Name: "a9"}}
 			w.reports["s2"].Apart = []ApartAgent{{Name: "a9", Cluster: "old"}} // the one that it has asked
-		}, Degraded, Attention, "a9", "agent a9 takes itself to be of another cluster, old", "barque agent --rejoin"},
+		}, Degraded, Attention, "a9", "agent a9 considers itself a member of another cluster, old", "barque agent --rejoin"},
 		"one-way":    {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
 		"far":        {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
 		"versions":   {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
 		"two voters": {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
 		"was taken out": {func(w *world) {
 			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "an operator removed it"}}
-		}, Degraded, Attention, "s4", "s4 is no member of the store any more, and has its Node yet: it was taken out at 2026-11-20T12:00:00Z (an operator removed it)", "barque server --wipe --join https://SERVER:6443 --token TOKEN; when it is lost for good, from anywhere: barque kubectl delete node s4"},
+		}, Degraded, Attention, "s4", "s4 is no member of the store any more, but still has its Node: it was taken out at 2026-11-20T12:00:00Z (an operator removed it)", "barque server --wipe --join https://SERVER:6443 --token TOKEN; when it is lost for good, from anywhere: barque kubectl delete node s4"},
 		"was dropped": {func(w *world) {
 			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "it had no vote yet", Dropped: true}}
 		}, Degraded, Attention, "s4", "s4 was dropped from the store at 2026-11-20T12:00:00Z (it had no vote yet); it joins again by itself", lookAtServer + "; when it is lost for good, from anywhere: barque kubectl delete node s4"},
@@ -215,7 +215,7 @@ func TestWarnings(t *testing.T) {
 		"agent is gone": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
-		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "wrong with its runtime, disk", "describe node s2"},
+		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "a fault of its runtime, disk", "describe node s2"},
 		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "7946"},
 		"gossip differs": {func(w *world) {
 			for _, r := range w.reports {

@@ -2,13 +2,12 @@ package clusterstatus
 
 import "time"
 
-// DiagnosisPath answers with a Diagnosis of the server that gets the request, or of the one that
-// RelayParameter names. It is for system:masters only: logs and goroutines tell more of a cluster
-// than RBAC can know of.
+// DiagnosisPath answers with a Diagnosis of the server that gets the request, or of the one in
+// RelayParameter. It is for system:masters only: RBAC has no rule for the contents of logs and
+// goroutines.
 const DiagnosisPath = "/barque/v1/diagnosis"
 
-// Diagnosis is what one server can tell of itself for a search for faults. There are no secrets in
-// it.
+// Diagnosis is one server's data for the search for faults. It has no secrets.
 type Diagnosis struct {
 	Server string    `json:"server"`
 	Time   time.Time `json:"time"`

@@ -1,7 +1,7 @@
-// Package clusterstatus makes one status out of the servers' answers about themselves and each
-// other. It warns of problems, each with the command that mends it, and reads the diagnoses that
-// the doctor has collected. It writes all of that for people, too.
+// Package clusterstatus makes one status out of the servers' reports on themselves and each other.
+// It warns of problems, each with its remedy, and reads the diagnoses that the doctor has
+// collected. It also formats them for people.
 //
-// It is pure. The caller has asked the servers before, and hands over their answers. So it works
-// without a leader, with dead servers, and with answers of another version.
+// The package is pure: the caller asks the servers and passes their answers. Therefore it works
+// without a leader, with dead servers, and with answers of other versions.
 package clusterstatus

@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// From when something is a finding of the doctor that is no warning of the status: it need not be a
-// fault now.
+// Thresholds of the doctor's findings beyond the status's warnings. They need not be current
+// faults.
 const (
 	manyChanges  = 3 // of leaders, within changesIn
 	changesIn    = time.Hour
@@ -27,14 +27,14 @@ const (
 	manyHandles  = 10 // a tenth of them is left
 	manyRoutines = 20_000
 	slowTail     = 250 * time.Millisecond // one write to the log in a hundred
-	enoughWrites = 200                    // of fewer, as those of a start, that would be a single one
+	enoughWrites = 200                    // fewer, as after a start, would make it a single write
 )
 
-// Examination is what is known of a cluster in which faults are looked for, and what was found.
+// Examination holds the known state of a cluster and the faults found in it.
 type Examination struct {
 	Time     time.Time `json:"time"`
 	Findings []Warning `json:"findings"`
-	// Notes are what may help and is no fault: they do not count for the exit code.
+	// Notes may help and are no faults: they do not count for the exit code.
 	Notes  []string       `json:"notes,omitempty"`
 	Status *ClusterStatus `json:"status,omitempty"` // absent when no server answers
 	// Silent are the servers that gave no diagnosis, with the reason.
@@ -44,7 +44,7 @@ type Examination struct {
 	Procedures Procedures  `json:"-"`
 	Servers    []Diagnosis `json:"-"`
 	Webhooks   []Warning   `json:"-"` // of configurations that refuse requests
-	// Network is what nodes told lately of their networks.
+	// Network holds the nodes' recent network faults.
 	Network []faults.Fault `json:"-"`
 }
 
@@ -61,8 +61,7 @@ func (e *Examination) Note(format string, args ...any) {
 	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
 }
 
-// Diagnose draws the conclusions: the warnings of the status first, then what the servers' files
-// show.
+// Diagnose adds the findings: the status's warnings first, then those from the servers' files.
 func (e *Examination) Diagnose() {
 	if e.Status != nil {
 		e.Findings = append(e.Findings, e.Status.Warnings...)
@@ -88,7 +87,7 @@ func (e *Examination) Diagnose() {
 	slices.SortStableFunc(e.Findings, func(a, b Warning) int { return cmp.Compare(a.Severity, b.Severity) })
 }
 
-// restless finds a cluster whose leader changes often.
+// restless adds a finding for frequent changes of the leader.
 func (e *Examination) restless() {
 	changes, reasons := 0, map[string]int{}
 	for _, c := range e.Status.LeaderChanges {
@@ -108,12 +107,11 @@ func (e *Examination) restless() {
 		Text: fmt.Sprintf("the leader changed %d times in the last hour: %s", changes, strings.Join(why, "; "))})
 }
 
-// machine is what the servers tell that run under one kernel, which are those of a dev cluster, or
-// else one.
+// machine holds the diagnoses of all servers under one kernel: those of a dev cluster, or a single
+// one.
 type machine []Diagnosis
 
-// machinesOf brings together the servers that run under one kernel: what is wrong with that is told
-// once.
+// machinesOf groups servers by their kernel, so that a kernel's fault is reported once.
 func machinesOf(servers []Diagnosis) []machine {
 	var out []machine
 	at := map[string]int{}
@@ -150,14 +148,14 @@ func (e *Examination) warn(servers []string, mend, format string, args ...any) {
 	e.Add(Warning{Severity: Attention, Node: servers[0], On: servers[0], Mend: mend, Text: serversText(servers) + ": " + fmt.Sprintf(format, args...)})
 }
 
-// machine reads what the kernel told: all servers on it tell the same, but for the network, of
-// which each may have its own.
+// machine reads the kernel's data. All servers on it report the same, except for the network
+// namespace.
 func (e *Examination) machine(m machine) {
 	facts, names := sections(m[0].Files["machine.txt"]), m.names()
 	cpus := float64(strings.Count(facts["/proc/stat"], "\ncpu"))
 	if load := number(facts["/proc/loadavg"], loadOf5Min); cpus > 0 && load > loadPerCPU*cpus {
-		// A fault is what comes of it: servers that lag, slow disks, leaders that change. That is
-		// told where it is so.
+		// The fault is its effect, such as lagging servers, slow disks and leader changes. Those
+		// have their own findings.
 		e.Note("%s: the load of the last five minutes is %.0f on %.0f CPUs", serversText(names), load, cpus)
 	}
 	total, available := memory(facts["/proc/meminfo"], "MemTotal"), memory(facts["/proc/meminfo"], "MemAvailable")
@@ -172,7 +170,7 @@ func (e *Examination) machine(m machine) {
 			e.warn([]string{d.Server}, e.Procedures.From(d.Server, "sysctl -w net.ipv4.ip_forward=1"), "the kernel forwards no packets, so pods reach nothing")
 		}
 		if connections, known := d.connections(); known && connections.Full() {
-			e.warn([]string{d.Server}, e.Procedures.From(d.Server, faults.MendConnections), "%s: new connections are dropped when none is left", connections)
+			e.warn([]string{d.Server}, e.Procedures.From(d.Server, faults.MendConnections), "%s: new connections are dropped when the table is full", connections)
 		}
 		e.paths(d)
 		e.tunnels(d)
@@ -186,8 +184,8 @@ func (d *Diagnosis) connections() (c faults.Connections, known bool) {
 	return faults.Connections{Count: int(number(facts[faults.CountFile], 0)), Max: int(most)}, most > 0 // one of an earlier version does not tell
 }
 
-// network takes what nodes told of their networks: what is over is no fault. How full the table of
-// connections is, a server's own facts tell better.
+// network reads the nodes' reports on their networks, without past faults. For a full table of
+// connections the server's own data are better.
 func (e *Examination) network() {
 	for _, f := range e.Network {
 		switch i := slices.IndexFunc(e.Servers, func(d Diagnosis) bool { return d.Server == f.Node }); {
@@ -207,7 +205,7 @@ func (e *Examination) network() {
 func (e *Examination) paths(d Diagnosis) {
 	var findings []path.Finding
 	if json.Unmarshal([]byte(d.Files["paths.json"]), &findings) != nil {
-		return // a server of before that does not tell
+		return // an earlier version without the report
 	}
 	var lost, silent []string
 	for _, f := range findings {
@@ -222,10 +220,10 @@ func (e *Examination) paths(d Diagnosis) {
 	slices.Sort(silent)
 	if len(lost) > 0 {
 		e.warn([]string{d.Server}, e.Procedures.From(d.Server, "ip link"),
-			"packets as large as its link allows do not reach %s, and small ones do: give the links of all nodes the MTU that the network between them has", strings.Join(lost, ", "))
+			"packets of the link's full size do not reach %s, but small ones do: set the MTU of the network between the nodes on the links of all nodes", strings.Join(lost, ", "))
 	}
 	if len(silent) > 0 {
-		e.Note("%s: %s answered no ICMP echo, so that the way of large packets is not known", serversText([]string{d.Server}), strings.Join(silent, ", "))
+		e.Note("%s: %s answered no ICMP echo, so the path of large packets is unknown", serversText([]string{d.Server}), strings.Join(silent, ", "))
 	}
 }
 
@@ -233,7 +231,7 @@ func (e *Examination) paths(d Diagnosis) {
 func (e *Examination) tunnels(d Diagnosis) {
 	var seen []wireguard.Seen
 	if json.Unmarshal([]byte(d.Files["wireguard.json"]), &seen) != nil {
-		return // a server of before that does not tell
+		return // an earlier version without the report
 	}
 	var lost []string
 	for _, peer := range seen {
@@ -247,7 +245,7 @@ func (e *Examination) tunnels(d Diagnosis) {
 	}
 	if len(lost) > 0 {
 		e.warn([]string{d.Server}, "open the UDP port of WireGuard (51820, or --wireguard-port) between the nodes",
-			"WireGuard has agreed on no key lately with %s: pods there are not reached", strings.Join(lost, ", "))
+			"WireGuard has completed no recent handshake with %s: its pods are unreachable", strings.Join(lost, ", "))
 	}
 }
 
@@ -267,7 +265,7 @@ func sections(text string) map[string]string {
 	return out
 }
 
-// number returns the n-th field; 0 when there is none.
+// number returns the n-th field; 0 without one.
 func number(text string, n int) float64 {
 	fields := strings.Fields(text)
 	if n >= len(fields) {
@@ -280,7 +278,7 @@ func number(text string, n int) float64 {
 	return v
 }
 
-// memory returns a line of /proc/meminfo, in KiB; 0 when there is none.
+// memory returns a line of /proc/meminfo, in KiB; 0 without it.
 func memory(text, name string) int64 {
 	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
@@ -307,8 +305,8 @@ func (e *Examination) program(d Diagnosis) {
 	}
 }
 
-// checks reads what `barque check` found on the servers of a machine. What it found alike on
-// several is told once.
+// checks reads the results of `barque check` on the servers of a machine. Equal results on several
+// servers are reported once.
 func (e *Examination) checks(m machine) {
 	found := map[check.Finding][]string{}
 	var order []check.Finding

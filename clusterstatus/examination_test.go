@@ -67,7 +67,7 @@ func TestDoctorReadsConnections(t *testing.T) {
 			{Node: node, Reason: faults.RulesChanged, Text: "rules of " + node},
 		}
 	}
-	const full = "server s1: 900 of 1000 connections are tracked (nf_conntrack_max): new connections are dropped when none is left"
+	const full = "server s1: 900 of 1000 connections are tracked (nf_conntrack_max): new connections are dropped when the table is full"
 	for _, c := range []struct {
 		server   Diagnosis
 		events   []faults.Fault

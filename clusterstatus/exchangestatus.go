@@ -13,7 +13,7 @@ import (
 
 // How far the exchange of the CA is, in the status of the cluster and for people.
 
-// exchange adds how far the exchange of the CA is: as the leader says, which drives it, unless
+// exchange adds the progress of the CA's exchange: the view of the leader, which drives it, unless
 // another server is ahead.
 func (a *assembly) exchange() {
 	s := a.status
@@ -28,14 +28,14 @@ func (a *assembly) exchange() {
 	}
 	if s.CA != nil {
 		s.CA = new(*s.CA)
-		s.CA.Problem = "" // of one server, which has it
+		s.CA.Problem = "" // of one server, which reports it itself
 	}
 }
 
 // ExchangeUnderWay tells whether the CA is being exchanged.
 func (s *ClusterStatus) ExchangeUnderWay() bool { return s.CA != nil && s.CA.Step != pki.Settled }
 
-// ExchangeText says how far the exchange of the CA is that is under way.
+// ExchangeText describes the progress of the running exchange of the CA.
 func ExchangeText(s *exchange.Status) string {
 	text := "step 1 of 3, the new CA is made known to all nodes"
 	if s.Step == pki.Issuing {
@@ -47,13 +47,13 @@ func ExchangeText(s *exchange.Status) string {
 	return text
 }
 
-// ExchangeWays says what can be done about the exchange of the CA that is under way.
+// ExchangeWays lists the next steps for the running exchange of the CA.
 func ExchangeWays(s *exchange.Status) string {
 	ways := []string{"barque cert rotate --ca waits for its end"}
 	if len(s.Waiting) > 0 {
-		ways = append(ways, "start the nodes that show no life, or take them out of the cluster (barque cluster remove, barque kubectl delete node)")
+		ways = append(ways, "start the nodes that show no life, or remove them from the cluster (barque cluster remove, barque kubectl delete node)")
 		if !s.Forced {
-			ways = append(ways, "barque cert rotate --ca --force goes on without those")
+			ways = append(ways, "barque cert rotate --ca --force continues without them")
 		}
 	}
 	if s.Step == pki.Spreading {
@@ -62,12 +62,11 @@ func ExchangeWays(s *exchange.Status) string {
 	return strings.Join(ways, "; ")
 }
 
-// exchangePatience is how long the exchange of the CA may take until somebody should look: it takes
-// seconds when all nodes are there, and an agent asks again every minute.
+// exchangePatience is the time after which a step of the CA's exchange is worth a warning. A step
+// takes seconds when all nodes are up, and an agent asks every minute.
 const exchangePatience = 2 * time.Minute
 
-// exchange warns of an exchange of the CA that does not go on, and of servers that cannot take it
-// over.
+// exchange warns of a stalled exchange of the CA, and of servers that cannot take it over.
 func (w *warner) exchange() {
 	if w.status.ExchangeUnderWay() && len(w.status.CA.Waiting) > 0 && w.status.Time.Sub(w.status.CA.Since) > exchangePatience {
 		w.add(Attention, "", "", ExchangeWays(w.status.CA), "the exchange of the CA, which began at %s, does not go on: %s", w.status.CA.Since.UTC().Format(time.RFC3339), ExchangeText(w.status.CA))
@@ -79,7 +78,7 @@ func (w *warner) exchange() {
 	}
 }
 
-// ExchangeWarning is what `cert show` tells of an exchange of the CA that is under way.
+// ExchangeWarning is the text of `cert show` about a running exchange of the CA.
 func ExchangeWarning(s *exchange.Status) string {
 	return fmt.Sprintf("the CA is being exchanged since %s: %s. Ways on: %s", s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
 }

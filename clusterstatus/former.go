@@ -7,13 +7,12 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// A former server is one that the cluster had and has no more: its Node is there, as that of a
-// server, and it is no member of the store. It was taken out, or the cluster was recovered, or
-// began with a backup, without it. That is a state to pass through: it joins again, or an operator
-// says that it does not come back by deleting its Node, as for an agent. Servers that were
-// started with --no-node have no Node, so nothing is known of those once they are out.
+// A former server is no member of the store any more, but still has a server's Node. It was
+// removed, or the cluster was recovered or restored from a backup without it. The state ends when
+// it joins again, or when an operator deletes its Node because it does not come back. A former
+// server that ran with --no-node has no Node and does not appear.
 
-// Former are those of the servers that have a Node which are no members of the store.
+// Former returns the servers that have a Node and are no members of the store.
 func Former(servers []string, members []raftstore.Member, gone map[string]raftstore.Removal) []FormerServer {
 	var out []FormerServer
 	for _, name := range servers {

@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// What is told of a cluster without a leader. A command that throws a store away is recommended
-// only where it is known that another cluster goes on in its place.
+// Warnings of a cluster without a leader. They recommend to drop a store only if its cluster has a
+// known successor.
 
 func (w *warner) leaderless() {
 	s := w.status
@@ -48,8 +48,7 @@ func (w *warner) leaderless() {
 	w.add(Critical, "", "a server that is left", w.by.Start+"; when they are lost for good: "+w.by.Recover, "%s", text)
 }
 
-// superseded returns the servers with a vote that will give none, because another cluster goes on
-// in place of this one.
+// superseded returns the voters that will not vote because their cluster has a successor.
 func (w *warner) superseded() []string {
 	var names []string
 	for i := range w.status.Members {
@@ -61,8 +60,8 @@ func (w *warner) superseded() []string {
 	return names
 }
 
-// elsewhere is the address of a server of another cluster that one of this was expected to be;
-// empty when none was found.
+// elsewhere returns the address where a server of another cluster answered in place of one of this
+// cluster; empty without one.
 func (w *warner) elsewhere() string {
 	for _, name := range slices.Sorted(maps.Keys(w.statuses)) {
 		for _, addr := range slices.Sorted(maps.Keys(w.statuses[name].Foreign)) {

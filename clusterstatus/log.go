@@ -8,11 +8,10 @@ import (
 
 // The log of a server, as the doctor reads it.
 
-// errorsIn is how old an error may be that is a finding: what was wrong before, and is no more,
-// need not be mended.
+// errorsIn is the age up to which an error is a finding. An older one may be fixed already.
 const errorsIn = time.Hour
 
-// logged are lines of the log that are worth a person's look, whatever the status says.
+// logged matches log lines that are findings, whatever the status.
 var logged = regexp.MustCompile(`level=ERROR|panic:|fatal error:`)
 
 // harmless are lines that the Kubernetes libraries log as errors and that are no faults of the
@@ -21,23 +20,23 @@ var harmless = []struct {
 	line *regexp.Regexp
 	why  string
 }{
-	// A panic after the time was over is told by the second line only, as its result.
+	// The library reports a panic after the timeout in the second line only.
 	{regexp.MustCompile(`msg="Timeout or abort while handling"|msg="Post-timeout activity".* result=<nil>\s*$`),
-		"a client gave a request up, as a stopped one does, or the answer took too long; a fault of the cluster that causes this has a finding of its own"},
+		"a client cancelled a request, as a stopped one does, or the answer took too long; a fault of the cluster that causes this has its own finding"},
 	{regexp.MustCompile(`msg="(Error on socket receive|Error proxying data from (client to backend|backend to client))"`),
 		"an exec, attach, port-forward or proxy was cut by the client or came to its end"},
 	{regexp.MustCompile(`msg="Unable to authenticate the request"`),
 		"a client with a certificate or token that is not valid, or not any more, was refused"},
 }
 
-// logReading is what was found in a log.
+// logReading holds the findings in a log.
 type logReading struct {
 	errors, older int
 	last          string         // of the errors
 	harmless      map[string]int // by the reason
 }
 
-// readLog looks for errors. Those from before since are counted apart.
+// readLog looks for errors. Those before since are counted separately.
 func readLog(text string, since time.Time) logReading {
 	r := logReading{harmless: map[string]int{}}
 lines:

@@ -9,15 +9,14 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// StatusPath answers with a ClusterStatus, to whoever RBAC allows it; with the parameter
-// form=observation with the Observation that it is made of, see Assemble.
+// StatusPath answers with a ClusterStatus, subject to RBAC. With the parameter form=observation it
+// answers with the Observation, the input of Assemble.
 const StatusPath = "/barque/v1/status"
 
 // FormObservation is the value of the parameter form.
 const FormObservation = "observation"
 
-// Observation is what one server knows of the cluster: its own word, and the others' as it heard
-// it.
+// Observation is one server's view of the cluster: its own report, and its copies of the others'.
 type Observation struct {
 	Cluster string                 `json:"cluster"`
 	From    string                 `json:"from"`

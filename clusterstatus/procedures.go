@@ -2,26 +2,25 @@ package clusterstatus
 
 import "github.com/barque/barque/pki"
 
-// Procedures are the commands by which an operator gets at a node where it runs, for the mends of
-// warnings. They differ with the way in which nodes are run.
+// Procedures are an operator's commands for nodes, for the remedies of warnings. They depend on how
+// nodes are run.
 type Procedures struct {
 	// Here tells that they are run on this machine, not on the node's own.
 	Here bool
-	// Look shows how a node of the role does, and why it is down. Any is what does so for all of
-	// them.
+	// Look shows the state of a node of the role, and why it is down. Any does so for all nodes.
 	Look func(name, role string) string
 	Any  string
 	// Errors shows the errors that a server has logged.
 	Errors func(server string) string
 	// Start starts servers that are down, and Recover is how to begin when they do not come back.
 	Start, Recover string
-	// JoinAnew lets a server join as a new one, without what its store has.
+	// JoinAnew joins a server as a new one, without the data in its store.
 	JoinAnew func(server string) string
 	// From is a command that is to be run in the node's own network.
 	From func(name, command string) string
 }
 
-// Services are the procedures for nodes that are services of systemd, each on a machine of its own.
+// Services returns the procedures for nodes that are systemd services on their own machines.
 func Services() Procedures {
 	look := map[string]string{pki.RoleServer: lookAtServer, pki.RoleAgent: lookAtAgent}
 	return Procedures{

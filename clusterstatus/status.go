@@ -20,17 +20,17 @@ const (
 	Degraded ClusterHealth = "degraded"
 	// NoQuorum is the health of a cluster without a leader: nothing can be written.
 	NoQuorum ClusterHealth = "noQuorum"
-	// NoAnswer is what is known where no server could be asked.
+	// NoAnswer is the health if no server answers.
 	NoAnswer ClusterHealth = "noAnswer"
 )
 
-// ClusterStatus is the cluster, by what all servers say that could be asked.
+// ClusterStatus is the cluster in the view of all servers that answered.
 type ClusterStatus struct {
 	ID     string        `json:"id"`
 	From   []string      `json:"from"` // the servers that were asked, and answered; they asked the others
 	Time   time.Time     `json:"time"`
 	Health ClusterHealth `json:"health"`
-	Leader string        `json:"leader"` // empty when there is none
+	Leader string        `json:"leader"` // empty without one
 	// LeaderSince is when this leader was elected, and LeaderReason why the one before it was one
 	// no more.
 	LeaderSince  time.Time `json:"leaderSince,omitzero"`
@@ -43,13 +43,13 @@ type ClusterStatus struct {
 	Store         SizeStatus     `json:"store"`
 	// Backup is the newest scheduled one on any server that answers.
 	Backup *BackupFile `json:"backup,omitempty"`
-	// CA is how far the exchange of the CA is; its step is empty when none is under way.
+	// CA is the progress of the CA's exchange; its step is empty when none is running.
 	CA       *exchange.Status `json:"ca,omitempty"`
 	Warnings []Warning        `json:"warnings,omitempty"`
 	// Unreached are the addresses that were asked from here and did not answer.
 	Unreached []Unreached    `json:"unreached,omitempty"`
 	Members   []MemberStatus `json:"members"`
-	// Former are the servers that the cluster had, and whose Nodes are there yet.
+	// Former are the former servers that still have Nodes.
 	Former []FormerServer `json:"former,omitempty"`
 	// Apart are the agents that are Ready, and are not seen by gossip.
 	Apart []ApartAgent `json:"apart,omitempty"`
@@ -76,7 +76,7 @@ type Unreached struct {
 type LeaderChange struct {
 	At     time.Time `json:"at"`
 	Term   uint64    `json:"term"`
-	Leader string    `json:"leader,omitempty"` // empty: none was known from then on
+	Leader string    `json:"leader,omitempty"` // empty: no leader was known from then on
 	Before string    `json:"before,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 }
@@ -92,29 +92,28 @@ type QuorumStatus struct {
 // SizeStatus is how full the store is.
 type SizeStatus struct {
 	Keys  int    `json:"keys"`
-	Bytes int64  `json:"bytes"`           // what all objects take, for --store-memory-limit
+	Bytes int64  `json:"bytes"`           // used by all objects, for --store-memory-limit
 	Limit int64  `json:"limit"`           // how much they may take; 0: any
-	Space string `json:"space,omitempty"` // "low" warns, "full" says that new objects are refused
+	Space string `json:"space,omitempty"` // "low" warns, "full" refuses new objects
 }
 
 // Severity of a warning.
 type Severity string
 
 const (
-	// Critical is what loses data or service, or will with the next fault.
+	// Critical is a loss of data or service, now or at the next fault.
 	Critical Severity = "critical"
-	// Attention is what a person should look at.
+	// Attention needs a person's attention.
 	Attention Severity = "warning"
 )
 
 // Warning is something that needs a person.
 type Warning struct {
 	Severity Severity `json:"severity"`
-	// Node is the one that it is about; empty for the whole cluster.
+	// Node is the affected node; empty for the whole cluster.
 	Node string `json:"node,omitempty"`
 	Text string `json:"text"`
-	// Mend is a command, or a way, that puts it right; On is where it is to be run, empty for
-	// anywhere.
+	// Mend is the remedy, a command or a procedure; On is the machine to run it on, empty for any.
 	Mend string `json:"mend,omitempty"`
 	On   string `json:"on,omitempty"`
 }
@@ -127,7 +126,7 @@ func (w Warning) String() string {
 	return text
 }
 
-// MemberStatus is one node, by what gossip and the store know of it, and what it says of itself.
+// MemberStatus is one node, from gossip, the store, and its own report.
 type MemberStatus struct {
 	Name    string       `json:"name"`
 	Role    string       `json:"role"`
@@ -137,7 +136,7 @@ type MemberStatus struct {
 	Version string       `json:"version"`
 	Gossip  gossip.State `json:"gossip"`
 	Since   time.Time    `json:"gossipSince,omitzero"`
-	Ills    []string     `json:"ills,omitempty"` // what it finds wrong with itself: kubelet, runtime, network, disk, memory, pids
+	Ills    []string     `json:"ills,omitempty"` // faults that it finds in itself: kubelet, runtime, network, disk, memory, pids
 	Voter   bool         `json:"voter"`
 	Store   *StoreStatus `json:"store,omitempty"`   // servers that answer
 	Problem string       `json:"problem,omitempty"` // why Store is missing
@@ -148,12 +147,12 @@ type MemberStatus struct {
 	Ways         []WayStatus         `json:"ways,omitempty"`
 	Views        []NodeView          `json:"views,omitempty"`
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
-	CAProblem    string              `json:"caProblem,omitempty"` // why a server cannot take over what became of the CA
+	CAProblem    string              `json:"caProblem,omitempty"` // why a server cannot take over the result of a CA exchange
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
 	Started      time.Time           `json:"started,omitzero"`
-	// ClockOffset is how far its clock is ahead of that of the server that was asked, to a second
-	// or two.
+	// ClockOffset is by how much its clock is ahead of the asked server's, with an error of a
+	// second or two.
 	ClockOffset float64 `json:"clockOffsetSeconds"`
 }
 
@@ -168,12 +167,12 @@ type StoreStatus struct {
 	Keys      int    `json:"keys"`
 	Bytes     int64  `json:"stateBytes"`
 	Hash      string `json:"stateHash"`
-	// LagEntries is how many log entries it is behind the leader, and LagSeconds how long ago the
-	// first of them was written; absent where that is not known.
+	// LagEntries is the number of log entries that it is behind the leader. LagSeconds is the age
+	// of the first of them; absent if unknown.
 	LagEntries uint64   `json:"lagEntries"`
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
-	// LastContactSeconds is how long ago the leader was heard; absent on the leader, and where it
-	// never was.
+	// LastContactSeconds is the time since the last contact with the leader; absent on the leader,
+	// and without any contact.
 	LastContactSeconds *float64 `json:"lastContactSeconds,omitempty"`
 	// DiskP50Seconds and DiskP99Seconds are how long the last DiskWrites writes to the log took.
 	DiskWrites     int     `json:"diskWrites"`
@@ -189,11 +188,10 @@ type StoreStatus struct {
 type HealthStatus struct {
 	Healthy       bool    `json:"healthy"`
 	Reason        string  `json:"reason,omitempty"`   // why not, or why it has no vote
-	State         string  `json:"standing,omitempty"` // standby or leaving; scripts know the name
+	State         string  `json:"standing,omitempty"` // standby or leaving; scripts use the name
 	StableSeconds float64 `json:"stableSeconds"`      // for how long it has been well
 	SilentSeconds float64 `json:"silentSeconds"`      // for how long it has not answered
-	// BlockedSeconds is for how long it could not leave, or lose its vote, as was recorded. The
-	// reason says why.
+	// BlockedSeconds is how long its removal or demotion has been blocked. The reason is in Reason.
 	BlockedSeconds float64 `json:"blockedSeconds,omitempty"`
 }
 
@@ -214,12 +212,11 @@ type NodeView struct {
 	Version string       `json:"version"`
 	State   gossip.State `json:"state"`
 	Since   time.Time    `json:"since,omitzero"`
-	// Ills are what the node finds wrong with itself: kubelet, runtime, network, disk, memory,
-	// pids.
+	// Ills are faults that the node finds in itself: kubelet, runtime, network, disk, memory, pids.
 	Ills []string `json:"ills,omitempty"`
-	// Silent is set when a server did not answer this one directly, though others may have reached
-	// it. Heard is when it last did, and RTTSeconds how long that took; absent where gossip has had
-	// no cause to ask.
+	// Silent is set if a server did not answer this one directly, though others may have reached
+	// it. Heard is the time of the last answer, and RTTSeconds its round trip; absent if gossip has
+	// not probed.
 	Silent     bool       `json:"silent,omitempty"`
 	Heard      *time.Time `json:"heard,omitempty"`
 	RTTSeconds *float64   `json:"rttSeconds,omitempty"`
@@ -233,7 +230,7 @@ type CertificateStatus struct {
 	Warning   string    `json:"warning,omitempty"` // why it should have been renewed, and was not
 }
 
-// BackupStatus is what a server knows of its scheduled backups.
+// BackupStatus is a server's view of its scheduled backups.
 type BackupStatus struct {
 	EverySeconds float64     `json:"everySeconds"` // 0: never
 	Keep         int         `json:"keep"`
@@ -260,7 +257,7 @@ type VolumeStatus struct {
 	Free  uint64 `json:"free"`
 }
 
-// ServerReport is what a server says of itself beside its store. It travels with the status of the
+// ServerReport is a server's report on itself beyond its store. It travels with the status of the
 // store.
 type ServerReport struct {
 	Time         time.Time           `json:"time"`
@@ -274,14 +271,14 @@ type ServerReport struct {
 	CA           *exchange.Status    `json:"ca,omitempty"`
 }
 
-// FormerServer is a server that has its Node, and is no member of the store.
+// FormerServer is a server that has a Node and is no member of the store.
 type FormerServer struct {
 	Name string `json:"name"`
-	// At is when it was taken out of the store, and Why the reason; absent when it was not:
-	// the cluster was recovered, or began with a backup, without it.
+	// At is the time of its removal from the store, and Why the reason. They are absent if the
+	// cluster was recovered, or restored from a backup, without it.
 	At  time.Time `json:"at,omitzero"`
 	Why string    `json:"why,omitempty"`
-	// Dropped tells that it had no vote yet, and joins again by itself when it is back.
+	// Dropped is set if it had no vote yet, and joins again by itself when it is back.
 	Dropped bool `json:"dropped,omitempty"`
 }
 
@@ -289,6 +286,6 @@ type FormerServer struct {
 // gossip.
 type ApartAgent struct {
 	Name string `json:"name"`
-	// Cluster is the one of which it said that it is, when it asked a server of this one.
+	// Cluster is the ID that it has sent in a request to a server of this cluster.
 	Cluster string `json:"cluster,omitempty"`
 }

@@ -59,7 +59,7 @@ func healthText(s *ClusterStatus) string {
 	case NoQuorum:
 		return "WITHOUT A QUORUM: nothing can be written"
 	case Degraded:
-		return "serves, but " + terminal.Plural(len(s.Warnings), "thing needs", "things need") + " you"
+		return "serves, but " + terminal.Plural(len(s.Warnings), "thing needs", "things need") + " attention"
 	}
 	return "healthy"
 }
@@ -122,7 +122,7 @@ func backupText(s *ClusterStatus) string {
 	return fmt.Sprintf("%s ago on %s, revision %d, %s, %s%s", ageText(s.Time.Sub(s.Backup.Created)), s.Backup.Server, s.Backup.Revision, terminal.Bytes(s.Backup.Bytes), sealed, schedule)
 }
 
-// WriteWarnings writes warnings, each with what mends it.
+// WriteWarnings writes warnings, each with its remedy.
 func WriteWarnings(w io.Writer, on terminal.Screen, warnings []Warning) error {
 	for _, warning := range warnings {
 		mark, how := "warning", terminal.Odd
@@ -232,8 +232,8 @@ func backupCell(now time.Time, m *MemberStatus) terminal.Cell {
 // mostShown is how many columns the table of ways has at most.
 const mostShown = 9
 
-// writeWays shows, for each server, the round trips to the others and how it sees them by gossip.
-// Of agents it shows those that are not alive to all.
+// writeWays shows the round trips between servers and their gossip views of each other. It includes
+// agents that are not alive in every view.
 func writeWays(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	to := shownNodes(s)
 	if len(to) < 2 {
@@ -283,8 +283,8 @@ func view(by *MemberStatus, name string) (state string, known bool) {
 	return "unknown", by.Views != nil
 }
 
-// silent tells whether a server got no direct answer of another one by gossip, which takes it for
-// alive all the same.
+// silent reports whether a server got no direct answer from another one that its gossip counts as
+// alive.
 func silent(from *MemberStatus, to string) bool {
 	return slices.ContainsFunc(from.Views, func(v NodeView) bool { return v.Node == to && v.Silent })
 }

@@ -15,25 +15,24 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// From when something is worth a warning. None of them is reached by a busy cluster whose machines
-// are well.
+// Thresholds of warnings. A busy cluster on healthy machines stays below them.
 const (
 	lagEntriesTooMany = 4096
 	lagTooLong        = 10 * time.Second
 	slowDisk          = 50 * time.Millisecond  // half of the writes to the log
 	slowWay           = 100 * time.Millisecond // a round trip between two servers
 	clockTooFar       = 5 * time.Second
-	backupGrace       = time.Hour // beside the schedule's own time
+	backupGrace       = time.Hour // added to the schedule's interval
 	volumeNearlyFull  = 20        // a twentieth of it is free
 )
 
-// How a server or an agent is looked at on its own machine.
+// Commands that show the state of a server or an agent on its machine.
 const (
 	lookAtServer = "systemctl status barque-server; journalctl -u barque-server -n 100"
 	lookAtAgent  = "systemctl status barque-agent; journalctl -u barque-agent -n 100"
 )
 
-// MendRefused tells how to choose what becomes of scheduled backups.
+// MendRefused is the remedy for refused scheduled backups.
 const MendRefused = "start with --snapshot-key-file FILE, with a key of `barque snapshot key`; or with --snapshot-unsealed to have them as they are; or with --snapshot-schedule 0 for none"
 
 // saveBackup saves a backup to the machine on which it is run.
@@ -57,7 +56,7 @@ func (w *warner) add(severity Severity, node, on, mend, format string, args ...a
 	w.found = append(w.found, Warning{Severity: severity, Node: node, On: on, Mend: mend, Text: fmt.Sprintf(format, args...)})
 }
 
-// warningsOf finds what needs a person, the worst first. It looks at nothing but its arguments.
+// warningsOf returns the warnings, the worst first. It reads nothing but its arguments.
 func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Procedures) []Warning {
 	w := &warner{status: s, statuses: statuses, by: by}
 	w.leaderless()
@@ -65,7 +64,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 		m := &s.Members[i]
 		w.absent(m)
 		if len(m.Ills) > 0 && m.Gossip == gossip.Alive {
-			w.add(Attention, m.Name, "", "barque kubectl describe node "+m.Name, "node %s says that something is wrong with its %s", m.Name, strings.Join(m.Ills, ", "))
+			w.add(Attention, m.Name, "", "barque kubectl describe node "+m.Name, "node %s reports a fault of its %s", m.Name, strings.Join(m.Ills, ", "))
 		}
 		if m.Store != nil {
 			w.store(m, statuses[m.Name])
@@ -104,7 +103,7 @@ func (w *warner) absent(m *MemberStatus) {
 			seen = ", and shows no life since " + m.Since.UTC().Format(time.RFC3339)
 		}
 		mend := w.by.Look(m.Name, pki.RoleServer) + w.lostForGood("barque cluster remove "+m.Name)
-		if m.state() == "leaving" { // it was told to already
+		if m.state() == "leaving" { // its removal has begun already
 			mend, seen = "barque cluster status --watch", seen+", and is on its way out of the store ("+m.Health.Reason+")"
 		}
 		w.add(severity, m.Name, m.Name, mend, "server %s does not answer%s: %s", m.Name, seen, m.Problem)
@@ -122,7 +121,7 @@ func (w *warner) lostForGood(command string) string {
 	return "; when it is lost for good, from anywhere: " + command
 }
 
-// state is what was decided about a server: "standby", "leaving", or nothing.
+// state returns the decision on a server: "standby", "leaving", or nothing.
 func (m *MemberStatus) state() string {
 	if m.Health == nil {
 		return ""
@@ -130,8 +129,8 @@ func (m *MemberStatus) state() string {
 	return m.Health.State
 }
 
-// former warns of servers that were members of the store, as long as they have their Nodes. Without
-// a leader there is no way to mend that.
+// former warns of servers that were members of the store and still have Nodes. Without a leader
+// there is no remedy.
 func (w *warner) former() {
 	if w.status.Leader == "" {
 		return
@@ -146,26 +145,25 @@ func (w *warner) former() {
 		if !f.At.IsZero() {
 			why = fmt.Sprintf("it was taken out at %s (%s)", f.At.UTC().Format(time.RFC3339), f.Why)
 		}
-		w.add(Attention, f.Name, f.Name, w.by.JoinAnew(f.Name)+w.lostForGood("barque kubectl delete node "+f.Name), "server %s is no member of the store any more, and has its Node yet: %s", f.Name, why)
+		w.add(Attention, f.Name, f.Name, w.by.JoinAnew(f.Name)+w.lostForGood("barque kubectl delete node "+f.Name), "server %s is no member of the store any more, but still has its Node: %s", f.Name, why)
 	}
 }
 
-// apart warns of agents that run pods, and whose death gossip would not tell.
+// apart warns of agents that run pods outside gossip: gossip would miss their death.
 func (w *warner) apart() {
 	for _, a := range w.status.Apart {
 		if a.Cluster != "" {
 			w.add(Attention, a.Name, a.Name, "barque agent --rejoin --server https://SERVER:6443 --token TOKEN",
-				"agent %s takes itself to be of another cluster, %s, with the same CA, and takes no part in gossip: this cluster is not the successor of that one", a.Name, a.Cluster)
+				"agent %s considers itself a member of another cluster, %s, with the same CA, and takes no part in gossip: this cluster is not the successor of that one", a.Name, a.Cluster)
 			continue
 		}
 		w.add(Attention, a.Name, a.Name, w.by.Look(a.Name, pki.RoleAgent)+w.lostForGood("barque kubectl delete node "+a.Name), "agent %s is Ready, and no server sees it by gossip", a.Name)
 	}
 }
 
-// votes warns of a cluster that has too few votes to bear the loss of one server. One that was made
-// with one server is meant to be so, and is left in peace; that more are meant is seen by servers
-// without a vote, be they members of the store or former ones. While one is on its way to a vote,
-// nobody has to do anything.
+// votes warns of a cluster with too few voters to survive the loss of one. A cluster made with one
+// server gets no warning. Servers without a vote, or former ones, show that more are intended. A
+// server on its way to a vote needs no action.
 func (w *warner) votes() {
 	q := w.status.Quorum
 	if q.Voters == 2 && q.Answering == 2 && len(w.statuses) == 2 {
@@ -191,18 +189,18 @@ func (w *warner) votes() {
 	switch {
 	case len(others) > 0:
 		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail; without a vote: %s", w.status.Leader, strings.Join(others, ", "))
-	case len(w.status.Former) > 0: // each is told of on its own
+	case len(w.status.Former) > 0: // each has its own warning
 		w.add(Critical, "", "", mend, "only server %s votes, so it may not fail", w.status.Leader)
 	}
 }
 
-// store warns of what is wrong with a server's part of the store.
+// store warns of faults of a server's part of the store.
 func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	switch {
 	case s.Superseded != nil:
 		w.add(Critical, m.Name, m.Name, w.by.JoinAnew(m.Name), "server %s is superseded: cluster %s goes on in place of its own, and it stops", m.Name, s.Superseded.Successor)
 	case m.Store.Quarantined != "":
-		w.add(Critical, m.Name, m.Name, "wait, it heals by itself; should it not: barque cluster remove "+m.Name+", and then, there: "+w.by.JoinAnew(m.Name),
+		w.add(Critical, m.Name, m.Name, "wait, it recovers by itself; otherwise: barque cluster remove "+m.Name+", and then, there: "+w.by.JoinAnew(m.Name),
 			"server %s is in quarantine and serves nothing: %s", m.Name, m.Store.Quarantined)
 	case m.Store.DiskError != "":
 		w.add(Critical, m.Name, m.Name, "df -h; dmesg | tail", "server %s cannot write its log and falls behind: %s", m.Name, m.Store.DiskError)
@@ -212,7 +210,7 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 			what = "leave the store"
 		}
 		w.add(Attention, m.Name, "", "start the servers that do not answer; for one that is lost for good: barque cluster remove NAME; "+
-			"for one more server: barque token create --role server; to keep this one after all: barque cluster promote "+m.Name,
+			"for one more server: barque token create --role server; to keep this one: barque cluster promote "+m.Name,
 			"server %s is to %s and cannot yet: %s", m.Name, what, m.Health.Reason)
 	case m.state() == "standby":
 		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
@@ -237,8 +235,8 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
 	}
 	for _, addr := range slices.Sorted(maps.Keys(s.Foreign)) {
-		w.add(Critical, m.Name, m.Name, w.by.Start+"; only if that cluster goes on in place of this one, which is given up: "+w.by.JoinAnew(m.Name),
-			"server %s knows no leader, and found one of another cluster, %s, at %s, where it expected its own", m.Name, s.Foreign[addr], addr)
+		w.add(Critical, m.Name, m.Name, w.by.Start+"; only if that cluster goes on in place of this one, which is abandoned: "+w.by.JoinAnew(m.Name),
+			"server %s has no leader, and found a server of another cluster, %s, at %s, in place of one of its own", m.Name, s.Foreign[addr], addr)
 	}
 }
 
@@ -266,8 +264,7 @@ func (w *warner) unsealed() {
 	}
 }
 
-// backups warns when none was made for too long. That the last one failed is among the warnings of
-// the store.
+// backups warns if the last backup is too old. A failed backup is among the warnings of the store.
 func (w *warner) backups(m *MemberStatus) {
 	b := m.Backups
 	if b == nil || b.EverySeconds <= 0 || b.Problem != "" || b.Refused != "" {
@@ -278,7 +275,7 @@ func (w *warner) backups(m *MemberStatus) {
 	case b.Newest == nil && m.Started.Before(late):
 		w.add(Attention, m.Name, "", saveBackup, "server %s has made no backup since it was started at %s", m.Name, m.Started.UTC().Format(time.RFC3339))
 	case b.Newest != nil && b.Newest.Created.After(w.status.Time.Add(clockTooFar)):
-		w.add(Attention, m.Name, m.Name, "timedatectl status", "the newest backup of server %s is dated %s, which is yet to come: its clock was ahead", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, "timedatectl status", "the newest backup of server %s is dated %s, in the future: its clock was ahead", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
 	case b.Newest != nil && b.Newest.Created.Before(late) && m.Started.Before(late):
 		w.add(Attention, m.Name, "", saveBackup, "the newest backup of server %s is of %s", m.Name, b.Newest.Created.UTC().Format(time.RFC3339))
 	}
@@ -309,7 +306,7 @@ func (w *warner) space() {
 	if size.Space == "full" {
 		severity = Critical
 	}
-	w.add(severity, "", "", "barque kubectl delete what is not needed, or start all servers with a higher --store-memory-limit", "%s", text)
+	w.add(severity, "", "", "barque kubectl delete unneeded objects, or start all servers with a higher --store-memory-limit", "%s", text)
 }
 
 // ways warns of servers that do not reach each other, and of long ways.
@@ -349,7 +346,7 @@ func (w *warner) member(name string) *MemberStatus {
 
 // views warns when servers that answer see a node differently by gossip.
 func (w *warner) views() {
-	seen := map[string]map[gossip.State][]string{} // by node: who sees it so
+	seen := map[string]map[gossip.State][]string{} // state in each view, by node
 	lookers := 0
 	for _, m := range w.status.Members {
 		if m.Views == nil {
@@ -365,7 +362,7 @@ func (w *warner) views() {
 	}
 	for _, node := range slices.Sorted(maps.Keys(seen)) {
 		if len(seen[node][gossip.Alive]) == 0 {
-			continue // some may not know any more of one that is gone
+			continue // some may already have forgotten a dead one
 		}
 		var said []string
 		count := 0
@@ -415,7 +412,7 @@ func seconds(s float64) string {
 	return d.Round(time.Second).String()
 }
 
-// withSeconds writes a number of seconds behind a text; nothing when there is none.
+// withSeconds appends a number of seconds to a text; nothing for nil.
 func withSeconds(before string, s *float64) string {
 	if s == nil {
 		return ""
@@ -423,8 +420,8 @@ func withSeconds(before string, s *float64) string {
 	return before + seconds(*s)
 }
 
-// spaceWarning says that the store is getting full, or is; empty when it is not. All servers have
-// the same state, so one warning does.
+// spaceWarning warns that the store is getting full or is full; empty otherwise. All servers have
+// the same state, so one warning is enough.
 func spaceWarning(s *raftstore.Status) string {
 	if s.Space == "" {
 		return ""

@@ -21,24 +21,24 @@ import (
 	"github.com/barque/barque/membership/enroll"
 )
 
-// Asker asks servers about the cluster. It needs no quorum, and no server in particular: where the
-// one of the kubeconfig does not answer it asks those that are known from elsewhere, and where one
-// server cannot reach another it asks that one itself.
+// Asker asks servers about the cluster. It needs no quorum and no particular server. If the
+// kubeconfig's server does not answer, it asks servers whose addresses are known from elsewhere. If
+// one server cannot reach another, the asker asks that one directly.
 type Asker struct {
 	Config     func() (*rest.Config, error) // of the client
-	Kubeconfig func() (string, error)       // the path of the kubeconfig, if there is one
+	Kubeconfig func() (string, error)       // the path of the kubeconfig, if any
 	Servers    []string                     // addresses of API servers, instead of the kubeconfig's
-	DataDir    string                       // of a server on this machine, which knows the others
+	DataDir    string                       // of the server on this machine, whose record has the others' addresses
 	Timeout    time.Duration
 }
 
-// Heard is what came of asking.
+// Heard holds the answers of the servers.
 type Heard struct {
 	Config       *rest.Config
 	Observations []*clusterstatus.Observation
 	At           map[string]string // the address at which each server, by name, has answered
 	unreached    []clusterstatus.Unreached
-	begun        *clusterstatus.Warning // what the server on this machine was in the middle of
+	begun        *clusterstatus.Warning // the unfinished procedure of the server on this machine
 	Procedures   clusterstatus.Procedures
 }
 
@@ -49,8 +49,8 @@ func (h *Heard) To(address string) *rest.Config {
 	return config
 }
 
-// Ask asks until at least one server has answered. When none has, the error says which were asked
-// and what each said; the addresses are returned with it.
+// Ask returns when all servers were asked and at least one has answered. If none has, the error
+// lists the asked servers with their errors; the addresses are returned with it.
 func (a *Asker) Ask(ctx context.Context) (*Heard, error) {
 	config, err := a.Config()
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *Asker) Ask(ctx context.Context) (*Heard, error) {
 	return h, nil
 }
 
-// Status is the status of the cluster by all that was heard.
+// Status is the status of the cluster from all answers.
 func (h *Heard) Status() *clusterstatus.ClusterStatus {
 	if len(h.Observations) == 0 {
 		return &clusterstatus.ClusterStatus{From: []string{}, Time: time.Now().UTC(), Health: clusterstatus.NoAnswer, Unreached: h.unreached, Members: []clusterstatus.MemberStatus{}}
@@ -88,14 +88,14 @@ func (h *Heard) Status() *clusterstatus.ClusterStatus {
 	return s
 }
 
-// answered tells whether a server answered, though not what was asked: then others would not
-// either.
+// answered reports whether a server has answered, if only with a refusal: the others would refuse
+// as well.
 func answered(err error) bool {
 	var refusal *remote.RefusalError
 	return errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError
 }
 
-// askAll asks addresses, all at once, and adds what they say.
+// askAll asks all addresses at once, and adds their answers.
 func (h *Heard) askAll(ctx context.Context, addresses []string, timeout time.Duration) []error {
 	var mu sync.Mutex
 	var errs []error
@@ -125,7 +125,7 @@ func (h *Heard) askAll(ctx context.Context, addresses []string, timeout time.Dur
 	return errs
 }
 
-// inner is the error of a request without the request, which is known.
+// inner strips the request, which is known, from a request's error.
 func inner(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -134,7 +134,7 @@ func inner(err error) error {
 	return err
 }
 
-// missing are the addresses of the servers of which nothing is known so far.
+// missing returns the addresses of servers that have not answered so far.
 func (h *Heard) missing() []string {
 	s := clusterstatus.Assemble(time.Now(), h.Observations...)
 	var out []string
@@ -146,7 +146,7 @@ func (h *Heard) missing() []string {
 	return out
 }
 
-// known are the addresses of servers that this machine knows of, beside the kubeconfig's.
+// known returns the addresses of servers in this machine's records, besides the kubeconfig's.
 func (a *Asker) known() []string {
 	var out []string
 	for _, s := range enroll.KnownServers(a.DataDir) {
@@ -164,7 +164,7 @@ func (a *Asker) known() []string {
 	return out
 }
 
-// nobodyAnswers says who was asked, and what can be done.
+// nobodyAnswers is the error if no server has answered. It lists the addresses and the remedies.
 func nobodyAnswers(config *rest.Config, errs []error, h *Heard) error {
 	err := errors.Join(errs...)
 	var refused *remote.RefusalError
@@ -172,7 +172,7 @@ func nobodyAnswers(config *rest.Config, errs []error, h *Heard) error {
 		if advice := remote.RightsAdvice(config, err); advice != "" {
 			err = fmt.Errorf("%w; %s", err, advice)
 		}
-		return err // the other advice is to ask for what was just asked for
+		return err // the other advice would be to repeat this question
 	}
 	here, where := "", "on the servers themselves"
 	if h.Procedures.Here {
@@ -184,7 +184,7 @@ func nobodyAnswers(config *rest.Config, errs []error, h *Heard) error {
 	return &exitcode.Error{Code: exitcode.NoAnswer, Err: fmt.Errorf("no server answers: %w; give the address of another one with --server, and look %s: %s%s", err, where, h.Procedures.Any, here)}
 }
 
-// IsNoAnswer tells whether the error is that no server has answered.
+// IsNoAnswer reports whether the error is that no server has answered.
 func IsNoAnswer(err error) bool {
 	var coded *exitcode.Error
 	return errors.As(err, &coded) && coded.Code == exitcode.NoAnswer

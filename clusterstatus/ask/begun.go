@@ -1,6 +1,6 @@
-// Package ask asks the servers of a cluster how it does, from outside; none of them must answer. It
-// also tells what this machine knows: what the node of a data directory was in the middle of, and
-// how the nodes of a dev cluster are got at. What the answers mean is clusterstatus's.
+// Package ask asks the servers of a cluster for its status, from outside, even if some do not
+// answer. It also reads this machine's records: an unfinished procedure in a data directory, and
+// the access to the nodes of a dev cluster. Package clusterstatus interprets the answers.
 package ask
 
 import (
@@ -17,10 +17,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Begun tells what the node of a data directory was in the middle of, as the plans there say, and
-// what goes on with it: a recovery, or a joining; or that its server is superseded. Other servers
-// do not know of either. It is nil when there is nothing, or nothing can be read, and while a
-// process runs with the directory: that is about it.
+// Begun returns the unfinished procedure in a data directory, with its next step: a recovery or a
+// join. It also reports a superseded server. Other servers do not know of either. It is nil without
+// one, for an unreadable directory, and while a process that continues it uses the directory.
 func Begun(dataDir string) *clusterstatus.Warning {
 	w := planned(dataDir)
 	if w == nil {
@@ -32,11 +31,11 @@ func Begun(dataDir string) *clusterstatus.Warning {
 	return w
 }
 
-// planned is what the plans of a data directory say, whether anybody is about it or not.
+// planned reads the plans of a data directory, regardless of running processes.
 func planned(dataDir string) *clusterstatus.Warning {
 	w := &clusterstatus.Warning{Severity: clusterstatus.Attention, Mend: "barque server --data-dir " + dataDir}
 	if plan, err := backups.LoadRecovery(dataDir); err == nil && plan != nil {
-		w.Node, _ = enroll.ServerName(dataDir) // it may be gone, and the plan is what counts
+		w.Node, _ = enroll.ServerName(dataDir) // the record may be gone; the plan decides
 		w.Text = fmt.Sprintf("on this machine, in %s, the recovery of cluster %s as cluster %s was begun and is not finished", dataDir, plan.Was, plan.ClusterID)
 		return w
 	}
@@ -70,8 +69,8 @@ func planned(dataDir string) *clusterstatus.Warning {
 	return w
 }
 
-// supersededBy tells which cluster goes on in place of that of a data directory; nil when its
-// server has not learned of one, or nothing can be read.
+// supersededBy returns the successor of a data directory's cluster. It is nil if the server has
+// learned of none, or the directory is unreadable.
 func supersededBy(dataDir string) *raftstore.Succession {
 	s, err := raftstore.Superseded(enroll.StoreDir(dataDir))
 	if err != nil {

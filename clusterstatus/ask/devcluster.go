@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// DevDir returns the directory of the dev cluster that is asked about: the one whose kubeconfig, or
-// whose server's data directory, is used. It is empty when that is none.
+// DevDir returns the directory of the dev cluster whose kubeconfig or data directory is used. It is
+// empty for any other cluster.
 func (a *Asker) DevDir() string {
 	var dirs []string
 	if path, err := a.Kubeconfig(); err == nil {
@@ -30,7 +30,7 @@ func (a *Asker) DevDir() string {
 	return ""
 }
 
-// Procedures are the ways to get at nodes: those of services, or of a dev cluster.
+// Procedures returns the commands for nodes: those of services, or of a dev cluster.
 func (a *Asker) Procedures() clusterstatus.Procedures {
 	dir := a.DevDir()
 	if dir == "" {
@@ -38,13 +38,13 @@ func (a *Asker) Procedures() clusterstatus.Procedures {
 	}
 	s, err := devcluster.Inspect(dir)
 	if err != nil {
-		s = nil // as for a user who is not root: then the status says so
+		s = nil // as for a user other than root: the status reports it
 	}
 	return devProcedures(dir, s)
 }
 
-// devProcedures are those for the nodes of a dev cluster, whose processes are in the state; nil
-// when that is not known.
+// devProcedures returns the commands for the nodes of a dev cluster whose processes are in the
+// state; s is nil if it is unknown.
 func devProcedures(dir string, s *devcluster.Status) clusterstatus.Procedures {
 	command := func(args ...string) string { return devcluster.CommandLine(dir, args...) }
 	log := func(name string) string { return devcluster.FromHere(filepath.Join(dir, name+".log")) }
@@ -104,7 +104,7 @@ func wakes(state string) string {
 	return "start"
 }
 
-// LeftBehind tells whether a server has learned that another cluster goes on in place of its own.
+// LeftBehind reports whether a server has learned that it is superseded.
 func LeftBehind(dir, name string) bool {
 	p, err := devcluster.Load(dir)
 	if err != nil {
@@ -118,7 +118,7 @@ func LeftBehind(dir, name string) bool {
 	return err == nil && by != nil
 }
 
-// Voters asks a server who has a vote, as far as it knows.
+// Voters asks a server for the voters in its configuration.
 func Voters(ctx context.Context, config *rest.Config) ([]devcluster.Voter, error) {
 	o, err := remote.Observation(ctx, config, config.Host)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 // othersPatience is how long the other servers of a cluster are waited for that is to be recovered.
 const othersPatience = 3 * time.Second
 
-// HasLeader returns an error when another server of the survivor's cluster answers and follows a
-// leader, or leads: nothing is lost then, and the recovered server would put an end to a cluster
-// that is well. When nobody can be asked, there is none.
+// HasLeader returns an error if another server of the survivor's cluster answers and has a leader.
+// In that case nothing is lost, and a recovery would end a healthy cluster. It returns nil if no
+// server answers.
 func HasLeader(ctx context.Context, survivor *backups.Survivor) error {
 	config, err := remote.LoadConfig(filepath.Join(survivor.DataDir, "admin.kubeconfig"))
 	if err != nil || survivor.Recovering != "" {
@@ -28,8 +28,8 @@ func HasLeader(ctx context.Context, survivor *backups.Survivor) error {
 	return hasLeader(ctx, config, survivor.ClusterID, survivor.Name, enroll.KnownServers(survivor.DataDir))
 }
 
-// hasLeader asks the servers at the addresses, and returns an error when one of the cluster follows
-// a leader, or leads: then the server of that name is not to be recovered.
+// hasLeader asks the servers at the addresses. It returns an error if one of the cluster has a
+// leader: the server of that name must not be recovered then.
 func hasLeader(ctx context.Context, config *rest.Config, cluster, name string, addresses []string) error {
 	ctx, cancel := context.WithTimeout(ctx, othersPatience)
 	defer cancel()
@@ -41,7 +41,7 @@ func hasLeader(ctx context.Context, config *rest.Config, cluster, name string, a
 				answers <- nil
 				return
 			}
-			answers <- fmt.Errorf("cluster %s has a leader, %s, as server %s says: start %s instead, and nothing is lost. To recover %s all the same, stop the other servers first",
+			answers <- fmt.Errorf("cluster %s has a leader, %s, according to server %s: start %s instead, and nothing is lost. To recover %s all the same, stop the other servers first",
 				o.Cluster, leaderOf(o), o.From, name, name)
 		}()
 	}
@@ -54,8 +54,7 @@ func hasLeader(ctx context.Context, config *rest.Config, cluster, name string, a
 	return found
 }
 
-// leaderOf is the name of the leader that the server knows which made the observation; empty when
-// it knows none.
+// leaderOf returns the name of the leader in the observing server's view; empty without one.
 func leaderOf(o *clusterstatus.Observation) string {
 	leader := ""
 	for _, p := range o.Peers {

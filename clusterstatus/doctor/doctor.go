@@ -1,6 +1,6 @@
-// Package doctor collects what helps to find out what is wrong with a cluster: the diagnosis of
-// each server, what the API tells, and what this machine has; clusterstatus judges it. All of it
-// goes into one archive, without secrets.
+// Package doctor collects the data for finding faults of a cluster: the diagnosis of each server,
+// data of the API, and data of this machine. Package clusterstatus interprets them. All of it goes
+// into one archive, without secrets.
 package doctor
 
 import (
@@ -24,21 +24,21 @@ import (
 	"github.com/barque/barque/internal/terminal"
 )
 
-// Examination is what a doctor has collected, and what it has found.
+// Examination holds the collected data and the findings.
 type Examination struct {
 	clusterstatus.Examination
 	files map[string]string // by name, of the cluster and of this machine
 }
 
-// Options say what is examined beside what servers tell.
+// Options select the examined data besides the servers' diagnoses.
 type Options struct {
-	Machine func() []check.Finding // whether this machine has what a node needs
+	Machine func() []check.Finding // checks a node's requirements of this machine
 	File    string                 // the archive to be written, if any
 	Tell    func(text string)      // progress
 }
 
-// Examine collects what there is, says what is wrong, and writes the archive. What could not be
-// asked is a finding, too.
+// Examine collects the data, adds findings, and writes the archive. An unanswered request is a
+// finding as well.
 func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, error) {
 	e := newExamination(asks.Procedures())
 	h, err := asks.Ask(ctx)
@@ -56,7 +56,7 @@ func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, err
 	}
 	e.local(ctx, asks.DataDir, o.Machine())
 	if err := e.devNodes(asks.DevDir()); err != nil {
-		o.Tell(fmt.Sprintf("what is here of the dev cluster's nodes is not in the file: %v", err))
+		o.Tell(fmt.Sprintf("this machine's files of the dev cluster's nodes are missing in the archive: %v", err))
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, err
 	return e, nil
 }
 
-// Err is the error with which a command ends that has told of the findings: an exit code, or nil.
+// Err returns the error of a command that has printed the findings: an exit code, or nil.
 func (e *Examination) Err() error {
 	switch {
 	case e.Status == nil:
@@ -82,20 +82,19 @@ func (e *Examination) Err() error {
 	return e.Status.Health.Err()
 }
 
-// newExamination has found nothing yet.
+// newExamination returns an examination without findings.
 func newExamination(by clusterstatus.Procedures) *Examination {
 	return &Examination{Examination: clusterstatus.Examination{Time: time.Now().UTC(), Procedures: by}}
 }
 
-// Bounds of what the doctor waits for. A server that does not answer costs no more, and keeps
-// nobody else waiting.
+// Timeouts of the doctor. A server that does not answer costs no more, and delays no other request.
 const (
 	collectPatience   = 30 * time.Second
 	diagnosisPatience = 10 * time.Second // of each request for a diagnosis
 )
 
-// collect asks every server for its diagnosis, and, of those that have answered, the one that knows
-// most, for what the API tells. Each question to the API has the time given.
+// collect asks every server for its diagnosis. It asks the answering server with the best view for
+// the API's data. Each request to the API has the given timeout.
 func (e *Examination) collect(ctx context.Context, h *ask.Heard, each time.Duration) {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectPatience, &remote.NoAnswerError{Within: collectPatience})
 	defer cancel()
@@ -124,17 +123,16 @@ func (e *Examination) collect(ctx context.Context, h *ask.Heard, each time.Durat
 	}
 	asking.Wait()
 	if unknown != nil {
-		e.Note("whether webhooks refuse requests is not known: %v", unknown)
+		e.Note("unknown whether webhooks refuse requests: %v", unknown)
 	}
 	if untold != nil {
-		e.Note("what nodes told of their networks is not known: %v", untold)
+		e.Note("the nodes' network faults are unknown: %v", untold)
 	}
 	slices.SortFunc(e.Servers, func(a, b clusterstatus.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
 }
 
-// diagnosisOf asks for a server's diagnosis where it has answered already, else a server that has
-// answered, which passes the question on, and then the server itself at the address that the others
-// know.
+// diagnosisOf asks a server for its diagnosis at its known address. Otherwise it asks through a
+// server that has answered, and then at the address in the others' view.
 func diagnosisOf(ctx context.Context, h *ask.Heard, best string, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
 	path := clusterstatus.DiagnosisPath + "?" + adminapi.RelayParameter + "=" + url.QueryEscape(m.Name)
 	var asked []string
@@ -158,16 +156,16 @@ func diagnosisOf(ctx context.Context, h *ask.Heard, best string, m clusterstatus
 
 // Write shows the findings to people, and where the rest is.
 func (e *Examination) Write(to io.Writer, on terminal.Screen) error {
-	w := new(strings.Builder) // so that all of it is written, or it is known that it was not
+	w := new(strings.Builder) // so that it is written completely, or an error is returned
 	if len(e.Findings) == 0 {
 		fmt.Fprintln(w, on.Paint("nothing is found to be wrong", terminal.Good))
 	} else if err := clusterstatus.WriteWarnings(w, on, e.Findings); err != nil {
 		return err
 	}
 	for _, name := range sortedKeys(e.Silent) {
-		way := "Run this on its machine, too."
+		way := "Run this on its machine as well."
 		if e.Procedures.Here {
-			way = "What its directory tells is in the file."
+			way = "The data in its directory are in the file."
 		}
 		fmt.Fprintln(w, on.Wrap(fmt.Sprintf("%s gave no diagnosis: %s. %s", name, strings.ReplaceAll(e.Silent[name], "\n", "; "), way), 0))
 	}

@@ -39,9 +39,9 @@ const (
 	maxEvents       = 1000
 )
 
-// apiFiles are what the API tells of the cluster. Objects are told by what happens to them and not
-// by their content, in which people put secrets. Each question has its time: without a quorum there
-// is no answer.
+// apiFiles returns data of the API. Objects appear by their events and states, without their
+// contents, which may have secrets. Each request has a timeout: without a quorum there is no
+// answer.
 func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) map[string]string {
 	files := map[string]string{}
 	client, err := kubernetes.NewForConfig(config)
@@ -117,7 +117,7 @@ func podsText(ctx context.Context, client kubernetes.Interface) (string, error) 
 	return out.String(), nil
 }
 
-// local adds what this machine tells: all of it is of use when it is a server's.
+// local adds this machine's data, all of which help if it is a server's.
 func (e *Examination) local(ctx context.Context, dataDir string, checks []check.Finding) {
 	if e.files == nil {
 		e.files = map[string]string{}
@@ -130,7 +130,7 @@ func (e *Examination) local(ctx context.Context, dataDir string, checks []check.
 	journal := exec.CommandContext(ctx, "journalctl", "--no-pager", "-n", "5000", "-u", "barque-server", "-u", "barque-agent")
 	text, err := journal.CombinedOutput()
 	if err != nil {
-		text = fmt.Appendf(text, "not known: %v\n", err) // as where there is no systemd
+		text = fmt.Appendf(text, "not known: %v\n", err) // as without systemd
 	}
 	e.files["this-machine/journal.txt"] = string(text)
 }
@@ -138,8 +138,8 @@ func (e *Examination) local(ctx context.Context, dataDir string, checks []check.
 // maxLog is how much of the end of a node's log is taken, as of a server that answers.
 const maxLog = 2 << 20
 
-// devNodes adds what the nodes of a dev cluster that gave no diagnosis have in their directories;
-// nothing where that is none.
+// devNodes adds data from the directories of a dev cluster's nodes without a diagnosis. It adds
+// nothing for other clusters.
 func (e *Examination) devNodes(dir string) error {
 	if dir == "" {
 		return nil
@@ -203,7 +203,7 @@ func (e *Examination) save(path string) (err error) {
 	return os.Rename(tmp.Name(), path)
 }
 
-// pack writes the archive. All text goes through a last look for secrets here, wherever it is from.
+// pack writes the archive. All text passes a last filter for secrets here, whatever its source.
 func (e *Examination) pack(to *os.File) error {
 	zipped := gzip.NewWriter(to)
 	archive := tar.NewWriter(zipped)

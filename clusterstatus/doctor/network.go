@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/network/faults"
 )
 
-// networkFaults are those that the nodes told of by events: agents, which the doctor does not ask,
-// are among them.
+// networkFaults returns the faults in the nodes' events. They include agents, which the doctor does
+// not ask.
 func networkFaults(ctx context.Context, config *rest.Config, each time.Duration) ([]faults.Fault, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -20,14 +20,14 @@ import (
 	"github.com/barque/barque/clusterstatus"
 )
 
-// webhook is one that requests wait for, and that refuses them when it cannot be asked.
+// webhook is a webhook whose unavailability makes requests fail.
 type webhook struct {
 	kind, configuration, name string
 	service                   *admissionv1.ServiceReference
 }
 
-// blockedBy finds the webhook configurations that refuse requests because nobody answers for their
-// Service. A webhook that is a URL may be reached by servers only, so it is not looked at.
+// blockedBy finds the webhook configurations that refuse requests because their Service has no
+// endpoint. It skips webhooks with a URL, which may be reachable from servers only.
 func blockedBy(ctx context.Context, config *rest.Config, each time.Duration) ([]clusterstatus.Warning, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -58,7 +58,7 @@ func blockedBy(ctx context.Context, config *rest.Config, each time.Duration) ([]
 	return found, nil
 }
 
-// webhooks are those of Services that refuse what they cannot be asked about.
+// webhooks returns the webhooks with a Service and the failure policy Fail.
 func webhooks(ctx context.Context, client kubernetes.Interface) ([]webhook, error) {
 	var all []webhook
 	add := func(kind, configuration, name string, failure *admissionv1.FailurePolicyType, c *admissionv1.WebhookClientConfig) {
@@ -67,7 +67,7 @@ func webhooks(ctx context.Context, client kubernetes.Interface) ([]webhook, erro
 		}
 	}
 	validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsNotFound(err) { // an older server has none
+	if err != nil && !apierrors.IsNotFound(err) { // an older server does not have them
 		return nil, err
 	}
 	if err == nil {

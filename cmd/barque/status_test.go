@@ -30,7 +30,7 @@ func TestStatusExitCodes(t *testing.T) {
 		says        string // the text
 	}{
 		"healthy":          {observed(true, 3, 50), clusterstatus.Healthy, 0, "healthy"},
-		"serves, and ill":  {degraded, clusterstatus.Degraded, exitcode.Degraded, "serves, but 1 thing needs you"},
+		"serves, and ill":  {degraded, clusterstatus.Degraded, exitcode.Degraded, "serves, but 1 thing needs attention"},
 		"without a quorum": {lost, clusterstatus.NoQuorum, exitcode.NoQuorum, "WITHOUT A QUORUM"},
 		"no answer":        {nil, clusterstatus.NoAnswer, exitcode.NoAnswer, ""},
 	} {
