@@ -12,12 +12,12 @@ import (
 	"sync/atomic"
 )
 
-// ErrOutcomeUnknown is returned for a call whose answer did not come, or says so itself: what it
-// asked for may have been done.
+// ErrOutcomeUnknown is returned for a call without an answer, or with an answer that says so: the
+// request may have taken effect.
 var ErrOutcomeUnknown = errors.New("whether that was done is not known")
 
-// CallJSON calls the server of that name. The error is ErrOutcomeUnknown when the request reached
-// it, as far as can be told, and its answer is lost, unless it was a GET, which changes nothing.
+// CallJSON calls the server of that name. The error is ErrOutcomeUnknown if the request may have
+// reached it and the answer is lost. A GET changes nothing and never returns that error.
 func CallJSON(ctx context.Context, client *http.Client, method, name, url string, out any) error {
 	var connected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
@@ -48,8 +48,8 @@ func CallJSON(ctx context.Context, client *http.Client, method, name, url string
 	return nil
 }
 
-// lost adds to why an answer is lost that what was asked for may have been done, unless it was only
-// to tell something.
+// lost adds to the error of a lost answer that the request may have taken effect, unless it was a
+// GET.
 func lost(method string, err error) error {
 	if method == http.MethodGet {
 		return err

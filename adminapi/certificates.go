@@ -22,17 +22,16 @@ import (
 )
 
 const (
-	// CertificatesPath: GET answers with the ClusterCertificates, with the parameter "of", the name
-	// of a server, with that one's NodeCertificates only. POST with "of" makes that server renew
-	// all of its certificates now, and answers with them; with 504 where it is not known whether it
-	// did.
+	// CertificatesPath: GET answers with the ClusterCertificates. The parameter "of", the name of a
+	// server, limits the answer to its NodeCertificates. POST with "of" makes that server renew all
+	// of its certificates now, and answers with them. It answers 504 if the outcome is unknown.
 	CertificatesPath = "/barque/v1/certificates"
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
 	// exchange.Change, makes that, for members of system:masters only.
 	CAPath = "/barque/v1/ca"
 )
 
-// ClusterCertificates are all, as one server knows them.
+// ClusterCertificates are all certificates in one server's view.
 type ClusterCertificates struct {
 	From     string                         `json:"from"`
 	CA       exchange.Status                `json:"ca"`
@@ -106,7 +105,7 @@ func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
 	return all
 }
 
-// warnings are what an operator should know.
+// warnings returns the warnings for an operator.
 func (c *ClusterCertificates) warnings() []string {
 	var out []string
 	for _, ca := range c.CAs {
@@ -116,7 +115,7 @@ func (c *ClusterCertificates) warnings() []string {
 	}
 	for _, n := range c.Nodes {
 		if n.Problem != "" {
-			out = append(out, fmt.Sprintf("the certificates of %s %s are not known: %s", n.Role, n.Node, n.Problem))
+			out = append(out, fmt.Sprintf("the certificates of %s %s are unknown: %s", n.Role, n.Node, n.Problem))
 		}
 		for _, cert := range n.Certificates {
 			if cert.Warning != "" {
@@ -206,7 +205,7 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, pki.ErrStep):
 		http.Error(w, err.Error(), http.StatusConflict)
 	case errors.As(err, &conflict):
-		http.Error(w, "the exchange of the CA has gone on meanwhile; look at it again", http.StatusConflict)
+		http.Error(w, "the exchange of the CA has moved on; read its status again", http.StatusConflict)
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		http.Error(w, err.Error(), http.StatusGatewayTimeout)
 	default:
@@ -222,7 +221,7 @@ const (
 	agentsAtOnce = 32
 )
 
-// agentCertificates describes those of all agents. Those that live are asked.
+// agentCertificates describes the certificates of all agents. It asks the living ones.
 func (s *Certificates) agentCertificates(ctx context.Context, now time.Time) []credentials.NodeCertificates {
 	ctx, cancel := context.WithTimeout(ctx, agentsPatience)
 	defer cancel()
@@ -256,7 +255,7 @@ func (s *Certificates) certificatesOfAgent(ctx context.Context, m gossip.Member,
 			n.Certificates, err = credentials.ToldCertificates(told, now)
 		}
 		if err != nil {
-			n.Problem = fmt.Sprintf("it does not tell of those of its kubelet: %v", err)
+			n.Problem = fmt.Sprintf("it does not report its kubelet's certificates: %v", err)
 		}
 	}
 	proof := credentials.CredentialInfo(s.Trust, m.Name, m.ProvenUntil, m.ProvenBy, now)
@@ -264,7 +263,7 @@ func (s *Certificates) certificatesOfAgent(ctx context.Context, m gossip.Member,
 	n.Certificates = append(n.Certificates, proof)
 	for i := range n.Certificates {
 		if c := &n.Certificates[i]; credentials.Overdue(c.RenewAt, c.NotAfter, now) {
-			c.Warning = "it should have been renewed: see the log of that agent; one that was off gets new ones when it starts"
+			c.Warning = "it should have been renewed: see the log of that agent; an agent that was off gets new certificates when it starts"
 		}
 	}
 	n.Certificates[len(n.Certificates)-1].RenewAt = time.Time{} // that was a guess: the server that issued it may have another lifetime

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Diagnosis is what a server tells a doctor, and where it has that from.
+// Diagnosis collects a server's data for the doctor from these sources.
 type Diagnosis struct {
 	Self, DataDir string
 	Checks        func() []check.Finding // of this machine
@@ -24,12 +24,12 @@ type Diagnosis struct {
 	}
 	Gossip  func(ctx context.Context) []clusterstatus.NodeView
 	Options any // without secrets
-	// Paths and Tunnels are what the network finds of the ways to other nodes.
+	// Paths and Tunnels return the network's findings on the paths to other nodes.
 	Paths   func(ctx context.Context) any
 	Tunnels func() any
-	Logs    interface{ Bytes() []byte } // the end of what was logged; may be nil
-	// Secrets are those of this server that have no form of their own, and Keys returns those of
-	// gossip: neither is in what it tells.
+	Logs    interface{ Bytes() []byte } // the end of the log; may be nil
+	// Secrets are this server's secrets without a recognizable form. Keys returns the gossip keys.
+	// Both are removed from the diagnosis.
 	Secrets []string
 	Keys    func() [][]byte
 }
@@ -62,7 +62,7 @@ func (d *Diagnosis) make(ctx context.Context) *clusterstatus.Diagnosis {
 	return out
 }
 
-// secrets are all, in the forms in which they may be told.
+// secrets returns all secrets, in every form in which they may appear.
 func (d *Diagnosis) secrets() []string {
 	out := append([]string(nil), d.Secrets...)
 	for _, key := range d.Keys() {

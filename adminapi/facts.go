@@ -22,11 +22,11 @@ import (
 	"github.com/barque/barque/internal/version"
 )
 
-// bootFile tells kernels that run apart: one that is started again has another ID. Servers that
-// tell the same one are on one machine.
+// bootFile identifies a running kernel: a reboot changes the ID. Servers with the same ID are on
+// one machine.
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
-// machineFiles are what the kernel tells of this machine.
+// machineFiles are the kernel's files about this machine.
 var machineFiles = []string{
 	"/proc/version", "/proc/loadavg", "/proc/uptime", "/proc/meminfo", "/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/net/snmp", "/proc/net/sockstat",
 	bootFile, "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory", "/proc/self/limits", "/proc/self/status", "/proc/self/cgroup", "/proc/self/mountinfo",
@@ -34,8 +34,8 @@ var machineFiles = []string{
 	"/proc/sys/fs/inotify/max_user_instances", "/proc/sys/fs/inotify/max_user_watches", "/etc/os-release",
 }
 
-// MachineFacts are files about this machine, for a Diagnosis: checks are what `barque check` finds
-// on it. The data directory may be missing.
+// MachineFacts returns files about this machine, for a Diagnosis. checks are the findings of
+// `barque check`. The data directory may be missing.
 func MachineFacts(dataDir string, checks []check.Finding) map[string]string {
 	var facts strings.Builder
 	for _, path := range machineFiles {
@@ -48,8 +48,7 @@ func MachineFacts(dataDir string, checks []check.Finding) map[string]string {
 	return map[string]string{"machine.txt": facts.String(), "check.json": indented(checks), "files.txt": FileSizes(dataDir)}
 }
 
-// measured are the directories in a data directory that are small, and whose files are told with
-// their sizes.
+// measured are the small directories in a data directory, whose files are listed with their sizes.
 var measured = []string{"store", "snapshots", "pki", "ipam"}
 
 // FileSizes lists the files of a data directory by name and size, without their content.
@@ -104,7 +103,7 @@ func indented(value any) string {
 	return string(data) + "\n"
 }
 
-// goroutines are those of this process, with their stacks.
+// goroutines returns the stacks of this process's goroutines.
 func goroutines() string {
 	var out bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&out, 2); err != nil {
@@ -113,7 +112,7 @@ func goroutines() string {
 	return out.String()
 }
 
-// metricsText is what /metrics shows.
+// metricsText returns the output of /metrics.
 func metricsText() string {
 	request, err := http.NewRequest(http.MethodGet, "/metrics", nil)
 	if err != nil {
@@ -124,7 +123,7 @@ func metricsText() string {
 	return out.String()
 }
 
-// page keeps what a handler answers.
+// page records a handler's response.
 type page struct {
 	bytes.Buffer
 	header http.Header

@@ -9,15 +9,15 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Leavers knows those that are no members of the store, or no more.
+// Leavers finds servers outside the store.
 type Leavers struct {
 	Store interface {
 		Members() []raftstore.Member
 		Gone() map[string]raftstore.Removal
 	}
 	Member func(name string) (gossip.Member, bool) // of gossip
-	// Marked are the names of the Nodes that are marked as servers'; none before the Nodes are
-	// known.
+	// Marked returns the names of the Nodes that are marked as servers; nil before the Nodes are
+	// synced.
 	Marked func() []string
 }
 
@@ -27,13 +27,13 @@ func (l Leavers) IsAgent(name string) bool {
 	return ok && m.Role == pki.RoleAgent
 }
 
-// IsFormer implements Outsiders: the server was taken out, or its Node is there yet.
+// IsFormer implements Outsiders. A former server was removed, or still has a Node.
 func (l Leavers) IsFormer(name string) bool {
 	return slices.Contains(l.Gone(), name) ||
 		slices.ContainsFunc(l.Former(), func(f clusterstatus.FormerServer) bool { return f.Name == name })
 }
 
-// Former are the former servers as this server knows them; none before it knows the Nodes.
+// Former returns the former servers in this server's view; nil before the Nodes are synced.
 func (l Leavers) Former() []clusterstatus.FormerServer {
 	return clusterstatus.Former(l.Marked(), l.Store.Members(), l.Store.Gone())
 }

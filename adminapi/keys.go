@@ -10,9 +10,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// KeysPath answers with the keyring.Status of the gossip keys, in a KeysAnswer. POST takes the
-// parameter "change", which is rotate or undo, and "force" and "dryRun", which are true or missing.
-// RBAC says who may.
+// KeysPath answers with a KeysAnswer, which has the keyring.Status of the gossip keys. POST takes
+// the parameter "change", rotate or undo, and the flags "force" and "dryRun". RBAC controls the
+// access.
 const KeysPath = "/barque/v1/keys"
 
 // KeysAnswer is the answer to GET and POST.
@@ -20,10 +20,9 @@ type KeysAnswer struct {
 	keyring.Status
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"` // nothing was changed
-	// Unfinished tells that what was asked for was begun and goes on, or that it is not known
-	// whether it was.
+	// Unfinished is set if the change was begun and continues, or may have been.
 	Unfinished bool `json:"unfinished,omitempty"`
-	NoLeader   bool `json:"noLeader,omitempty"` // there has been none for long; nothing was changed
+	NoLeader   bool `json:"noLeader,omitempty"` // none for long; nothing was changed
 }
 
 // KeysHandler serves KeysPath.
@@ -59,8 +58,8 @@ func KeysHandler(keys *keyring.Manager) http.Handler {
 	})
 }
 
-// judge writes down what the error means, and returns the HTTP status for it. What was begun goes
-// on, though the keys could not be looked at afterwards.
+// judge stores the error's meaning in the answer, and returns the HTTP status for it. A begun
+// change continues even if reading the keys failed afterwards.
 func (a *KeysAnswer) judge(err error, begun bool) int {
 	var refused *keyring.RefusedError
 	if err == nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// MembersPath, a slash and a server's name is that member of the store. GET and POST take the
-// parameter "change"; GET tells what the change would do, POST makes it and waits until it is done.
-// RBAC says who may.
+// MembersPath, followed by a slash and a server's name, is that member of the store. GET and POST
+// take the parameter "change". GET returns the change's plan. POST makes the change and waits until
+// it is done. RBAC controls the access.
 const MembersPath = "/barque/v1/members"
 
 // MemberChange is a change of a server's place in the store.
@@ -29,29 +29,29 @@ const (
 	LeadServer    MemberChange = "lead" // the name AnyServer lets the store choose
 )
 
-// AnyServer stands for the most suitable server.
+// AnyServer selects the most suitable server.
 const AnyServer = "-"
 
-// MemberAnswer is the answer to GET and POST: what is done, or would be, or why not.
+// MemberAnswer is the answer to GET and POST: the change or its plan, or the reason of a refusal.
 type MemberAnswer struct {
 	Server string       `json:"server"`
 	Change MemberChange `json:"change"`
-	// Done tells that it was made; otherwise it was only asked about, or Error says why not.
+	// Done is set if the change was made. Otherwise the answer is a plan, or Error has the reason.
 	Done bool `json:"done"`
-	// Gone tells that the server that was to be removed is none of the store any more: nothing is
-	// left to be done.
+	// Gone is set if the server to remove is no member of the store any more. Nothing remains to be
+	// done.
 	Gone bool `json:"gone,omitempty"`
-	// Steps are what the servers do for it, in order.
+	// Steps are the servers' steps, in order.
 	Steps []string `json:"steps,omitempty"`
 	// Voters before and after, and how many of them may fail at once without harm.
 	Voters     Span   `json:"voters"`
 	MayFail    Span   `json:"mayFail"`
-	Leader     string `json:"leader,omitempty"` // after it, as far as it is known
+	Leader     string `json:"leader,omitempty"` // after the change, if known
 	Error      string `json:"error,omitempty"`
 	Refused    bool   `json:"refused,omitempty"` // nothing was changed
 	NoSuch     bool   `json:"noSuchServer,omitempty"`
-	Unfinished bool   `json:"unfinished,omitempty"` // it was begun and goes on, or waits, or that is not known
-	NoLeader   bool   `json:"noLeader,omitempty"`   // there has been none for long; nothing was changed
+	Unfinished bool   `json:"unfinished,omitempty"` // begun and continuing, waiting, or of unknown outcome
+	NoLeader   bool   `json:"noLeader,omitempty"`   // none for long; nothing was changed
 }
 
 // Span is a number before and after.
@@ -60,7 +60,7 @@ type Span struct {
 	After  int `json:"after"`
 }
 
-// MemberStore is what changing members needs of the store.
+// MemberStore is the store's interface for changes of members.
 type MemberStore interface {
 	Members() []raftstore.Member
 	Remove(ctx context.Context, id, why string) error
@@ -71,10 +71,10 @@ type MemberStore interface {
 	Leaving(id string) bool
 }
 
-// ErrNoMember is part of an error about a node that is no member of the store.
+// ErrNoMember is part of an error about a node outside the store.
 var ErrNoMember = errors.New("is no member of the store")
 
-// notAMember says what is called for instead, of who is no member of the store.
+// notAMember returns the error about a node outside the store, with the right command for it.
 func notAMember(name string, agent bool, change MemberChange, members []raftstore.Member) error {
 	switch {
 	case agent && change == RemoveServer:
@@ -85,14 +85,14 @@ func notAMember(name string, agent bool, change MemberChange, members []raftstor
 	return fmt.Errorf("%q %w: the members are %s", name, ErrNoMember, namesOf(members))
 }
 
-// changeTimeout bounds the wait for a change. The store says after half a minute that one has to
-// wait.
+// changeTimeout bounds the wait for a change. After half a minute the store itself reports a
+// blocked change.
 const changeTimeout = 45 * time.Second
 
-// Outsiders tells of those that are no members of the store.
+// Outsiders finds servers outside the store.
 type Outsiders interface {
 	IsAgent(name string) bool
-	// IsFormer tells of a server that was a member once.
+	// IsFormer reports whether the server was a member once.
 	IsFormer(name string) bool
 }
 
@@ -189,14 +189,13 @@ func changeMember(ctx context.Context, store MemberStore, outsiders Outsiders, n
 }
 
 const (
-	// leaderPatience is how long it may take until the new leader is known after it was told to
-	// campaign.
+	// leaderPatience bounds the wait for the new leader after its campaign was requested.
 	leaderPatience = 10 * time.Second
 	leaderLook     = 25 * time.Millisecond
 )
 
-// awaitLeader waits until the server of that name leads, or, without a name, another one than
-// before. It returns who does.
+// awaitLeader waits until the server of that name leads, or any server but the former leader if the
+// name is empty. It returns the leader's name.
 func awaitLeader(ctx context.Context, store MemberStore, before, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()
@@ -245,7 +244,7 @@ func MembersHandler(store MemberStore, outsiders Outsiders) http.Handler {
 	})
 }
 
-// byName calls members by their names in a message of the store, which knows them by their IDs.
+// byName replaces members' IDs by their names in a message of the store.
 func byName(message string, members []raftstore.Member) string {
 	for _, m := range members {
 		message = strings.ReplaceAll(message, strconv.Quote(m.ID), m.Name)
@@ -253,7 +252,7 @@ func byName(message string, members []raftstore.Member) string {
 	return message
 }
 
-// judge writes down what the error means, and returns the HTTP status for it.
+// judge stores the error's meaning in the answer, and returns the HTTP status for it.
 func (a *MemberAnswer) judge(err error) int {
 	if err == nil {
 		return http.StatusOK

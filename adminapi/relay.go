@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// RelayParameter names, in a request, the server that is to answer it. Whichever server gets the
-// request passes it on: the operator's machine may reach one of them only.
+// RelayParameter names the server that is to answer a request. Any server relays it, because an
+// operator's machine may reach one server only.
 const RelayParameter = "on"
 
 // relayedHeader marks a request that a server has passed on. It is not passed on again: an address
@@ -24,8 +24,8 @@ const relayedHeader = "Barque-Relayed-By"
 // relayTimeout bounds how long another server is waited for.
 const relayTimeout = 15 * time.Second
 
-// Relay passes requests on to other servers, with this server's rights. So it stands behind a check
-// that the user has these, too.
+// Relay passes requests on to other servers, with this server's identity. The caller must have
+// checked the user's permissions.
 type Relay struct {
 	self    string
 	servers func() []join.Server
@@ -39,7 +39,7 @@ func NewRelay(self string, servers func() []join.Server, config *tls.Config) *Re
 	}}}
 }
 
-// Pass lets another server answer what names it, and next everything else.
+// Pass relays a request that names another server, and calls next for all other requests.
 func (r *Relay) Pass(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
 		name := request.URL.Query().Get(RelayParameter)
@@ -88,7 +88,7 @@ func (r *Relay) ask(ctx context.Context, name, method, path, query string) (*htt
 	return response, nil
 }
 
-// Each asks all other servers at once, and calls take with what each answered, one after the other.
+// Each asks all other servers at once, and calls take with each answer, one at a time.
 func (r *Relay) Each(ctx context.Context, method, path string, take func(name string, response *http.Response, err error)) {
 	var mu sync.Mutex
 	var asking sync.WaitGroup

@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Replacing is what taking a dead server out of the store, in favour of a rebuilt machine of the
-// same name, needs of the store and of gossip.
+// Replacing removes a dead server from the store, in favour of a rebuilt machine of the same name.
+// It uses the store and gossip.
 type Replacing struct {
 	Store interface {
 		PeerStatus(ctx context.Context) []raftstore.PeerStatus

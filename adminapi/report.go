@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Report is what a server says of itself and of the cluster, and where it has that from.
+// Report collects a server's report on itself and on the cluster from these sources.
 type Report struct {
 	Self, DataDir string
 	Started       time.Time
@@ -25,15 +25,15 @@ type Report struct {
 	Backups      interface {
 		Status() *clusterstatus.BackupStatus
 	}
-	// The others are nil before the server knows the Nodes.
+	// The others are nil before the Nodes are synced.
 	Former   func() []clusterstatus.FormerServer
 	Apart    func() []clusterstatus.ApartAgent
 	Exchange func() exchange.Status
 	Logger   *slog.Logger
 }
 
-// Observe asks all members of the store of the cluster. It takes as long as the slowest of them, at
-// most the store's time-out for a call, and needs neither a leader nor a quorum.
+// Observe asks all members of the store for their state. It takes as long as the slowest member, at
+// most the store's timeout for a call. It needs neither a leader nor a quorum.
 func (r *Report) Observe(ctx context.Context, cluster string, store interface {
 	PeerDetails(ctx context.Context) []raftstore.PeerStatus
 }) *clusterstatus.Observation {
@@ -42,7 +42,7 @@ func (r *Report) Observe(ctx context.Context, cluster string, store interface {
 	return &clusterstatus.Observation{Cluster: cluster, From: r.Self, Time: time.Now(), Nodes: nodes, Peers: peers}
 }
 
-// JSON is this server's part of an observation that the store does not know, a ServerReport.
+// JSON is this server's ServerReport, the part of an observation outside the store.
 func (r *Report) JSON(ctx context.Context) []byte {
 	s := clusterstatus.ServerReport{Time: time.Now(), Started: r.Started, Nodes: r.Views(ctx, true), Certificates: r.certificateEnds(), Backups: r.Backups.Status(), Disk: volumeOf(r.DataDir)}
 	if r.Former != nil {
@@ -76,8 +76,8 @@ func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
 	return out
 }
 
-// Views is how this server sees all nodes; none before it has begun to gossip. With asks the other
-// servers are asked for an answer first, which takes a second at most.
+// Views returns this server's view of all nodes; none before it has begun to gossip. With asks it
+// probes the other servers first, which takes a second at most.
 func (r *Report) Views(ctx context.Context, asks bool) []clusterstatus.NodeView {
 	if r.Pool == nil {
 		return nil

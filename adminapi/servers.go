@@ -15,14 +15,14 @@ import (
 	"github.com/barque/barque/membership/liveness"
 )
 
-// Servers are those of the cluster as this server reaches them.
+// Servers finds and calls the servers of the cluster.
 type Servers struct {
 	Pool  *gossip.Pool
 	Known func() []join.Server // from the last start
 	TLS   func() *tls.Config   // of calls
 }
 
-// All are those that gossip shows, and those that were known before.
+// All returns the servers in gossip and in the record.
 func (s *Servers) All() []join.Server {
 	all := liveness.KnownServers(s.Pool)
 	for _, k := range s.Known() {
@@ -37,8 +37,8 @@ func (s *Servers) All() []join.Server {
 // callTimeout bounds a call to another server's API on behalf of a client.
 const callTimeout = 5 * time.Second
 
-// Call calls the API of another server, which answers with JSON. That one is known by its
-// certificate, and knows this one by the API servers' own, of system:masters.
+// Call calls the API of another server, which answers with JSON. Its certificate identifies it.
+// This server authenticates by the API servers' own certificate, of system:masters.
 func (s *Servers) Call(ctx context.Context, method, name, path string, out any) error {
 	m, err := s.living(name)
 	if err != nil {

@@ -23,10 +23,10 @@ func StatusHandler(observe func(context.Context) *clusterstatus.Observation) htt
 	})
 }
 
-// viewsTimeout bounds how long members are asked. One that is well takes a second at most.
+// viewsTimeout bounds the probes of members. A healthy one answers within a second.
 const viewsTimeout = 3 * time.Second
 
-// viewer is what the views need of the pool.
+// viewer is the pool's interface for the views.
 type viewer interface {
 	Views(ctx context.Context, which func(gossip.Member) bool) ([]gossip.View, map[string]error)
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// WriteSurvivors tells people what the directories know, and which of them is to be recovered.
+// WriteSurvivors prints the state in the directories, and the one to recover.
 func WriteSurvivors(w io.Writer, all []Survivor) error {
 	fmt.Fprintln(w, "SERVER\tCLUSTER\tLAST TERM\tLAST ENTRY\tREVISION\tKEYS\tSNAPSHOT AT\tMEMBERS\tDATA DIRECTORY")
 	for _, s := range all {
@@ -32,7 +32,8 @@ func WriteSurvivors(w io.Writer, all []Survivor) error {
 	return nil
 }
 
-// Consequences says what recovering the first of them costs. The operator must agree to it.
+// Consequences describes the losses of recovering the first survivor. The operator must agree to
+// them.
 func Consequences(all []Survivor) string {
 	first := all[0]
 	var lost []string
@@ -62,19 +63,18 @@ type Recovered struct {
 
 // Write tells people the steps that are left.
 func (r *Recovered) Write(w io.Writer) error {
-	_, err := fmt.Fprintf(w, `%s is the only server of the new cluster %s now. What is left to do:
+	_, err := fmt.Fprintf(w, `%s is the only server of the new cluster %s now. The remaining steps:
 
 1. Start it:                 barque server --data-dir %s
 2. Make a token there:       barque token create --role server
 3. On each other server:     barque server --wipe --join https://ADDRESS-OF-%s:6443 --token TOKEN
 4. For machines that are gone: barque kubectl delete node NAME
 
-Agents that know its address follow by themselves, within two minutes.
-`, r.Server, r.Cluster, r.DataDir, r.Server)
+Agents that know its address follow by themselves, within two minutes.`, r.Server, r.Cluster, r.DataDir, r.Server)
 	return err
 }
 
-// Notes are what is to be known of a directory before anything is done with it.
+// Notes are facts about a directory that an operator needs before a change.
 func (s *Survivor) Notes() []string {
 	var out []string
 	if s.Recovering != "" {
@@ -92,8 +92,8 @@ func (s *Survivor) Notes() []string {
 	return out
 }
 
-// Recommendation tells which of them is to be recovered, if one is; empty where there is no choice,
-// and nothing against it but what is told already.
+// Recommendation names the survivor to recover, if any. It is empty if there is only one and
+// nothing else speaks against it.
 func Recommendation(all []Survivor) string {
 	best, err := best(all)
 	switch {
@@ -110,14 +110,14 @@ func Recommendation(all []Survivor) string {
 	return fmt.Sprintf("%s has the most: recover that one", best.Name)
 }
 
-// OneBefore warns of a cluster that goes on in place of the same one already.
+// OneBefore warns of an existing successor of the same cluster.
 func OneBefore(all []Survivor) string {
 	o := goesOn(&all[0], all)
 	if o == nil {
 		return ""
 	}
 	agents := "Its agents follow this one."
-	if all[0].Superseded == nil { // it will not know that one as a predecessor
+	if all[0].Superseded == nil { // it will not count that one as a predecessor
 		agents = "Its agents must be started with --rejoin."
 	}
 	return fmt.Sprintf("- Cluster %s goes on in place of its cluster already, without this server. What that one has is lost,\n"+

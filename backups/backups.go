@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// Options say when a server makes backups by itself, and where they go.
+// Options configure the schedule and the directory of backups.
 type Options struct {
 	Every   time.Duration // 0: never
 	Keep    int           // how many stay
@@ -45,8 +45,7 @@ func DefaultOptions() Options { return Options{Every: 12 * time.Hour, Keep: 5} }
 // backupRetry is how soon a backup that failed is tried again, at most the schedule's time.
 const backupRetry = 10 * time.Minute
 
-// quorumRetry is that for one that failed because no server led: what is wrong then has nothing to
-// do with backups.
+// quorumRetry is the retry interval without a leader, which is no fault of backups.
 const quorumRetry = 20 * time.Second
 
 func retryAfter(err error) time.Duration {
@@ -56,7 +55,7 @@ func retryAfter(err error) time.Duration {
 	return backupRetry
 }
 
-// Config is what a Manager needs beside the store.
+// Config is a Manager's configuration, without the store.
 type Config struct {
 	Options Options
 	Server  string // its name
@@ -65,17 +64,17 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// Cluster is what a backup tells of the cluster beside its state.
+// Cluster is the data about the cluster in a backup besides its state.
 type Cluster interface {
 	ID() string
 	Settings() json.RawMessage
-	// Secrets are what a new cluster needs to go on as this one, by their names.
+	// Secrets are the named secrets that a new cluster needs to continue as this one.
 	Secrets() (map[string][]byte, error)
 }
 
-// Manager makes the server's backups. Each server makes its own: the snapshot is linearizable
-// wherever it is taken and costs the others nothing, and when only one machine is left its disk has
-// the last backup, too.
+// Manager makes the server's backups. Each server makes its own. The snapshot is linearizable on
+// any server and costs the others nothing. The last surviving machine therefore has a recent backup
+// on its disk.
 type Manager struct {
 	Config
 	store   Store
@@ -87,7 +86,7 @@ type Manager struct {
 	running sync.Mutex // held while one is made: one is enough for the disk
 }
 
-// Store is what backups need of the store.
+// Store is the backups' interface of the store.
 type Store interface {
 	Ready(ctx context.Context) error
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
@@ -117,7 +116,7 @@ func newGauges(registerer prometheus.Registerer) (gauges, error) {
 	return m, nil
 }
 
-// New returns a Manager, whose metrics it registers. It makes no backups before it has a store.
+// New returns a Manager and registers its metrics. It makes no backups before it has a store.
 func New(c Config, registerer prometheus.Registerer) (*Manager, error) {
 	metrics, err := newGauges(registerer)
 	return &Manager{Config: c, metrics: metrics}, err
@@ -126,7 +125,7 @@ func New(c Config, registerer prometheus.Registerer) (*Manager, error) {
 // Use gives it the store that is backed up, before Run and before any request.
 func (b *Manager) Use(store Store) { b.store = store }
 
-// ReadKey reads the key from a file; nil when there is none.
+// ReadKey reads the key from a file; nil without a file.
 func ReadKey(path string) (*backup.Key, error) {
 	if path == "" {
 		return nil, nil
@@ -142,7 +141,7 @@ func ReadKey(path string) (*backup.Key, error) {
 	return key, nil
 }
 
-// write writes a backup of what is acknowledged now.
+// write writes a backup of the acknowledged state.
 func (b *Manager) write(ctx context.Context, w io.Writer, key *backup.Key) (backup.About, error) {
 	view, err := b.store.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
@@ -156,8 +155,8 @@ func (b *Manager) write(ctx context.Context, w io.Writer, key *backup.Key) (back
 	return backup.Write(w, backup.Source{View: view, Secrets: secrets, About: about}, key)
 }
 
-// Run makes backups in time until the context ends. A failure is told and tried again; it does not
-// end the server.
+// Run makes scheduled backups until the context ends. A failure is reported and retried; it does
+// not end the server.
 func (b *Manager) Run(ctx context.Context) error {
 	if b.Options.Every <= 0 {
 		<-ctx.Done()
@@ -185,10 +184,9 @@ func (b *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// first returns when the first backup after a start is due: as long after the newest one of this
-// cluster as the schedule says; those of the cluster that it was before a recovery are no backups
-// of it, and when one of the future was made nobody knows. The servers take turns by their names,
-// so that not all disks are busy at once.
+// first returns the time of the first backup after a start, one interval after the newest one of
+// this cluster. Backups from before a recovery do not count. The time of one dated in the future is
+// unknown. The servers take turns by their names, so that not all disks are busy at once.
 func (b *Manager) first() time.Time {
 	soon := b.Now().Add(min(b.Options.Every, time.Minute))
 	files, err := backup.List(b.Options.Dir)
@@ -218,7 +216,7 @@ func (b *Manager) first() time.Time {
 	return soon
 }
 
-// scheduled makes one backup, verifies it, and then removes those that are too many.
+// scheduled makes one backup, verifies it, and then removes the excess ones.
 func (b *Manager) scheduled(ctx context.Context) error {
 	b.running.Lock()
 	defer b.running.Unlock()
@@ -273,7 +271,7 @@ func (b *Manager) describe(f *backup.File) *clusterstatus.BackupFile {
 	return &clusterstatus.BackupFile{Server: b.Server, Name: f.Name, Created: f.About.Created, Revision: f.About.Revision, Bytes: f.Size, Sealed: f.About.Sealed}
 }
 
-// Status is what is shown of the backups in the cluster's status.
+// Status returns the backups' part of the cluster's status.
 func (b *Manager) Status() *clusterstatus.BackupStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()

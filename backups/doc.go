@@ -1,5 +1,6 @@
-// Package backups makes, keeps and lists a server's backups, restores one into a running cluster or
-// into the store of a new one, and makes a server that has lost its cluster the first of a new one.
+// Package backups makes, keeps and lists a server's backups. It restores one into a running
+// cluster, or into the store of a new one. It also turns a server that has lost its cluster into
+// the first of a new one.
 //
-// Each server makes its own backups. A recovery is a plan on disk, whose steps can be repeated.
+// Each server makes its own backups. A recovery is a plan on disk with repeatable steps.
 package backups

@@ -8,8 +8,8 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// Inspect verifies the backup in a file: everything, or, of a sealed one without the text of its
-// key, the checksums.
+// Inspect verifies the backup in a file: everything, or only the checksums of a sealed one without
+// its key.
 func Inspect(path, keyText string) (*backup.Report, error) {
 	var key *backup.Key
 	if keyText != "" {

@@ -14,16 +14,16 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Recovery makes one server, whose cluster has lost its quorum for good, the first of a new cluster
-// with the old one's data. What carries the cluster's ID changes with it:
+// Recovery turns one server, whose cluster has lost its quorum for good, into the first of a new
+// cluster with the old one's data. The carriers of the cluster's ID change:
 //
-//	store/     the ID that servers greet each other with: the old members and this one refuse each other
-//	node.json  the ID, which is gossip's label, too; new gossip keys; nobody else is known
+//	store/     the ID in the servers' greeting: the old members and this one refuse each other
+//	node.json  the ID, which is also gossip's label; new gossip keys; no other known server
 //
-// Everything else stays: the CA, so certificates and kubeconfigs go on to work; the names; the
-// API's data, in which tokens and service accounts are.
+// Everything else stays: the CA and thus certificates and kubeconfigs, the names, and the API's
+// data with tokens and service accounts.
 //
-// It is a plan on disk, whose steps can be repeated. A server that is started in the middle
+// The recovery is a plan on disk with repeatable steps. A server that is started in the middle
 // finishes it.
 type Recovery struct {
 	Format    int    `json:"format"`
@@ -40,16 +40,16 @@ func recoverPath(dataDir string) string { return filepath.Join(dataDir, "recover
 type DataDir interface {
 	Path() string
 	StoreDir() string
-	// ServerName fails where it is no server's.
+	// ServerName fails if the directory is no server's.
 	ServerName() (string, error)
-	// CheckUnused fails at once when a process runs with it.
+	// CheckUnused fails at once if a process uses the directory.
 	CheckUnused() error
 	// Lock keeps a server from starting with it.
 	Lock() (io.Closer, error)
-	// Cluster returns the ID of the one that the server is a member of.
+	// Cluster returns the ID of the server's cluster.
 	Cluster() (string, error)
-	// BeginAs writes down that the server is of a new cluster, of which it knows nobody else. It
-	// may be repeated.
+	// BeginAs records that the server is of a new cluster, without other known servers. It may be
+	// repeated.
 	BeginAs(clusterID string, gossipKey []byte) error
 }
 
@@ -73,7 +73,7 @@ func Survey(dir DataDir, logger *slog.Logger) (s Survivor, err error) {
 	return s, err
 }
 
-// SurveyAll reads data directories of servers. It fails at once for one of a server that runs.
+// SurveyAll reads data directories of servers. It fails at once for a running server.
 func SurveyAll(dirs []DataDir, logger *slog.Logger) ([]Survivor, error) {
 	var all []Survivor
 	for _, dir := range dirs {
@@ -95,10 +95,10 @@ func RecoverSurvivor(s *Survivor, dir DataDir, logger *slog.Logger) (*Recovered,
 	return &Recovered{Server: s.Name, DataDir: s.DataDir, Cluster: id, Was: s.ClusterID}, nil
 }
 
-// Recover makes the server of the data directory the first of a new cluster, or finishes what was
-// begun. It returns the new cluster's ID.
+// Recover turns the server of the data directory into the first of a new cluster, or finishes an
+// interrupted recovery. It returns the new cluster's ID.
 func Recover(dir DataDir, logger *slog.Logger) (string, error) {
-	held, err := dir.Lock() // a server that is started meanwhile finishes it, too
+	held, err := dir.Lock() // a server started meanwhile finishes it, too
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func LoadRecovery(dataDir string) (*Recovery, error) {
 	return p, nil
 }
 
-// carryOut does what is left of the plan. Each step may be repeated.
+// carryOut executes the rest of the plan. Each step may be repeated.
 func (p *Recovery) carryOut(dir DataDir, logger *slog.Logger) error {
 	if err := raftstore.Recover(raftstore.RecoverConfig{Dir: dir.StoreDir(), ClusterID: p.ClusterID, Logger: logger}); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (p *Recovery) carryOut(dir DataDir, logger *slog.Logger) error {
 	return nil
 }
 
-// FinishRecovery goes on with a recovery that was begun, before a server starts.
+// FinishRecovery continues an interrupted recovery, before a server starts.
 func FinishRecovery(dir DataDir, logger *slog.Logger) error {
 	plan, err := LoadRecovery(dir.Path())
 	if err != nil || plan == nil {

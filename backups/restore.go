@@ -16,16 +16,17 @@ import (
 type RestoreOptions struct {
 	File    string
 	KeyFile string
-	// Gap is by how much the revision of the new cluster is above that of the backup, so that it is
-	// above all that the old cluster handed out after the backup was made.
+	// Gap is the distance of the new cluster's revision to the backup's. The new revision must be
+	// above all that the old cluster handed out after the backup.
 	Gap uint64
 }
 
-// DefaultRevisionGap is what a cluster with 10,000 writes a second hands out in a day, and one with
-// a hundred in four months. Revisions have room for nine thousand million of such gaps.
+// DefaultRevisionGap is the number of revisions that a cluster with 10,000 writes a second hands
+// out in a day, and one with a hundred in four months. Nine thousand million such gaps fit into a
+// revision.
 const DefaultRevisionGap = 1_000_000_000
 
-// Read verifies a whole backup and returns what is in it, but for the items.
+// Read verifies a whole backup and returns its contents without the items.
 func Read(o *RestoreOptions) (about backup.About, secrets map[string][]byte, err error) {
 	err = eachItem(o, func(r *backup.Reader) error {
 		about, secrets = r.About(), r.Secrets()
@@ -54,14 +55,14 @@ func eachItem(o *RestoreOptions, read func(*backup.Reader) error) error {
 	return nil
 }
 
-// Restorer is what a new cluster needs of its store to begin with a backup.
+// Restorer is the store's interface for a new cluster that begins with a backup.
 type Restorer interface {
 	Succeed(ctx context.Context, cluster string) error
 	Restore(ctx context.Context, items func(yield func(*raftstore.Item) error) error, opts raftstore.RestoreOptions) (raftstore.Result, error)
 }
 
-// Restore brings the items of the backup into the new cluster's store, before anyone is served, and
-// makes it the successor of the cluster that the backup is of. It may be repeated.
+// Restore loads the items of the backup into the new cluster's store before it serves, and makes it
+// the successor of the backup's cluster. It may be repeated.
 func Restore(ctx context.Context, o *RestoreOptions, store Restorer, logger *slog.Logger) error {
 	return eachItem(o, func(source *backup.Reader) error {
 		if err := store.Succeed(ctx, source.About().ClusterID); err != nil {

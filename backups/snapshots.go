@@ -20,15 +20,15 @@ import (
 )
 
 // Paths of the backups. They are for system:masters only: a backup has all secrets of the cluster,
-// and a restore can give rights to anyone.
+// and a restore can grant any right.
 const (
-	// SnapshotsPath: GET answers with a SnapshotList, or, with the parameter all=true, with those
-	// of all servers.
+	// SnapshotsPath: GET answers with a SnapshotList. The parameter all=true includes those of all
+	// servers.
 	SnapshotsPath = "/barque/v1/snapshots"
-	// SnapshotSavePath: POST of a SnapshotRequest in JSON; the answer is a backup. One that was cut
-	// is not complete.
+	// SnapshotSavePath: POST of a SnapshotRequest in JSON; the answer is a backup. A truncated one
+	// is incomplete.
 	SnapshotSavePath = "/barque/v1/snapshot-save"
-	// SnapshotRestorePath: POST of what RestoreBody makes; answers with a Restored.
+	// SnapshotRestorePath: POST of RestoreBody's output; the answer is a Restored.
 	SnapshotRestorePath = "/barque/v1/snapshot-restore"
 )
 
@@ -40,8 +40,7 @@ type SnapshotRequest struct {
 	Unsealed bool `json:"unsealed,omitempty"`
 	// OtherCluster allows to restore a backup of another cluster.
 	OtherCluster bool `json:"otherCluster,omitempty"`
-	// Wait is how long a restore waits for a store that can take it, in seconds; without it, as
-	// long as an election takes.
+	// Wait is how long a restore waits for a ready store, in seconds; 0 is the time of an election.
 	Wait float64 `json:"waitSeconds,omitempty"`
 }
 
@@ -52,14 +51,14 @@ func (r *SnapshotRequest) key() (*backup.Key, error) {
 	return backup.ParseKey(r.Key)
 }
 
-// Restored is the answer to a restore: what was done, or why nothing was.
+// Restored is the answer to a restore: the result, or the reason of a refusal.
 type Restored struct {
 	Revision uint64       `json:"revision,omitempty"` // of the cluster after it
 	Backup   backup.About `json:"backup"`
 	Error    string       `json:"error,omitempty"`
 	// Unknown tells that the restore may or may not have taken effect.
 	Unknown bool `json:"unknown,omitempty"`
-	// NoLeader tells that there has been none for long, so nothing was changed.
+	// NoLeader is set if there has been no leader for long, so nothing was changed.
 	NoLeader bool `json:"noLeader,omitempty"`
 }
 
@@ -69,7 +68,7 @@ type SnapshotList struct {
 	Dir    string `json:"dir"`
 	Every  string `json:"every"` // of the schedule; "0s" is never
 	Keep   int    `json:"keep"`
-	// Refused is why the schedule makes none.
+	// Refused is the reason why the schedule makes none.
 	Refused string        `json:"refused,omitempty"`
 	Files   []backup.File `json:"files"`
 	// Problem is why a server did not tell its list.
@@ -95,7 +94,7 @@ func RestoreBody(r SnapshotRequest, file io.Reader) (io.Reader, error) {
 
 // Others are the other servers.
 type Others interface {
-	// Each asks all of them at once, and calls take with what each answered, one after the other.
+	// Each asks all servers at once, and calls take with each answer, one at a time.
 	Each(ctx context.Context, method, path string, take func(name string, response *http.Response, err error))
 }
 
@@ -136,11 +135,11 @@ func (b *Manager) list() (SnapshotList, error) {
 	return SnapshotList{Server: b.Server, Dir: b.Options.Dir, Every: b.Options.Every.String(), Keep: b.Options.Keep, Refused: b.Options.refused(), Files: files}, err
 }
 
-// electionPatience is how long a restore waits for a leader if it is not told to wait longer.
+// electionPatience is how long a restore waits for a leader by default.
 const electionPatience = 4 * time.Second
 
-// awaitStore waits until the store can take a restore. It fails with the reason when that takes too
-// long, before anything was sent.
+// awaitStore waits until the store is ready for a restore. It fails with the reason after the
+// patience, before anything was sent.
 func (b *Manager) awaitStore(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, max(patience, electionPatience))
 	defer cancel()
@@ -163,7 +162,7 @@ func (b *Manager) awaitStore(ctx context.Context, patience time.Duration) error 
 func readList(name string, response *http.Response, err error) SnapshotList {
 	list := SnapshotList{Server: name}
 	if err == nil && response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // the status says enough without it
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // the status is enough without it
 		err = fmt.Errorf("%s answers %s: %s", name, response.Status, strings.TrimSpace(string(text)))
 	}
 	if err == nil {
@@ -205,7 +204,7 @@ func (b *Manager) serveSave(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begun notes that a part of the answer is out.
+// begun records that a part of the answer was sent.
 type begun struct {
 	w   http.ResponseWriter
 	yes bool

@@ -8,12 +8,12 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Survivor is what a data directory, or a copy of one, knows.
+// Survivor is the state in a data directory, or in a copy of one.
 type Survivor struct {
 	Name    string `json:"name"`
 	DataDir string `json:"dataDir"`
 	*raftstore.Report
-	// Recovering is the new cluster of a recovery that was begun here and not finished.
+	// Recovering is the new cluster of an unfinished recovery here.
 	Recovering string `json:"recovering,omitempty"`
 }
 
@@ -22,11 +22,11 @@ type UnfitError struct{ Reason string }
 
 func (e *UnfitError) Error() string { return e.Reason }
 
-// Choose checks that the first of the survivors is the one to recover: nothing better is known.
+// Choose checks that the first of the survivors is the right one to recover.
 func Choose(all []Survivor) error {
 	first := all[0]
 	if err := first.fit(); err != nil || first.Recovering != "" {
-		return err // one that is being recovered is past the choice
+		return err // one in recovery is past the choice
 	}
 	if votesAlone(first.Members) {
 		return unfit("%s is the only server of cluster %s that votes, so there is no quorum to recover: start it, and nothing is lost", first.Name, first.ClusterID)
@@ -43,9 +43,9 @@ func Choose(all []Survivor) error {
 	return nil
 }
 
-// best returns the one that Choose accepts when it is the first; if it accepts none, the error
-// tells why, of each that nobody should recover. Where GoesOn tells of another cluster, it is the
-// best one only if that is given up.
+// best returns the survivor that Choose accepts as the first. If it accepts none, the error has the
+// reason for each. If GoesOn names another cluster, the result is only right if that cluster is
+// abandoned.
 func best(all []Survivor) (*Survivor, error) {
 	best := -1
 	for i, s := range all {
@@ -69,8 +69,8 @@ func best(all []Survivor) (*Survivor, error) {
 	return &all[best], nil
 }
 
-// goesOn tells as which other cluster that of the survivor goes on, as one of the directories has
-// learned; nil when none has.
+// goesOn returns the successor of the survivor's cluster, in the view of any directory; nil without
+// one.
 func goesOn(of *Survivor, all []Survivor) *raftstore.Succession {
 	if of.Superseded != nil {
 		return of.Superseded
@@ -85,7 +85,7 @@ func goesOn(of *Survivor, all []Survivor) *raftstore.Succession {
 
 func unfit(format string, args ...any) error { return &UnfitError{fmt.Sprintf(format, args...)} }
 
-// fit tells why nobody should recover the directory, whatever others have.
+// fit returns the reason against recovering the directory, regardless of the others.
 func (s *Survivor) fit() error {
 	switch {
 	case s.Recovering != "":
@@ -93,15 +93,15 @@ func (s *Survivor) fit() error {
 	case s.Quarantined != "":
 		return unfit("the state of %s is known to be wrong: %s", s.DataDir, s.Quarantined)
 	case s.Removed != nil:
-		return unfit("%s was taken out of the cluster at %s, so it does not know what came after", s.DataDir, s.Removed.At)
+		return unfit("%s was taken out of the cluster at %s, so it lacks all later writes", s.DataDir, s.Removed.At)
 	case !slices.ContainsFunc(s.Members, func(m raftstore.Member) bool { return m.Self }):
-		return unfit("%s is not of a member: it never heard all of the data", s.DataDir)
+		return unfit("%s is not of a member: it never had all of the data", s.DataDir)
 	}
 	return nil
 }
 
-// votesAlone tells whether nobody but the server itself has a vote. A recovery would only shut the
-// others out.
+// votesAlone reports whether the server is the only voter. A recovery would only exclude the
+// others.
 func votesAlone(members []raftstore.Member) bool {
 	others := slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Voter && !m.Self })
 	return !others && slices.ContainsFunc(members, func(m raftstore.Member) bool { return m.Voter && m.Self })

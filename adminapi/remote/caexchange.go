@@ -15,13 +15,13 @@ import (
 	"github.com/barque/barque/membership/exchange"
 )
 
-// CAExchange drives the exchange of the cluster's CA as an operator does: it asks for a change, and
-// looks until the servers are done.
+// CAExchange drives the exchange of the cluster's CA for an operator: it requests a change, and
+// polls until the servers are done.
 //
 //	settled ──Begin──▶ spreading ──▶ issuing ──▶ settled, with another issuer
 //	                       └──Undo──▶ settled, with the same one
 //
-// The servers go on by themselves. Force makes them go on without nodes that show no life.
+// The servers continue by themselves. Force makes them skip dead nodes.
 type CAExchange struct {
 	Certs
 	Kubeconfig KubeconfigCopy
@@ -33,7 +33,7 @@ type CAExchange struct {
 type KubeconfigCopy interface {
 	// Renew tells whether it is a new one since the last call.
 	Renew() bool
-	// Afterwards is what a user must do who does not wait for the end; empty for nothing.
+	// Afterwards is the user's remaining step without waiting for the end; empty for none.
 	Afterwards() string
 }
 
@@ -43,7 +43,7 @@ func (x *CAExchange) Status(ctx context.Context) (is exchange.Status, err error)
 	return is, err
 }
 
-// Step is a change of the exchange. Text says what it means.
+// Step is a change of the exchange. Text describes its effects.
 type Step struct {
 	Change exchange.Change
 	Text   string
@@ -88,8 +88,8 @@ func (x *CAExchange) Change(ctx context.Context, change exchange.Change, is *exc
 // exchangeEvery is the time between two questions how far the exchange is.
 const exchangeEvery = time.Second
 
-// Await waits for the end of the exchange, which stands so. void tells that the servers refuse the
-// kubeconfig: its client certificate is of the old CA.
+// Await waits for the end of the exchange, from the status is. void is set if the servers refuse
+// the kubeconfig: its client certificate is of the old CA.
 func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, err error) {
 	said, before := "", is
 	for is.UnderWay() {
@@ -109,7 +109,7 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 		case apierrors.IsUnauthorized(err) && x.Kubeconfig.Renew():
 			// The kubeconfig is a new one now.
 		case apierrors.IsUnauthorized(err) && is.Spreading():
-			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is not accepted any more, so it is not known how far the exchange of the CA is: take admin.kubeconfig from the data directory of a server: %w", err)}
+			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is not accepted any more, so the progress of the CA's exchange is unknown: take admin.kubeconfig from the data directory of a server: %w", err)}
 		case apierrors.IsUnauthorized(err):
 			return true, nil
 		case ctx.Err() != nil:
@@ -125,7 +125,7 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 }
 
 func (x *CAExchange) unfinished() error {
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: errors.New("the exchange of the CA goes on; `barque cert show` tells how far it is, and `barque cert rotate --ca` waits for it" + x.Kubeconfig.Afterwards())}
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: errors.New("the exchange of the CA continues; `barque cert show` shows its progress, and `barque cert rotate --ca` waits for it" + x.Kubeconfig.Afterwards())}
 }
 
 func stepText(is *exchange.Status) string {

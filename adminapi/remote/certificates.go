@@ -21,7 +21,7 @@ func outcomeLost(err error) bool {
 	return errors.As(err, &asked) && MaybeDone(err)
 }
 
-// StatusOf is the HTTP status of the answer; 0 when there was none.
+// StatusOf is the HTTP status of the answer; 0 without an answer.
 func StatusOf(err error) int {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -30,8 +30,7 @@ func StatusOf(err error) int {
 	return int(status.Status().Code)
 }
 
-// refusedCall is an answer that says no, in words for people, with the error that programs know it
-// by.
+// refusedCall is a refusal with a message for people and an error for programs.
 type refusedCall struct {
 	Text string
 	Err  error
@@ -59,7 +58,7 @@ func certificates(ctx context.Context, config *rest.Config, method, path string,
 		case text == "" || strings.HasPrefix(text, "{"):
 			text = WithAdvice(config, answered).Error()
 		case StatusOf(err) == http.StatusServiceUnavailable:
-			text += "; `barque cluster status` tells why, and what to do"
+			text += "; see `barque cluster status` for the cause and the remedy"
 		}
 		err := error(&refusedCall{fmt.Sprintf("ask %s: %s", config.Host, text), err})
 		if NoLeader(answered) {

@@ -75,7 +75,7 @@ func TestAwaitKeys(t *testing.T) {
 	if err != nil || answer.Text != "at rest" || !slices.Equal(said, []string{"step 1", "step 2"}) {
 		t.Errorf("%v, %+v; it said %q", err, answer, said)
 	}
-	const undo, force = "`barque cluster keys rotate --undo` takes it back", "`barque cluster keys rotate --force` goes on without members that do not follow"
+	const undo, force = "`barque cluster keys rotate --undo` takes it back", "`barque cluster keys rotate --force` skips members that do not follow"
 	for step, ways := range map[keyring.Step]string{keyring.Add: undo, keyring.Use: undo, keyring.Remove: force} {
 		stuck := at(step, "step x", "a1", "a2")
 		looks = []adminapi.KeysAnswer{stuck}

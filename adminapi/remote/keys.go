@@ -16,15 +16,15 @@ import (
 	"github.com/barque/barque/membership/keyring"
 )
 
-// Keys asks how the gossip keys stand.
+// Keys asks for the state of the gossip keys.
 func Keys(ctx context.Context, config *rest.Config) (*adminapi.KeysAnswer, error) {
 	return keys(ctx, config, http.MethodGet, nil)
 }
 
 // KeysChange is a change of the gossip keys.
 type KeysChange struct {
-	Undo   bool // the rotation that is under way; otherwise one is begun
-	Force  bool // go on without members that are away or do not follow
+	Undo   bool // of the running rotation; false begins one
+	Force  bool // skip members that are away or do not follow
 	DryRun bool // only tell whether it would be refused
 }
 
@@ -45,12 +45,12 @@ func (k KeysChange) Make(ctx context.Context, config *rest.Config) (*adminapi.Ke
 const (
 	// keysEvery is how often a command that waits asks how far a rotation is.
 	keysEvery = 300 * time.Millisecond
-	// keysToldAfter is the age of a step at which the members that it waits for are told. They are
-	// told again after five times as long.
+	// keysToldAfter is the age of a step after which its missing members are printed. They are
+	// printed again after five times as long.
 	keysToldAfter = 2 * time.Second
 )
 
-// AwaitKeys waits until the rotation is at rest, for a time at most. It tells of each step.
+// AwaitKeys waits for the end of the rotation, up to a timeout. It reports each step.
 func AwaitKeys(ctx context.Context, config *rest.Config, answer *adminapi.KeysAnswer, wait time.Duration, tell func(text string)) (*adminapi.KeysAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -75,7 +75,7 @@ func AwaitKeys(ctx context.Context, config *rest.Config, answer *adminapi.KeysAn
 		case ctx.Err() != nil:
 			return nil, unfinishedKeys(answer)
 		}
-		// Otherwise the server that is asked may be away for a moment; the rotation goes on.
+		// A server that does not answer may be away for a moment; the rotation continues.
 	}
 	return answer, nil
 }
@@ -87,11 +87,11 @@ func unfinishedKeys(answer *adminapi.KeysAnswer) error {
 	}
 	switch answer.Step {
 	case keyring.Add, keyring.Use:
-		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow, `barque cluster keys rotate --undo` takes it back"
+		ways = ", `barque cluster keys rotate --force` skips members that do not follow, `barque cluster keys rotate --undo` takes it back"
 	case keyring.Remove:
-		ways = ", `barque cluster keys rotate --force` goes on without members that do not follow"
+		ways = ", `barque cluster keys rotate --force` skips members that do not follow"
 	}
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the rotation is under way (%s%s). It goes on by itself; `barque cluster keys list` shows how far it is%s", answer.Text, reason, ways)}
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the rotation is under way (%s%s). It continues by itself; `barque cluster keys list` shows its progress%s", answer.Text, reason, ways)}
 }
 
 // keys asks for the keys' status, or for a change.
@@ -115,13 +115,13 @@ func keys(ctx context.Context, config *rest.Config, method string, query url.Val
 		case answer.Unfinished:
 			return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s; `barque cluster keys list` shows whether it was begun", answer.Error)}
 		case answer.NoLeader:
-			err := error(&exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)})
+			err := error(&exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("%s; see `barque cluster status` for the cause and the remedy", answer.Error)})
 			if method != http.MethodGet {
 				err = Unchanged(err)
 			}
 			return nil, err
 		}
-		return nil, fmt.Errorf("%s; `barque cluster status` tells why, and what to do", answer.Error)
+		return nil, fmt.Errorf("%s; see `barque cluster status` for the cause and the remedy", answer.Error)
 	}
 	if method != http.MethodGet && MaybeDone(err) {
 		if StatusOf(err) != 0 {

@@ -32,7 +32,7 @@ func mayExist(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// NewClient returns a client for commands, which gives up soon where there is no way to the server.
+// NewClient returns a client for commands. It fails soon if there is no route to the server.
 func NewClient(config *rest.Config) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(Reaching(config, config.Timeout))
 }

@@ -27,13 +27,13 @@ type ServerChange struct {
 	Called string // by the user, where Change is not the word; errors begin with it
 }
 
-// String is what the user calls the change, and of which server it is.
+// String is the user's name of the change, with the server.
 func (s ServerChange) String() string {
 	text := fmt.Sprintf("%s %s", cmp.Or(s.Called, string(s.Change)), s.Server)
 	return strings.TrimSuffix(text, " "+adminapi.AnyServer)
 }
 
-// Plan asks a server what the change would do.
+// Plan asks a server for the change's plan.
 func (s ServerChange) Plan(ctx context.Context, config *rest.Config) (*adminapi.MemberAnswer, error) {
 	return memberChange(ctx, config, http.MethodGet, s.String(), s.Server, s.Change)
 }
@@ -50,12 +50,12 @@ func LeavingServer(ctx context.Context, config *rest.Config) (string, error) {
 	defer cancel()
 	o, err := Observation(ctx, config, config.Host)
 	if err != nil {
-		return "", fmt.Errorf("leave: nothing was changed: %w; a server that does not answer is taken out by its name: barque cluster remove SERVER", WithAdvice(config, err))
+		return "", fmt.Errorf("leave: nothing was changed: %w; to remove a server that does not answer: barque cluster remove SERVER", WithAdvice(config, err))
 	}
 	return o.From, nil
 }
 
-// WritePlan tells people what a change does, and what it means for the quorum.
+// WritePlan prints the effects of a change, also on the quorum.
 func WritePlan(w io.Writer, p *adminapi.MemberAnswer) error {
 	if len(p.Steps) == 0 {
 		_, err := fmt.Fprintf(w, "Nothing is to be done: %s is as it should be.\n", p.Server)
@@ -74,7 +74,7 @@ func WritePlan(w io.Writer, p *adminapi.MemberAnswer) error {
 	return nil
 }
 
-// WriteMade tells people what a change has done.
+// WriteMade prints the result of a change.
 func WriteMade(w io.Writer, a *adminapi.MemberAnswer) error {
 	if a.Gone {
 		_, err := fmt.Fprintf(w, "%s is no member of the store any more; nothing is to be done\n", a.Server)
@@ -90,8 +90,8 @@ func WriteMade(w io.Writer, a *adminapi.MemberAnswer) error {
 	return err
 }
 
-// memberChange asks a server to make a change, or, with GET, what it would do. Errors begin with
-// what the user calls it.
+// memberChange asks a server to make a change, or, with GET, for its plan. Errors begin with the
+// user's name of the change.
 func memberChange(ctx context.Context, config *rest.Config, method, what, name string, change adminapi.MemberChange) (*adminapi.MemberAnswer, error) {
 	client, end, err := Once(config, memberCallTimeout)
 	if err != nil {
@@ -109,9 +109,9 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 		case answer.Unfinished:
 			return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: %s; %s", what, answer.Error, whereToLook(change))}
 		case answer.NoLeader:
-			return nil, &exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("%s: nothing was changed: %s; `barque cluster status` tells why, and what to do", what, answer.Error)}
+			return nil, &exitcode.Error{Code: exitcode.NoQuorum, Err: fmt.Errorf("%s: nothing was changed: %s; see `barque cluster status` for the cause and the remedy", what, answer.Error)}
 		case answer.Error != "":
-			return nil, fmt.Errorf("%s: %s; `barque cluster status` tells why, and what to do", what, answer.Error)
+			return nil, fmt.Errorf("%s: %s; see `barque cluster status` for the cause and the remedy", what, answer.Error)
 		}
 	}
 	sent := method != http.MethodGet && MaybeDone(err)
@@ -119,7 +119,7 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 	case err == nil:
 		return answer, nil
 	case sent && ctx.Err() != nil:
-		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: interrupted; the servers finish what was begun: %s", what, whereToLook(change))}
+		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: interrupted; the servers finish the change: %s", what, whereToLook(change))}
 	case sent && StatusOf(err) != 0:
 		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%s: whether it was done is not known: %w; %s", what, said(data, err), whereToLook(change))}
 	case sent:
@@ -130,10 +130,10 @@ func memberChange(ctx context.Context, config *rest.Config, method, what, name s
 	return nil, fmt.Errorf("%s: ask %s: %w", what, config.Host, WithAdvice(config, said(data, err)))
 }
 
-// whereToLook tells what shows whether a change was made.
+// whereToLook names the command that shows whether a change was made.
 func whereToLook(change adminapi.MemberChange) string {
 	if change == adminapi.LeadServer {
-		return "`barque cluster status` shows who leads"
+		return "`barque cluster status` shows the leader"
 	}
 	return "`barque cluster members` shows whether it was done"
 }

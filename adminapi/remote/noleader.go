@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// A server that has known no leader for long says so in its answer. Nothing was written then, nor
-// read.
+// A server without a leader for long reports it in its answer. It has neither written nor read
+// anything then.
 
 // WithoutLeader gives an error its exit code when it is such an answer of the API.
 func WithoutLeader(err error) error {
@@ -28,8 +28,8 @@ func NoLeader(err error) bool {
 	return errors.As(err, &coded) && coded.Code == exitcode.NoQuorum
 }
 
-// Unchanged adds to the error of a request that would have changed something that it has not, where
-// that is why it failed.
+// Unchanged adds to a failed request for a change that nothing was changed, if the lack of a leader
+// is the cause.
 func Unchanged(err error) error {
 	if NoLeader(err) {
 		return fmt.Errorf("%w; nothing was changed", err)
@@ -37,7 +37,7 @@ func Unchanged(err error) error {
 	return err
 }
 
-// refusedBy is the error of an answer that says no in the API's way.
+// refusedBy is the error of a refusal in the API's form.
 func refusedBy(status *metav1.Status) error {
 	err := &RefusalError{int(status.Code), status.Message}
 	if apierrors.HasStatusCause(&apierrors.StatusError{ErrStatus: *status}, storage.CauseNoLeader) {

@@ -15,7 +15,7 @@ import (
 
 // Certs asks about the certificates of the cluster, renews them, and exchanges its CA.
 type Certs struct {
-	// Config is called anew for each question: servers renew the kubeconfigs on their disks.
+	// Config is called for each request, because servers renew the kubeconfigs on their disks.
 	Config func() (*rest.Config, error)
 }
 
@@ -33,14 +33,14 @@ func (c Certs) All(ctx context.Context) (*adminapi.ClusterCertificates, error) {
 	return all, c.ask(ctx, http.MethodGet, adminapi.CertificatesPath, nil, all)
 }
 
-// Renewals are told what becomes of each server's certificates.
+// Renewals are called with the result for each server.
 type Renewals struct {
 	Renewed func(server string)
 	Failed  func(server string, err error)
 }
 
-// Renew makes a server renew its certificates, or, without a name, all servers, one after the
-// other. The others are renewed also when one fails.
+// Renew makes a server renew its certificates. Without a name all servers do so, one after the
+// other. A failure does not stop the others.
 func (c Certs) Renew(ctx context.Context, server string, told Renewals) error {
 	all, err := c.All(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (c Certs) Renew(ctx context.Context, server string, told Renewals) error {
 	case !found:
 		return &exitcode.Error{Code: exitcode.Usage, Err: fmt.Errorf("there is no server %q; `barque cluster members` lists them", server)}
 	case lost:
-		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("not all have told that they have new certificates: %s; `barque cert show` tells who has. Renewing again does no harm", strings.Join(failed, ", "))}
+		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("not all servers have confirmed new certificates: %s; `barque cert show` shows each. Renewing again does no harm", strings.Join(failed, ", "))}
 	case len(failed) > 0:
 		return fmt.Errorf("the certificates of %s were not renewed", strings.Join(failed, ", "))
 	}
@@ -82,7 +82,7 @@ func (c Certs) Renew(ctx context.Context, server string, told Renewals) error {
 
 func haveNew(servers []string) string {
 	if len(servers) == 0 {
-		return "nobody is known to have new certificates"
+		return "no server is known to have new certificates"
 	}
 	return strings.Join(servers, ", ") + " have new certificates"
 }

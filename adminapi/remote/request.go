@@ -1,7 +1,7 @@
-// Package remote asks a server's API from outside, with the identity of a kubeconfig, as operators'
-// commands do. It tells what became of a request, gives an answer that says no the exit code that
-// scripts know it by, and says what a user can do. It also waits for what the servers go on with by
-// themselves: a rotation of the gossip keys, an exchange of the CA.
+// Package remote asks a server's API from outside, with the identity of a kubeconfig, for
+// operators' commands. It reports the outcome of a request, gives a refusal its exit code, and adds
+// advice for the user. It also waits for procedures that the servers continue by themselves: a
+// rotation of the gossip keys, an exchange of the CA.
 package remote
 
 import (
@@ -32,8 +32,8 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// said is the error of a raw request whose answer was data. client-go does not look for the reason
-// in it, and calls it unknown.
+// said is the error of a raw request whose answer was data. client-go does not search it for the
+// reason, and calls it unknown.
 func said(data []byte, err error) error {
 	var status metav1.Status
 	if err == nil || json.Unmarshal(data, &status) != nil || status.Message == "" {
@@ -42,8 +42,8 @@ func said(data []byte, err error) error {
 	return refusedBy(&status)
 }
 
-// Timeout bounds a request to the API. A live server answers sooner, also one that has just lost
-// its leader: it gives a request up when there has been none for raftstore.LeaderlessAfter.
+// Timeout bounds a request to the API. A live server answers sooner, even one that has just lost
+// its leader: it gives a request up after raftstore.LeaderlessAfter.
 const Timeout = 15 * time.Second
 
 // NoAnswerError is returned when a server did not answer in time. It is a context.DeadlineExceeded.
@@ -52,7 +52,7 @@ type NoAnswerError struct{ Within time.Duration }
 func (e *NoAnswerError) Error() string { return fmt.Sprintf("no answer within %s", e.Within) }
 func (e *NoAnswerError) Unwrap() error { return context.DeadlineExceeded }
 
-// Ask calls f with a context that ends after Timeout. The error says what a user can do.
+// Ask calls f with a context that ends after Timeout. The error has advice for the user.
 func Ask(ctx context.Context, config *rest.Config, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, Timeout, &NoAnswerError{Timeout})
 	defer cancel()
@@ -63,23 +63,23 @@ func Ask(ctx context.Context, config *rest.Config, what string, f func(context.C
 	return WithAdvice(config, WithoutLeader(err))
 }
 
-// unsent tells whether a request that has failed never reached a server: there was no connection,
-// or it was to a server that is not trusted.
+// unsent reports whether a failed request never reached a server. Either there was no connection,
+// or the server was not trusted.
 func unsent(err error) bool {
 	var network *net.OpError
 	var untrusted *tls.CertificateVerificationError
 	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &untrusted) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// MaybeDone tells whether a request that changes something may have done so, though it failed: the
-// server says that it does not know, or its answer did not come.
+// MaybeDone reports whether a failed request may have taken effect: the server does not know, or
+// the answer is lost.
 func MaybeDone(err error) bool {
 	status := StatusOf(err)
 	return err != nil && (status == http.StatusGatewayTimeout || status == 0 && !unsent(err))
 }
 
-// Outcome gives the error of a write its exit code: one whose answer did not come may have been
-// done, unless it was not even sent. look says what shows whether it was.
+// Outcome gives the error of a write its exit code. A write without an answer may have taken
+// effect, unless it was never sent. look names the command that shows it.
 func Outcome(err error, look string) error {
 	if MaybeDone(err) {
 		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("%w; %s", err, look)}
@@ -87,12 +87,12 @@ func Outcome(err error, look string) error {
 	return Unchanged(err)
 }
 
-// dialPatience is how long a machine that is off is waited for. It is shorter than the time for any
-// answer, so that it is known that nothing was sent.
+// dialPatience bounds the wait for a machine that is off. It is shorter than any request's timeout,
+// so that a dial's failure proves that nothing was sent.
 const dialPatience = 5 * time.Second
 
-// Reaching returns the configuration for requests that are answered within a time (0: any), and
-// that are given up sooner when there is no way to the server.
+// Reaching returns the configuration for requests with the given timeout (0: none). Without a route
+// to the server they fail sooner.
 func Reaching(config *rest.Config, within time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Timeout = within
@@ -102,9 +102,9 @@ func Reaching(config *rest.Config, within time.Duration) *rest.Config {
 	return config
 }
 
-// Once returns a client for one request that is to be answered within a time, and what ends its
-// connection. client-go keeps a transport for each Dial that it is given, and its connections: a
-// command that asks again and again would leave one behind with every question.
+// Once returns a client for one request with a timeout, and a function that closes its connection.
+// client-go keeps a transport with its connections for each Dial function: a polling command would
+// leak one with every request.
 func Once(config *rest.Config, within time.Duration) (client rest.Interface, end func(), err error) {
 	config = Reaching(config, within)
 	httpClient, err := rest.HTTPClientFor(config)
@@ -118,7 +118,7 @@ func Once(config *rest.Config, within time.Duration) (client rest.Interface, end
 	return set.Discovery().RESTClient(), func() { utilnet.CloseIdleConnectionsFor(httpClient.Transport) }, nil
 }
 
-// ServerURL returns the URL of a server: of HOST or HOST:PORT, with the API's port if it has none.
+// ServerURL returns the URL of a server from HOST or HOST:PORT. The default port is the API's.
 func ServerURL(address string) (string, error) {
 	host := strings.TrimPrefix(address, "https://")
 	if host == "" || strings.ContainsAny(host, "/@ ?#") {
@@ -153,7 +153,7 @@ func Observation(ctx context.Context, config *rest.Config, address string) (*clu
 	return o, nil
 }
 
-// RefusalError is returned when a server answered, and did not do what it was asked for.
+// RefusalError is returned when a server has answered with a refusal.
 type RefusalError struct {
 	Status int
 	Reason string
@@ -218,8 +218,7 @@ func refusal(r *http.Response) error {
 	return refusedBy(&metav1.Status{Code: int32(r.StatusCode), Message: status.Message + status.Error, Details: status.Details})
 }
 
-// RightsAdvice tells where to get what a request was refused for want of; empty when that is not
-// why it failed.
+// RightsAdvice names the source of missing rights; empty for any other failure.
 func RightsAdvice(config *rest.Config, err error) string {
 	var refused *RefusalError
 	status := 0
@@ -235,7 +234,7 @@ func RightsAdvice(config *rest.Config, err error) string {
 	return ""
 }
 
-// WithAdvice adds to the error of a request what a user can do about it.
+// WithAdvice adds the user's next step to the error of a request.
 func WithAdvice(config *rest.Config, err error) error {
 	if err == nil {
 		return nil
@@ -247,11 +246,11 @@ func WithAdvice(config *rest.Config, err error) error {
 	var away *net.OpError
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusServiceUnavailable:
-		return fmt.Errorf("%w; `barque cluster status` tells why, and what to do", err)
+		return fmt.Errorf("%w; see `barque cluster status` for the cause and the remedy", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w; `barque cluster status` tells whether the cluster has a leader, without which nothing is read or written", err)
 	case errors.As(err, &away) && away.Op == "dial":
-		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another server that is alive, and a kubeconfig with the address of one leads there", err)
+		return fmt.Errorf("%w; `barque cluster status --server ADDRESS` asks another server that answers; a kubeconfig with its address works as well", err)
 	}
 	return err
 }

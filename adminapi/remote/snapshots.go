@@ -51,11 +51,11 @@ func (s *Snapshots) do(ctx context.Context, method, path string, body io.Reader)
 // Host is the server's address.
 func (s *Snapshots) Host() string { return s.config.Host }
 
-// Progress returns a writer that sees how a copy goes on; total is 0 when it is not known.
+// Progress returns a writer that counts the copied bytes; total is 0 if unknown.
 type Progress func(total int64) io.Writer
 
-// Save streams a backup from the server into a file: the path, or one in this directory that is
-// named by its time and revision. The text is that of the key, empty for none.
+// Save streams a backup from the server into a file: the path, or a file in this directory named by
+// time and revision. keyText is the text of the key, empty for none.
 func (s *Snapshots) Save(ctx context.Context, path, keyText string, progress Progress) (*backup.File, error) {
 	var key *backup.Key
 	var err error
@@ -141,13 +141,13 @@ func (s *Snapshots) Restore(ctx context.Context, path string, wish backups.Snaps
 	return nil, fmt.Errorf("restore %s: nothing was changed: %w", path, err)
 }
 
-// lostAnswer is returned when a restore was sent, and what became of it was not heard. Where there
-// was no connection nothing was sent.
+// lostAnswer is the error if a restore was sent and its outcome is unknown. Without a connection
+// nothing was sent.
 func (s *Snapshots) lostAnswer(path string, err error) error {
 	if unsent(err) {
 		return fmt.Errorf("restore %s: nothing was changed: %w", path, WithAdvice(s.config, err))
 	}
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("restore %s: the answer was lost, so it may or may not have taken effect; doing it again does no harm: %w", path, err)}
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("restore %s: the answer was lost, so it may or may not have taken effect; repeating it does no harm: %w", path, err)}
 }
 
 // List returns the backups of all servers.

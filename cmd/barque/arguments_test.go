@@ -470,8 +470,8 @@ func TestCtrlCInTheMiddle(t *testing.T) {
 		code int
 		says string
 	}{
-		"cluster transfer-leader s2":                         {http.MethodPost, exitcode.Unfinished, "transfer-leader s2: interrupted; the servers finish what was begun: `barque cluster status` shows who leads"},
-		"cluster demote s2 --yes":                            {http.MethodPost, exitcode.Unfinished, "demote s2: interrupted; the servers finish what was begun: `barque cluster members` shows whether it was done"},
+		"cluster transfer-leader s2":                         {http.MethodPost, exitcode.Unfinished, "transfer-leader s2: interrupted; the servers finish the change: `barque cluster status` shows the leader"},
+		"cluster demote s2 --yes":                            {http.MethodPost, exitcode.Unfinished, "demote s2: interrupted; the servers finish the change: `barque cluster members` shows whether it was done"},
 		"cluster remove s2 --yes":                            {http.MethodPost, exitcode.Unfinished, "remove s2: interrupted; "},
 		"cluster promote s2":                                 {http.MethodPost, exitcode.Unfinished, "promote s2: interrupted; "},
 		"cluster demote s3 --yes":                            {http.MethodGet, exitcode.Interrupted, "demote s3: interrupted; nothing was changed"},

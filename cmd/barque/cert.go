@@ -204,7 +204,7 @@ func (o *certRotate) await(c *cobra.Command, x *remote.CAExchange, is exchange.S
 	}
 	text := "the CA is exchanged. Earlier join tokens and client certificates are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)"
 	if void {
-		text = "the CA is exchanged. The client certificate in this kubeconfig is of the old CA and void: take admin.kubeconfig from the data directory of a server"
+		text = "the CA is exchanged. The client certificate in this kubeconfig is of the old CA and void now: take admin.kubeconfig from the data directory of a server"
 	} else {
 		kubeconfig.Renew()
 		if path, renewed := kubeconfig.Renewed(); renewed {

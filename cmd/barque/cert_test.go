@@ -92,7 +92,7 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 		"no such":                     {&certServer{}, "--server s9", 2, "no server"},
 		"an agent":                    {&certServer{}, "--server a1", 2, "is an agent"},
 		"one fails":                   {&certServer{renew: only("s1", says(503))}, "", 1, "of s1 were not renewed"},
-		"no answer from behind one":   {&certServer{renew: only("s2", says(504))}, "", exitcode.Unfinished, "not all have told"},
+		"no answer from behind one":   {&certServer{renew: only("s2", says(504))}, "", exitcode.Unfinished, "not all servers have confirmed"},
 		"no answer of one":            {&certServer{renew: only("s2", cut)}, "", exitcode.Unfinished, "cert show"},
 		"begin":                       {&certServer{looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
 		"begin, missing a step":       {&certServer{looks: []exchange.Status{settled, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
