@@ -1,12 +1,15 @@
-// Package membership knows who belongs to the cluster.
+// Package membership knows the members of the cluster. Its parts:
 //
-// Its parts: gossip (who is alive, by memberlist, each member proven by a credential of the
-// cluster's CA), token (join tokens, kept as Kubernetes bootstrap-token Secrets), join (what a
-// machine and a server say to each other when it joins), keyring (another key for gossip while it
-// runs), credentials (what a node proves itself with), enroll (how a node gets into a cluster, and
-// what it remembers of it), liveness (who lives, by all that is heard of it) and balancer (one
-// local address that leads to a living server).
+//   - gossip: which nodes are alive, by memberlist. A credential of the cluster's CA proves each
+//     member.
+//   - token: join tokens, stored as Kubernetes bootstrap-token Secrets.
+//   - join: the protocol between a joining machine and a server.
+//   - keyring: replacing the gossip key while it is in use.
+//   - credentials: the certificates and keys of a node.
+//   - enroll: how a node enters a cluster, and its record of the cluster.
+//   - liveness: which nodes live, from all evidence.
+//   - balancer: one local address that leads to a living server.
 //
-// It is not for verdicts: gossip is evidence, and what follows from it is the node controller's to
-// decide. Nor does it replicate anything: who votes is the store's to know.
+// It gives no verdicts: gossip is evidence, and the node controller decides. It replicates nothing
+// either: the store knows the voters.
 package membership

@@ -11,49 +11,49 @@ import (
 type grade int
 
 const (
-	silent   grade = iota // does not answer, or was not asked yet
+	silent   grade = iota // does not answer, or was not probed yet
 	notReady              // answers that it cannot serve
 	ready
 )
 
 func (g grade) String() string { return [...]string{"silent", "not ready", "ready"}[g] }
 
-// ErrNotReady is returned by a Probe when the server answers, and says that it is not ready.
+// ErrNotReady is returned by a Probe if the server answers that it is not ready.
 var ErrNotReady = errors.New("the server is not ready")
 
-// backend is one server. It is what the last question to it was answered; silent, when it was not.
+// backend is one server with the result of its last probe; silent without an answer.
 type backend struct {
 	addr     netip.AddrPort
 	grade    grade
-	since    time.Time // when grade began, or when it became known
+	since    time.Time // when grade began, or was first seen
 	answered time.Time // when it answered last
 	failures int       // questions without answer in a row
 
 	doubted time.Time // when the first of the failures, or the question that is open, was in doubt; zero: not since it answered
 	tried   time.Time // just before the last probe began of the last question that was in doubt
 	outdone time.Time // when another server answered first, after doubted
-	worseBy time.Time // tried, of the last question that was unanswered: who was good until then is better
+	worseBy time.Time // servers tried during the last unanswered probe: those that were good until then are better
 
-	anew chan struct{} // of one element: outdone was set, which is reason to ask anew
+	anew chan struct{} // of one element: outdone was set, so a new probe is due
 
 	links  map[*link]struct{}
-	urgent bool          // it is to be asked soon, because one that is in use is in doubt
+	urgent bool          // a probe is due soon, because a server in use is in doubt
 	woken  chan struct{} // of one element: how long the next question can wait may have changed
 	stop   context.CancelFunc
 }
 
 const (
-	// idleFactor is how much more rarely a server is asked that nothing runs through, and
-	// maxBackoff bounds by how much more one that has not answered for long.
+	// idleFactor is how much more rarely an unused server is probed. maxBackoff bounds the factor
+	// for one that has not answered for long.
 	idleFactor = 5
 	maxBackoff = 16
-	// urgentFactor is how much sooner than usual a server is asked again when one in use is in
-	// doubt: its answer is there before that one is given up.
+	// urgentFactor is how much sooner a server is probed again while one in use is in doubt. Its
+	// answer arrives before that one is given up.
 	urgentFactor = 3
 )
 
-// learn takes what a question brought, and tells whether the grade is another one now. The
-// balancer's mutex is held.
+// learn stores a probe's result, and reports whether the grade has changed. The caller holds the
+// balancer's mutex.
 func (be *backend) learn(err error, now time.Time) bool {
 	was := be.grade
 	if isAnswer(err) {
@@ -64,8 +64,8 @@ func (be *backend) learn(err error, now time.Time) bool {
 		be.doubted, be.outdone, be.worseBy = time.Time{}, time.Time{}, time.Time{}
 	} else {
 		be.grade = silent
-		// Another server is better if it answered, and this one did not when it was asked anew
-		// after that: the other's answer alone may show no more than that the network is back.
+		// Another server is better if it answered, and this one did not answer a later probe. The
+		// other's answer alone may only show that the network is back.
 		be.failures++
 		be.worseBy = be.tried
 	}
@@ -76,11 +76,11 @@ func (be *backend) learn(err error, now time.Time) bool {
 	return true
 }
 
-// worseThan tells whether what runs through the server is to be cut, because the other is better:
-// after the patience, when it is silent or says that it is not ready. A busy server is silent for a
-// second now and then, and answers what it was asked all the same; the connections of one that died
-// are closed by the kernel. The other has to have answered since, because it may have gone together
-// with this one. The balancer's mutex is held.
+// worseThan reports whether the server's connections must be cut because the other server is
+// better: after the patience, if this one is silent or not ready. A busy server is silent for a
+// second now and then, and still answers its requests. The kernel closes the connections of a dead
+// process. The other server must have answered since, because both may have failed together. The
+// caller holds the balancer's mutex.
 func (be *backend) worseThan(other *backend, now time.Time, patience time.Duration) bool {
 	if other.grade <= be.grade || other.failures > 0 || now.Sub(be.since) < patience {
 		return false
@@ -91,7 +91,7 @@ func (be *backend) worseThan(other *backend, now time.Time, patience time.Durati
 	return other.answered.After(be.since)
 }
 
-// cut ends what runs through the server. The balancer's mutex is held.
+// cut ends the server's connections. The caller holds the balancer's mutex.
 func (be *backend) cut() {
 	for l := range be.links {
 		l.client.Close()
@@ -99,7 +99,7 @@ func (be *backend) cut() {
 	clear(be.links)
 }
 
-// wake has it looked at again how long the next question can wait.
+// wake recomputes the time of the next probe.
 func (be *backend) wake() {
 	select {
 	case be.woken <- struct{}{}:

@@ -1,23 +1,23 @@
-// Package balancer gives a machine one address that always leads to a living API server.
+// Package balancer gives a machine one local address that always leads to a living API server.
 //
-// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It asks the
-// servers all the time whether they are ready. New connections go to those that are, at once.
-// Connections through one that has fallen ill are cut after Config.Patience, because a client whose
-// connection hangs finds another server only when its own time-out is over; not earlier, because a
-// server that is busy answers late what others would have to do again. A connection is cut only
-// when there is a better server to go to: where the store has lost its quorum no server is ready,
-// and those that live still answer what they can. Connections to a process that has died are closed
-// by its kernel.
+// It forwards TCP connections, so TLS stays end to end and client certificates arrive. It probes
+// the servers' readiness all the time. New connections go to ready servers at once.
 //
-// A server in use is asked each Interval. One that goes on without a word is known after Interval
-// and Timeout, 0.8 s:
+// Connections to a failing server are cut after Config.Patience. A client whose connection hangs
+// would otherwise only move after its own timeout. They are not cut earlier, because a busy server
+// answers late, and a cut would repeat its work. A connection is cut only if a better server
+// exists. Without a quorum no server is ready, and the living servers still answer some requests.
+// The kernel closes the connections of a dead process.
+//
+// A server in use is probed each Interval. A silent one is detected after Interval and
+// Timeout, 0.8 s:
 //
 //	answered ──Interval──▶ a probe ──Hedge──▶ a second one, over another connection; ──────▶ silent: new connections
-//	                                          the other servers are asked, too     Timeout   go elsewhere
+//	                                          the other servers are probed, too    Timeout   go elsewhere
 //
-// When another server answers meanwhile, the silent one is asked once more, and has Hedge for it:
-// after a blip of the whole network the first answer may be anybody's. It is 0.8 s yet where the
-// others answer at once, and 1 s where they take 0.2 s.
+// If another server answers meanwhile, the silent one gets one more probe with the time of Hedge.
+// After a short failure of the whole network any server may answer first. Detection still takes
+// 0.8 s if the others answer at once, and 1 s if they take 0.2 s.
 package balancer
 
 import (
@@ -39,24 +39,24 @@ type Config struct {
 	Listener net.Listener
 	// Servers returns the API servers that are believed to exist, best first; see Spread.
 	Servers func() []netip.AddrPort
-	// Probe returns nil when the server can serve now, and an error that is ErrNotReady when it
-	// answers that it cannot. It returns when the context ends. A server is asked over three lanes,
-	// 0 to 2, at the same time at most: connections that have nothing to do with each other, so
-	// that one that hangs or waits for a lost packet does not hold the other up.
+	// Probe returns nil if the server can serve now, and ErrNotReady if it answers that it cannot.
+	// It returns when the context ends. At most three probes of a server run at once, over lanes 0
+	// to 2. Lanes are independent connections: one that hangs, or waits for a lost packet, does not
+	// delay the others.
 	Probe func(ctx context.Context, server netip.AddrPort, lane int) error
-	// Interval between questions to a server that connections run through. Others are asked more
-	// rarely, and at once when one that is in use is in doubt. Default: 300 ms.
+	// Interval is the time between probes of a server in use. Other servers are probed more rarely,
+	// and at once when one in use is in doubt. Default: 300 ms.
 	Interval time.Duration
-	// Hedge is how long a probe stays unanswered before the second one, and Timeout how long it
-	// takes in all until a server that answers neither is silent. Defaults: 200 ms and 500 ms.
+	// Hedge is how long a probe stays unanswered before the second one begins. Timeout is the total
+	// time after which a server that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
 	// Patience is how long connections stay with a server that is silent, or answers that it is not
 	// ready. Most of the time that is a busy machine or an election, which end by themselves.
 	// Default: 5 s.
 	Patience time.Duration
 	// Return is how long a better server, by the order of Servers, must have been ready before
-	// connections move back to it: after this time and up to as much again, one after the other,
-	// when nothing flows through them. 0 is never.
+	// connections move back to it. They move one by one, when idle, after this time and up to twice
+	// as long. 0 is never.
 	Return time.Duration
 	// Dial opens a connection to a server; a plain TCP dialer when nil.
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
@@ -85,8 +85,8 @@ func New(c Config) *Balancer {
 	return &Balancer{config: c, backends: map[netip.AddrPort]*backend{}}
 }
 
-// others leaves the balancer itself out of the servers: who gives an agent its own port for a
-// server's would have it forward each connection to itself, again and again.
+// others removes the balancer's own address from the servers. If a server were configured with the
+// agent's own port, the balancer would forward each connection to itself forever.
 func others(servers func() []netip.AddrPort, self net.Addr) func() []netip.AddrPort {
 	own, err := netip.ParseAddrPort(self.String())
 	if err != nil {
@@ -99,7 +99,7 @@ func others(servers func() []netip.AddrPort, self net.Addr) func() []netip.AddrP
 	}
 }
 
-// Run serves until the context ends, then cuts what is open and waits for it.
+// Run serves until the context ends, then cuts all connections and waits for them.
 func (b *Balancer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -143,8 +143,8 @@ func (b *Balancer) Run(ctx context.Context) error {
 // acceptAgain is how soon a connection is accepted again after one could not be.
 const acceptAgain = 100 * time.Millisecond
 
-// isPassing tells whether accepting failed for a reason that goes by: the process or the machine
-// has too many files open, or too little memory, or the client was gone already.
+// isPassing reports whether accepting failed for a temporary reason: too many open files, too
+// little memory, or a client that is gone already.
 func isPassing(err error) bool {
 	for _, passing := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
 		if errors.Is(err, passing) {
@@ -154,7 +154,7 @@ func isPassing(err error) bool {
 	return false
 }
 
-// discover has each known server watched.
+// discover starts a watcher for each known server.
 func (b *Balancer) discover(ctx context.Context, watchers *sync.WaitGroup) {
 	ticker := time.NewTicker(b.config.Interval)
 	defer ticker.Stop()
@@ -185,7 +185,7 @@ func (b *Balancer) discover(ctx context.Context, watchers *sync.WaitGroup) {
 	}
 }
 
-// Living returns the servers that answer, ready or not, and those that connections run through.
+// Living returns the servers that answer, ready or not, and those in use.
 func (b *Balancer) Living() []netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,8 +206,8 @@ func (b *Balancer) cutAll() {
 	}
 }
 
-// candidates returns the servers to try: the ready ones, those that say that they are not, and then
-// the others, which may have recovered since they were asked; each in the order of Servers.
+// candidates returns the servers to try: the ready ones, then those that are not ready, then the
+// silent ones, which may have recovered. Each group has the order of Servers.
 func (b *Balancer) candidates() []*backend {
 	order := b.config.Servers()
 	b.mu.Lock()
@@ -222,7 +222,7 @@ func (b *Balancer) candidates() []*backend {
 	return out
 }
 
-// dialTimeout is how long a server may take to accept a connection, where there are others to try.
+// dialTimeout bounds the connection to a server if there are others to try.
 const dialTimeout = 700 * time.Millisecond
 
 func (b *Balancer) forward(ctx context.Context, client net.Conn) {

@@ -11,8 +11,8 @@ import (
 	"net/netip"
 )
 
-// Forward listens on an address and forwards its connections to the servers, whose certificates are
-// of the CAs in PEM, until the context ends.
+// Forward listens on an address and forwards its connections to the servers until the context ends.
+// cas are the CAs of the servers' certificates, in PEM.
 func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas []byte, logger *slog.Logger) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(cas) {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Spread orders the servers for one of many machines: each has its own order, always the same, and
-// all servers come first equally often. When a server goes, only the machines that had it first
-// move, and to all the others alike. (Rendezvous hashing: Thaler and Ravishankar, 1998.)
+// Spread orders the servers for one of many machines. Each machine has its own stable order, and
+// each server is first equally often. If a server fails, only its own machines move, evenly to the
+// others. (Rendezvous hashing: Thaler and Ravishankar, 1998.)
 func Spread(machine string, servers []netip.AddrPort) []netip.AddrPort {
 	weight := func(server netip.AddrPort) []byte {
 		sum := sha256.Sum256([]byte(machine + "\x00" + server.String()))
@@ -28,8 +28,8 @@ const (
 	// homeSteps is how many connections go back to a better server, at most, in the time of
 	// Config.Return.
 	homeSteps = 12
-	// quiet is how long nothing must have flowed through a connection that is cut to send it home:
-	// what is being asked and answered is not disturbed, and a watch goes on from where it was.
+	// quiet is the idle time of a connection before it is cut to move it. A running request is not
+	// disturbed, and a watch resumes.
 	quiet = 200 * time.Millisecond
 )
 
@@ -52,8 +52,8 @@ func (b *Balancer) goHome(ctx context.Context) {
 	}
 }
 
-// sendHome cuts one quiet connection that has a better server: one that comes before its own in the
-// order of Servers, and has been ready for wait. It tells whether there was any.
+// sendHome cuts one quiet connection that has a better server: one before its own in the order of
+// Servers that has been ready for wait. It reports whether there was one.
 func (b *Balancer) sendHome(now time.Time, wait time.Duration) bool {
 	order := b.config.Servers()
 	b.mu.Lock()

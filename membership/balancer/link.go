@@ -38,8 +38,8 @@ func (m metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pipe copies both ways and returns when both are done. The end of one direction is passed on as
-// a half-close, so that protocols that use one keep working; an error ends both.
+// pipe copies both ways and returns when both are done. The end of one direction becomes a
+// half-close, for protocols that use it. An error ends both.
 func (l *link) pipe(server net.Conn, meter bool) {
 	var wg sync.WaitGroup
 	one := func(dst, src net.Conn) {

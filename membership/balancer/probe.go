@@ -15,17 +15,16 @@ import (
 )
 
 const (
-	// connectTimeout bounds the set-up of a connection, and again that of its TLS. It may take
-	// longer than a probe, which does not end it: a SYN that was lost is repeated after a second,
-	// and servers may be far.
+	// connectTimeout bounds the set-up of a connection, and again that of its TLS. It may exceed a
+	// probe, which does not end it: a lost SYN is repeated after a second, and servers may be far.
 	connectTimeout = 2 * time.Second
 	// laneIdle is how long a connection stays that is not asked over.
 	laneIdle = 10 * time.Second
 )
 
-// ReadyProbe asks a server's /readyz over TLS. Any answer but 200 is ErrNotReady. It keeps a
-// connection for each lane, so that a probe costs one exchange, and drops one that a probe was
-// unanswered over.
+// ReadyProbe requests a server's /readyz over TLS. Any answer but 200 is ErrNotReady. It keeps a
+// connection for each lane, so that a probe costs one exchange. It drops a connection after an
+// unanswered probe.
 func ReadyProbe(config *tls.Config) func(ctx context.Context, server netip.AddrPort, lane int) error {
 	return newReadyProbe(config, connectTimeout, laneIdle).ask
 }
@@ -83,8 +82,8 @@ func (p *readyProbe) ask(ctx context.Context, server netip.AddrPort, number int)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		// A connection over which no answer comes may hang. One that is being set up goes on, for
-		// the next probe; and that nobody wants to know any more says nothing.
+		// A connection without an answer may hang. One in set-up continues, for the next probe. A
+		// probe cancelled by its caller is no evidence.
 		if connected.Load() && !errors.Is(context.Cause(ctx), context.Canceled) {
 			p.drop(l, client)
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lateness is by how much a question must have overslept its end to tell that this process stood
-// still: what a server answered meanwhile was not read yet.
+// lateness is the delay of a timer that shows a pause of this process. Answers from the pause are
+// still unread.
 const lateness = 100 * time.Millisecond
 
 // errNoAnswer is why a probe is given up.
@@ -19,14 +19,17 @@ var errNoAnswer = errors.New("no answer")
 // isAnswer tells whether a probe that returned err was answered.
 func isAnswer(err error) bool { return err == nil || errors.Is(err, ErrNotReady) }
 
-// ask puts one question to a server: a probe over the connection that lane names, and another one
-// over the other connection when that fails, or is unanswered for Config.Hedge. The first answer
-// counts, so one lost packet, or one connection that hangs, is no silence. When anew brings
-// something while the question is in doubt, because another server has answered, a last probe
-// begins over a connection of its own, and has Config.Hedge for its answer: if all were cut off
-// together, this one may be back as well. Doubt is called just before the second probe begins, and
-// before the last. A probe that was outrun goes on for Config.Timeout at most, among probes: to cut
-// it off costs the server more than to answer it.
+// ask probes a server once: over the connection that lane names, and over a second one if that
+// fails or is unanswered for Config.Hedge. The first answer counts, so one lost packet, or one
+// hanging connection, is no silence.
+//
+// anew signals that another server has answered. While the probe is in doubt, that starts a last
+// probe over its own connection, which has Config.Hedge for its answer. If all servers were
+// unreachable together, this one may be back as well. doubt is called just before the second and
+// the last probe.
+//
+// An overtaken probe continues for at most Config.Timeout: an answer costs the server less than an
+// aborted request.
 func (b *Balancer) ask(ctx context.Context, probes *sync.WaitGroup, server netip.AddrPort, lane int, anew <-chan struct{}, doubt func()) error {
 	q := &question{ctx: ctx, probes: probes, came: make(chan answer, lanes), probe: func(ctx context.Context, lane int) error {
 		return b.config.Probe(ctx, server, lane)
@@ -102,16 +105,16 @@ type question struct {
 	probes *sync.WaitGroup
 	probe  func(ctx context.Context, lane int) error
 	came   chan answer
-	open   int                            // probes that brought nothing yet
-	failed error                          // why the first of those failed that did
-	cancel [lanes]context.CancelCauseFunc // of the probes, nil where none began
+	open   int                            // probes without a result yet
+	failed error                          // error of the first failed probe
+	cancel [lanes]context.CancelCauseFunc // of the probes, nil if not started
 }
 
 const (
 	// lanes is how many connections a server is asked over, at most.
 	lanes = 3
-	// lastLane is that of last probes. It is a new connection most of the time, which waits for no
-	// lost packet.
+	// lastLane is the lane of last probes. It is usually a new connection, which waits for no lost
+	// packet.
 	lastLane = 2
 )
 
@@ -132,7 +135,7 @@ func (q *question) begin(lane int) {
 	})
 }
 
-// take takes what a probe brought, and tells whether that is an answer.
+// take stores a probe's result, and reports whether it is an answer.
 func (q *question) take(a answer) bool {
 	q.open--
 	if isAnswer(a.err) {

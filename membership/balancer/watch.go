@@ -50,9 +50,9 @@ func (b *Balancer) doubt(be *backend) {
 	b.hurry(be)
 }
 
-// hurry has the others asked when a server in use is in doubt: what runs through it needs one of
-// them soon, perhaps. Those that are known to be silent are left alone: where all are slow, asking
-// more makes them slower. The mutex is held.
+// hurry probes the others while a server in use is in doubt, because its connections may soon need
+// them. Silent servers are skipped: if all are slow, more probes make them slower. The caller holds
+// the mutex.
 func (b *Balancer) hurry(be *backend) {
 	if len(be.links) == 0 || be.doubted.IsZero() || !be.outdone.IsZero() {
 		return
@@ -65,8 +65,7 @@ func (b *Balancer) hurry(be *backend) {
 	}
 }
 
-// use notes that a connection runs through the server. It returns false when the server is none any
-// more.
+// use records a connection through the server. It returns false if the server is no longer known.
 func (b *Balancer) use(be *backend, l *link) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,8 +79,8 @@ func (b *Balancer) use(be *backend, l *link) bool {
 	return true
 }
 
-// learn takes what a question to the server brought, and cuts what is better off elsewhere. The
-// mutex is held.
+// learn stores a probe's result, and cuts the connections that have a better server. The caller
+// holds the mutex.
 func (b *Balancer) learn(be *backend, err error) bool {
 	now := time.Now()
 	changed := be.learn(err, now)

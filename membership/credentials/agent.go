@@ -24,17 +24,17 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// AgentConfig is what an agent's certificates are read with.
+// AgentConfig configures an agent's certificates.
 type AgentConfig struct {
 	Address netip.Addr
 	DataDir string
-	Named   []join.Server // at the addresses of --server: asked, too
+	Named   []join.Server // at the addresses of --server: also asked
 	Record  Record
 	Logger  *slog.Logger
 }
 
-// Agent are the certificates of an agent. A server issues them, all at once: in time, and
-// when gossip shows that the cluster's CAs have changed.
+// Agent holds the certificates of an agent. A server issues them together: in time, and when gossip
+// shows a change of the cluster's CAs.
 type Agent struct {
 	config  AgentConfig
 	record  Record
@@ -82,7 +82,7 @@ func LoadAgent(o AgentConfig) (*Agent, error) {
 	return ids, nil
 }
 
-// rejoinCommand lets an agent in again that the cluster does not know any more. Its pods stay.
+// rejoinCommand is the command that readmits an agent unknown to the cluster. Its pods stay.
 func rejoinCommand(r Record) string {
 	server := "https://SERVER:6443"
 	if known := r.Servers(); len(known) > 0 {
@@ -109,7 +109,7 @@ func (ids *Agent) wanted() string {
 		return "the cluster's CAs have changed"
 	case ids.proof.proof().Trust < ids.Trust.Bundle().Generation:
 		// The exchange of the CA waits until gossip shows it.
-		return "those that came with the cluster's CAs could not be written down"
+		return "the agent's certificates of the new CAs could not be stored"
 	}
 	return ""
 }
@@ -150,9 +150,8 @@ func (ids *Agent) Run(pool *gossip.Pool) func(context.Context) error {
 	return ids.upkeep().Run
 }
 
-// Ready renews what is due before the agent begins. What is good for some time yet may wait. When
-// it has ended, nothing goes without new certificates: then it waits for a server that gives some,
-// unless one says no.
+// Ready renews due certificates before the agent starts. A certificate that is valid for some time
+// may wait. An expired one blocks the start until a server issues a new one or refuses.
 func (ids *Agent) Ready(ctx context.Context) error {
 	for {
 		err := ids.upkeep().Check(ctx)
@@ -177,8 +176,8 @@ func (ids *Agent) Ready(ctx context.Context) error {
 // readyRetry is how soon an agent asks again that cannot begin without new certificates.
 const readyRetry = 3 * time.Second
 
-// renew asks the servers, one after the other, for new certificates. It shows them the old one,
-// which may have ended.
+// renew asks the servers for new certificates, one after the other. It authenticates by the old
+// certificate, which may have expired.
 func (ids *Agent) renew(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
@@ -203,8 +202,8 @@ func (ids *Agent) renew(ctx context.Context) error {
 	return err
 }
 
-// toAsk are the servers in the order in which they are asked: those that know of the newest CAs
-// first, and otherwise by chance, so that many agents spread.
+// toAsk orders the servers to ask: those with the newest CAs first, the rest at random, so that
+// many agents spread.
 func (ids *Agent) toAsk() []join.Server {
 	servers := append(ids.record.Servers(), ids.config.Named...)
 	rand.Shuffle(len(servers), func(i, j int) { servers[i], servers[j] = servers[j], servers[i] })
@@ -225,7 +224,7 @@ func (ids *Agent) toAsk() []join.Server {
 func (ids *Agent) use(c join.Certificates) error {
 	if c.CA.Generation > ids.Trust.Bundle().Generation {
 		if err := ids.record.Believe(c.CA); err != nil {
-			return err // and is tried again, as long as the CAs in use are the old ones
+			return err // and retried, as long as the CAs in use are the old ones
 		}
 		if err := ids.Trust.Set(c.CA); err != nil {
 			return err
@@ -238,7 +237,7 @@ func (ids *Agent) use(c join.Certificates) error {
 	if err := errors.Join(ids.Client.Use(c.Client), ids.Serving.Use(c.Serving)); err != nil {
 		return err
 	}
-	// What gossip shows comes last: it tells that all is done which these CAs ask for.
+	// Gossip is updated last: its generation tells the others that everything of these CAs is done.
 	ids.proof.set(c.Credential, ids.Trust.Bundle().Generation)
 	return nil
 }
@@ -251,9 +250,9 @@ func (ids *Agent) ReadyProbe() func(context.Context, netip.AddrPort, int) error 
 	var probe func(context.Context, netip.AddrPort, int) error
 	return func(ctx context.Context, server netip.AddrPort, lane int) error {
 		mu.Lock()
-		// The probe keeps its connections until CAs or certificate change. It shows the certificate
-		// because servers close the connections of unknown clients after each request: every
-		// probe would be a handshake.
+		// The probe keeps its connections until the CAs or the certificate change. It presents the
+		// certificate because servers close the connections of unknown clients after each request.
+		// Otherwise every probe would be a handshake.
 		if pool, cert := ids.Trust.Pool(), ids.Client.Certificate(); pool != of || cert != own {
 			of, own = pool, cert
 			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.Client.GetClientCertificate})
@@ -264,5 +263,5 @@ func (ids *Agent) ReadyProbe() func(context.Context, netip.AddrPort, int) error 
 	}
 }
 
-// GossipProof is what gossip shows.
+// GossipProof returns the agent's proof for gossip.
 func (ids *Agent) GossipProof() gossip.Proof { return ids.proof.proof() }

@@ -17,29 +17,29 @@ import (
 const (
 	// fetchTimeout bounds how long one server is asked.
 	fetchTimeout = 5 * time.Second
-	// askNext is after how long without an answer the next server is asked beside it. Machines that
-	// are gone swallow what is sent to them, and most that a node has ever known may be gone.
+	// askNext is the time without an answer after which the next server is asked as well. Dead
+	// machines answer nothing, and most recorded servers may be dead.
 	askNext = 250 * time.Millisecond
 )
 
-// keysAnswer is what a server has answered, or why it has not.
+// keysAnswer is a server's answer or error.
 type keysAnswer struct {
-	place int // of the server among those that are asked
+	place int // of the server in the list of asked ones
 	name  string
 	keys  join.GossipKeys
 	err   error
 }
 
-// FetchKeys asks the servers, each address once, for gossip keys of at least the generation. What
-// one of the node's own cluster says counts first, in whichever order they are asked and answer.
-// The successor of the cluster is returned only when nobody who answers may be of that: of a
-// cluster that is well, a server may have been recovered by mistake.
+// FetchKeys asks the servers, each address once, for gossip keys of at least the generation. An
+// answer of the node's own cluster counts first, in any order of servers and answers. The
+// successor's answer is returned only if no answering server can be of the own cluster. A server of
+// a healthy cluster may have been recovered by mistake.
 func FetchKeys(ctx context.Context, servers []join.Server, generation uint64, ask func(context.Context, join.Server) (join.GossipKeys, error)) (join.GossipKeys, error) {
 	servers = distinct(servers)
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	defer cancel() // who has not answered by then is not needed
+	defer cancel() // later answers are not needed
 	answers := make(chan keysAnswer, len(servers))
 	heard := heardKeys{wanted: generation, failed: errors.New("no other server is known")}
 	turn := time.NewTimer(0)
@@ -83,23 +83,23 @@ func distinct(servers []join.Server) []join.Server {
 	return out
 }
 
-// OwnAnswersError is returned when no keys were got, though one who answered may be of the node's
-// own cluster.
+// OwnAnswersError is returned if no keys were received although a server of the node's own cluster
+// may have answered.
 type OwnAnswersError struct{ Err error }
 
 func (e *OwnAnswersError) Error() string { return e.Err.Error() }
 func (e *OwnAnswersError) Unwrap() error { return e.Err }
 
-// heardKeys is what the servers that were asked have said so far.
+// heardKeys holds the answers so far.
 type heardKeys struct {
 	wanted        uint64 // generation
 	successor     *keysAnswer
 	stray, barred error
-	own           bool // one who answered may be of the node's own cluster
+	own           bool // an answering server may be of the node's own cluster
 	failed        error
 }
 
-// add takes an answer, and tells whether it is the one that is wanted.
+// add stores an answer, and reports whether it is sufficient.
 func (h *heardKeys) add(a keysAnswer) bool {
 	var refused *join.RefusedError
 	switch {
@@ -123,7 +123,7 @@ func (h *heardKeys) add(a keysAnswer) bool {
 	return false
 }
 
-// verdict is what follows when none of the answers was the one.
+// verdict is the result if no answer was sufficient.
 func (h *heardKeys) verdict() (join.GossipKeys, error) {
 	switch {
 	case h.barred != nil:

@@ -23,18 +23,18 @@ type CertificateInfo struct {
 	Warning     string    `json:"warning,omitempty"`
 }
 
-// NodeCertificates are those of one node. What an agent does not tell of itself is its credential
-// for gossip, which it has shown to all; it gets that together with its certificates, for the same
-// time.
+// NodeCertificates are the certificates of one node. For an agent that does not answer this is its
+// gossip credential, which is public. The credential is issued with its certificates and has the
+// same lifetime.
 type NodeCertificates struct {
 	Node         string            `json:"node"`
 	Role         string            `json:"role"`
 	Generation   uint64            `json:"generation"` // of the CAs that it has taken over
 	Certificates []CertificateInfo `json:"certificates"`
-	Problem      string            `json:"problem,omitempty"` // why they, or some of them, are not known
+	Problem      string            `json:"problem,omitempty"` // why some or all are unknown
 }
 
-// InfoOf describes a certificate. One that is kept up is to be renewed in time.
+// InfoOf describes a certificate. keptUp means that it is renewed automatically.
 func InfoOf(name string, cert *x509.Certificate, keptUp bool, now time.Time) CertificateInfo {
 	c := CertificateInfo{Name: name, Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
 		Names: cert.DNSNames, NotBefore: cert.NotBefore, NotAfter: cert.NotAfter, SecondsLeft: int64(cert.NotAfter.Sub(now).Seconds())}
@@ -68,13 +68,13 @@ func (ids *Server) Certificates() NodeCertificates {
 	return n
 }
 
-// Overdue tells that a certificate should have been renewed a while ago, by a tenth of the time
-// that is left then.
+// Overdue reports whether a certificate's renewal is late by a tenth of its remaining time at
+// renewAt.
 func Overdue(renewAt, notAfter, now time.Time) bool {
 	return now.After(renewAt.Add(notAfter.Sub(renewAt) / 10))
 }
 
-// CredentialInfo describes what a node proves itself to gossip with.
+// CredentialInfo describes a node's gossip credential.
 func CredentialInfo(trust *pki.Trust, node string, notAfter time.Time, signer string, now time.Time) CertificateInfo {
 	return CertificateInfo{Name: "gossip", Subject: "CN=" + node, Issuer: nameOfCA(trust, signer), NotAfter: notAfter, SecondsLeft: int64(notAfter.Sub(now).Seconds())}
 }

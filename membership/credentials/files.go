@@ -31,8 +31,8 @@ func KeyFiles() map[pki.KeyUse]string {
 	return map[pki.KeyUse]string{pki.CAKey: CAKey, pki.AccountKey: ServiceAccountKey}
 }
 
-// CAFile has the CAs that a node believes, for people and other programs; the record is what
-// counts.
+// CAFile has the CAs that a node trusts, for people and other programs; the record is
+// authoritative.
 func CAFile(dataDir string) string { return filepath.Join(Dir(dataDir), "ca.crt") }
 
 // WriteCA writes that file.

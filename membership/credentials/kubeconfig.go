@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// writeAdminKubeconfig writes the administrator's kubeconfig. A server does so when it has started
-// and after each renewal of its certificates, so it never ends while the server runs.
+// writeAdminKubeconfig writes the administrator's kubeconfig. A server writes it after its start
+// and after each renewal of its certificates, so it never expires while the server runs.
 func (ids *Server) writeAdminKubeconfig() error {
 	cert := ids.admin.Certificate()
 	key, ok := cert.PrivateKey.(crypto.Signer)

@@ -23,7 +23,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// ServerConfig is what a server's certificates are made of.
+// ServerConfig configures a server's certificates.
 type ServerConfig struct {
 	Name      string
 	Address   netip.Addr
@@ -36,16 +36,15 @@ type ServerConfig struct {
 	Logger    *slog.Logger
 }
 
-// Files are those of a certificate and its key; empty when there is none.
+// Files are the paths of a certificate and its key; empty without one.
 type Files struct {
 	CertFile string
 	KeyFile  string
 }
 
-// Server are the certificates that a server shows. It holds the CA key, so it issues them to itself
-// and renews them by itself, all at once: in time, when the CAs change, and when an
-// operator wants it. Their keys are in memory only, and new with each: at a start nothing is needed
-// but the CA's.
+// Server holds a server's certificates. The server has the CA key, so it issues them itself, all at
+// once: in time, when the CAs change, and on an operator's request. Their keys are in memory only,
+// and new with each renewal. A start needs only the CA's key.
 type Server struct {
 	config        ServerConfig
 	Home          *Home
@@ -61,7 +60,7 @@ type Server struct {
 
 	renewing sync.Mutex
 	mu       sync.Mutex    // guards what follows
-	ready    bool          // the API serves, so that there is something for the kubeconfig to lead to
+	ready    bool          // the API serves, so the kubeconfig leads somewhere
 	unsaved  bool          // the kubeconfig on disk is not that of the certificates
 	changed  chan struct{} // closed and replaced after every renewal
 }
@@ -103,7 +102,7 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 	return ids, ids.prove(ids.Trust.Bundle().Generation)
 }
 
-// identities are the certificates, in the order in which they are renewed.
+// identities returns the certificates in the order of renewal.
 func (ids *Server) identities() []*pki.Identity {
 	return []*pki.Identity{ids.Peer, ids.API, ids.KubeletClient, ids.Kubelet, ids.proxy, ids.admin}
 }
@@ -173,9 +172,9 @@ func (ids *Server) terms() []pki.Term {
 	return terms
 }
 
-// Renew renews all certificates, and the credential for gossip at last: it tells the others that
-// all is done which the CAs of the moment ask for. A kubeconfig that cannot be written keeps nobody
-// waiting: it is a copy, which is written again.
+// Renew renews all certificates, and the gossip credential last: its generation tells the others
+// that everything of the current CAs is done. A failure to write the kubeconfig is no failure of
+// the renewal: the kubeconfig is a copy and is written again.
 func (ids *Server) Renew(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
@@ -193,15 +192,15 @@ func (ids *Server) Renew(ctx context.Context) error {
 	ids.mu.Unlock()
 	if ready {
 		if err := ids.save(); err != nil {
-			ids.logger.Error("the administrator's kubeconfig cannot be written; the one of before is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
+			ids.logger.Error("the administrator's kubeconfig cannot be written; the earlier one is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
 		}
 	}
 	return ids.prove(generation)
 }
 
-// Serving is called when the API serves: from now on the administrator's kubeconfig is there and
-// kept good. A disk that is full must not keep a server from its work, of which deleting is a part:
-// the kubeconfig of before is good for long.
+// Serving is called when the API serves: from now on the administrator's kubeconfig exists and
+// stays valid. A full disk must not stop a server, whose work includes deletions: the earlier
+// kubeconfig is valid for long.
 func (ids *Server) Serving() error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
@@ -210,15 +209,14 @@ func (ids *Server) Serving() error {
 	ids.mu.Unlock()
 	err := ids.save()
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		ids.logger.Error("the administrator's kubeconfig is not written anew, because the disk is full", "retryIn", saveEvery, "err", err)
+		ids.logger.Error("the administrator's kubeconfig is not renewed, because the disk is full", "retryIn", saveEvery, "err", err)
 		return nil
 	}
 	return err
 }
 
-// ProxyFiles are where the certificate for extension API servers lies: the aggregator reads files.
-// Without them, as on a disk that was full from the first start on, extensions are not told the
-// user.
+// ProxyFiles are the files of the certificate for extension API servers, because the aggregator
+// reads files. Without them, as on a disk that was always full, extensions do not learn the user.
 func (ids *Server) ProxyFiles() Files {
 	files := ids.proxyPaths()
 	if _, err := tls.LoadX509KeyPair(files.CertFile, files.KeyFile); err != nil {
@@ -234,8 +232,8 @@ func (ids *Server) proxyPaths() Files {
 	}
 }
 
-// saveProxy writes the files of the certificate for extension API servers. That they cannot be
-// written, as on a full disk, keeps no server from starting and no exchange from going on.
+// saveProxy writes the files of the certificate for extension API servers. A failure, as on a full
+// disk, stops neither a start nor an exchange.
 func (ids *Server) saveProxy() {
 	cert, files := ids.proxy.Certificate(), ids.proxyPaths()
 	key, ok := cert.PrivateKey.(crypto.Signer)
@@ -247,7 +245,7 @@ func (ids *Server) saveProxy() {
 		}
 	}
 	if err != nil {
-		ids.logger.Error("the certificate for extension API servers cannot be written; aggregated APIs fail when the one of before ends", "err", err)
+		ids.logger.Error("the certificate for extension API servers cannot be written; aggregated APIs fail when the earlier one ends", "err", err)
 	}
 }
 
@@ -268,8 +266,8 @@ func (ids *Server) prove(generation uint64) error {
 	return nil
 }
 
-// KubeletClientTLS is how the API server calls kubelets. The result is the same as long as the CAs
-// are.
+// KubeletClientTLS is the API server's TLS configuration for kubelets. The result is the same as
+// long as the CAs are.
 func (ids *Server) KubeletClientTLS() func() *tls.Config {
 	return ids.Trust.ForEach(func(roots *x509.CertPool) *tls.Config {
 		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: ids.KubeletClient.GetClientCertificate}
@@ -311,15 +309,14 @@ func (c *credential) proof() gossip.Proof {
 	return gossip.Proof{Credential: c.data, Key: c.key, Trust: c.trust}
 }
 
-// GossipProof is what gossip shows.
+// GossipProof returns the server's proof for gossip.
 func (ids *Server) GossipProof() gossip.Proof { return ids.proof.proof() }
 
 // keyTimeout bounds how long one server is asked for a key.
 const keyTimeout = 5 * time.Second
 
-// FetchKey asks the other servers for a key that all servers have: the CA's, or that of service
-// accounts. Whoever has it is a server of this cluster, as is this one: both prove it by their
-// certificates.
+// FetchKey asks the other servers for a key that all servers share: the CA's, or that of service
+// accounts. Both sides prove by their certificates that they are servers of this cluster.
 func (ids *Server) FetchKey(ctx context.Context, digest string) ([]byte, error) {
 	err := errors.New("no other server is known")
 	for _, other := range ids.Home.record.Servers() {

@@ -13,8 +13,8 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// StillNode tells why a node with a certificate that ended then gets no new one. What counts is its
-// Node: whoever deletes that has removed the node; one that was made after the end is another
+// StillNode returns the reason why a node with an expired certificate gets no new one. Its Node
+// decides: deleting the Node removes the node, and a Node made after the expiry is another
 // machine's.
 func StillNode(ctx context.Context, client kubernetes.Interface, name string, ended time.Time) error {
 	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// transport carries an agent's requests to the API, with its certificate and the CAs of the
-// moment. The API server looks at the certificate with each request, and a connection keeps the one
-// that it was made with: so after a renewal new requests go over new connections. Those under way,
-// watches among them, end in peace on the old ones.
+// transport carries an agent's requests to the API, with its current certificate and CAs. The API
+// server checks the certificate of each request, and a connection keeps its certificate. So after a
+// renewal new requests use new connections. Running requests, watches among them, finish on the old
+// ones.
 type transport struct {
 	ids *Agent
 

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// ServerAwayAfter is for how long an agent must have missed a server to forget it. An agent is
-	// not told who was removed from the store; one that comes back gossip shows it again.
+	// ServerAwayAfter is the absence after which an agent forgets a server. An agent does not learn
+	// of servers' removal from the store. A server that comes back reappears in gossip.
 	ServerAwayAfter = 7 * 24 * time.Hour
-	// lookCounts is how much of the time since the last look counts, at most: for how long the
-	// machine slept, or the process stood still, nobody watched.
+	// lookCounts is the most time that counts between two looks. Nobody watched while the machine
+	// slept or the process stood still.
 	lookCounts = 3 * forgetEvery
 )
 
-// Absences is for how long an agent has missed each server: time in which it saw another server
-// alive, and that one not, since it saw that one last. Time that nobody watched, as while the agent
-// was off, counts for nothing, nor do steps of the clock. The record keeps full hours, so that it
-// is written rarely; the begun hour is lost at a restart.
+// Absences measures how long an agent has missed each server. It counts the time in which it saw
+// another server alive but not this one, since it last saw this one. Unwatched time, as while the
+// agent was off, and steps of the clock do not count. The record keeps full hours, so that it is
+// written rarely; a restart loses the current hour.
 //
-// It is of one goroutine.
+// It is for one goroutine.
 type Absences struct {
 	record *Record
 	looked time.Time // last; zero: not yet
 	missed map[string]time.Duration
 }
 
-// NewAbsences begins with what the record has.
+// NewAbsences begins with the values in the record.
 func NewAbsences(r *Record) *Absences {
 	a := &Absences{record: r, missed: map[string]time.Duration{}}
 	for name, hours := range r.missed() {
@@ -41,9 +41,8 @@ func NewAbsences(r *Record) *Absences {
 	return a
 }
 
-// Look takes which servers are seen alive now, of those that are known, and returns the names of
-// those that were missed for long. An error tells that the record could not be written; that is
-// tried again at the next look.
+// Look takes the known servers with whether each is seen alive now, and returns those that were
+// missed for too long. An error means that the record was not written; the next look retries.
 func (a *Absences) Look(seen map[string]bool, now time.Time) (gone []string, err error) {
 	var passed time.Duration
 	if !a.looked.IsZero() {
@@ -78,9 +77,8 @@ func (a *Absences) Look(seen map[string]bool, now time.Time) (gone []string, err
 	return gone, nil
 }
 
-// SeenServers tells of each server that gossip shows, or that is known from before, whether it is
-// alive: by gossip, or because it is one of the API servers that live, which may be so where gossip
-// does not get through.
+// SeenServers returns whether each known server is alive. It is alive by gossip, or by a living API
+// server at its address, because gossip may not get through.
 func SeenServers(members []gossip.Member, known []join.Server, living []netip.AddrPort) map[string]bool {
 	seen := map[string]bool{}
 	addresses := map[netip.AddrPort][]string{}
@@ -88,7 +86,7 @@ func SeenServers(members []gossip.Member, known []join.Server, living []netip.Ad
 		seen[k.Name] = false
 		addresses[k.API] = append(addresses[k.API], k.Name)
 	}
-	taken := map[netip.AddrPort]bool{} // by a server that gossip sees there: what answers is that one
+	taken := map[netip.AddrPort]bool{} // by a server that gossip sees there: the answer is that one's
 	for _, m := range members {
 		if m.Role != pki.RoleServer {
 			continue

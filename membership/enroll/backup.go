@@ -14,9 +14,10 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// restoreRecord begins a new cluster from a backup: with a new ID, so that servers of the old one
-// are refused and stop, and with the old one's CA and keys if the backup has them. All of it was
-// verified before anything is written. The state follows when the store runs: see backups.Restore.
+// restoreRecord begins a new cluster from a backup. The cluster has a new ID, so that it refuses
+// servers of the old one, which stop. It has the old one's CA and keys if the backup does. All of
+// it was verified before anything is written. The running store loads the state later: see
+// backups.Restore.
 func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 	about, err := o.ReadBackup()
 	if err != nil {
@@ -42,7 +43,7 @@ func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 			return nil, err
 		}
 	} else {
-		logger.Warn("the backup holds no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
+		logger.Warn("the backup has no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
 			"Kubeconfigs, the certificates of agents and the tokens of service accounts are void: copy the new kubeconfig, let the agents join again, and restart the pods that call the API",
 			"backup", o.Restore.File)
 		ca, err := pki.NewAuthority(id, time.Now())
@@ -67,8 +68,8 @@ func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 	return r, r.Save()
 }
 
-// restoredCA are the CAs in a backup. An exchange of the CA that was under way when it was made
-// goes on.
+// restoredCA returns the CAs in a backup. An exchange of the CA that was running at its time
+// continues.
 func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err error) {
 	if err := json.Unmarshal(secrets[secretCA], &b); err != nil {
 		return b, nil, err
@@ -96,8 +97,8 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	return b, secrets[credentials.CAKey], nil
 }
 
-// sameRestore refuses to begin with a backup where there is a cluster. The flag may stay after it
-// has done its work.
+// sameRestore refuses a backup if there is a cluster already. The flag may stay after the backup
+// was restored.
 func (r *Record) sameRestore(o *Options) error {
 	file := o.Restore.File
 	if file == "" || file == r.Restored || r.Restore != nil && file == r.Restore.File {
@@ -107,13 +108,13 @@ func (r *Record) sameRestore(o *Options) error {
 		"to restore a cluster that runs, use `barque snapshot restore`", r.Dir, r.Cluster.ID)
 }
 
-// Names of the secrets in a backup, beside those of the files that all servers have.
+// Names of the secrets in a backup, besides the files that all servers share.
 const (
 	secretCA     = "ca.json" // which CAs are believed: not secret, but it belongs to their keys
 	secretGossip = "gossip-keys.json"
 )
 
-// clusterSecrets are what a new cluster needs to go on as this one.
+// clusterSecrets returns the secrets that a new cluster needs to continue as this one.
 func clusterSecrets(dataDir string, r *Record) (map[string][]byte, error) {
 	secrets, err := credentials.ClusterKeys(dataDir)
 	if err != nil {

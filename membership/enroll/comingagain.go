@@ -10,13 +10,12 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// joinPatience is for how long a machine that joins comes again to a server that is asked by too
-// many.
+// joinPatience is how long a joining machine retries at an overloaded server.
 const joinPatience = 5 * time.Minute
 
-// ComingAgain asks until the server has time for an answer: one that has too many requests to join
-// at once tells when to come again. Any other answer is returned, and so is that one after
-// joinPatience or when the context ends.
+// ComingAgain repeats a request until the server has time for it. A server with too many join
+// requests names the time of the next try. Any other answer is returned. That answer is returned as
+// well after joinPatience, or when the context ends.
 func ComingAgain[A any](ctx context.Context, logger *slog.Logger, ask func() (A, error)) (A, error) {
 	until := time.Now().Add(joinPatience)
 	for {
@@ -29,7 +28,7 @@ func ComingAgain[A any](ctx context.Context, logger *slog.Logger, ask func() (A,
 		if time.Now().Add(wait).After(until) {
 			return answer, err
 		}
-		logger.Warn("the server has too many requests to join; coming again", "server", refused.Server, "retryIn", wait, "err", err)
+		logger.Warn("the server has too many requests to join; trying again later", "server", refused.Server, "retryIn", wait, "err", err)
 		select {
 		case <-ctx.Done():
 			return answer, errors.Join(context.Cause(ctx), err)

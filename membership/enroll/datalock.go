@@ -23,8 +23,8 @@ func LockFile(dir string) string { return filepath.Join(dir, "lock") }
 // UsedError is returned for a data directory that a process runs with. It is a filelock.ErrHeld.
 type UsedError struct {
 	DataDir string
-	PID     int    // 0 when it is not known
-	Command string // what the process was started as, without what follows: a token may be there
+	PID     int    // 0 if unknown
+	Command string // the program's name without its arguments, which may have a token
 }
 
 func (e *UsedError) Error() string {
@@ -38,7 +38,7 @@ func (e *UsedError) Error() string {
 // Is makes it a filelock.ErrHeld.
 func (e *UsedError) Is(target error) bool { return target == filelock.ErrHeld }
 
-// CheckUnused returns a *UsedError, at once, when a process runs with the data directory.
+// CheckUnused returns a *UsedError, at once, if a process uses the data directory.
 func CheckUnused(dir string) error {
 	held, err := filelock.Held(LockFile(dir))
 	if err != nil || !held {
@@ -51,10 +51,9 @@ func CheckUnused(dir string) error {
 	return e
 }
 
-// Lock takes hold of a data directory for one process, until the file is closed or the process
-// has ended. A second one would drop the store below the first with --wipe, before it finds the
-// ports taken. What a process that was killed has not finished to write, which may be a private
-// key, is removed.
+// Lock locks a data directory for one process, until the file is closed or the process ends.
+// Without it a second process with --wipe would drop the store of the first before it finds the
+// ports taken. Unfinished files of a killed process, which may be private keys, are removed.
 func Lock(ctx context.Context, dir string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(ctx, dataLockWait)
 	defer cancel()
@@ -66,7 +65,7 @@ func Lock(ctx context.Context, dir string) (*os.File, error) {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	if err := errors.Join(atomicfile.SweepDir(dir), atomicfile.SweepDir(credentials.Dir(dir))); err != nil {
-		return nil, errors.Join(fmt.Errorf("remove what was not finished: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("remove unfinished files: %w", err), file.Close())
 	}
 	return file, nil
 }

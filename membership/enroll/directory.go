@@ -43,7 +43,7 @@ func (d Directory) BeginAs(clusterID string, gossipKey []byte) error {
 	return r.Save()
 }
 
-// BackedUp is what the backups of a server tell of its cluster: see backups.Cluster.
+// BackedUp is a server's data about its cluster for backups: see backups.Cluster.
 type BackedUp struct {
 	Record  *Record
 	DataDir string
@@ -59,7 +59,7 @@ func (c BackedUp) Secrets() (map[string][]byte, error) { return clusterSecrets(c
 func (r *Record) RestoreStore(restore func(*Restore) error) error {
 	o := r.Restore
 	if err := restore(o); err != nil {
-		return fmt.Errorf("%w; start again to go on with it, or remove %s to begin anew", err, r.Dir)
+		return fmt.Errorf("%w; start again to continue it, or remove %s to begin anew", err, r.Dir)
 	}
 	r.Restored, r.Restore = o.File, nil
 	return nil

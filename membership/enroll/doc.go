@@ -1,8 +1,8 @@
-// Package enroll is how a node gets into a cluster, and what it remembers of it: the record on disk
-// with how far that has come, beginning a cluster anew or with what a backup has, joining, joining
-// again, following a cluster's successor, and forgetting who is gone.
+// Package enroll brings a node into a cluster and keeps its record of the cluster. The record on
+// disk has the progress of each procedure: creating a cluster, also from a backup, joining, joining
+// again, following a cluster's successor, and forgetting removed nodes.
 //
-// A node that was killed at any step goes on from it: each is on disk before the next is begun. The
-// lock on the data directory keeps a second process out. What a store, a backup or the API has is
-// told to it; it knows none of them.
+// A node killed at any step continues there: each step is on disk before the next begins. The lock
+// on the data directory excludes a second process. The caller passes the data of stores, backups
+// and the API; the package depends on none of them.
 package enroll

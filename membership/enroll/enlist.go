@@ -19,8 +19,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Server returns what this server knows of its cluster: from its data directory, from the
-// server that it joins, or, when there is neither, as the first of a new cluster.
+// Server returns this server's record of its cluster. The record comes from the data directory, or
+// from the server that it joins, or it begins a new cluster.
 func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
 	if _, err := finishRejoin(o, pki.RoleServer, logger); err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	return r, errors.Join(r.Save(), endAttempt(o.DataDir))
 }
 
-// joiningBy tells whether the server was let in by that token and is no member yet: started again
-// with the same arguments it goes on with that. The token may be used up.
+// joiningBy reports whether the server was admitted by that token and is no member yet. A restart
+// with the same arguments continues that join. The token may be used up.
 func (r *Record) joiningBy(token string) bool {
 	t, err := pki.ParseToken(token)
 	return err == nil && r.Phase == PhaseJoining && r.Token == t.ID
@@ -102,9 +102,9 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 	return credentials.WriteCA(o.DataDir, grant.Cluster.CA)
 }
 
-// rejoin makes a server with data join as a new one. The cluster decides whether it may: it does
-// not admit a server that is a member of it. So nothing is dropped that anybody needs. What is
-// dropped is noted before, and the next start goes on with it.
+// rejoin makes a server with data join as a new one. The cluster decides: it does not admit a
+// current member. So no needed data are dropped. The drop is recorded first, and the next start
+// continues it.
 func rejoin(ctx context.Context, o *Options, old *Record, logger *slog.Logger) (*Record, error) {
 	if o.Join == "" {
 		return nil, WrongOption("--wipe is for joining again: give --join and --token")
@@ -178,8 +178,8 @@ func askToServe(ctx context.Context, client *join.Client, request join.Request, 
 	})
 }
 
-// attemptOf is the random text by which the cluster knows all of this machine's tries to join for
-// one attempt, which costs one use of the token.
+// attemptOf returns the random text that identifies all retries of this machine's join as one
+// attempt. An attempt costs one use of the token.
 func attemptOf(dataDir string) (string, error) {
 	path := attemptPath(dataDir)
 	text, err := os.ReadFile(path)
@@ -202,13 +202,13 @@ func attemptPath(dataDir string) string {
 	return filepath.Join(credentials.Dir(dataDir), "join.attempt")
 }
 
-// storeJoiner is what becoming a member needs of the store.
+// storeJoiner is the store's interface for becoming a member.
 type storeJoiner interface {
 	Join(ctx context.Context, peers []string) error
 }
 
-// BecomeMember makes this server a member of the store. That takes as long as it takes: the
-// cluster may be without a leader now.
+// BecomeMember makes this server a member of the store. It waits without a limit, because the
+// cluster may have no leader now.
 func BecomeMember(ctx context.Context, r *Record, store storeJoiner) error {
 	var peers []string
 	for _, s := range r.Cluster.Servers {
@@ -286,7 +286,7 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	return r, errors.Join(r.Save(), endAttempt(o.DataDir))
 }
 
-// GossipSeeds returns the servers' gossip addresses as they were last known.
+// GossipSeeds returns the servers' last known gossip addresses.
 func (r *Record) GossipSeeds() []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, s := range r.Servers() {

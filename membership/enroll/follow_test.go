@@ -113,7 +113,7 @@ func TestAgentAsksAgainBeforeItFollows(t *testing.T) {
 				for i, s := range slices.Concat([]step{{keys: successor}}, asks(successor, followAfter-often), c.steps) {
 					<-time.After(s.after)
 					ring, err := a.Take(s.keys, s.err, s.sees)
-					tried := err != nil && strings.Contains(err.Error(), "does not tell what is needed")
+					tried := err != nil && strings.Contains(err.Error(), "does not send the required data")
 					if tried != s.follows || (err == nil) != (s.keys.Successor == nil && s.err == nil) || err == nil && ring.Generation != 3 {
 						t.Errorf("step %d: %+v, %v", i, ring, err)
 					}

@@ -11,27 +11,27 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Who was removed is forgotten once it is dead, or nobody could tell a machine that is lost for
-// good from one that an operator has to look after. Servers are removed from the store; an agent is
-// removed by deleting its Node.
+// A removed node is forgotten once it is dead. Otherwise a machine that is lost for good would look
+// like one that needs an operator. Servers are removed from the store; an agent is removed by
+// deleting its Node.
 
 const (
-	// removedAfter is how long an agent without a Node must have been gone: its Node may be news
-	// that is under way.
+	// removedAfter is how long an agent without a Node must have been gone: its Node may still be
+	// on the way.
 	removedAfter = 10 * time.Second
-	// AwayAfter is after how long an agent forgets another one that is gone. It does not know the
+	// AwayAfter is the absence after which an agent forgets another agent. It does not know the
 	// Nodes, and needs the servers only.
 	AwayAfter = time.Hour
 )
 
-// memory is what a node knows of the others by gossip.
+// memory is the gossip pool's interface for forgetting.
 type memory interface {
 	Members() []gossip.Member
 	Forget(name string)
 }
 
-// ForgetRemoved forgets agents that have no Node and show no life, until the context ends. named
-// returns the names of all Nodes, once they are known.
+// ForgetRemoved forgets agents without a Node and without a sign of life, until the context ends.
+// named returns the names of all Nodes, once they are synced.
 func ForgetRemoved(ctx context.Context, pool memory, named func() (names []string, known bool), logger *slog.Logger) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()
@@ -65,10 +65,9 @@ func GoneAgents(members []gossip.Member, now time.Time, least time.Duration) []s
 	return names
 }
 
-// RememberServers keeps on disk who the servers are, for the next start. A disk that is full does
-// not end the node for that: most of the servers are known from before. gone returns the names of
-// those that are to be forgotten once they are dead: servers that were taken out of the store, and
-// on an agent whoever is away for long.
+// RememberServers keeps the list of servers on disk for the next start. A full disk does not end
+// the node: most servers are recorded from before. gone returns the names to forget once dead:
+// servers removed from the store, and on an agent those that are away for long.
 func RememberServers(ctx context.Context, r *Record, pool *gossip.Pool, gone func() []string, logger *slog.Logger) error {
 	ticker := time.NewTicker(forgetEvery)
 	defer ticker.Stop()
@@ -79,7 +78,7 @@ func RememberServers(ctx context.Context, r *Record, pool *gossip.Pool, gone fun
 			pool.Forget(name)
 		}
 		if err := r.Remember(liveness.KnownServers(pool), names); err != nil {
-			logger.Warn("cannot write down who the servers are, for the next start", "err", err)
+			logger.Warn("cannot store the list of servers for the next start", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -90,5 +89,5 @@ func RememberServers(ctx context.Context, r *Record, pool *gossip.Pool, gone fun
 	}
 }
 
-// forgetEvery is how often it is looked at who is to be forgotten.
+// forgetEvery is the interval of checks for nodes to forget.
 const forgetEvery = 5 * time.Second

@@ -13,10 +13,10 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// NamedServer finds the server that --server names, for an agent that has joined before: when the
-// addresses of all servers have changed, it is the only one whose address the agent knows. Its
-// gossip is looked for at this node's own port, which is the same on most clusters' nodes. Nothing
-// when the flag was not given, or its name has no address now.
+// NamedServer finds the server in --server, for an agent that has joined before. When the addresses
+// of all servers have changed, the agent knows no other address. Its gossip port is assumed to be
+// this node's own, as on most clusters' nodes. The result is empty without the flag, or if the name
+// has no address now.
 func NamedServer(ctx context.Context, o *Options, logger *slog.Logger) []join.Server {
 	if o.Join == "" {
 		return nil
@@ -52,7 +52,7 @@ func serverAddress(text string) (host string, port uint16, err error) {
 	return u.Hostname(), uint16(n), err
 }
 
-// resolveTimeout bounds the question for a server's name: who asks has other addresses to try.
+// resolveTimeout bounds the look-up of a server's name: the caller has other addresses to try.
 const resolveTimeout = 2 * time.Second
 
 func resolve(ctx context.Context, host string) ([]netip.Addr, error) {

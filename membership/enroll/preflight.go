@@ -35,7 +35,7 @@ func (o *Options) checkDataDir(role string) check.Finding {
 	case r == nil:
 		return check.Passed(name, o.DataDir+" belongs to no cluster yet")
 	case r.Phase == PhaseAsking && r.Role == role:
-		return check.Passed(name, o.DataDir+" was about to join before, and goes on with it")
+		return check.Passed(name, o.DataDir+" was about to join before, and will continue")
 	}
 	return check.Failed(name, fmt.Sprintf("%s belongs to %s %q of cluster %s already", o.DataDir, r.Role, r.Name, r.Cluster.ID),
 		"start it as it is: barque "+r.Role+"; a server that was taken out joins again with barque server --wipe --join …")
@@ -59,7 +59,7 @@ func (o *Options) checkPorts(role string) []check.Finding {
 	for _, p := range ports {
 		name, address := fmt.Sprintf("%s port %d/%s", p.what, p.number, p.network), net.JoinHostPort(p.address, fmt.Sprint(p.number))
 		if err := tryPort(p.network, address); err != nil {
-			findings = append(findings, check.Failed(name, err.Error(), "stop what uses it, or choose another one with "+p.flag))
+			findings = append(findings, check.Failed(name, err.Error(), "stop the process that uses it, or choose another one with "+p.flag))
 			continue
 		}
 		findings = append(findings, check.Passed(name, "free"))
@@ -84,8 +84,8 @@ func tryPort(network, address string) error {
 // preflightTimeout bounds the questions to the server.
 const preflightTimeout = 15 * time.Second
 
-// clockApart is how far the clocks of two machines may be apart before certificates and tokens of
-// the one are refused by the other.
+// clockApart is the largest difference of two machines' clocks at which certificates and tokens are
+// still accepted.
 const clockApart = time.Minute
 
 // checkServer finds out whether the server to join can be reached, belongs to the token's cluster,
@@ -102,9 +102,9 @@ func (o *Options) checkServer(ctx context.Context, now func() time.Time) []check
 	if err != nil {
 		var refused *join.RefusedError
 		if errors.As(err, &refused) {
-			return []check.Finding{check.Failed(name, err.Error(), "check again when the server says")}
+			return []check.Finding{check.Failed(name, err.Error(), "check again at the time that the server names")}
 		}
-		return []check.Finding{check.Failed(name, err.Error(), "look at the address, at the server there, and at what lies between: its API port must be open")}
+		return []check.Finding{check.Failed(name, err.Error(), "check the address, the server there, and the network between: its API port must be open")}
 	}
 	findings := []check.Finding{check.Passed(name, o.Join+" answers, and belongs to the cluster of the token")}
 	theirs, clock, err := askVersion(ctx, o.Join, ca)
@@ -136,9 +136,8 @@ func askVersion(ctx context.Context, address string, ca *pki.Authority) (served 
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// The address need not be one that the server knows itself by; see join.NewClient. That it
-		// belongs to the cluster is verified, but not that its certificate is good now: that the
-		// clock is wrong is to be found out here.
+		// The address need not be in the server's certificate; see join.NewClient. The cluster is
+		// verified, but the certificate's validity is not: this check is to find a wrong clock.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			leaf := s.PeerCertificates[0]

@@ -23,53 +23,52 @@ import (
 // recordFormat is raised when an older Barque could no longer read a data directory.
 const recordFormat = 3
 
-// Phases of a node's life in its cluster. A node that stopped in one goes on from it.
+// Phases of a node's membership. A node stopped in one continues there.
 const (
-	PhaseBootstrap = "bootstrap" // begins a cluster of its own
-	PhaseAsking    = "asking"    // asks a server to be let in, and must not begin a cluster of its own
-	PhaseJoining   = "joining"   // has the cluster's secrets, is not a member of the store yet
+	PhaseBootstrap = "bootstrap" // begins its own cluster
+	PhaseAsking    = "asking"    // asks a server for admission, and must not begin its own cluster
+	PhaseJoining   = "joining"   // has the cluster's secrets, and is no member of the store yet
 	PhaseMember    = "member"
 	PhaseWiping    = "wiping" // was admitted as a new server, and drops the store that it had before
 )
 
-// Restore names the backup whose state a new cluster begins with.
+// Restore is the backup whose state a new cluster begins with.
 type Restore struct {
 	File    string `json:"file"`
 	KeyFile string `json:"keyFile,omitempty"`
-	// Gap is by how much the revision of the new cluster is above that of the backup, so that it is
-	// above all that the old cluster handed out after the backup was made.
+	// Gap is the distance of the new cluster's revision to the backup's. The new revision must be
+	// above all that the old cluster handed out after the backup.
 	Gap uint64 `json:"gap"`
 }
 
-// Backup is what a new cluster takes over from a backup, beside the state.
+// Backup is the data of a backup for a new cluster, without the state.
 type Backup struct {
 	ClusterID string
 	Created   time.Time
 	Revision  uint64
 	Items     uint64
 	Settings  json.RawMessage
-	Secrets   map[string][]byte // by file name; nil when there are none in it
+	Secrets   map[string][]byte // by file name; nil without any
 }
 
-// Options say how a node gets into its cluster.
+// Options configure how a node enters its cluster.
 type Options struct {
 	DataDir, Name string
 	Address       netip.Addr
 
-	Join, Token           string // the address of a server to join, and what lets this node in
+	Join, Token           string // the address of a server to join, and the token for it
 	Replace, Wipe, Rejoin bool
 
 	APIPort, PeerPort, GossipPort, KubeletPort uint16
 
 	Restore    Restore
-	ReadBackup func() (Backup, error) // the one that Restore names
-	// Settings returns those of a new cluster: those of a backup, nil for none, count more than
-	// what the cluster would begin with otherwise.
+	ReadBackup func() (Backup, error) // reads the backup in Restore
+	// Settings returns those of a new cluster. Those of a backup, nil without one, take precedence
+	// over the defaults.
 	Settings func(ofBackup json.RawMessage) (json.RawMessage, error)
 }
 
-// Record is what a node remembers of its cluster: DataDir/node.json. The gossip keys in it are
-// secret.
+// Record is a node's record of its cluster: DataDir/node.json. The gossip keys in it are secret.
 type Record struct {
 	Format  int          `json:"format"`
 	Phase   string       `json:"phase"`
@@ -83,35 +82,35 @@ type Record struct {
 	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
 	Token    string `json:"token,omitempty"`    // ID of the token by which a server was let in, or a node let in again
 
-	Restore  *Restore `json:"restore,omitempty"`  // the backup whose state the store does not have yet
-	Restored string   `json:"restored,omitempty"` // the one that the cluster began with
+	Restore  *Restore `json:"restore,omitempty"`  // the backup whose state is not in the store yet
+	Restored string   `json:"restored,omitempty"` // the backup that the cluster began with
 
 	Dir string     `json:"-"`
 	mu  sync.Mutex // guards Cluster and Missed once the node runs
 }
 
-// Servers returns the cluster's servers as they were last known.
+// Servers returns the cluster's last known servers.
 func (r *Record) Servers() []join.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.Cluster.Servers)
 }
 
-// ClusterID is that of the cluster which this node takes itself to be of.
+// ClusterID is the ID of the node's cluster, in its own view.
 func (r *Record) ClusterID() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Cluster.ID
 }
 
-// CA returns what this node believes.
+// CA returns the CAs that this node trusts.
 func (r *Record) CA() pki.Bundle {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Cluster.CA
 }
 
-// Believe writes down what this node believes from now on; also as a file, for people and other
+// Believe stores the CAs that this node trusts from now on, also as a file for people and other
 // programs.
 func (r *Record) Believe(b pki.Bundle) error {
 	r.mu.Lock()
@@ -125,9 +124,9 @@ func (r *Record) Believe(b pki.Bundle) error {
 	return credentials.WriteCA(r.Dir, b)
 }
 
-// Remember adds what gossip shows of the servers to what was known, for the next start, and
-// stores it if that is news. A server that gossip does not show stays: just after a start it shows
-// nobody yet. Those who are gone for good are dropped.
+// Remember merges the servers in gossip into the recorded ones for the next start, and stores
+// changes. A server missing in gossip stays: just after a start gossip shows none. Servers in gone
+// are dropped.
 func (r *Record) Remember(seen []join.Server, gone []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,8 +198,8 @@ func Load(dir string) (*Record, error) {
 	return r, nil
 }
 
-// ServerName returns the name of the server whose data directory it is; of any other one, an error
-// with ExitUsage.
+// ServerName returns the name of the server whose data directory it is. For any other directory the
+// error has ExitUsage.
 func ServerName(dataDir string) (string, error) {
 	r, err := Load(dataDir)
 	switch {
@@ -212,8 +211,8 @@ func ServerName(dataDir string) (string, error) {
 	return r.Name, nil
 }
 
-// KnownServers returns the addresses of the API of the servers that the node of a data directory
-// knew of last; none when it cannot be read.
+// KnownServers returns the API addresses in a data directory's record of servers; none if it is
+// unreadable.
 func KnownServers(dataDir string) []string {
 	r, err := Load(dataDir)
 	if err != nil || r == nil {
@@ -236,7 +235,7 @@ func (r *Record) Save() error {
 	return atomicfile.Write(r.Path(), append(data, '\n'), 0o600)
 }
 
-// SameNode refuses a data directory that belongs to something else.
+// SameNode refuses a data directory of another node.
 func (r *Record) SameNode(o *Options, role string) error {
 	if err := r.sameName(o, role); err != nil || o.Token == "" {
 		return err
@@ -261,11 +260,11 @@ func (r *Record) sameName(o *Options, role string) error {
 	return nil
 }
 
-// otherCluster says what to do when the token is not of the data directory's cluster. One whose
-// first start failed, as when a port was taken, holds nothing that anyone was told was written.
+// otherCluster returns the advice for a token of another cluster. A cluster whose first start
+// failed, as for a taken port, has no acknowledged writes.
 func (r *Record) otherCluster() error {
 	if r.Phase == PhaseBootstrap {
-		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was begun by mistake, remove the directory", r.Dir, r.Cluster.ID)
+		return fmt.Errorf("data directory %s belongs to another cluster than the token, to %s, which has never run: if it was created by mistake, remove the directory", r.Dir, r.Cluster.ID)
 	}
 	again := "--wipe"
 	if r.Role == pki.RoleAgent {
@@ -275,9 +274,9 @@ func (r *Record) otherCluster() error {
 		"if that cluster has exchanged its CA while this node was away, add %s", r.Dir, r.Cluster.ID, again)
 }
 
-// sameCluster refuses a cluster that is not the one of the data directory, for a node that is let
-// in again. It may have got another ID, when it was recovered, and another CA, which this node has
-// never heard of when it was away: then it knows one of this node's from before.
+// sameCluster refuses a cluster other than the data directory's, for a node that is readmitted.
+// After a recovery the cluster has another ID. After an absence its CA may be unknown to this node:
+// then the cluster still knows one of this node's earlier CAs.
 func (r *Record) sameCluster(is join.Cluster) error {
 	known, err := r.Cluster.CA.Digests()
 	if err != nil {
@@ -289,7 +288,7 @@ func (r *Record) sameCluster(is join.Cluster) error {
 	return nil
 }
 
-// bootstrapRecord begins a new cluster: its CA and keys are on disk before the record says so.
+// bootstrapRecord begins a new cluster: its CA and keys are on disk before the record.
 func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*Record, error) {
 	r, err := newClusterRecord(o, clusterID, ca)
 	if err != nil {
@@ -311,7 +310,7 @@ func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*Record,
 	return newRecord(o, clusterID, pki.NewBundle(ca), keyPEM, settings)
 }
 
-// newRecord is newClusterRecord with CAs that there are already.
+// newRecord is newClusterRecord with existing CAs.
 func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte, settings json.RawMessage) (*Record, error) {
 	if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey), keysPEM, 0o600); err != nil {
 		return nil, err

@@ -15,13 +15,12 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// rejoinPlan is what a node with data was granted when it joined again. Keys, certificates and
-// record are files of their own, and half of them would be of no cluster; so the whole grant is on
-// disk before any is replaced, and a node that is started in the middle goes on with it. Each step
-// may be repeated.
+// rejoinPlan is the grant to a node with data that joins again. Keys, certificates and record are
+// separate files, and a mixture would belong to no cluster. So the whole grant is on disk before
+// any file is replaced, and a node started in the middle continues. Each step may be repeated.
 type rejoinPlan struct {
 	Format int               `json:"format"`
-	ID     string            `json:"id"`              // random; the record has it once the plan was carried out
+	ID     string            `json:"id"`              // random; in the record once the plan was carried out
 	Token  string            `json:"token,omitempty"` // ID of the token that it was granted for
 	Server *join.ServerGrant `json:"server,omitempty"`
 	Agent  *join.AgentGrant  `json:"agent,omitempty"`
@@ -32,7 +31,7 @@ const rejoinFormat = 2
 // RejoinPath is where that plan is.
 func RejoinPath(dataDir string) string { return filepath.Join(credentials.Dir(dataDir), "rejoin.json") }
 
-// rejoinBy replaces what the node has by what it was granted.
+// rejoinBy replaces the node's data by the grant.
 func rejoinBy(o *Options, plan rejoinPlan) (*Record, error) {
 	t, err := pki.ParseToken(o.Token)
 	if err != nil {
@@ -58,7 +57,7 @@ func (p *rejoinPlan) carryOut(o *Options) (*Record, error) {
 	return r, p.end(o.DataDir)
 }
 
-// end drops what was needed until the record was written.
+// end drops the data that were kept until the record was written.
 func (p *rejoinPlan) end(dataDir string) error {
 	return errors.Join(endAttempt(dataDir), atomicfile.Remove(RejoinPath(dataDir)))
 }
@@ -81,8 +80,8 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 	return r, r.Save()
 }
 
-// finishRejoin goes on with a joining again that was granted, before a node starts. It returns the
-// record if there was one to go on with, or nil.
+// finishRejoin continues an interrupted rejoin, before a node starts. It returns the record, or nil
+// without an interrupted one.
 func finishRejoin(o *Options, role string, logger *slog.Logger) (*Record, error) {
 	data, err := os.ReadFile(RejoinPath(o.DataDir))
 	if errors.Is(err, os.ErrNotExist) {
@@ -102,12 +101,12 @@ func finishRejoin(o *Options, role string, logger *slog.Logger) (*Record, error)
 	if err != nil {
 		return nil, err
 	}
-	if old != nil { // else nothing says whose the directory is
+	if old != nil { // otherwise the directory's owner is unknown
 		if err := old.sameName(o, role); err != nil {
 			return nil, err
 		}
 		if p.ID != "" && old.Rejoined == p.ID {
-			// The record came last, so all is done. What the node has stored since must not be
+			// The record is written last, so all is done. The node's later data must not be
 			// dropped.
 			return old, p.end(o.DataDir)
 		}

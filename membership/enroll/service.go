@@ -10,19 +10,19 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Service is the configuration by which a machine joins when it starts: a token, the arguments of
-// the node, and a systemd unit.
+// Service is the configuration for joining at a machine's start: a token, the arguments of the
+// node, and a systemd unit.
 type Service struct {
 	Role      string
 	ConfigDir string // where the token and the arguments are written
-	UnitDir   string // where the unit is written, if there is none yet
+	UnitDir   string // directory of the unit, which is written if it does not exist
 }
 
 // TokenFile is where the token is written.
 func (s Service) TokenFile() string { return filepath.Join(s.ConfigDir, "token") }
 
-// Write puts the configuration in place, and returns the files that were written and what starts
-// the node. Doing it again replaces it; a unit that is there stays.
+// Write writes the configuration, and returns the written files and the command that starts the
+// node. A repetition replaces the files, but not an existing unit.
 func (s Service) Write(token string, args []string) (files []string, next string, err error) {
 	tokenFile, env := s.TokenFile(), filepath.Join(s.ConfigDir, s.Role+".env")
 	if err := os.MkdirAll(s.ConfigDir, 0o755); err != nil {
@@ -65,8 +65,8 @@ func shellLine(args []string) string {
 }
 
 // systemdLine is the value of a variable in an environment file that ExecStart expands to the
-// arguments. It is read twice: as a value of the file, in double quotes as in a shell
-// (systemd.exec(5)), and then split into words, whose quotes are removed (systemd.service(5)).
+// arguments. systemd parses it twice. The file's value is in double quotes as in a shell
+// (systemd.exec(5)). Then it is split into words, whose quotes are removed (systemd.service(5)).
 func systemdLine(args []string) string {
 	words := slices.Clone(args)
 	for i, w := range words {
@@ -85,7 +85,7 @@ func systemdLine(args []string) string {
 func unitText(role, program, env string) string {
 	removed := ""
 	if role == "server" {
-		removed = "# This one was taken out of its cluster: starting it again is no use.\nRestartPreventExitStatus=3\n"
+		removed = "# Status 3: removed from its cluster. A restart would fail again.\nRestartPreventExitStatus=3\n"
 	}
 	return fmt.Sprintf(`[Unit]
 Description=Barque %[1]s

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// UsageCode is the exit code when an option is wrong: starting again with the same ones is no use.
+// UsageCode is the exit code for a wrong option. A restart with the same options would fail again.
 const UsageCode = 2
 
 // usageError is returned when an option is wrong.

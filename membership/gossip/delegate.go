@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Pool is all of memberlist's delegates. They are called with its locks held: none may call it back
-// or block.
+// Pool implements all of memberlist's delegates. memberlist calls them with its locks held: they
+// must not block or call it back.
 
 // NotifyAlive implements memberlist.AliveDelegate: it decides which members are believed.
 func (p *Pool) NotifyAlive(node *memberlist.Node) error {
@@ -26,14 +26,13 @@ func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 	return err
 }
 
-// lateGoodbye is for how long a good-bye and a death belong together, whichever comes first. Gossip
-// takes some seconds to reach everybody; what is told much later may be of another time that the
-// member left.
+// lateGoodbye is the time between a good-bye and a death in which they belong together, in either
+// order. Gossip takes some seconds to spread. A later good-bye may be of an earlier departure.
 const lateGoodbye = 30 * time.Second
 
-// hearLate takes a good-bye that comes after the death: they travel by themselves, and memberlist
-// has no use for what a member said before it died. It went when it was seen dead. The caller holds
-// mu.
+// hearLate takes a good-bye that arrives after the death: both spread independently, and memberlist
+// ignores messages of a dead member. The departure counts from the time of the death. The caller
+// holds mu.
 func (p *Pool) hearLate(node *memberlist.Node, holder pki.Credential, facts Facts) {
 	if was, ok := p.members[node.Name]; ok && was.State == Dead && p.config.Now().Sub(was.Since) < lateGoodbye {
 		p.record(node, Left, holder, facts)
@@ -43,8 +42,8 @@ func (p *Pool) hearLate(node *memberlist.Node, holder pki.Credential, facts Fact
 	}
 }
 
-// NotifyMerge implements memberlist.MergeDelegate. An ended credential does not stop a merge: the
-// member that has it is left out by NotifyAlive, and the others must go on hearing of each other.
+// NotifyMerge implements memberlist.MergeDelegate. An expired credential does not stop a merge:
+// NotifyAlive skips its member, and the others must still learn of each other.
 func (p *Pool) NotifyMerge(peers []*memberlist.Node) error {
 	for _, peer := range peers {
 		if peer.State != memberlist.StateAlive {

@@ -1,12 +1,12 @@
 package gossip
 
-// Health is what a member finds wrong with itself, a bit for each; 0 is a member that is well. It
-// says nothing of whether the member lives: one that is ill speaks.
+// Health is the faults that a member finds in itself, a bit for each; 0 is a healthy member. It is
+// independent of the member's life: a failing member still sends.
 type Health uint16
 
 const (
-	KubeletIll Health = 1 << iota // its kubelet has not looked at the machine for long
-	RuntimeIll                    // its container runtime does not answer, or says that it is not ready
+	KubeletIll Health = 1 << iota // its kubelet has not checked the machine for long
+	RuntimeIll                    // its container runtime does not answer, or is not ready
 	NetworkIll                    // its pods' network is not ready
 	DiskLow                       // little disk space, or few inodes
 	MemoryLow
@@ -15,8 +15,8 @@ const (
 
 var healthNames = [...]string{"kubelet", "runtime", "network", "disk", "memory", "pids"}
 
-// Ills names what is wrong, in the order of the bits: kubelet, runtime, network, disk, memory,
-// pids. A bit that only a newer Barque knows is "other".
+// Ills names the faults, in the order of the bits: kubelet, runtime, network, disk, memory, pids. A
+// bit of a newer Barque is "other".
 func (h Health) Ills() []string {
 	var ills []string
 	for i, name := range healthNames {

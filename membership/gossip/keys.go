@@ -9,9 +9,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// SetKeys replaces the keys of the pool's traffic while it runs: the first one is used for sending,
-// all of them for reading. The others are told the generation, in this member's signed facts. The
-// caller has written the keys down before.
+// SetKeys replaces the keys of the pool's traffic while it runs. The first one is for sending, all
+// of them are for reading. The generation goes into this member's signed facts. The caller has
+// stored the keys before.
 func (p *Pool) SetKeys(keys [][]byte, generation uint64) error {
 	if err := setKeys(p.keyring, keys); err != nil {
 		return fmt.Errorf("gossip keys of generation %d: %w", generation, err)
@@ -23,9 +23,8 @@ func (p *Pool) SetKeys(keys [][]byte, generation uint64) error {
 	return nil
 }
 
-// setKeys leaves exactly the keys in the ring. memberlist reads the ring meanwhile, and its
-// RemoveKey moves what stands behind the key under the eyes of readers. So keys are removed from
-// the end only.
+// setKeys makes the ring exactly the keys. memberlist reads the ring concurrently, and its
+// RemoveKey moves later keys under readers' eyes. So keys are only removed from the end.
 func setKeys(ring *memberlist.Keyring, keys [][]byte) error {
 	if len(keys) == 0 {
 		return errors.New("there must be one at least")

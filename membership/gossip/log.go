@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// lineLogger hands memberlist's lines ("[WARN] memberlist: …") to slog, one level lower than
-// memberlist takes them: that a member does not answer is what the pool is there for, and no error
-// of this node. A repeated line is logged at the level of debugging only: a node that is
-// shut out, as by a recovery, tries again every few seconds for ever.
+// lineLogger passes memberlist's lines ("[WARN] memberlist: …") to slog, one level lower. A member
+// without an answer is the pool's ordinary business and no error of this node. A repeated line is
+// logged at debug level only: an excluded node, as after a recovery, retries every few seconds
+// forever.
 type lineLogger struct {
 	logger *slog.Logger
 
@@ -28,7 +28,7 @@ const (
 	mostLines = 256
 )
 
-// ports are the only part in which lines about the same thing differ.
+// ports are the only difference between lines about the same event.
 var ports = regexp.MustCompile(`:\d+\b`)
 
 func (l *lineLogger) Write(line []byte) (int, error) {
@@ -47,7 +47,7 @@ func (l *lineLogger) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// isNew tells whether a line has not been said for a while.
+// isNew reports whether a line has not been logged for a while.
 func (l *lineLogger) isNew(text string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,20 +14,20 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Facts are what a member tells about itself. They travel as JSON with short names: all metadata
-// must fit into memberlist's 512 bytes.
+// Facts are a member's data about itself. They travel as JSON with short names: all metadata must
+// fit into memberlist's 512 bytes.
 type Facts struct {
 	Zone     string `json:"z,omitempty"`
 	Version  string `json:"v,omitempty"`
 	APIPort  uint16 `json:"a,omitempty"` // servers only
 	PeerPort uint16 `json:"p,omitempty"` // servers only
 	PeerID   string `json:"i,omitempty"` // servers only: id in the consensus group
-	// Leaving is set just before a member goes on purpose. memberlist's events do not tell a
-	// good-bye from a death, and this one is signed.
+	// Leaving is set just before a member leaves on purpose. memberlist's events do not distinguish
+	// a good-bye from a death, and this flag is signed.
 	Leaving bool `json:"l,omitempty"`
-	// Health is what the member finds wrong with itself; see Pool.SetHealth.
+	// Health is the faults that the member finds in itself; see Pool.SetHealth.
 	Health Health `json:"h,omitempty"`
-	// KeyGeneration is that of the gossip keys which the member uses; see Pool.SetKeys.
+	// KeyGeneration is that of the member's gossip keys; see Pool.SetKeys.
 	KeyGeneration uint64 `json:"k,omitempty"`
 	// Trust is the generation of the CAs that the member believes; see Proof.
 	Trust uint64 `json:"t,omitempty"`
@@ -55,8 +55,8 @@ const (
 	signContext = "barque gossip metadata v1\x00"
 )
 
-// signed is what a member signs: the cluster and the address are in it, so that metadata copied
-// from one member makes nobody else believed.
+// signed is the signed data. It includes the cluster and the address, so that copied metadata
+// authenticate no other member.
 func signed(clusterID, name string, addr netip.AddrPort, credential, facts []byte) []byte {
 	b := []byte(signContext)
 	for _, field := range [][]byte{[]byte(clusterID), []byte(name), []byte(addr.String()), credential, facts} {
@@ -83,8 +83,8 @@ func encodeMeta(clusterID, name string, addr netip.AddrPort, proof Proof, facts 
 	return b, nil
 }
 
-// signatureSlack is by how much the signature in the next credential may be longer than that in
-// this one: an ECDSA signature's length is a matter of chance.
+// signatureSlack is how much longer the signature in the next credential may be: the length of an
+// ECDSA signature varies.
 const signatureSlack = 4
 
 func tooLong(name string, size int) error {
@@ -93,8 +93,8 @@ func tooLong(name string, size int) error {
 
 var errMeta = errors.New("gossip metadata is malformed or of a newer version")
 
-// decodeMeta checks and reads a member's metadata. An ended credential gives
-// pki.ErrCredentialEnded, with everything else checked and returned.
+// decodeMeta verifies and reads a member's metadata. For an expired credential it returns
+// pki.ErrCredentialEnded, after all other checks.
 func decodeMeta(ca Verifier, clusterID string, node *memberlist.Node, now time.Time) (holder pki.Credential, facts Facts, err error) {
 	meta := node.Meta
 	if len(meta) < 3 || meta[0] != metaVersion {

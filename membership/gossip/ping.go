@@ -5,11 +5,11 @@ import (
 	"net"
 )
 
-// ErrUnknownMember is returned by Ping for a name that this node has never heard of.
+// ErrUnknownMember is returned by Ping for an unknown name.
 var ErrUnknownMember = errors.New("no such member of the gossip pool")
 
-// Ping asks one member past all gossip, with one packet, and returns nil when it has answered
-// within memberlist's ProbeTimeout. A lost packet is an error, too.
+// Ping probes one member directly, with one packet. It returns nil if the answer comes within
+// memberlist's ProbeTimeout. A lost packet is an error as well.
 func (p *Pool) Ping(name string) error {
 	m, known := p.Member(name)
 	if !known {

@@ -25,7 +25,7 @@ type State string
 
 const (
 	Alive State = "alive"
-	Dead  State = "dead" // did not answer, nor did anybody vouch for it
+	Dead  State = "dead" // answered neither a direct nor an indirect probe
 	Left  State = "left" // said good-bye
 )
 
@@ -60,13 +60,12 @@ type Config struct {
 	Seeds func() []netip.AddrPort
 	// Rejoin is how often that happens; 5 s when zero.
 	Rejoin time.Duration
-	// Goodbye is how long the others are given to hear that this node leaves on purpose, or has a
-	// new credential; 1 s when zero. One that does not hear it takes the node for dead. Leaving has
-	// three steps, of which each may take as long, and then waits for what is on its way: up to
-	// memberlist's TCP time-out of 4 s, when a member swallows it.
+	// Goodbye is how long this node waits until the others have its departure, or its new
+	// credential; 1 s when zero. Otherwise they take the node for dead. Leaving has three steps,
+	// each of which may take that long. Then it waits for messages in flight, up to memberlist's
+	// TCP timeout of 4 s.
 	Goodbye time.Duration
-	// About returns what this member tells of itself to another one that asks, JSON without
-	// secrets. It may be nil.
+	// About returns this member's report for another member, JSON without secrets. It may be nil.
 	About func() json.RawMessage
 	// Tune changes memberlist's settings, for tests and for faster detection. It may be nil.
 	Tune   func(*memberlist.Config)
@@ -85,9 +84,9 @@ type Pool struct {
 
 	mu      sync.Mutex
 	facts   Facts
-	shown   []byte // this member's metadata as memberlist has it; it drops one that comes while it refutes a rumour
+	shown   []byte // this member's metadata in memberlist, which drops an update that arrives while it refutes a rumour
 	members map[string]Member
-	leaving map[string]time.Time // when living members were heard to say good-bye by themselves
+	leaving map[string]time.Time // when living members said good-bye
 	heard   map[string]answered
 	changed chan struct{} // closed and replaced at every change
 }
@@ -134,9 +133,8 @@ func New(c Config) (*Pool, error) {
 	return p, nil
 }
 
-// provesItself checks this node's own metadata as the others will: nobody would believe it, and
-// memberlist would not even list it, were it not right. What may be added to it later has to fit,
-// too.
+// provesItself verifies this node's own metadata like the others will. With wrong metadata no node
+// would accept it, and memberlist would not list it. Later additions have to fit as well.
 func (p *Pool) provesItself() error {
 	c := p.config
 	proof := c.Proof()
@@ -162,7 +160,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	return p.leave()
 }
 
-// attend is what a member does while it is one.
+// attend is the work of a member in the pool.
 func (p *Pool) attend(ctx context.Context) {
 	var showing sync.WaitGroup
 	showing.Go(func() { p.show(ctx) })
@@ -203,7 +201,7 @@ func (p *Pool) SetHealth(h Health) {
 	p.tell()
 }
 
-// tell has show look at once.
+// tell wakes show.
 func (p *Pool) tell() {
 	select {
 	case p.news <- struct{}{}:
@@ -211,10 +209,9 @@ func (p *Pool) tell() {
 	}
 }
 
-// show sends this member's metadata again when something in it is new: its health, its keys'
-// generation, its credential. memberlist asks for metadata when it starts and when it is told to
-// only, and the others cease to believe a credential that has ended. What changes to and fro is
-// sent a few times a second at most.
+// show sends this member's metadata again when its health, key generation or credential changes.
+// memberlist reads metadata at its start and on request only, and the others reject an expired
+// credential. Oscillating values are sent a few times a second at most.
 func (p *Pool) show(ctx context.Context) {
 	ticker := time.NewTicker(p.config.Rejoin)
 	defer ticker.Stop()
@@ -246,7 +243,7 @@ func (p *Pool) isShown() bool {
 	return err == nil && bytes.Equal(meta, p.shown)
 }
 
-// metadata is what this member says of itself now.
+// metadata returns this member's current metadata.
 func (p *Pool) metadata() ([]byte, error) {
 	proof := p.config.Proof()
 	p.mu.Lock()
@@ -256,8 +253,8 @@ func (p *Pool) metadata() ([]byte, error) {
 	return encodeMeta(p.config.ClusterID, p.config.Name, p.config.Advertise, proof, facts)
 }
 
-// join contacts the members that may be missing. One that does not answer is no fault: it may be
-// down for long.
+// join contacts possibly missing members. One without an answer is no fault: it may be down for
+// long.
 func (p *Pool) join(ctx context.Context) {
 	var seeds []netip.AddrPort
 	if p.config.Seeds != nil {
@@ -273,12 +270,12 @@ func (p *Pool) join(ctx context.Context) {
 	}
 }
 
-// maxMissingAgents is how many agents that are away are contacted at a time. Each may cost a
-// time-out, there may be any number of them, and they look for the servers themselves.
+// maxMissingAgents is how many missing agents are contacted at a time. Each may cost a timeout,
+// their number is unbounded, and they look for the servers themselves.
 const maxMissingAgents = 3
 
-// missing are the addresses at which members may be found that this one, at self, does not see
-// alive: the servers and the seeds, then some of the agents, others each time.
+// missing returns the addresses of members that this one, at self, does not see alive: the servers
+// and the seeds, then some of the agents, different ones each time.
 func missing(self netip.AddrPort, members []Member, seeds []netip.AddrPort) []netip.AddrPort {
 	living := map[netip.AddrPort]bool{self: true}
 	var first, agents []netip.AddrPort
@@ -346,8 +343,8 @@ func (p *Pool) Forget(name string) {
 // HealthScore is memberlist's awareness of this node's own slowness: 0 is healthy.
 func (p *Pool) HealthScore() int { return p.list.GetHealthScore() }
 
-// set records that a member is there, or that it has ended: that it left, if it has said so. Since
-// is kept when only its facts changed.
+// set records that a member is alive or has ended: left, if it has said good-bye. Since is kept if
+// only its facts have changed.
 func (p *Pool) set(node *memberlist.Node, alive bool) {
 	holder, facts, err := p.prove(node)
 	if err != nil && !errors.Is(err, pki.ErrCredentialEnded) {
@@ -364,7 +361,7 @@ func (p *Pool) set(node *memberlist.Node, alive bool) {
 	p.record(node, state, holder, facts)
 }
 
-// record is set for what is proven. The caller holds mu.
+// record is set for verified metadata. The caller holds mu.
 func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential, facts Facts) {
 	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, ProvenBy: holder.Signer, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
 	if old, ok := p.members[node.Name]; ok && old.State == state {
@@ -373,7 +370,7 @@ func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential,
 		p.config.Logger.Info("gossip member changed", "member", m.Name, "role", m.Role, "address", m.Addr, "state", state, "was", old.State)
 	}
 	if was := p.members[m.Name].Facts.Health; was != facts.Health && state == Alive {
-		p.config.Logger.Info("gossip member tells of its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
+		p.config.Logger.Info("gossip member reports its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
 	}
 	p.members[node.Name] = m
 	if state != Alive || !facts.Leaving { // it has ended, or it is back already

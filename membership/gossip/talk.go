@@ -13,16 +13,16 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// A member asks another one for its view, or what it tells of itself, in a message of the pool,
-// over TCP, and gets it in another. This works for servers and agents alike, and while neither API
-// nor store do. Messages are encrypted and not signed: a holder of the pool's key could answer
-// in a member's name. Answers are for people who look for faults, and decide nothing. A good-bye
-// decides whether a member has left or is dead. What it says is signed, as all that members gossip
-// of themselves; who has the key of the pool could repeat an old one, which counts for a death
-// within lateGoodbye.
+// A member asks another one for its view, or its report, in a message of the pool over TCP, and
+// gets the answer in another message. This works for servers and agents alike, also while API and
+// store do not. Messages are encrypted and not signed: a holder of the pool's key could answer in a
+// member's name. So answers are only for people who look for faults.
+//
+// A good-bye decides whether a member has left or is dead. Its contents are signed, like all facts
+// of members. A holder of the key could replay an old one, which counts for a death within
+// lateGoodbye.
 
-// message is what members send each other, as JSON. An unknown kind is ignored: it is a newer
-// Barque's.
+// message is a message between members, as JSON. An unknown kind is of a newer Barque and ignored.
 type message struct {
 	Kind  string          `json:"kind"`
 	ID    string          `json:"id"` // of the question
@@ -46,7 +46,7 @@ const (
 	maxAsked = 16
 )
 
-// talk is what is going on between this member and others.
+// talk holds the pending requests of this member.
 type talk struct {
 	mu      sync.Mutex
 	isOpen  bool
@@ -123,7 +123,7 @@ func (t *talk) end() {
 // errLeaving is returned for a question of a pool that is shutting down.
 var errLeaving = errors.New("this member is leaving the pool")
 
-// ViewOf asks another member for its view. The context should have a deadline: one that is away
+// ViewOf asks another member for its view. The context should have a deadline: an absent member
 // does not answer.
 func (p *Pool) ViewOf(ctx context.Context, name string) (View, error) {
 	m, err := p.ask(ctx, name, askView)
@@ -131,13 +131,13 @@ func (p *Pool) ViewOf(ctx context.Context, name string) (View, error) {
 		return View{}, err
 	}
 	if m.View == nil || m.View.From != name {
-		return View{}, fmt.Errorf("what %q answers is not its view", name)
+		return View{}, fmt.Errorf("the answer of %q is not its view", name)
 	}
 	return *m.View, nil
 }
 
-// AboutOf asks another member what it tells of itself, which is what its Config.About returns. The
-// context should have a deadline: one that is away does not answer, nor one that tells nothing.
+// AboutOf asks another member for its report, the result of its Config.About. The context should
+// have a deadline: an absent member, or one without a report, does not answer.
 func (p *Pool) AboutOf(ctx context.Context, name string) (json.RawMessage, error) {
 	m, err := p.ask(ctx, name, askAbout)
 	return m.About, err
@@ -153,7 +153,7 @@ func (p *Pool) ask(ctx context.Context, name, kind string) (message, error) {
 	answer := p.talk.expect(id)
 	defer p.talk.forget(id)
 	sent := make(chan error, 1)
-	// Sending takes up to memberlist's TCP time-out, whatever the context says.
+	// Sending takes up to memberlist's TCP timeout, whatever the context.
 	if !p.talk.start(func() { sent <- p.send(m, message{Kind: kind, ID: id, From: p.config.Name}) }) {
 		return message{}, errLeaving
 	}
@@ -175,8 +175,8 @@ func (p *Pool) ask(ctx context.Context, name, kind string) (message, error) {
 	}
 }
 
-// Views returns this member's own view, and then those of the living members that which chooses.
-// Those that did not answer are in the second result, with the reason.
+// Views returns this member's own view, and those of the living members that which selects. The
+// second result has the members without an answer, with the reason.
 func (p *Pool) Views(ctx context.Context, which func(Member) bool) ([]View, map[string]error) {
 	var others []Member
 	for _, m := range p.Members() {
@@ -239,10 +239,10 @@ func (p *Pool) NotifyMsg(text []byte) {
 	}
 }
 
-// sayGoodbye tells the living servers, and in a small pool all, that this member leaves. That is
-// gossiped, too, but gossip drops it wherever the end of the member comes first, and servers have
-// to tell members that left from dead ones. It waits for as long as Config.Goodbye; who is not
-// reached by then is still told, for as long as sending takes.
+// sayGoodbye sends this member's departure to the living servers, and in a small pool to all
+// members. It is gossiped as well, but gossip drops it where the end of the member arrives first.
+// Servers must distinguish members that left from dead ones. It waits for Config.Goodbye at most.
+// Later members still get it, as long as sending takes.
 func (p *Pool) sayGoodbye() error {
 	meta, err := p.metadata()
 	if err != nil {
@@ -271,8 +271,7 @@ func (p *Pool) sayGoodbye() error {
 	return err
 }
 
-// hearGoodbye takes note of a member's word that it leaves, which counts when its end is heard of,
-// or was just now.
+// hearGoodbye records a member's departure, which counts if its end follows, or came just before.
 func (p *Pool) hearGoodbye(m message) {
 	from, known := p.Member(m.From)
 	if !known {
@@ -281,7 +280,7 @@ func (p *Pool) hearGoodbye(m message) {
 	node := &memberlist.Node{Name: m.From, Addr: from.Addr.Addr().AsSlice(), Port: from.Addr.Port(), Meta: m.Meta}
 	holder, facts, err := p.prove(node)
 	if err == nil && !facts.Leaving {
-		err = errors.New("it does not say that it leaves")
+		err = errors.New("it does not say good-bye")
 	}
 	if err != nil {
 		p.config.Logger.Debug("a good-bye is not believed", "member", m.From, "reason", err)
@@ -296,14 +295,14 @@ func (p *Pool) hearGoodbye(m message) {
 	}
 }
 
-// isLeaving tells whether a living member has said that it leaves. The caller holds mu.
+// isLeaving reports whether a living member has said good-bye. The caller holds mu.
 func (p *Pool) isLeaving(name string) bool {
 	said, ok := p.leaving[name]
 	return p.members[name].Facts.Leaving || ok && p.config.Now().Sub(said) < lateGoodbye
 }
 
-// answer sends what fill puts into the answer to the member that has asked: to the address that it
-// has proven, not to the one that the question came from.
+// answer sends fill's data to the member that has asked, at its verified address instead of the
+// request's source.
 func (p *Pool) answer(question message, fill func(*message)) {
 	asker, known := p.Member(question.From)
 	if !known || !p.talk.begin() {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// View is what one member sees of the pool.
+// View is one member's view of the pool.
 type View struct {
 	From string    `json:"from"`
 	At   time.Time `json:"at"` // by the clock of From
@@ -26,11 +26,10 @@ type Seen struct {
 	State   State     `json:"state"`
 	Since   time.Time `json:"since"`
 	Ills    []string  `json:"ills,omitempty"`
-	// KeyGeneration is that of the gossip keys which the member uses.
+	// KeyGeneration is that of the member's gossip keys.
 	KeyGeneration uint64 `json:"keyGeneration,omitempty"`
-	// Heard is when the member last answered a probe of From directly, and RTT how long that took,
-	// in seconds. A large pool probes each member rarely: that one was not heard for long tells
-	// nothing there.
+	// Heard is the time of the member's last direct answer to From, and RTT its round trip in
+	// seconds. A large pool probes each member rarely, so an old time means nothing there.
 	Heard *time.Time `json:"heard,omitempty"`
 	RTT   float64    `json:"rttSeconds,omitempty"`
 	// Silent is set on a server that was asked for this view, twice, and did not answer From
@@ -47,9 +46,8 @@ type answered struct {
 // pingTries is how many lost packets make a server silent.
 const pingTries = 2
 
-// View asks the servers of the pool for an answer, all at the same time, and returns what this
-// member sees. It takes two of memberlist's probe time-outs at most, one second unless they were
-// tuned.
+// View probes the servers of the pool, all at once, and returns this member's view. It takes two of
+// memberlist's probe timeouts at most, one second by default.
 func (p *Pool) View(ctx context.Context) View {
 	members := p.Members()
 	silent := make([]bool, len(members))
@@ -91,21 +89,21 @@ func (p *Pool) ping(ctx context.Context, m Member) bool {
 func (p *Pool) hear(name string, rtt time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, known := p.members[name]; known { // else it was forgotten meanwhile
+	if _, known := p.members[name]; known { // otherwise it was forgotten meanwhile
 		p.heard[name] = answered{p.config.Now(), rtt}
 	}
 }
 
-// Disagreement is a member of which views differ: a network that is cut on some ways only, or a
-// change that has not reached everybody yet.
+// Disagreement is a member on which views differ: the network is partly cut, or a change is still
+// spreading.
 type Disagreement struct {
 	About string   `json:"about"`
 	Sees  []string `json:"sees"`  // members that take it for alive and get its answers
-	Lacks []string `json:"lacks"` // members that take it for dead, get no answer, or have never heard of it
+	Lacks []string `json:"lacks"` // members that take it for dead, get no answer, or do not know it
 }
 
-// Disagreements compares views. What a member says of itself does not count, nor what is said of
-// one whose good-bye some member has heard.
+// Disagreements compares views. A member's view of itself does not count, nor do views of a member
+// whose good-bye some member has received.
 func Disagreements(views []View) []Disagreement {
 	left, about := map[string]bool{}, map[string]bool{}
 	for _, v := range views {

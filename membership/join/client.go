@@ -39,9 +39,9 @@ func NewClient(address string, ca Verifier, identity *tls.Certificate, now func(
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// The address that a person typed may be one that the server does not know itself by (a
-		// load balancer's, a forwarded port's). What matters is that a server of this cluster
-		// answers, and its certificate says so.
+		// The address from the user may be missing in the server's certificate (a load balancer's,
+		// a forwarded port's). It is enough that a server of this cluster answers, which its
+		// certificate proves.
 		InsecureSkipVerify:    true,
 		VerifyPeerCertificate: verifyServer(ca, now),
 	}
@@ -88,14 +88,14 @@ func verifyServer(ca Verifier, now func() time.Time) func([][]byte, [][]*x509.Ce
 	}
 }
 
-// FetchCA asks the address for the cluster's CA and returns it if the token pins it. Nothing
-// secret is sent. It fails with a *RefusedError when a server says no.
+// FetchCA gets the cluster's CA from the address and returns it if the token pins it. It sends no
+// secret. If a server refuses, the error is a *RefusedError.
 func FetchCA(ctx context.Context, address string, t pki.Token) (*pki.Authority, error) {
 	base, err := baseURL(address)
 	if err != nil {
 		return nil, err
 	}
-	// Not verified yet on purpose: what comes back is believed only if it matches the pin.
+	// Not verified on purpose: the answer is only trusted if it matches the pin.
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+Prefix+"ca", nil)
@@ -120,13 +120,13 @@ func FetchCA(ctx context.Context, address string, t pki.Token) (*pki.Authority, 
 	return t.Pinned(body)
 }
 
-// RefusedError is returned when a server answered and said no.
+// RefusedError is returned when a server answered with a refusal.
 type RefusedError struct {
 	Server string
 	Status int
 	Reason string
-	// RetryAfter is when to ask again, from the answer on, if the server told; with
-	// http.StatusTooManyRequests it does.
+	// RetryAfter is the time of the next try, counted from the answer, if the server sent one; it
+	// does with http.StatusTooManyRequests.
 	RetryAfter time.Duration
 }
 

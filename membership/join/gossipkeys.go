@@ -15,24 +15,23 @@ import (
 type GossipKeys struct {
 	Generation uint64   `json:"generation"`
 	Keys       [][]byte `json:"keys"`
-	// Successor, for an agent, is there when the cluster of which it says to be was recovered and
-	// goes on as that one: it is to follow, and then these are its keys.
+	// Successor, for an agent, is set if the cluster in its request was recovered as that one. The
+	// agent is to follow, and these are its keys then.
 	Successor *Cluster `json:"heir,omitempty"`
 }
 
-// keysRequest says of which cluster the node is that asks.
+// keysRequest has the cluster of the requesting node.
 type keysRequest struct {
 	Cluster string `json:"cluster"`
 }
 
-// ErrNotYet is returned by Config.Barred when it cannot tell yet: the node may ask again, or ask
+// ErrNotYet is returned by Config.Barred if the answer is not known yet: the node may retry, or ask
 // another server.
 var ErrNotYet = errors.New("this server does not know all nodes yet")
 
-// gossipKeys hands the keys of the pool to a node that proves by its certificate that it is one,
-// and that still belongs to the cluster. The certificate does not tell of which cluster the node
-// takes itself to be, where several have one CA: when one was recovered, or began with a backup. In
-// the pool it would be alone.
+// gossipKeys returns the keys of the pool to a node that its certificate proves and that still
+// belongs to the cluster. The certificate does not name the cluster, and several clusters share a
+// CA after a recovery or a restore. A node of another cluster would be alone in the pool.
 func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error) {
 	name, role, err := h.node(r)
 	if err != nil {
@@ -42,9 +41,9 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		return GossipKeys{}, err
 	}
 	keys, own := h.config.GossipKeys(), h.config.Cluster()
-	if in.Cluster == "" || in.Cluster == own.ID { // an older program does not say it
+	if in.Cluster == "" || in.Cluster == own.ID { // an older version does not send it
 		if role == token.Agent && h.undecided.came(name) {
-			h.config.Logger.Info("an agent of a cluster in whose place this one goes on has followed", "name", name, "client", r.RemoteAddr)
+			h.config.Logger.Info("an agent of this cluster's predecessor has followed", "name", name, "client", r.RemoteAddr)
 		}
 		return keys, nil
 	}
@@ -53,24 +52,24 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		return GossipKeys{}, refuse(http.StatusConflict, "%q is of cluster %q, and this one is %q, with the same CA: to be a node of this one it must join again", name, in.Cluster, own.ID)
 	}
 	if h.undecided.asked(name, h.config.Now()) {
-		h.config.Logger.Info("an agent of a predecessor of this cluster asks for it: it follows when no server has answered for its own for a while",
+		h.config.Logger.Info("an agent of this cluster's predecessor asks for the keys: it follows when no server has answered for its own cluster for a while",
 			"name", name, "its", in.Cluster, "client", r.RemoteAddr)
 	}
 	keys.Successor = &own
 	return keys, nil
 }
 
-// undecided are agents of a cluster from which this one was recovered, which ask more than once
-// before they follow; where that cluster is well they do not.
+// undecided are agents of this cluster's predecessor, which ask repeatedly before they follow. They
+// do not follow while their own cluster is healthy.
 type undecided struct {
 	mu   sync.Mutex
-	told map[string]time.Time // when it was told that it asks, by name
+	told map[string]time.Time // time of the last log line, by name
 }
 
-// tellAgain is how often it is told of an agent that it asks.
+// tellAgain is the interval of log lines about one agent's requests.
 const tellAgain = 10 * time.Minute
 
-// asked notes a question, and tells whether it is to be told.
+// asked records a request, and reports whether to log it.
 func (u *undecided) asked(name string, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -93,7 +92,7 @@ func (u *undecided) came(name string) bool {
 	return was
 }
 
-// belongs refuses a node that was removed from the cluster, whose certificate is good yet.
+// belongs refuses a node that was removed from the cluster but whose certificate is still valid.
 func (h *Handler) belongs(name, role string) error {
 	err := h.config.Barred(name, role)
 	switch {
@@ -105,7 +104,7 @@ func (h *Handler) belongs(name, role string) error {
 	return nil
 }
 
-// node returns name and role of the node whose certificate the request shows.
+// node returns the name and role in the request's client certificate.
 func (h *Handler) node(r *http.Request) (name, role string, err error) {
 	if cert, err := h.caller(r, nodesGroup, 0); err == nil {
 		if name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix); ok {
@@ -119,9 +118,8 @@ func (h *Handler) node(r *http.Request) (name, role string, err error) {
 	return cert.Subject.CommonName, token.Server, nil
 }
 
-// GossipKeys asks for the keys of the gossip pool of the cluster, by the certificate that is the
-// client's identity. It fails with a *RefusedError with http.StatusConflict at a server of another
-// cluster that is not the successor of that one.
+// GossipKeys asks for the gossip keys of the cluster, with the client's certificate. At a server of
+// an unrelated cluster it fails with a *RefusedError with http.StatusConflict.
 func (c *Client) GossipKeys(ctx context.Context, cluster string) (GossipKeys, error) {
 	var out GossipKeys
 	return out, c.post(ctx, "gossip-keys", keysRequest{cluster}, &out)

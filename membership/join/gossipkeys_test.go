@@ -109,7 +109,7 @@ func TestAgentsThatAskTheHeirAreToldNowAndThen(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := strings.TrimPrefix(c.log.String(), before)
-		asks, comes := strings.Count(said, "asks for it"), strings.Count(said, "has followed")
+		asks, comes := strings.Count(said, "asks for the keys"), strings.Count(said, "has followed")
 		if asks != step.asks || comes != step.comes || strings.Count(said, "name="+step.agent) != asks+comes {
 			t.Errorf("step %d: told\n%s", i, said)
 		}

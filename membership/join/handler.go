@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// maxBody bounds what an unauthenticated client can make a server read.
+// maxBody bounds how much a server reads from an unauthenticated client.
 const maxBody = 64 << 10
 
 // maxSkew is how far two clocks may be apart. Certificates and tokens are judged by them.
@@ -30,37 +30,35 @@ type Config struct {
 	Authority *pki.Trust
 	// Lifetime returns how long the certificates of agents last.
 	Lifetime func() time.Duration
-	// CheckToken checks a token for a role; UseToken does so too and counts the use. See package
-	// token.
+	// CheckToken checks a token for a role; UseToken also counts the use. See package token.
 	CheckToken, UseToken func(ctx context.Context, t pki.Token, a token.Attempt) error
 	// NameTaken tells why no other machine may have the name, or returns nil.
 	NameTaken func(name string) error
 	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails
 	// when that one lives or is needed, and may be repeated.
 	Replace func(ctx context.Context, name string) error
-	// AddressTaken tells why the node of that name may not have the address, or returns nil.
-	// Clients believe any server with a certificate for the address that they call, so a node must
+	// AddressTaken returns the reason why the node of that name may not have the address, or nil.
+	// Clients trust any server with a certificate for the address that they call. So a node must
 	// not get one for an address of the API.
 	AddressTaken func(name string, addr netip.Addr) error
 	Cluster      func() Cluster
 	Keys         func() (map[string][]byte, error)
-	// GossipKeys returns the newest that this server has. Barred tells why a node of the role gets
-	// neither them nor new certificates though its own is good, or returns nil; ErrNotYet when it
-	// cannot tell.
+	// GossipKeys returns this server's newest keys. Barred returns the reason why a node of the
+	// role gets neither keys nor new certificates although its own is valid, or nil. It returns
+	// ErrNotYet if that is unknown.
 	GossipKeys func() GossipKeys
 	Barred     func(name, role string) error
-	// Inherited tells whether this cluster was recovered from the one with the ID, and Stray is
-	// told of a node that takes itself to be of another one.
+	// Inherited reports whether this cluster succeeds the one with the ID. Stray is called for a
+	// node of an unrelated cluster.
 	Inherited func(cluster string) bool
 	Stray     func(name, cluster string)
-	// Grace is for how long after its end an agent's certificate still gets it a new one, if
-	// StillNode allows it: StillNode returns ErrRemoved for a node whose certificate ended at that
-	// time and that was removed.
+	// Grace is how long after its expiry an agent's certificate still gets it a new one, subject to
+	// StillNode. StillNode returns ErrRemoved for a removed node whose certificate expired at that
+	// time.
 	Grace     time.Duration
 	StillNode func(ctx context.Context, name string, ended time.Time) error
-	// IsServer tells whether a server of that name is a member of the store, and SharedKey returns
-	// the key with the digest that all servers have, PEM, of a CA or of service accounts: only
-	// members get it.
+	// IsServer reports whether a server of that name is a member of the store. SharedKey returns
+	// the shared key with the digest in PEM, of a CA or of service accounts: only members get it.
 	IsServer  func(name string) bool
 	SharedKey func(digest string) ([]byte, error)
 	Logger    *slog.Logger
@@ -125,8 +123,7 @@ func answer[In, Out any](h *Handler, f func(r *http.Request, in In) (Out, error)
 // readBody decodes the body of a request, which has to arrive within bodyTimeout.
 func readBody(w http.ResponseWriter, r *http.Request, in any) error {
 	control := http.NewResponseController(w)
-	// Deadlines of connections are moments of the machine's clock, whatever clock certificates are
-	// judged by.
+	// Deadlines of connections use the machine's clock, unlike the validity of certificates.
 	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
 		return fmt.Errorf("bound how long the request may take: %w", err)
 	}
@@ -137,8 +134,8 @@ func readBody(w http.ResponseWriter, r *http.Request, in any) error {
 	if _, err := io.Copy(io.Discard, body); err != nil {
 		return refuse(http.StatusBadRequest, "the request does not end: %w", err)
 	}
-	// To answer may take longer, and what a deadline does that passes meanwhile net/http does not
-	// say.
+	// The answer may take longer. net/http does not define the effect of a deadline that passes
+	// meanwhile.
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("lift the bound on how long the request may take: %w", err)
 	}
@@ -208,7 +205,7 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	return addr, h.config.UseToken(r.Context(), t, attempt)
 }
 
-// address reads the address of a node and checks that it may have it.
+// address reads the address of a node and checks its permission.
 func (h *Handler) address(node, text string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
@@ -231,8 +228,8 @@ func (h *Handler) server(r *http.Request, in Request) (ServerGrant, error) {
 	return grant, err
 }
 
-// grant is what a server is told. The keys are those of the bundle: a step of an exchange of the CA
-// in between would leave the new server without one that it needs.
+// grant returns the data for a server. The keys are those of the bundle: after a step of a CA
+// exchange in between, the new server would lack one.
 func (h *Handler) grant(ctx context.Context) (g ServerGrant, err error) {
 	for ctx.Err() == nil {
 		g.Cluster = h.config.Cluster()
@@ -261,7 +258,7 @@ func (h *Handler) agent(r *http.Request, in Request) (AgentGrant, error) {
 
 func (h *Handler) issue(name string, addr netip.Addr, csr, gossipKey []byte) (c Certificates, err error) {
 	now, ca, life := h.config.Now(), h.config.Authority, h.config.Lifetime()
-	c.CA = ca.Bundle() // before they are issued: they are never of an older CA than the node is told of
+	c.CA = ca.Bundle() // before they are issued: they are never of an older CA than this bundle
 	client, serving := NodeClient(name), NodeServing(name, addr)
 	client.Lifetime, serving.Lifetime = life, life
 	if c.Client, err = ca.IssueCSR(csr, client, now); err != nil {

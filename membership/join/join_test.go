@@ -323,7 +323,7 @@ func TestAnEndedCertificateIsRenewed(t *testing.T) {
 				panic(err)
 			}
 		}, time.Minute, 403, "for its own key only"},
-		"of another CA": {func(c *cluster, _ *agent, _ *join.Renewal) { c.exchangeCA() }, time.Minute, 401, "does so no more since its CA was exchanged"},
+		"of another CA": {func(c *cluster, _ *agent, _ *join.Renewal) { c.exchangeCA() }, time.Minute, 401, "does not trust any more since its CA was exchanged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)

@@ -12,11 +12,11 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// The limits of clients that are no nodes, at one server. A machine that joins makes two requests,
-// and a few more when it tries again. Nodes of the cluster, known by their certificates, are not
-// limited: after an exchange of the CA all of them come at once.
+// The limits of clients without a node certificate, at one server. A joining machine makes two
+// requests, and a few more when it retries. Nodes of the cluster are not limited: after an exchange
+// of the CA all of them renew at once.
 const (
-	addressBurst = 40  // requests at once from one address
+	addressBurst = 40  // burst of requests from one address
 	addressRate  = 4   // and a second, after that
 	wholeBurst   = 400 // from all addresses
 	wholeRate    = 100
@@ -31,8 +31,7 @@ const (
 	sayAgain = 10 * time.Second
 )
 
-// allowance is a bucket of requests, which fills with time, and the number of those that are being
-// answered.
+// allowance is a token bucket of requests, with the number of requests in progress.
 type allowance struct {
 	left float64
 	at   time.Time // when left was right
@@ -49,23 +48,23 @@ func (a *allowance) fill(now time.Time, burst, rate float64) {
 	a.at = now
 }
 
-// limiter bounds what clients that are no nodes cost.
+// limiter bounds the cost of clients without a node certificate.
 type limiter struct {
 	now func() time.Time
 
 	mu        sync.Mutex
 	whole     allowance
 	addresses map[netip.Addr]*allowance
-	others    allowance // of addresses that there is no room for
+	others    allowance // of addresses beyond the limit
 }
 
 func newLimiter(now func() time.Time) *limiter {
 	return &limiter{now: now, addresses: map[netip.Addr]*allowance{}}
 }
 
-// enter tells whether a request from the address may be answered; if so, leave is called when it
-// was. If not, after is when to try again, and first whether the address has not been told so
-// shortly before.
+// enter reports whether a request from the address may be answered; if so, leave must be called at
+// its end. Otherwise after is the time of the next try, and first is set if the address has had no
+// recent refusal.
 func (l *limiter) enter(addr netip.Addr) (leave func(), after time.Duration, first bool) {
 	now := l.now()
 	l.mu.Lock()
@@ -102,8 +101,8 @@ func (l *limiter) leave(own *allowance) {
 	l.whole.open--
 }
 
-// of returns the allowance of an address; of version 6 that of its network, of which one machine
-// has all. The caller holds mu.
+// of returns the allowance of an address. IPv6 addresses share that of their network, which may
+// belong to one machine. The caller holds mu.
 func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
 	addr = addr.Unmap()
 	if addr.Is6() {
@@ -129,7 +128,7 @@ func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
 	return a
 }
 
-// limited answers clients that are no nodes within their allowance only.
+// limited answers clients without a node certificate only within their allowance.
 func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
 	if h.isNode(r) {
 		h.mux.ServeHTTP(w, r)

@@ -14,15 +14,15 @@ const Prefix = "/barque/join/v1/"
 // ServersOrganization is the organization in the certificates that servers show each other.
 const ServersOrganization = "barque:servers"
 
-// Request is what a joining machine sends.
+// Request is a joining machine's request.
 type Request struct {
 	Token   string    `json:"token"`
 	Name    string    `json:"name"`
 	Address string    `json:"address"` // IP address that the other nodes reach it at
 	Version string    `json:"version"`
 	Clock   time.Time `json:"clock"`
-	// Attempt is a random text of the machine's own, the same when it tries again: the token's use
-	// is counted once.
+	// Attempt is the machine's random text, the same for all retries: they count as one use of the
+	// token.
 	Attempt string `json:"attempt,omitempty"`
 	// Replace is a server's wish to take the place of a dead one of the same name.
 	Replace bool `json:"replace,omitempty"`
@@ -39,12 +39,12 @@ type Server struct {
 	Gossip netip.AddrPort `json:"gossip"`
 }
 
-// Cluster is what every node knows of the cluster it belongs to.
+// Cluster is every node's knowledge of its cluster.
 type Cluster struct {
 	ID         string     `json:"id"`
 	CA         pki.Bundle `json:"ca"`
 	GossipKeys [][]byte   `json:"gossipKeys"` // the first one is used for sending
-	// KeyGeneration is that of GossipKeys; 0 is the one that the cluster began with.
+	// KeyGeneration is that of GossipKeys; 0 is the first one.
 	KeyGeneration uint64   `json:"keyGeneration,omitempty"`
 	Servers       []Server `json:"servers"`
 	// Settings are the cluster-wide settings (address ranges, DNS domain); cmd owns their meaning.
@@ -64,12 +64,12 @@ type AgentGrant struct {
 	Certificates Certificates `json:"certificates"`
 }
 
-// Certificates are an agent's, all for the key of its signing request but for the credential.
+// Certificates are an agent's certificates for the key of its signing request, and its credential.
 type Certificates struct {
 	Client     []byte `json:"client"`     // PEM; system:node:<name>
 	Serving    []byte `json:"serving"`    // PEM; the kubelet's server
 	Credential []byte `json:"credential"` // gossip
-	// CA is what the agent is to believe from now on.
+	// CA is the CAs that the agent trusts from now on.
 	CA pki.Bundle `json:"ca"`
 }
 

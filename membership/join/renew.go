@@ -30,7 +30,7 @@ func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 		if err := h.mayComeBack(r.Context(), cert, name, in.CSR); err != nil {
 			return Certificates{}, err
 		}
-		h.config.Logger.Info("an agent whose certificate had ended gets a new one", "name", name, "ended", cert.NotAfter, "client", r.RemoteAddr)
+		h.config.Logger.Info("an agent whose certificate had expired gets a new one", "name", name, "ended", cert.NotAfter, "client", r.RemoteAddr)
 	} else if err := h.belongs(name, token.Agent); err != nil {
 		return Certificates{}, err
 	}
@@ -44,8 +44,7 @@ func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 // ErrRemoved is returned by Config.StillNode for a node that was removed from the cluster.
 var ErrRemoved = errors.New("the node was removed from the cluster")
 
-// mayComeBack tells why a node with a certificate that has ended, a short time ago, does not get a
-// new one.
+// mayComeBack returns the reason why a node with a recently expired certificate gets no new one.
 func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name string, csr []byte) error {
 	if block, _ := pem.Decode(csr); block != nil {
 		request, err := x509.ParseCertificateRequest(block.Bytes)
@@ -60,8 +59,8 @@ func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name 
 	return err
 }
 
-// sharedKey hands a key that all servers have, the CA's or that of service accounts, to a server
-// that is a member of the store.
+// sharedKey returns a shared key, the CA's or that of service accounts, to a server that is a
+// member of the store.
 func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (SharedKey, error) {
 	cert, err := h.caller(r, ServersOrganization, 0)
 	if err != nil {
@@ -78,7 +77,7 @@ func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (SharedKey, er
 }
 
 // caller returns the client's certificate, after checking that a CA of this cluster issued it for
-// the organization when its holder joined. It may have ended that long ago.
+// the organization at its holder's join. It may have expired up to grace ago.
 func (h *Handler) caller(r *http.Request, organization string, grace time.Duration) (*x509.Certificate, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, refuse(http.StatusUnauthorized, "a client certificate of this cluster is needed")
@@ -86,7 +85,7 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 	cert, now := r.TLS.PeerCertificates[0], h.config.Now()
 	at := now
 	if ended := now.Sub(cert.NotAfter); ended > 0 && ended <= grace {
-		at = cert.NotAfter // all else must be right
+		at = cert.NotAfter // all other checks remain
 	}
 	err := h.config.Authority.Verify(cert, r.TLS.PeerCertificates[1:], x509.ExtKeyUsageClientAuth, at)
 	var unknown x509.UnknownAuthorityError
@@ -94,7 +93,7 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 	case err != nil && now.After(cert.NotAfter) && at == now:
 		return nil, refuse(http.StatusUnauthorized, "the certificate of %q ended at %s, longer ago than a new one is given for it (%s)", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), grace)
 	case errors.As(err, &unknown):
-		return nil, refuse(http.StatusUnauthorized, "the certificate of %q is of a CA that this cluster does not believe, or does so no more since its CA was exchanged", cert.Subject.CommonName)
+		return nil, refuse(http.StatusUnauthorized, "the certificate of %q is of a CA that this cluster does not trust, or does not trust any more since its CA was exchanged", cert.Subject.CommonName)
 	case err != nil:
 		return nil, refuse(http.StatusUnauthorized, "client certificate of %q: %w", cert.Subject.CommonName, err)
 	}

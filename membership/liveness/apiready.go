@@ -35,13 +35,13 @@ func NewReadiness(silent func(netip.Addr) bool, trust *pki.Trust) *Readiness {
 func (r *Readiness) Ready(ctx context.Context, server netip.AddrPort) error {
 	err := r.ask(ctx, server)
 	if err != nil && r.silent(server.Addr()) {
-		// The store misses it, too, by another way: then it is not a matter of one lost packet.
+		// The store misses it as well, over another path: so it is more than one lost packet.
 		return fmt.Errorf("it does not answer the store either: %v", err)
 	}
 	return err
 }
 
-// answerLimit is more than a server says of its readiness.
+// answerLimit exceeds any answer about a server's readiness.
 const answerLimit = 64 << 10
 
 func (r *Readiness) ask(ctx context.Context, server netip.AddrPort) error {
@@ -53,8 +53,8 @@ func (r *Readiness) ask(ctx context.Context, server netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	// Only a connection whose answer was read to its end is used again. The next question would
-	// cost a handshake.
+	// A connection is only reused after its answer was read to the end. Otherwise the next request
+	// costs a handshake.
 	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, answerLimit))
 	if err = errors.Join(err, response.Body.Close()); err != nil {
 		return err

@@ -8,20 +8,19 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// Health passes on to gossip how this node is: what its kubelet finds, and that the kubelet finds
+// Health passes this node's state on to gossip: its kubelet's findings, and a kubelet that reports
 // nothing any more.
 type Health struct {
 	tell func(gossip.Health)
 	now  func() time.Time
 
-	mu    sync.Mutex // also while telling, so that what is told last is what is so
+	mu    sync.Mutex // also while reporting, so that the last report is the current state
 	found time.Time  // when the kubelet last looked
 	ills  gossip.Health
 }
 
-// kubeletPatience is after how long a kubelet that has not looked at the machine counts as ill. It
-// looks every 10 s, unless a server without quorum lets it wait, for up to a minute, for the answer
-// to what it reported.
+// kubeletPatience is the time without a check of the machine after which a kubelet counts as
+// failing. It checks every 10 s, unless a server without a quorum delays it by up to a minute.
 const kubeletPatience = 90 * time.Second
 
 // NewHealth returns a Health that tells gossip by the function given.
@@ -29,7 +28,7 @@ func NewHealth(tell func(gossip.Health)) *Health {
 	return &Health{tell: tell, now: time.Now, found: time.Now()}
 }
 
-// Found takes what the kubelet finds wrong.
+// Found takes the kubelet's findings.
 func (h *Health) Found(ills gossip.Health) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,7 +39,7 @@ func (h *Health) Found(ills gossip.Health) {
 	}
 }
 
-// Run looks after the kubelet until the context ends.
+// Run watches the kubelet until the context ends.
 func (h *Health) Run(ctx context.Context) error {
 	ticker := time.NewTicker(kubeletPatience / 18)
 	defer ticker.Stop()
@@ -54,7 +53,7 @@ func (h *Health) Run(ctx context.Context) error {
 	}
 }
 
-// miss finds out whether the kubelet has not looked for too long.
+// miss checks whether the kubelet has been inactive for too long.
 func (h *Health) miss() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package liveness tells which nodes live, by gossip, by the store and by this server's own
-// questions; which API servers are ready; and passes on to gossip how this node is.
+// Package liveness tells which nodes live, from gossip, the store and this server's own probes. It
+// also tells which API servers are ready, and passes this node's state on to gossip.
 package liveness
 
 import (
@@ -18,84 +18,84 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// Watch shows the node controller which nodes live. It has two sources, and asks nodes themselves:
+// Watch shows the node controller which nodes live. It has two sources:
 //
-//   - gossip knows of all nodes, and takes some seconds to call one dead;
+//   - gossip knows all nodes, and takes some seconds to declare one dead;
 //   - the store, on its leader, misses the answers of another server within a fraction of a second,
-//     and tells nothing of agents.
+//     and does not know agents.
 //
-// So a server that gossip takes for alive, or has not heard of yet, is suspect while it does not
-// answer the store. What gossip says otherwise stands: a node may well have lost its store and run
+// So a server that gossip counts as alive, or does not know yet, is suspect while it does not
+// answer the store. Any other state in gossip stands: a node may well have lost its store and run
 // its pods.
 //
-// With fast failure detection there is a third one: this server asks all nodes itself, once a
-// second. One that does not answer is suspect, too. What gossip says of the death of one that
-// answers, or did until it was asked last, adds nothing: gossip may be wrong, and the next
-// questions tell within a second.
+// With fast failure detection this server also probes all nodes, once a second. A node without an
+// answer is suspect, too. Gossip's verdict of death adds nothing for a node that answers, or did
+// until its last probe: gossip may be wrong, and the next probes decide within a second.
 type Watch struct {
 	Config
 	mu      sync.Mutex
 	changed chan struct{}
 }
 
-// Config is what the evidence is made of.
+// Config has the sources of evidence.
 type Config struct {
 	Pool  Pool
 	Store Store
 	Pulse Pulse              // nil without fast failure detection
 	TLS   func() *tls.Config // with which kubelets are called
-	// Labelled reports whether a Node says that it is a member's.
+	// Labelled reports whether a Node has the label of a member.
 	Labelled func(*corev1.Node) bool
 }
 
-// Pool is what is needed of gossip.
+// Pool is the interface of gossip.
 type Pool interface {
 	Member(name string) (gossip.Member, bool)
 	Changed() <-chan struct{}
 }
 
-// Store is what is needed of the store.
+// Store is the interface of the store.
 type Store interface {
 	// Silent returns the servers whose answers the store misses, and a channel that is closed when
 	// that changes.
 	Silent() ([]SilentServer, <-chan struct{})
 }
 
-// SilentServer is one that does not answer the store.
+// SilentServer is a server that does not answer the store.
 type SilentServer struct {
 	Name  string
 	Since time.Time
 }
 
-// Pulse is what is needed of the questions to all nodes.
+// Pulse is the interface of the probes of all nodes.
 type Pulse interface {
 	Silent(node string) (since time.Time, silent bool)
 	Heard(node string) time.Time
 	Changed() <-chan struct{}
 }
 
-// New returns a Watch; it tells of changes while it runs.
+// New returns a Watch; it signals changes while it runs.
 func New(c Config) *Watch { return &Watch{Config: c} }
 
-// State of a node by what is heard of it.
+// State of a node from all evidence.
 type State int
 
 const (
 	Alive   State = iota + 1
-	Suspect       // some members hear of it and some do not
+	Suspect       // some members get its answers and some do not
 	Dead          // no member hears of it
 	Left          // said good-bye
 )
 
-// Life is what is heard of a node.
+// Life is the evidence about a node.
 type Life struct {
 	State State
 	Since time.Time // when State began, by this server's clock
-	// Ill says what keeps the node from running pods, by its own word, though it is Alive.
+	// Ill is the fault, in the node's own report, that keeps it from running pods though it is
+	// Alive.
 	Ill string
 }
 
-// kubeletPort is where a kubelet is that has not told.
+// kubeletPort is the port of a kubelet that has not reported one.
 const kubeletPort = 10250
 
 // Run passes on the changes of all sources until the context ends.
@@ -133,7 +133,7 @@ func (l *Watch) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Life tells about one node; false when nothing was ever heard of it.
+// Life returns the evidence about one node; false without any.
 func (l *Watch) Life(node string) (Life, bool) {
 	m, known := l.Pool.Member(node)
 	since, silent := l.silent(node)
@@ -165,9 +165,8 @@ func (l *Watch) Member(node *corev1.Node) bool {
 	return silent || l.Labelled(node) || InPool(node, l.Pool.Member)
 }
 
-// InPool reports whether gossip knows the member that a Node is of, whose kubelet has yet to put
-// the label on. What gossip remembers of one that went before the Node was made is another
-// machine's.
+// InPool reports whether gossip knows the member of a Node, whose kubelet has yet to set the label.
+// A member that ended before the Node was made is another machine's.
 func InPool(node *corev1.Node, member func(name string) (gossip.Member, bool)) bool {
 	m, known := member(node.Name)
 	return known && (m.State == gossip.Alive || m.State == gossip.Dead && !node.CreationTimestamp.After(m.Since))
@@ -188,13 +187,13 @@ func (l *Watch) silent(node string) (since time.Time, silent bool) {
 	return since, silent
 }
 
-// illness names what keeps a node from running pods. Where it is short of something, its kubelet
-// says so.
+// illness names the fault that keeps a node from running pods. A shortage of resources is its
+// kubelet's to report.
 func illness(h gossip.Health) string {
 	return strings.Join((h & (gossip.KubeletIll | gossip.RuntimeIll | gossip.NetworkIll)).Ills(), ", ")
 }
 
-// LastSeen tells when a node was last known to live; false when nothing was ever heard of it.
+// LastSeen returns the time of a node's last sign of life; false without any.
 func (l *Watch) LastSeen(node string) (time.Time, bool) {
 	life, known := l.Life(node)
 	if known && life.State == Alive {
@@ -203,12 +202,12 @@ func (l *Watch) LastSeen(node string) (time.Time, bool) {
 	return life.Since, known
 }
 
-// Confirm asks the node itself: its kubelet proves itself in a TLS handshake. A
-// connection alone would prove too little: the kernel accepts it for a process that is stopped.
+// Confirm probes the node itself: its kubelet authenticates in a TLS handshake. A connection alone
+// would prove too little: the kernel accepts it for a stopped process.
 func (l *Watch) Confirm(ctx context.Context, node *corev1.Node) bool {
 	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	if i < 0 {
-		return false // it has never told where it is
+		return false // it has never reported its address
 	}
 	port := cmp.Or(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port), kubeletPort)
 	dialer := &tls.Dialer{Config: l.TLS()}

@@ -27,7 +27,7 @@ func (a APIServers) Servers() []netip.AddrPort {
 
 func (a APIServers) Changed() <-chan struct{} { return a.Pool.Changed() }
 
-// KnownServers returns all servers that gossip has heard of and that have not left.
+// KnownServers returns all servers known to gossip that have not left.
 func KnownServers(pool *gossip.Pool) []join.Server {
 	var out []join.Server
 	for _, m := range pool.Members() {
@@ -53,8 +53,8 @@ func HasOtherServer(pool *gossip.Pool, self string) bool {
 // SeesServer tells whether a server of the pool, and so of the node's own cluster, is alive.
 func SeesServer(pool *gossip.Pool) bool { return HasOtherServer(pool, "") }
 
-// Others are all nodes that have not left, dead ones included: gossip may be slow to learn that one
-// is back.
+// Others returns all nodes that have not left, dead ones included: gossip may be slow to learn of a
+// return.
 func Others(pool *gossip.Pool, self string) []string {
 	var names []string
 	for _, m := range pool.Members() {
@@ -65,12 +65,12 @@ func Others(pool *gossip.Pool, self string) []string {
 	return names
 }
 
-// PulsePatience is how long one question of the pulse waits for its answer: a round trip, and what
-// a busy process takes.
+// PulsePatience is how long one probe of the pulse waits for its answer: a round trip, and the
+// delay of a busy process.
 const PulsePatience = 200 * time.Millisecond
 
-// Tune gives gossip's questions the pulse's patience: memberlist has one time for both. What
-// is left of its own second goes to asking by way of others.
+// Tune gives gossip's probes the pulse's patience: memberlist has one timeout for both. The rest of
+// its own second is for indirect probes.
 func Tune(fast bool) func(*memberlist.Config) {
 	if !fast {
 		return nil

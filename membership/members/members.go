@@ -1,7 +1,7 @@
-// Package members tells who belongs to the cluster. Three know of it: the store, whose members the
-// servers are; gossip, where each node has proven its role; and the API, where a node has its Node
-// object. A server belongs to the cluster while it is a member of the store, an agent while it has
-// its Node. A Node may also be that of a foreign node, which others look after.
+// Package members determines the members of the cluster from three sources. The store has the
+// servers as its members. In gossip each node has proven its role. In the API each node has its
+// Node object. A server belongs to the cluster while it is a member of the store, an agent while it
+// has its Node. A Node may also be that of a foreign node, which other software runs.
 package members
 
 import (
@@ -24,19 +24,19 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Server is a member of the store. Its address is not valid where it is none of IP.
+// Server is a member of the store. Its address is invalid if it is no IP address.
 type Server struct {
 	Name string
 	Addr netip.Addr
 }
 
-// Pool is what is needed of gossip.
+// Pool is the interface of gossip.
 type Pool interface {
 	Members() []gossip.Member
 	Member(name string) (gossip.Member, bool)
 }
 
-// Members knows who belongs to the cluster.
+// Members knows the members of the cluster.
 type Members struct {
 	Servers func() []Server // the members of the store
 	Pool    Pool
@@ -45,16 +45,15 @@ type Members struct {
 	Logger *slog.Logger
 }
 
-// Marks are what the labels of a Node say.
+// Marks are the tests of a Node's labels.
 type Marks struct {
 	IsMember func(*corev1.Node) bool // its kubelet registered as that of a member
 	IsServer func(*corev1.Node) bool // it is marked as a server's
 }
 
-// runsBarque reports whether a Node's kubelet has said that it is Barque's. By that a Node counts
-// as a member's where it was made before there was the label and its machine has been away since:
-// whoever waits for all members must not forget one, and a foreign node that says so has itself
-// waited for.
+// runsBarque reports whether a Node's kubelet has identified itself as Barque's. Such a Node counts
+// as a member's although it may predate the label, with a machine that has been away since. A wait
+// for all members must include it. A foreign node that claims to be Barque's is waited for as well.
 func runsBarque(node *corev1.Node) bool {
 	return strings.Contains(node.Status.NodeInfo.KubeletVersion, "+barque.")
 }
@@ -64,8 +63,8 @@ func (m *Members) ServerNamed(name string) bool {
 	return slices.ContainsFunc(m.Servers(), func(s Server) bool { return s.Name == name })
 }
 
-// MarkedServers are the names of the Nodes that are marked as servers'. People may mark an agent's:
-// who has proven to be one is none of them.
+// MarkedServers returns the names of the Nodes that are marked as servers. A user may mark an
+// agent's: a node that has proven to be an agent is left out.
 func (m *Members) MarkedServers() (names []string) {
 	for _, n := range m.nodes() {
 		if !m.Marks.IsServer(n) {
@@ -87,16 +86,16 @@ func (m *Members) nodes() (nodes []*corev1.Node) {
 	return nodes
 }
 
-// Synced tells whether the Nodes are known.
+// Synced reports whether the Nodes are synced.
 func (m *Members) Synced() bool { return m.Nodes.Informer().HasSynced() }
 
-// NodeNames are the names of all Nodes, and whether these are known.
+// NodeNames returns the names of all Nodes, and whether they are synced.
 func (m *Members) NodeNames() (names []string, known bool) {
 	nodes := m.Nodes.Informer()
 	return nodes.GetStore().ListKeys(), nodes.HasSynced()
 }
 
-// Apart are the names, in order, of agents that are Ready though gossip does not know them.
+// Apart returns the sorted names of agents that are Ready although gossip does not know them.
 func (m *Members) Apart() (names []string) {
 	for _, n := range m.nodes() {
 		if m.apart(n, m.Pool.Member) {
@@ -107,8 +106,8 @@ func (m *Members) Apart() (names []string) {
 	return names
 }
 
-// apart reports whether a Node is an agent's that is Ready though gossip does not know it. Nodes of
-// others are never in the pool.
+// apart reports whether a Node is an agent's that is Ready although gossip does not know it.
+// Foreign Nodes are never in the pool.
 func (m Marks) apart(n *corev1.Node, inPool func(name string) (gossip.Member, bool)) bool {
 	_, known := inPool(n.Name)
 	return !known && !m.IsServer(n) && isReady(n) && (m.IsMember(n) || runsBarque(n))
@@ -142,7 +141,7 @@ func (m *Members) Exchange() ([]exchange.Member, error) {
 	return credentials.ExchangeMembers(time.Now(), servers, made, m.Pool.Members()), nil
 }
 
-// NameTaken keeps a second machine from taking the name of one that lives or that has a vote.
+// NameTaken keeps a second machine from taking the name of a living node or a voter.
 func (m *Members) NameTaken(name string) error {
 	if p, ok := m.Pool.Member(name); ok && p.State == gossip.Alive {
 		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name", name, p.Addr.Addr())
@@ -168,8 +167,7 @@ func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 	return nil
 }
 
-// Roles tells who is a server, by the role that each member has proven. A node that is no member is
-// none.
+// Roles returns the role that each member has proven. A foreign node has none.
 type Roles struct {
 	Pool     Pool
 	IsMember func(*corev1.Node) bool

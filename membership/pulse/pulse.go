@@ -1,18 +1,16 @@
-// Package pulse knows within two seconds which nodes do not answer this server.
+// Package pulse detects within two seconds which nodes do not answer this server.
 //
-// Gossip finds a dead node by members that ask each other at random. That costs each of them the
-// same in a cluster of any size, but the time until somebody happens to ask has no bound that is
-// worth a promise: with a thousand members, one death in fifty is noticed only after four seconds,
-// and then suspicion takes as long again on purpose. Where a node's death has to be known in a few
-// seconds, each server asks every node itself, once a second: one packet of UDP and one back, a
-// thousand a second for a thousand nodes. All servers do, so that one that begins to lead knows
-// what the one before it knew.
+// Gossip finds a dead node by probes between random members. Its cost per member does not grow with
+// the cluster, but the time until the first probe has no useful bound. With a thousand members, one
+// death in fifty is noticed only after four seconds, and then suspicion takes as long again on
+// purpose. For detection within a few seconds, each server probes every node once a second. That is
+// one UDP packet and one back, a thousand a second for a thousand nodes. All servers probe, so that
+// a new leader knows the state at once.
 //
-// A node whose answer is missing is asked again five times a second, each time with two packets.
-// When it has missed Misses answers in a row it is silent, since the first question that it did not
-// answer: packets that are lost here and there make nobody silent, and neither does a pause of the
-// asking server, whatever its length, because one answer ends the count. What this package says is
-// evidence: whoever acts on it asks the node by another way first.
+// A node whose answer is missing is probed five times a second, each time with two packets. After
+// Misses missing answers in a row it is silent, since the first missed probe. Occasional lost
+// packets make no node silent. Neither does a pause of the probing server, because one answer ends
+// the count. The result is evidence: its user confirms it by another path before acting.
 package pulse
 
 import (
@@ -25,12 +23,12 @@ import (
 
 // Config of a Pulse. Times that are zero get their defaults.
 type Config struct {
-	// Nodes returns the names of those to ask, and Changed a channel that is closed when they
+	// Nodes returns the names of the nodes to probe, and Changed a channel that is closed when they
 	// change.
 	Nodes   func() []string
 	Changed func() <-chan struct{}
-	// Ask asks one node and returns nil when it has answered. It takes a fraction of a second at
-	// most, and little more than a round trip when there is an answer.
+	// Ask probes one node and returns nil if it has answered. It takes a fraction of a second at
+	// most, and little more than a round trip with an answer.
 	Ask func(node string) error
 	// Every is how often a node is asked that answers. Default 1 s.
 	Every time.Duration
@@ -54,7 +52,7 @@ type Pulse struct {
 	changed chan struct{} // closed and replaced with silent
 }
 
-// New returns a Pulse that asks nobody yet.
+// New returns a Pulse that probes no node yet.
 func New(c Config) *Pulse {
 	if c.Every == 0 {
 		c.Every = time.Second
@@ -71,8 +69,8 @@ func New(c Config) *Pulse {
 	return &Pulse{config: c, heard: map[string]time.Time{}, silent: map[string]time.Time{}, changed: make(chan struct{})}
 }
 
-// Silent reports whether a node does not answer, and since when: the time of the first question, by
-// this server's clock, since which it has answered none.
+// Silent reports whether a node does not answer, and since when: the time of its first unanswered
+// probe, by this server's clock.
 func (p *Pulse) Silent(node string) (since time.Time, silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,7 +78,8 @@ func (p *Pulse) Silent(node string) (since time.Time, silent bool) {
 	return since, silent
 }
 
-// Heard is when a node last answered; zero when it has not, or is not asked any more.
+// Heard returns the time of a node's last answer; zero without one, or if the node is not probed
+// any more.
 func (p *Pulse) Heard(node string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +93,7 @@ func (p *Pulse) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// Run asks until ctx ends, and waits for what is under way.
+// Run probes until ctx ends, and waits for running probes.
 func (p *Pulse) Run(ctx context.Context) error {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -197,7 +196,7 @@ func (p *Pulse) answers(node string) {
 	}
 }
 
-// forget drops what is known of a node.
+// forget drops a node's state.
 func (p *Pulse) forget(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

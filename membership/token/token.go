@@ -1,12 +1,10 @@
-// Package token keeps join tokens as bootstrap-token Secrets in kube-system, where Kubernetes'
-// own tools find them too
-// (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/).
+// Package token keeps join tokens as bootstrap-token Secrets in kube-system, where Kubernetes' own
+// tools find them too (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/).
 //
-// A token is for one role, ends at a time, and may be limited in its uses. A use is counted by a
-// compare-and-set update, so two machines cannot share a last one, whichever servers they ask. It
-// is counted once for each Attempt, for AttemptTime: a machine whose join breaks off in the middle
-// repeats it with the same token, and one that was removed from the cluster does not come back by
-// it.
+// A token is for one role, expires, and may have a limited number of uses. A use is counted by a
+// compare-and-set update, so two machines cannot share the last one, whichever servers they ask.
+// Each Attempt counts once within AttemptTime: a machine whose join was interrupted repeats it with
+// the same token. A machine that was removed from the cluster does not come back by it.
 package token
 
 import (
@@ -65,7 +63,7 @@ var (
 	ErrRole = errors.New("the join token is for another role")
 )
 
-// Spec says what a new token allows.
+// Spec has the properties of a new token.
 type Spec struct {
 	Role        string        // Server or Agent
 	TTL         time.Duration // 0: it does not end
@@ -73,8 +71,8 @@ type Spec struct {
 	Description string
 }
 
-// shortestTTL of a token: in less nobody takes it to another machine, and clocks that are a little
-// off make it end before it is there.
+// shortestTTL of a token: a shorter one could expire before it reaches another machine with a
+// slightly wrong clock.
 const shortestTTL = time.Minute
 
 // longestDescription of a token, in bytes: all are listed in one table.
@@ -169,7 +167,7 @@ func Create(ctx context.Context, client kubernetes.Interface, caDigest string, s
 	return t, nil
 }
 
-// List returns all tokens, those that have ended included.
+// List returns all tokens, expired ones included.
 func List(ctx context.Context, client kubernetes.Interface) ([]Info, error) {
 	secrets, err := client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
 	if err != nil {
@@ -201,12 +199,12 @@ const AttemptTime = time.Hour
 type Attempt struct {
 	Role string // in which it joins
 	Name string // of the machine
-	// Secret is a random text of the machine's own, the same in all tries; without one each try is
-	// an attempt.
+	// Secret is the machine's random text, the same in all retries; without one each try is an
+	// attempt.
 	Secret string
 }
 
-// digest is what is kept of the attempt.
+// digest is the stored form of the attempt.
 func (a Attempt) digest() string {
 	if a.Secret == "" {
 		return ""
@@ -215,8 +213,8 @@ func (a Attempt) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Check checks that the token lets a machine join now. cas are the digests of the CAs that the
-// cluster believes: a token pins one, but whoever holds its secret may leave that out.
+// Check checks that the token lets a machine join now. cas are the digests of the cluster's CAs. A
+// token pins one, but a holder of its secret may omit the pin.
 func Check(ctx context.Context, client kubernetes.Interface, cas []string, t pki.Token, a Attempt, now time.Time) error {
 	_, _, err := check(ctx, client, cas, t, a, now)
 	return err
@@ -289,7 +287,7 @@ func info(s *corev1.Secret) Info {
 	if text, ok := s.Data[keyExpires]; ok {
 		at, err := time.Parse(time.RFC3339, string(text))
 		if err != nil {
-			at = time.Unix(0, 0) // what cannot be read must not last for ever
+			at = time.Unix(0, 0) // an unreadable time must not last forever
 		}
 		out.Expires = at
 	}

@@ -71,7 +71,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		want   string
 	}{
 		"another name":    {func(o *Options) { o.Name = "s9" }, `belongs to node "s1"`},
-		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() }, "has never run: if it was begun by mistake, remove the directory"},
+		"another cluster": {func(o *Options) { o.Join, o.Token = "https://10.0.0.9:6443", foreign.String() }, "has never run: if it was created by mistake, remove the directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := *o
