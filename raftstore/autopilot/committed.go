@@ -7,18 +7,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Committed is the newest configuration of the group that this server has applied. It is final.
-// Members shows the newest one in the log, by which Raft acts: the leader that wrote it may be gone
-// before a quorum has it. A caller that tells people that a server has lost its vote, and its
-// machine can be switched off, asks here.
+// Committed is the newest configuration that this server has applied. It is final. Members shows
+// the newest configuration in the log, which Raft acts by: its leader may be deposed before a
+// quorum has it. A caller that reports a lost vote, so that the machine may be switched off, asks
+// here.
 //
-// It also knows whether the configuration is settled. By the Raft paper the majority of a new
-// configuration commits its entry. hashicorp/raft sends the entry before it counts so: where
-// followers are fast the old majority commits it, and the server that loses its vote is part of
-// that. If that server is switched off then, the leader alone may have the entries that it helped
-// to commit. The new majority commits a later entry, and with it all entries before.
+// Committed also knows whether the configuration is settled. By the Raft paper, the majority of a
+// new configuration commits its entry. hashicorp/raft sends the entry before it counts so. If
+// followers are fast the old majority commits it, including the server that loses its vote. If that
+// server is then switched off, the leader alone may have the entries that it helped to commit. The
+// new majority commits a later entry, and with it all entries before.
 type Committed struct {
-	newest atomic.Pointer[configuration] // nil: it is not known
+	newest atomic.Pointer[configuration] // nil: unknown
 }
 
 // configuration is one of the group.
@@ -27,8 +27,8 @@ type configuration struct {
 	index uint64 // of the entry that has brought it
 }
 
-// Note takes the configurations of entries that are about to be applied. It comes before their
-// effects can be seen, so that a decision about a server is never seen without its place in the
+// Note takes the configurations of entries that are about to be applied. It runs before their
+// effects are visible, so that a decision about a server is never seen without its place in the
 // configuration.
 func (c *Committed) Note(entries []*raft.Log) {
 	for _, entry := range entries {
@@ -38,8 +38,8 @@ func (c *Committed) Note(entries []*raft.Log) {
 	}
 }
 
-// Load takes what the newest snapshot says, when that has just become the state. If it cannot be
-// read nothing is known any more: what was known is older than the state.
+// Load takes the configuration of the newest snapshot, when that has just become the state. If it
+// is unreadable the configuration is unknown: the earlier one is older than the state.
 func (c *Committed) Load(snapshots raft.SnapshotStore) error {
 	all, err := snapshots.List()
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Committed) Load(snapshots raft.SnapshotStore) error {
 }
 
 // Place returns whether a server is a member, and has a vote. known is false before anything was
-// applied, and after a snapshot that could not be read.
+// applied, and after an unreadable snapshot.
 func (c *Committed) Place(id string) (member, voter, known bool) {
 	newest := c.newest.Load()
 	if newest == nil {
@@ -72,16 +72,16 @@ func (c *Committed) endsLog(last uint64) bool {
 	return newest != nil && newest.index == last
 }
 
-// Settled tells whether the majority of the newest configuration has all entries up to it: whether
-// an entry behind it is committed.
+// Settled reports whether the majority of the newest configuration has all entries up to it:
+// whether a later entry is committed.
 func (c *Committed) Settled(index uint64) bool {
 	newest := c.newest.Load()
 	return newest != nil && index > newest.index
 }
 
-// Configured waits for a change of the configuration. It is helped by an entry behind it when it
-// takes long: Raft forgets that a server has it which got it, and said so, before its new vote
-// counted. If that vote is needed and no entry follows, the change would wait for ever.
+// Configured waits for a change of the configuration. If that takes long, it adds an entry. Raft
+// ignores a server's acknowledgement from before its new vote counted. If that vote is needed and
+// no entry follows, the change would wait forever.
 func (a *Manager) Configured(change raft.Future) error {
 	answer := a.server.Begin(func() raft.Future { return change })
 	ticker := time.NewTicker(IdleEvery)

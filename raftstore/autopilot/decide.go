@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// Server is what the leader knows of one member.
+// Server is the leader's view of one member.
 type Server struct {
 	ID, Name string
 	Voter    bool
@@ -26,13 +26,13 @@ type Server struct {
 	// Reached is the name of a voter that reaches it although the leader does not. It is looked for
 	// before a server is taken out for its silence.
 	Reached string
-	// Ill is why it may neither have a vote nor lead, as when it is in quarantine or its disk
-	// hangs. Empty when it may.
+	// Ill is the reason why it may neither have a vote nor lead, such as a quarantine or a hanging
+	// disk. Empty without one.
 	Ill string
 	// Applied is the newest log entry that it has applied, and Lag how many it is behind.
 	Applied, Lag uint64
-	// Apart names what does not reach it or what it does not reach, among the leader and the voters
-	// that answer. It is looked at for servers without a vote.
+	// Apart names the members that do not reach it or that it does not reach, among the leader and
+	// the answering voters. It is set for servers without a vote.
 	Apart []string
 	// Stable is for how long, without a break, it has answered, was well, not far behind and not
 	// apart.
@@ -42,17 +42,17 @@ type Server struct {
 // able tells whether a voter can take part in a decision of the group.
 func (s *Server) able() bool { return s.Answers && s.Ill == "" }
 
-// Policy is what the operator wants.
+// Policy is the operator's configuration.
 type Policy struct {
 	// PromoteAfter is how long a server must be stable before it gets a vote.
 	PromoteAfter time.Duration
 	// MaxLag is how far it may be behind, in log entries, and count as caught up.
 	MaxLag uint64
-	// CleanAfter is how long a server must be silent before it is taken out as dead. 0 means never.
+	// CleanAfter is how long a server must be silent before it is removed as dead. 0 means never.
 	CleanAfter time.Duration
 	// MinVoters is how many voters must stay when a dead one is taken out.
 	MinVoters int
-	// DropAfter is how long a server that has no vote yet must be silent before it is dropped.
+	// DropAfter is how long a server without a vote must be silent before it is dropped.
 	DropAfter time.Duration
 }
 
@@ -64,13 +64,13 @@ const (
 	Promote Kind = "promote"
 	// Demote takes its vote away.
 	Demote Kind = "demote"
-	// HandOver makes the server the leader, because the one that leads is to lose its vote.
+	// HandOver makes the server the leader, because the present leader is to lose its vote.
 	HandOver Kind = "hand-over"
 	// Remove takes it out of the configuration.
 	Remove Kind = "remove"
 	// Expire decides that a dead server has to leave. Remove follows.
 	Expire Kind = "expire"
-	// Drop takes a dead server out of the configuration that has no vote yet. It may join again.
+	// Drop removes a dead server without a vote from the configuration. It may join again.
 	Drop Kind = "drop"
 )
 
@@ -81,8 +81,8 @@ type Step struct {
 	Why    string // for the log
 }
 
-// Decide returns what to do next, and false when there is nothing to do. blocked has, by ID, why a
-// server that is to lose its vote or to leave cannot do so now.
+// Decide returns the next step; due is false if there is none. blocked has, by ID, why a demotion
+// or removal is not possible now.
 func Decide(servers []Server, p Policy) (step Step, due bool, blocked map[string]string) {
 	servers = slices.Clone(servers)
 	slices.SortFunc(servers, func(a, b Server) int { return cmp.Or(a.Decided.Compare(b.Decided), cmp.Compare(a.ID, b.ID)) })
@@ -141,8 +141,8 @@ func retire(servers []Server, s Server) (Step, string) {
 	return Step{Remove, s, why}, ""
 }
 
-// Transferee returns the voter that should lead instead of the server with the ID: able, to stay,
-// and the least behind.
+// Transferee returns the voter to lead instead of the server with the ID. It must be able, not
+// about to leave, and the least behind.
 func Transferee(servers []Server, id string) (Server, bool) {
 	var able []Server
 	for _, s := range servers {
@@ -156,15 +156,15 @@ func Transferee(servers []Server, id string) (Server, bool) {
 	return slices.MinFunc(able, func(a, b Server) int { return cmp.Or(cmp.Compare(a.Lag, b.Lag), cmp.Compare(a.ID, b.ID)) }), true
 }
 
-// droppable tells whether a server is dropped when it is silent for long. The quorum never needs
-// one without a vote. One that was told to stay so may be away for as long as it likes.
+// droppable reports whether a server is dropped after a long silence. The quorum never needs one
+// without a vote. A standby may be away for any time.
 func droppable(s Server) bool {
 	return !s.Voter && !s.Answers && s.State == group.Regular
 }
 
-// dead tells whether a member may be taken out for its silence. The leader must be sure of itself:
-// it sees a quorum of the voters now, and one of those that stay. As many of them as are wanted
-// stay after that: none that is to leave, or to lose its vote, counts.
+// dead reports whether a member may be removed for its silence. The leader must see a quorum of the
+// present voters, and one of the remaining voters. At least the wanted number of voters must
+// remain, without those that are to leave or to lose their votes.
 func dead(servers []Server, s Server, p Policy) bool {
 	if p.CleanAfter <= 0 || s.Leader || s.Answers || s.Reached != "" || s.Silent < p.CleanAfter || droppable(s) {
 		return false
@@ -203,7 +203,7 @@ func tally(servers []Server, but string) (voters, able int) {
 // GuardError tells why a server must keep its vote.
 type GuardError struct {
 	Name         string
-	Voters, Able int // of those that would stay
+	Voters, Able int // of the remaining servers
 }
 
 func (e *GuardError) Error() string {
@@ -243,7 +243,7 @@ func Fit(s Server, p Policy) string {
 	return ""
 }
 
-// HealthOf says how a member does.
+// HealthOf describes a member's health.
 func HealthOf(s Server, p Policy, blocked string) group.Health {
 	h := group.Health{ID: s.ID, Name: s.Name, State: s.State, Stable: s.Stable, Silent: s.Silent, Reason: Fit(s, p)}
 	h.Healthy = h.Reason == ""

@@ -11,9 +11,9 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Decide writes a decision down, unless it was changed since old was read, or another term than the
-// one in which it was made has begun: the leader of that term decides by its own observation. The
-// zero Decision deletes.
+// Decide writes a decision. It fails if the decision has changed since old was read, or if the term
+// in which it was made has ended: the new leader decides by its own observation. The zero Decision
+// deletes.
 func (a *Manager) Decide(ctx context.Context, term uint64, id string, old, new group.Decision) error {
 	new.Since = a.opts.Now().UnixMilli()
 	op, err := new.Op(id)

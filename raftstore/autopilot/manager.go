@@ -31,7 +31,7 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Consensus is what a Manager needs of Raft. It is a *raft.Raft.
+// Consensus is the Manager's interface of Raft, a *raft.Raft.
 type Consensus interface {
 	AddVoter(id raft.ServerID, address raft.ServerAddress, prevIndex uint64, timeout time.Duration) raft.IndexFuture
 	AddNonvoter(id raft.ServerID, address raft.ServerAddress, prevIndex uint64, timeout time.Duration) raft.IndexFuture
@@ -57,7 +57,7 @@ type Survey interface {
 	Ask(ctx context.Context, m group.Member) (*status.Status, error)
 }
 
-// Host is what a Manager needs of the server.
+// Host is the Manager's interface of the server.
 type Host interface {
 	// Done is closed when the server stops.
 	Done() <-chan struct{}
@@ -75,14 +75,14 @@ type Host interface {
 	// returns where the answer comes.
 	NoOp() raft.ApplyFuture
 	Begin(question func() raft.Future) <-chan error
-	// ProposeError says what Raft's error means for a change.
+	// ProposeError converts Raft's error for a change.
 	ProposeError(err error) error
-	// AppendedAt is when an entry came into this server's log; zero when that is not known.
+	// AppendedAt is the time at which an entry came into this server's log; zero if unknown.
 	AppendedAt(index uint64) time.Time
 }
 
-// Manager changes the members of the group: as people ask for it, and, while this server leads, as
-// Decide says.
+// Manager changes the members of the group, on users' requests, and, while this server leads, by
+// Decide.
 type Manager struct {
 	opts   Options
 	server Host
@@ -125,12 +125,12 @@ func (m *Manager) Health() []group.Health {
 // Out returns a channel that is closed when this server has learned that it was taken out.
 func (m *Manager) Out() <-chan struct{} { return m.out }
 
-// Removal is what this server was told when it was taken out; nil before.
+// Removal is the notice of this server's removal; nil before.
 func (m *Manager) Removal() *group.Removal { return m.removed.Load() }
 
 func (m *Manager) member(id string) (group.Member, bool) { return group.Find(m.server.Members(), id) }
 
-// decision returns what this server knows to be decided about another one, or about itself.
+// decision returns the decision about a server, or about this one, in this server's state.
 func (m *Manager) decision(id string) group.Decision {
 	return group.DecisionOf(m.server.State().Latest(), id)
 }

@@ -53,10 +53,10 @@ const (
 	TransferLeadership ChangeKind = "transfer"
 )
 
-// Apply makes the change, wherever the leader is, and waits until it is done. It fails with a
-// *RefusedError that says why, with ErrUnavailable, or with ErrUnknownOutcome. A removal or
-// demotion that was begun goes on whatever becomes of the caller, of this server or of the leader;
-// it fails with a *PendingError when it has to wait.
+// Apply makes the change on the leader, from any server, and waits until it is done. It fails with
+// a *RefusedError that has the reason, with ErrUnavailable, or with ErrUnknownOutcome. A removal or
+// demotion that was begun continues without the caller, this server or the leader. If it has to
+// wait, the error is a *PendingError.
 func (a *Manager) Apply(ctx context.Context, c Change) error {
 	if err := a.submit(ctx, c); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (a *Manager) applyAt(ctx context.Context, dest string, c Change) error {
 	return a.changeError(err)
 }
 
-// changeError says what the failure of a call means for the change that was asked for.
+// changeError converts the failure of a call for the requested change.
 func (a *Manager) changeError(err error) error {
 	var refused *peer.RefusedError
 	if err == nil || errors.As(err, &refused) || errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrUnknownOutcome) {
@@ -96,10 +96,11 @@ func (a *Manager) changeError(err error) error {
 
 const (
 	departureLook = 25 * time.Millisecond
-	// departureRead bounds one of these looks: the leader may be about to forget this server.
+	// departureRead bounds one of these reads: the leader may be about to forget this server.
 	departureRead = 500 * time.Millisecond
-	// hindranceLook is how often the leader is asked whether it is blocked, and PendingAfter for
-	// how long it may be until its caller is told. A restarted server is back within that time.
+	// hindranceLook is the interval at which the leader is asked whether the change is blocked.
+	// PendingAfter is how long it may be blocked before its caller learns of it. A restarted server
+	// is back within that time.
 	hindranceLook = 5 * time.Second
 	PendingAfter  = 30 * time.Second
 )
@@ -146,7 +147,7 @@ func (a *Manager) AwaitDeparture(ctx context.Context, c Change) error {
 	}
 }
 
-// departure is what people call the change.
+// departure is the users' name of the change.
 func departure(c Change) string {
 	if c.Kind == DemoteMember {
 		return "demotion"
@@ -181,8 +182,8 @@ func (a *Manager) hindrance(ctx context.Context, id string) group.Health {
 	return group.Health{}
 }
 
-// Departed tells whether what was decided about a server is done, by what is committed and settled:
-// this server may have configurations in its log that never will be.
+// Departed reports whether a decision about a server is carried out, by the committed and settled
+// configuration. This server's log may have configurations that will never be committed.
 func (a *Manager) Departed(ctx context.Context, c Change) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, departureRead)
 	defer cancel()
@@ -191,7 +192,7 @@ func (a *Manager) Departed(ctx context.Context, c Change) (bool, error) {
 		err = a.server.State().Wait(ctx, revision)
 	}
 	if err != nil {
-		return false, nil // it is looked at again
+		return false, nil // the next look decides
 	}
 	member, voter, known := a.committed.Place(c.ID)
 	settled := a.committed.Settled(a.raft.AppliedIndex()) // of that configuration or a newer one
@@ -213,9 +214,8 @@ func (a *Manager) Departed(ctx context.Context, c Change) (bool, error) {
 	return false, nil
 }
 
-// settle has an entry follow the newest configuration where this server knows of none. A leader of
-// an older version does not see to it, and in a group without writes there may be none for
-// ever.
+// settle makes an entry follow the newest configuration if this server knows of none. A leader of
+// an older version does not, and a group without writes may never have one.
 func (a *Manager) settle(ctx context.Context) {
 	if !a.committed.endsLog(a.raft.LastIndex()) {
 		return
@@ -227,8 +227,8 @@ func (a *Manager) settle(ctx context.Context) {
 	}
 }
 
-// agreed tells whether a place of a member that this server acts by is also committed: the leader
-// that wrote it may have been deposed before.
+// agreed reports whether a member's place in this server's configuration is also committed: the
+// leader that wrote it may have been deposed before.
 func (a *Manager) agreed(m group.Member) bool {
 	member, voter, known := a.committed.Place(m.ID)
 	return known && member && voter == m.Voter
@@ -261,8 +261,8 @@ func (a *Manager) JoinBy(ctx context.Context, addr string) error {
 	return a.changeError(err)
 }
 
-// HandleMembers answers another server's request. A joiner does not know the leader, so its request
-// is forwarded, once.
+// HandleMembers answers another server's request. A joining server does not know the leader, so its
+// request is forwarded, once.
 func (a *Manager) HandleMembers(ctx context.Context, payload []byte) (byte, []byte) {
 	var c Change
 	if err := json.Unmarshal(payload, &c); err != nil {
@@ -319,7 +319,7 @@ func (a *Manager) change(ctx context.Context, c Change) error {
 	return peer.Refusedf("this server does not know the change %q", c.Kind)
 }
 
-// place gives a server its address, and makes it a member when it is none.
+// place gives a server its address, and makes it a member if it is none.
 func (a *Manager) place(c Change, m group.Member, known bool) error {
 	if c.ID == "" || c.Address == "" {
 		return peer.Refusedf("a new member needs an ID and an address")
@@ -350,8 +350,8 @@ func (a *Manager) place(c Change, m group.Member, known bool) error {
 	return a.Configured(a.raft.AddNonvoter(raft.ServerID(c.ID), raft.ServerAddress(c.Address), 0, a.opts.Timeouts.Call))
 }
 
-// makeWay gives a member that is known to be elsewhere its own new address, so that another one can
-// have the old one; for a moment none, when the new one is also still another's.
+// makeWay moves a member to its own new address, so that another one can have the old one. If its
+// new address is also still another's, it has none for a moment.
 func (a *Manager) makeWay(m group.Member) error {
 	addr := a.peers.AddressOf(m)
 	if addr == m.Address {
@@ -369,7 +369,7 @@ func (a *Manager) makeWay(m group.Member) error {
 	return a.Configured(set(raft.ServerID(m.ID), raft.ServerAddress(addr), 0, a.opts.Timeouts.Call))
 }
 
-// promote gives a member its vote, if the autopilot would give it one but for the time.
+// promote gives a member its vote if it meets all of the autopilot's conditions but the time.
 func (a *Manager) promote(ctx context.Context, term uint64, m group.Member) error {
 	s := a.decision(m.ID)
 	if s.State == group.Removed {
@@ -420,8 +420,7 @@ func (a *Manager) retire(ctx context.Context, term uint64, c Change, m group.Mem
 	return a.Decide(ctx, term, m.ID, old, to)
 }
 
-// guardQuorum refuses to take the vote of a member away when the voters that stay and are able
-// would be no quorum.
+// guardQuorum refuses to take a member's vote away if the remaining able voters would be no quorum.
 func (a *Manager) guardQuorum(ctx context.Context, id string) error {
 	servers, err := a.surveyed(ctx)
 	if err != nil {
@@ -433,8 +432,7 @@ func (a *Manager) guardQuorum(ctx context.Context, id string) error {
 	return nil
 }
 
-// surveyed is Observe for a caller that waits. A question that was given up says nothing about the
-// members.
+// surveyed is Observe for a waiting caller. An abandoned request says nothing about the members.
 func (a *Manager) surveyed(ctx context.Context) ([]Server, error) {
 	servers := a.Observe(ctx)
 	if ctx.Err() != nil {
@@ -477,7 +475,7 @@ func (a *Manager) handOver(ctx context.Context, id string, m group.Member) error
 	return a.server.Transfer(ctx, m, "an operator wants it")
 }
 
-// nudge has the leader look after its members now.
+// nudge wakes the leader's care of the members.
 func (a *Manager) nudge() {
 	select {
 	case a.nudged <- struct{}{}:

@@ -17,37 +17,38 @@ import (
 )
 
 const (
-	// lookEvery is how often the leader looks after the members while there is something to do,
-	// and IdleEvery while there is not, or others have to do something first.
+	// lookEvery is the interval of the leader's looks at the members while there is work. IdleEvery
+	// is the interval without work, or while it waits for others.
 	lookEvery = 200 * time.Millisecond
 	IdleEvery = time.Second
 	// failingMost bounds the pause after a step that failed, which is twice as long each time.
 	failingMost = 5 * time.Second
-	// tellEvery is how often the log says the same of a member: a failure may repeat at each look.
+	// tellEvery is the interval of repeated log lines about a member: a failure may repeat at each
+	// look.
 	tellEvery = time.Minute
-	// dropAfter is for how long a server that has no vote yet may be silent. It may be restarting,
-	// or its machine.
+	// dropAfter is how long a server without a vote may be silent. It, or its machine, may be
+	// restarting.
 	dropAfter = 10 * time.Minute
 	// caughtUp is how many entries a server may lag behind and count as caught up.
 	caughtUp = 64
 )
 
-// Observer is what the leader remembers of the members from one look to the next. It lasts for a
-// term: a new leader has seen no server be stable, or silent, before.
+// Observer is the leader's memory of the members between two looks. It lasts for a term: a new
+// leader has not yet seen any server be stable or silent.
 type Observer struct {
 	manager  *Manager
-	term     uint64               // in which this server leads
+	term     uint64               // of this server's leadership
 	last     time.Time            // of the looks
 	answered map[string]time.Time // by ID: when it did last
 	stable   map[string]time.Time // since when
 	blocked  map[string]time.Time // since when its departure or demotion is
 	told     map[string]time.Time // by event and server: when it was logged
-	failing  time.Duration        // the pause after the next step that fails; 0 after one that did not
-	settling <-chan error         // not nil: an entry was begun that is to settle a configuration
+	failing  time.Duration        // the pause after the next failed step; 0 after a success
+	settling <-chan error         // not nil: an entry that settles a configuration is under way
 }
 
-// Manage carries out what the autopilot decides, and closes the links to servers that are members
-// no more. It ends with the term.
+// Manage carries out the autopilot's decisions, and closes the links to removed members. It ends
+// with the term.
 func (a *Manager) Manage(ctx context.Context, term uint64) {
 	o := NewObserver(a, term)
 	defer a.health.Store(nil)
@@ -73,8 +74,7 @@ func NewObserver(a *Manager, term uint64) *Observer {
 	}
 }
 
-// look observes the members once and takes a step if one is due. It returns how long the next look
-// has time.
+// look observes the members once and takes a due step. It returns the pause before the next look.
 func (o *Observer) look(ctx context.Context) (pause time.Duration) {
 	a := o.manager
 	servers := o.Observe(ctx)
@@ -107,7 +107,7 @@ func (o *Observer) look(ctx context.Context) (pause time.Duration) {
 				a.opts.Logger.Warn("a change of the members failed; it is tried again", "step", step.Kind, "server", step.Server.ID, "err", err)
 			}
 			o.failing = min(max(2*o.failing, lookEvery), failingMost)
-			return o.failing // what this server takes for the configuration may never be committed
+			return o.failing // this server's configuration may never be committed
 		}
 	}
 	o.failing = 0
@@ -115,13 +115,12 @@ func (o *Observer) look(ctx context.Context) (pause time.Duration) {
 	return pause
 }
 
-// inMotion tells whether a member is on its way to a vote, or out, and nobody else has to do
-// something first.
+// inMotion reports whether a member is on its way to a vote, or out, and waits for no other server.
 func inMotion(s Server) bool {
 	return s.State == group.Leaving || s.State == group.Regular && !s.Voter && s.Answers || s.State == group.Standby && s.Voter
 }
 
-// mayTell tells whether the log may say something of a member: it has not for a while.
+// mayTell reports whether the log may mention a member again, after a pause.
 func (o *Observer) mayTell(what, id string) bool {
 	key := what + " " + id
 	if at, ok := o.told[key]; ok && time.Since(at) < tellEvery {
@@ -131,8 +130,8 @@ func (o *Observer) mayTell(what, id string) bool {
 	return true
 }
 
-// lagFor is how long ago the first entry came into this server's log that the member has not
-// applied; 0 when that is not known, as when the member does not answer.
+// lagFor is the age of the first entry in this server's log that the member has not applied; 0 if
+// unknown, as for a member that does not answer.
 func (a *Manager) lagFor(s Server) time.Duration {
 	if !s.Answers || s.Lag == 0 {
 		return 0
@@ -151,8 +150,8 @@ func (a *Manager) policy() Policy {
 	}
 }
 
-// Observe asks all members how they do, for a short time only: one that is dead must not hold up
-// the others.
+// Observe asks all members for their state, with a short timeout: a dead one must not delay the
+// others.
 func (o *Observer) Observe(ctx context.Context) []Server {
 	a, now := o.manager, time.Now()
 	limit := o.patience()
@@ -192,8 +191,8 @@ func (o *Observer) patience() time.Duration {
 	return max(2*o.manager.opts.Timeouts.Heartbeat, 500*time.Millisecond)
 }
 
-// reached finds out, before a step that takes out a server for its silence, whether a voter reaches
-// it, and notes which.
+// reached checks, before the removal of a silent server, whether a voter reaches it, and records
+// which.
 func (o *Observer) reached(ctx context.Context, servers []Server, step Step) bool {
 	if step.Kind != Drop && step.Kind != Expire {
 		return false
@@ -224,13 +223,13 @@ func (o *Observer) reached(ctx context.Context, servers []Server, step Step) boo
 	}
 }
 
-// lookGap is longer than a look takes beside what it asks of others, unless this process was
+// lookGap exceeds the time of a look without its requests to others, unless this process was
 // stopped in it.
 const lookGap = 10 * time.Second
 
-// resume begins a look. After a gap nothing is known of the time in it: no server was asked, so
-// none was silent, nor well. Without that, a machine that was frozen would take servers for dead as
-// soon as it wakes up.
+// resume begins a look. After a gap the time in it is unknown: no server was asked, so none was
+// silent, nor healthy. Otherwise a machine that was frozen would take servers for dead as soon as
+// it wakes up.
 func (o *Observer) resume(now time.Time, gap time.Duration) {
 	if !o.last.IsZero() && now.Sub(o.last) > gap {
 		clear(o.answered)
@@ -240,7 +239,7 @@ func (o *Observer) resume(now time.Time, gap time.Duration) {
 	o.last = now
 }
 
-// Observe returns the members, and what they say of themselves.
+// Observe returns the members, with their own reports.
 func (a *Manager) Observe(ctx context.Context) []Server {
 	last, decisions := a.raft.LastIndex(), group.Decisions(a.server.State().Latest())
 	peers := a.survey.All(ctx)
@@ -272,11 +271,11 @@ func illness(s *status.Status) string {
 	return ""
 }
 
-// apart finds out, for those that are to get a vote, whether all voters that answer and they reach
+// apart checks, for servers that are to get a vote, whether all answering voters and they reach
 // each other.
 func (o *Observer) apart(ctx context.Context, servers []Server) {
 	a := o.manager
-	var ways []func() // begun when all are known: they write to what is read here
+	var ways []func() // begun when all are known: they write to the data read here
 	var mu sync.Mutex
 	for i := range servers {
 		s := &servers[i]
@@ -356,7 +355,7 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 	}
 	m, ok := a.member(step.Server.ID)
 	if !ok || a.decision(m.ID).Effective() != step.Server.State {
-		return nil // the decision has changed since the look, as by a promotion: the next look goes by that
+		return nil // the decision has changed since the look, as by a promotion: the next look uses it
 	}
 	id, call := raft.ServerID(m.ID), a.opts.Timeouts.Call
 	switch step.Kind {
@@ -366,7 +365,7 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 		return a.Configured(a.raft.DemoteVoter(id, 0, call))
 	case Remove:
 		return a.Configured(a.raft.RemoveServer(id, 0, call))
-	case Drop: // after a crash in between it is out, and only the log does not say so
+	case Drop: // after a crash in between it is removed, without a line in the log
 		if err := a.Configured(a.raft.RemoveServer(id, 0, call)); err != nil {
 			return err
 		}
@@ -394,8 +393,8 @@ func (o *Observer) settle() {
 	}
 }
 
-// noteBlocked takes note of what is recorded and cannot be done now. While a step is due not all of
-// it was looked at.
+// noteBlocked records decisions that are not possible now. While a step is due the observation is
+// incomplete.
 func (o *Observer) noteBlocked(blocked map[string]string, due bool) {
 	for id, reason := range blocked {
 		if _, was := o.blocked[id]; !was {

@@ -10,9 +10,9 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// What is decided about servers stands beside Raft's own configuration of the group: which one is
-// to leave, to stay without a vote, or was taken out. It is replicated like all data, under keys of
-// the store's own, so the next leader goes on with it.
+// Decisions about servers complement Raft's own configuration of the group: which one is to leave,
+// to stay without a vote, or was removed. They are replicated like all data, under keys of the
+// store's own, so the next leader continues them.
 //
 //	         Remove                        it is not in the configuration any more
 //	regular ───────▶ leaving ──────────────────────────────────────────────▶ removed, for ever
@@ -21,21 +21,21 @@ import (
 //	   │   Demote ▶ standby;  Promote ▶ regular
 //	   │   dead before it had its vote ▶ dropped;  it joins again ▶ regular
 //
-// What is recorded is carried out, however long the quorum needs the server and whichever server
-// leads meanwhile. Only Promote takes it back. A removed server stays so: its ID is never let in
-// again, and a server with that ID is told that it is out.
+// A decision is carried out, however long the quorum needs the server and under any leader. Only
+// Promote takes it back. A removed server stays removed: its ID is never admitted again, and a
+// server with that ID is told of its removal.
 
-// DecisionPrefix is that of the keys of decisions. A server's ID follows.
+// DecisionPrefix is the prefix of decisions' keys. A server's ID follows.
 const DecisionPrefix = kv.ReservedPrefix + "members/"
 
-// Decision is what was decided about a server.
+// Decision is a decision about a server.
 type Decision struct {
 	State State  `json:"state"`
 	Name  string `json:"name"`
 	Why   string `json:"why,omitempty"`
 	Since int64  `json:"since"` // Unix milliseconds
 
-	Revision uint64 `json:"-"` // at which it was written; 0 when there is none
+	Revision uint64 `json:"-"` // of its entry; 0 without one
 }
 
 // At returns when it was decided.
@@ -52,7 +52,7 @@ func (s Decision) Effective() State {
 	return s.State
 }
 
-// DecisionOf returns what was decided about a server.
+// DecisionOf returns the decision about a server.
 func DecisionOf(view *mvcc.View, id string) Decision {
 	item, ok := view.Get(DecisionPrefix + id)
 	if !ok {
@@ -71,7 +71,7 @@ func Decisions(view *mvcc.View) map[string]Decision {
 	return all
 }
 
-// Op returns what makes a decision part of the state. That a server is regular needs no words.
+// Op returns the operation that stores a decision. A regular server has no entry.
 func (s Decision) Op(id string) (kv.Op, error) {
 	op := kv.Op{Kind: kv.Delete, Key: DecisionPrefix + id}
 	if s.State == Regular {
@@ -86,14 +86,14 @@ func (s Decision) Op(id string) (kv.Op, error) {
 func ReadDecision(item kv.Item) Decision {
 	var s Decision
 	if err := json.Unmarshal(item.Value, &s); err != nil {
-		// A newer version may write what this one cannot read. It is not for this one to act on it.
+		// This version cannot read the decision of a newer version, and must not act on it.
 		s = Decision{State: Unreadable}
 	}
 	s.Revision = item.ModRevision
 	return s
 }
 
-// Removal is what the server is told that was removed, or dropped.
+// Removal is the notice for a removed or dropped server.
 func (s Decision) Removal() Removal {
 	return Removal{Name: s.Name, At: s.At(), Why: s.Why, Dropped: s.State == Dropped}
 }
@@ -103,7 +103,7 @@ type Removal struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`
 	Why  string    `json:"why"`
-	// Dropped tells that it is not for good: the server had no vote yet, and joins again when it is
+	// Dropped means that it is not for good: the server had no vote yet, and joins again when it is
 	// back.
 	Dropped bool `json:"dropped,omitempty"`
 }

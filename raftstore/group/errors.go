@@ -11,5 +11,5 @@ import (
 var ErrDiskStuck = fmt.Errorf("%w: it runs on its reserve and takes only what deletes, and no other server can lead in its place: none that answers has room; make room on the volume of the store, or delete something",
 	kv.ErrDiskFull)
 
-// ErrNoLeader is the error of what only a leader can do, while none is known.
+// ErrNoLeader is the error of a leader's operations while no leader is known.
 var ErrNoLeader = fmt.Errorf("%w: the servers have no leader at the moment", kv.ErrUnavailable)

@@ -20,9 +20,9 @@ func NameOf(id string) string {
 	return id
 }
 
-// Nowhere is the address that a member gets in the configuration for the moment in which another
-// one gets its old address and its new one is still that other's: an address stands there once.
-// Nothing answers to it.
+// Nowhere is a member's address in the configuration while its new address still belongs to another
+// member, to which its old address goes. An address appears only once there. No server answers at
+// it.
 func Nowhere(id string) string { return "moving." + id }
 
 // Find returns the member with an ID.

@@ -1,6 +1,6 @@
 package group
 
-// State is the member state of a server: what was decided about it, beside its place in Raft's
+// State is the member state of a server: the decision about it, in addition to its place in Raft's
 // configuration of the group.
 type State string
 
@@ -13,9 +13,9 @@ const (
 	Leaving State = "leaving"
 	// Removed is a server that was taken out of the group.
 	Removed State = "removed"
-	// Dropped is a server that was taken out of the group because it died before it had its vote.
-	// It may join again, and does so by itself. The decision is for people, and goes when the
-	// server is a member.
+	// Dropped is a server that was removed from the group because it died before it had its vote.
+	// It joins again by itself. The decision is for people, and is deleted when the server is a
+	// member.
 	Dropped State = "dropped"
 	// Unreadable is a server about which a newer version has decided something. It stays as it is.
 	Unreadable State = "unreadable"

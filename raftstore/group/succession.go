@@ -10,29 +10,29 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// A cluster gets a new identity when it is made anew from what is left of another one: by a forced
-// recovery of one server, or from a backup. The new cluster is the successor, the other one its
-// predecessor. Servers of both have certificates of one CA, so a majority of the predecessor's
-// servers could come back and serve the old state beside the successor.
+// A cluster gets a new identity when it is made from the rest of another one: by a forced recovery
+// of one server, or from a backup. The new cluster is the successor, the other one its predecessor.
+// Servers of both have certificates of one CA, so a majority of the predecessor's servers could
+// come back and serve the old state beside the successor.
 //
 // The successor keeps the IDs of its predecessors in its replicated state, so all of its members
-// know them, and tells a server of one:
+// know them. It informs a predecessor's server:
 //
 //	a server of the predecessor ──its greeting──▶ a server of the successor
 //	                            ◀──refused: "cluster Y goes on in place of X"──
 //
 // That server is superseded. It serves nothing from then on, and its directory is marked, so a
-// restart changes nothing. No evidence is weighed: whichever cluster was made later goes on,
-// because somebody has decided so.
+// restart changes nothing. No evidence is weighed: the later cluster goes on, because an operator
+// has decided so.
 //
-// A server believes only a server that it has called, at an address that its own cluster has for a
-// member. So a copy of a disk that is recovered for a drill, at another address, stops no server.
+// A server believes only a server that it has called, at a member's address in its own cluster. So
+// a copy of a disk that is recovered for a drill, at another address, stops no server.
 
-// Succession tells that a cluster goes on as another one.
+// Succession is the replacement of a cluster by another one.
 type Succession struct {
 	Cluster string `json:"cluster"` // the predecessor
-	// Successor is the cluster that goes on in its place. Earlier versions gave the name in JSON,
-	// in the state and on disk.
+	// Successor is the ID of the cluster that replaces it. The name in JSON, in the state and on
+	// disk, is that of earlier versions.
 	Successor string `json:"heir"`
 	By        string `json:"by"` // ID of the successor's first server
 	// At is when the successor was made, by the clock of that server. It is for people.
@@ -46,17 +46,17 @@ func (s Succession) String() string {
 	return fmt.Sprintf("cluster %q goes on as cluster %q, which server %q began at %s", s.Cluster, s.Successor, s.By, s.At.Format(time.RFC3339))
 }
 
-// PredecessorPrefix is that of the keys under which a cluster keeps its predecessors, each under
-// its ID. Neither a backup nor a restore of one brings any, or takes any away.
+// PredecessorPrefix is the prefix of the keys of a cluster's predecessors; the ID follows. Backups
+// and restores leave them unchanged.
 const PredecessorPrefix = kv.ReservedPrefix + "ancestors/"
 
-// Op is what the successor's state gets.
+// Op returns the operation that stores it in the successor's state.
 func (s Succession) Op() (kv.Op, error) {
 	value, err := json.Marshal(s)
 	return kv.Op{Kind: kv.Put, Key: PredecessorPrefix + s.Cluster, Value: value}, err
 }
 
-// Predecessors returns the clusters in whose place this one goes on.
+// Predecessors returns the clusters that this one replaces.
 func Predecessors(view *mvcc.View) []Succession {
 	var all []Succession
 	view.Ascend(PredecessorPrefix, "", func(item kv.Item) bool {
@@ -79,12 +79,11 @@ func SuccessionOf(view *mvcc.View, successor, cluster string) *Succession {
 	if json.Unmarshal(item.Value, s) != nil || s.Cluster != cluster {
 		return nil // a newer version may write a form that this one cannot read
 	}
-	s.Successor = successor // the one that was written down may have a successor itself: this one
+	s.Successor = successor // the recorded successor may have been replaced itself, by this one
 	return s
 }
 
-// SupersededError is returned by Open for the directory of a server in place of whose cluster
-// another one goes on.
+// SupersededError is returned by Open for the directory of a server whose cluster has a successor.
 type SupersededError struct {
 	Dir string
 	Succession

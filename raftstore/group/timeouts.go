@@ -5,15 +5,15 @@ import "time"
 // Timeouts of the group. Zero values mean the defaults, which suit servers in one LAN; all servers
 // should have the same.
 type Timeouts struct {
-	// Heartbeat is how long a follower goes without a word from the leader before it calls an
-	// election: between once and twice this. It is for machines that lose power and networks that
-	// are cut: when the leader's process dies, followers know it by their broken connections, at
-	// once. So it leaves room for a leader that is short of CPU. Default: 1 s.
+	// Heartbeat is how long a follower waits without a message from the leader before it calls an
+	// election: between once and twice this. It is for power losses and network failures: when the
+	// leader's process dies, followers detect it at once by their broken connections. So it leaves
+	// room for a leader that is short of CPU. Default: 1 s.
 	Heartbeat time.Duration
 	// Silence is how long a leader may be silent, in every way, to a quorum of the others, before
-	// one of them campaigns without waiting for Heartbeat; longer where leaders were
-	// silent for long and came back. Default: half of Heartbeat, and no less than 200 ms; negative:
-	// they always wait.
+	// one of them campaigns without waiting for Heartbeat. It grows if leaders were silent for
+	// longer and came back. Default: half of Heartbeat, and no less than 200 ms; negative: they
+	// always wait.
 	Silence time.Duration
 	// Election is how long a candidate waits for votes before it tries again: between once and
 	// twice this, and no less than Heartbeat. Default: Heartbeat.
@@ -23,9 +23,9 @@ type Timeouts struct {
 	Lease time.Duration
 	// Call bounds one exchange with another server, other than a write. Default: 2 s.
 	Call time.Duration
-	// DiskWrite is how long a write to the log may be under way. A server that waits for one for
-	// longer neither leads nor campaigns until the write is done: another server, whose disk is
-	// well, is asked to lead then. Default: 2 s.
+	// DiskWrite is how long a write to the log may take. A server with a longer write neither leads
+	// nor campaigns until it is done: another server with a healthy disk is asked to lead. Default:
+	// 2 s.
 	DiskWrite time.Duration
 	// PromoteAfter is how long a new server must have been caught up before it gets a vote.
 	// Default: 1 s.
@@ -50,7 +50,7 @@ func (t Timeouts) WithDefaults() Timeouts {
 	return t
 }
 
-// Tick is one sample of the failure detector of the leader; 0 when there is none.
+// Tick is the interval of samples of the leader's failure detector; 0 without one.
 func (t Timeouts) Tick() time.Duration { return max(t.Silence/SilenceTicks, 0) }
 
 // SilenceTicks is how many ticks Timeouts.Silence has.

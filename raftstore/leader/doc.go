@@ -1,14 +1,15 @@
-// Package leader is the time in which this server leads: it begins and ends with Raft's word and
-// with the health of the disk, and leadership is handed over here.
+// Package leader manages the term in which this server leads. Raft's notifications and the health
+// of the disk begin and end it. The package also hands leadership over.
 //
 //	term.go      the term in which this server leads, if it does
-//	follow.go    what begins it and what ends it
+//	follow.go    its begin and its end
 //	transfer.go  handing leadership over, on request or because this server stops
 //	fulldisk.go  handing it over because the disk is full
 //
-// What holds:
-//   - a term begins with an entry of its own that is applied, so that everything is that was
-//     acknowledged by leaders before;
+// Invariants:
+//
+//   - a term begins with an entry of its own that is applied, and so is every entry that earlier
+//     leaders acknowledged;
 //   - the work of a leader is one list under one context, which ends with the term; Wait waits for
 //     all of it;
 //   - no server is asked to lead that is known to be unable to.

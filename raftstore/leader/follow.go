@@ -15,7 +15,7 @@ import (
 // ErrDiskHangs is for requests that were not proposed.
 var ErrDiskHangs = fmt.Errorf("%w: %w", kv.ErrUnavailable, logstore.ErrHangs)
 
-// MayLead returns an ErrUnavailable while this server does not lead, whatever Raft says.
+// MayLead returns an ErrUnavailable while this server does not lead, whatever Raft reports.
 func (l *Leadership) MayLead() error {
 	if l.parts.Disk.Check() != nil {
 		return ErrDiskHangs
@@ -23,8 +23,8 @@ func (l *Leadership) MayLead() error {
 	return nil
 }
 
-// Follow takes Raft's notifications, and those of the disk, until Raft has stopped. Raft waits for
-// it to take each, so it does nothing that blocks. Terms end with ctx at the latest.
+// Follow handles Raft's notifications, and those of the disk, until Raft has stopped. Raft blocks
+// until each is taken, so Follow never blocks. Terms end with ctx at the latest.
 func (l *Leadership) Follow(ctx context.Context, stopped <-chan struct{}) {
 	hung := false
 	for {
@@ -43,18 +43,18 @@ func (l *Leadership) Follow(ctx context.Context, stopped <-chan struct{}) {
 	}
 }
 
-// begin begins a term when Raft has this server for the leader, and it may be: it may have become
-// one, as the only voter, or not have stopped yet to be one, while it could not. It is called by
-// Follow alone, which hears of the end after this.
+// begin begins a term if Raft has this server for the leader and nothing prevents it. Raft may have
+// elected the only voter, or may not have stepped down yet, while the server could not lead. Only
+// Follow calls it, and sees the end after this.
 func (l *Leadership) begin(ctx context.Context) {
 	if l.parts.Raft.State() == raft.Leader && l.MayLead() == nil {
 		l.elected(ctx)
 	}
 }
 
-// followDisk ends leadership when the disk has begun to hang, and takes it up again when the disk
-// is well and no other was elected, as when there is no other. told is whether the hang was
-// logged; it returns the new value.
+// followDisk ends leadership when the disk begins to hang. It resumes leadership when the disk is
+// healthy and no other server was elected. told is whether the hang was logged; it returns the new
+// value.
 func (l *Leadership) followDisk(ctx context.Context, told bool) bool {
 	if err := l.parts.Disk.Check(); err != nil {
 		if !told {
@@ -93,11 +93,10 @@ func (l *Leadership) whyDeposed() error {
 // firstEntryAgain is how long a server waits that could not bring its first entry through the log.
 const firstEntryAgain = 10 * time.Millisecond
 
-// serve brings an empty entry through the log. When it is applied, so is everything that was
-// committed in earlier terms; and the entry tells the term that it was committed in. Then the work
-// begins.
+// serve commits an empty entry. When it is applied, all entries committed in earlier terms are,
+// too. The entry also has the term in which it was committed. Then the work begins.
 //
-// A server in quarantine does none: it is elected only to hand leadership on.
+// A server in quarantine does no work: it is elected only to hand leadership on.
 func (l *Leadership) serve(t *term) {
 	l.running.Go(func() { l.parts.Work.Elected(t.ctx) })
 	for t.ctx.Err() == nil && l.server.MayServe() == nil {

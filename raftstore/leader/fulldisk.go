@@ -8,14 +8,13 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// When a leader whose disk is full hands leadership to a server that has room.
+// Handing leadership from a leader with a full disk to a server with free space.
 const (
-	// FullLook is how often it looks for one. StuckAfter is how long it looks without a result
-	// before the log says so: a silent server may answer in a moment, and the log is shortened
-	// meanwhile.
+	// FullLook is the interval of looks for a transferee. StuckAfter is the time without one before
+	// it is logged: a silent server may answer in a moment, and the log is shortened meanwhile.
 	FullLook   = 500 * time.Millisecond
 	StuckAfter = 5 * time.Second
-	// maxHandOverLag is how many entries a server may be behind that is to lead at once.
+	// maxHandOverLag is the largest number of entries that a transferee may be behind.
 	maxHandOverLag = 1024
 )
 
@@ -26,7 +25,7 @@ func (l *Leadership) leaveFullDisk(ctx context.Context) {
 	r.Stuck.Store(false)
 	wait := time.NewTimer(0) // the disk may be full when this server is elected
 	defer wait.Stop()
-	var since time.Time // when the search began; zero when there is none
+	var since time.Time // of the begin of the search; zero without one
 	for {
 		select {
 		case <-wait.C:
@@ -42,8 +41,8 @@ func (l *Leadership) leaveFullDisk(ctx context.Context) {
 		if since.IsZero() {
 			since = time.Now()
 		}
-		// Once it is logged that no server has room, nothing depends on how soon a look ends, and
-		// slow servers may take the time that a call has.
+		// Once the lack of a transferee is logged, looks are not urgent, and slow servers get a
+		// call's full timeout.
 		limit, again := l.opts.Timeouts.Call, StuckAfter
 		if !r.Stuck.Load() {
 			limit, again = max(StuckAfter-time.Since(since), FullLook), FullLook
@@ -71,8 +70,8 @@ func (l *Leadership) passOn(ctx context.Context, to group.Member) {
 	l.opts.Stats.HandOvers.Inc()
 }
 
-// withRoom asks the other voters that are to stay, and returns the first to answer that can lead
-// and has room on its disk.
+// withRoom asks the other voters that stay, and returns the first one that can lead and has free
+// space on its disk.
 func (l *Leadership) withRoom(ctx context.Context, limit time.Duration) (to group.Member, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -26,8 +26,8 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Raft is what a Leadership needs of Raft. Ask waits for the answer to a question no longer than
-// ctx, whatever Raft does meanwhile.
+// Raft is the Leadership's interface of Raft. Ask waits for the answer to a request no longer than
+// ctx, whatever Raft does.
 type Raft interface {
 	State() raft.RaftState
 	CurrentTerm() uint64
@@ -44,12 +44,12 @@ type Disk interface {
 	Changed() <-chan struct{}
 }
 
-// Elections are told when a term begins and ends, and know which members are silent. It is an
+// Elections learns of the begin and the end of a term, and knows the silent members. It is an
 // *election.Elector.
 type Elections interface {
 	Leads(term uint64)
 	Lost(term uint64, why string)
-	// Disk is called when the disk of this server, which leads, has begun to hang.
+	// Disk is called when the disk of this leading server begins to hang.
 	Disk()
 	Silent() ([]election.SilentMember, <-chan struct{})
 }
@@ -59,22 +59,22 @@ type Survey interface {
 	Ask(ctx context.Context, m group.Member) (*status.Status, error)
 }
 
-// Server is what a Leadership needs of the server.
+// Server is the Leadership's interface of the server.
 type Server interface {
 	Members() []group.Member
 	State() *mvcc.Store
-	// Observe returns the members, and what they say of themselves.
+	// Observe returns the members, with their own reports.
 	Observe(ctx context.Context) []autopilot.Server
 	// MayServe returns an error while this server may not do the work of a leader: it is elected
 	// then only to hand leadership over.
 	MayServe() error
-	// NoOp begins to bring an entry through the log that changes nothing, and FirstEntry waits for
-	// one. It returns the term in which that was committed.
+	// NoOp proposes an empty entry, and FirstEntry waits for one. It returns the term in which that
+	// was committed.
 	NoOp() raft.ApplyFuture
 	FirstEntry() (term uint64, err error)
 }
 
-// Work is what a server does while it leads. Each function ends with its context.
+// Work is a server's work while it leads. Each function ends with its context.
 type Work struct {
 	// Elected begins when this server is elected.
 	Elected func(ctx context.Context)
@@ -83,7 +83,7 @@ type Work struct {
 	Leading []func(ctx context.Context, term uint64)
 }
 
-// Parts are what a Leadership works with, once Raft runs.
+// Parts are a Leadership's dependencies, once Raft runs.
 type Parts struct {
 	Raft      Raft
 	Disk      Disk
@@ -93,7 +93,7 @@ type Parts struct {
 	Work      Work
 }
 
-// Leadership knows whether this server leads, and does its work while it does.
+// Leadership knows whether this server leads, and runs its work while it does.
 type Leadership struct {
 	opts   Options
 	server Server
@@ -116,7 +116,7 @@ func New(opts Options, server Server) *Leadership {
 	return &Leadership{opts: opts, server: server, notify: make(chan bool, 1), changed: make(chan struct{})}
 }
 
-// Notify is where Raft says whether this server is the leader: see raft.Config.
+// Notify is Raft's channel for this server's leadership: see raft.Config.
 func (l *Leadership) Notify() chan<- bool { return l.notify }
 
 // Attach is called once, when Raft runs.

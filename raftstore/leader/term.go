@@ -7,11 +7,11 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// ErrEnded is the cause of a leadership context that has ended because another server leads, or
-// none.
+// ErrEnded is the cause of a leadership context that has ended because this server is no longer the
+// leader.
 var ErrEnded = errors.New("this server does not lead any more")
 
-// endedError is an ErrEnded that says why.
+// endedError is an ErrEnded with a reason.
 type endedError struct{ why string }
 
 func (e *endedError) Error() string { return ErrEnded.Error() + ": " + e.why }
@@ -19,13 +19,13 @@ func (e *endedError) Error() string { return ErrEnded.Error() + ": " + e.why }
 // Unwrap makes it an ErrEnded.
 func (e *endedError) Unwrap() error { return ErrEnded }
 
-// term is one term in which this server is the leader by Raft's word.
+// term is one term in which Raft has this server for the leader.
 //
 //	follower ──elected──▶ elected ──its first entry is applied──▶ leading
 //	    ▲                    │                                      │
 //	    └────────────────────┴───────────deposed or closed──────────┘
 //
-// Only in the state leading is everything applied that was acknowledged by leaders before.
+// Only in the state leading are all entries applied that earlier leaders acknowledged.
 type term struct {
 	ctx    context.Context // ends with it
 	end    context.CancelCauseFunc

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Transfer waits until the other server was told to campaign, no longer than ctx. why is
-// for people who ask later.
+// Transfer returns when the other server was told to campaign, or when ctx ends. why is the reason
+// in the history for people.
 func (l *Leadership) Transfer(ctx context.Context, m group.Member, why string) error {
 	id, term := raft.ServerID(m.ID), l.parts.Raft.CurrentTerm()
 	if newest, is := l.transfers.Pending(term, id); is {
@@ -37,13 +37,13 @@ func (l *Leadership) Transfer(ctx context.Context, m group.Member, why string) e
 // replicationLook is how often a member is asked how far the replication to it has come.
 const replicationLook = 25 * time.Millisecond
 
-// awaitReplication waits, for a short time, until a member has an entry that is newer than the one
-// given: then the replication to it does its work again.
+// awaitReplication waits, for a short time, until a member has an entry after the given one: then
+// replication to it works again.
 func (l *Leadership) awaitReplication(ctx context.Context, m group.Member, newest uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.Timeouts.Call)
 	defer cancel()
 	if l.parts.Raft.LastIndex() <= newest {
-		_ = l.parts.Raft.Ask(ctx, func() raft.Future { return l.server.NoOp() }) // whether there is a newer entry is looked at below
+		_ = l.parts.Raft.Ask(ctx, func() raft.Future { return l.server.NoOp() }) // the check below looks for a newer entry
 	}
 	for {
 		status, err := l.parts.Survey.Ask(ctx, m)
@@ -61,12 +61,12 @@ func (l *Leadership) awaitReplication(ctx context.Context, m group.Member, newes
 	}
 }
 
-// ErrNoTransferee is returned when no other server could lead, as far as this one knows.
+// ErrNoTransferee is returned if no other server could lead, in this server's view.
 var ErrNoTransferee = fmt.Errorf("%w: too few voters answer for another one to lead", kv.ErrUnavailable)
 
 // Leave makes another voter the leader, because this server stops, if it leads and there is one. It
-// returns when this server does not lead any more, or with an error when it still does after three
-// times Timeouts.Election, as when its disk hangs.
+// returns when this server no longer leads. It returns an error if it still leads after three times
+// Timeouts.Election, as with a hanging disk.
 func (l *Leadership) Leave(ctx context.Context) error {
 	if l.Term() == 0 || group.Voters(l.server.Members()) < 2 {
 		return nil
@@ -74,9 +74,9 @@ func (l *Leadership) Leave(ctx context.Context) error {
 	return l.HandOver(ctx, "it stops", false)
 }
 
-// HandOver makes another voter the leader, because this server stops or must not lead: one that
-// lives, which Raft would not know. It fails at once when no other could lead: when too few voters
-// answer, of which this server is one if it stays.
+// HandOver makes another voter the leader, because this server stops or must not lead. It selects a
+// living one, which Raft could not. It fails at once if too few voters answer for another one to
+// lead; this server counts if it stays.
 func (l *Leadership) HandOver(ctx context.Context, why string, stays bool) error {
 	if l.deserted() {
 		return ErrNoTransferee
@@ -104,15 +104,15 @@ func (l *Leadership) HandOver(ctx context.Context, why string, stays bool) error
 		return ErrNoTransferee
 	}
 	l.transferee.Store(new("a server of Raft's choice, because " + why))
-	err := l.parts.Raft.Ask(ctx, l.parts.Raft.LeadershipTransfer) // to the one that has the most of the log
+	err := l.parts.Raft.Ask(ctx, l.parts.Raft.LeadershipTransfer) // to the one with the longest log
 	if err != nil {
 		l.transferee.Store(nil)
 	}
 	return err
 }
 
-// transferTime bounds a transfer whose caller has no bound of its own: Raft gives one up
-// after Timeouts.Election.
+// transferTime bounds a transfer whose caller has no bound: Raft abandons one after
+// Timeouts.Election.
 func (l *Leadership) transferTime() time.Duration { return 3 * l.opts.Timeouts.Election }
 
 func (l *Leadership) observe(ctx context.Context, limit time.Duration) []autopilot.Server {
@@ -121,7 +121,7 @@ func (l *Leadership) observe(ctx context.Context, limit time.Duration) []autopil
 	return l.server.Observe(ctx)
 }
 
-// deserted tells that this server, which leads, knows of all other voters that they do not answer.
+// deserted reports whether this leading server knows that no other voter answers.
 func (l *Leadership) deserted() bool {
 	silent, _ := l.parts.Elections.Silent()
 	for _, m := range l.server.Members() {

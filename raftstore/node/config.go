@@ -31,24 +31,24 @@ type Config struct {
 	// ServerID is the ID of a server in memory, so that a test can start it again. Default: a new
 	// one.
 	ServerID string
-	// Bootstrap makes this server the first of a new cluster, when Dir is empty; when it is not,
-	// Bootstrap is ignored. Without it, a new server waits until it is made a member.
+	// Bootstrap makes this server the first of a new cluster, if Dir is empty; otherwise it is
+	// ignored. Without it, a new server waits until it is made a member.
 	Bootstrap bool
 	// ClusterID names the cluster. A directory or a peer of another cluster is refused.
 	ClusterID string
-	// Peers returns addresses at which other servers may be, beside those that the group has for
-	// them. It is asked while this server is out of touch. It may be nil.
+	// Peers returns possible addresses of other servers, besides those in the group's
+	// configuration. It is called while this server is out of touch. It may be nil.
 	Peers func() []string
-	// CleanAfter is how long a member must not answer the leader before it is taken out as dead, if
-	// MinVoters voters, and a quorum of them, stay without it. 0 means never.
+	// CleanAfter is how long a member must not answer the leader before it is removed as dead, if
+	// MinVoters voters, and a quorum of them, remain. 0 means never.
 	CleanAfter time.Duration
 	// MinVoters is how many voters must stay. Default: 3.
 	MinVoters int
 	// OnRemoved is called, once, when this server has learned that it was taken out of the group.
 	// It does not serve any more, and should be closed. It must not block.
 	OnRemoved func(group.Removal)
-	// OnSuperseded is called, once, when this server has learned that another cluster goes on in
-	// place of its own. It serves nothing any more, and should be closed. It must not block.
+	// OnSuperseded is called once, when this server has learned that its cluster has a successor.
+	// The server serves nothing any more, and should be closed. It must not block.
 	OnSuperseded func(group.Succession)
 	// Version of the program, for status.
 	Version string
@@ -56,37 +56,36 @@ type Config struct {
 
 	Timeouts group.Timeouts
 	History  mvcc.Limits
-	// StateBytes is the limit of what all items count together, while this server leads; see
+	// StateBytes is the limit of the size of all items together, while this server leads; see
 	// raftstore.Limits. 0 or less is none.
 	StateBytes int64
-	// CheckTxn refuses, with an ErrTooLarge or an ErrInvalid, transactions that another server has
-	// forwarded and that this one, which leads, would not take of its own callers. nil refuses
-	// none.
+	// CheckTxn validates transactions that another server has forwarded to this leader, as for its
+	// own callers. The errors are ErrTooLarge or ErrInvalid. nil accepts all.
 	CheckTxn func(*kv.Txn) error
 	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
 	QueueLength int
-	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many
-	// stay behind one, for followers that lag a little. Defaults: 16,384 and 8,192.
+	// SnapshotEvery is the number of log entries between snapshots, and TrailingLogs the number
+	// kept after one, for followers that lag a little. Defaults: 16,384 and 8,192.
 	SnapshotEvery uint64
 	TrailingLogs  uint64
-	// DiskReserve is how many bytes of the disk are held for the time when it is full; less when
-	// the volume is small. Default: 64 MiB; a negative number means none.
+	// DiskReserve is the number of bytes that are reserved for a full disk; less on a small volume.
+	// Default: 64 MiB; a negative number means none.
 	DiskReserve int64
 
-	// Now is the wall clock: what rides in the commands which this server proposes. It is for tests
-	// whose clocks drift, or are set. Default: time.Now.
+	// Now is the wall clock, for the time in this server's proposed commands. Tests replace it by
+	// drifting or set clocks. Default: time.Now.
 	Now func() time.Time
 
 	Logger     *slog.Logger
-	Registerer prometheus.Registerer // metrics are registered here; nil means nowhere
+	Registerer prometheus.Registerer // registers the metrics; nil registers none
 	// OnFatal is called, once, when this server can never apply another entry. The process should
 	// end; the state that it shows does not advance any more. By default it is only logged.
 	OnFatal func(error)
-	// OnNewState is called, once, when this server is in quarantine and a right state of the leader
-	// is on its disk. The server takes that state when it is closed and opened again. nil: that
-	// happens at the next start.
+	// OnNewState is called once, when this server is in quarantine and a correct state of the
+	// leader is on its disk. The server takes that state when it is closed and opened again. nil:
+	// that happens at the next start.
 	OnNewState func()
-	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
+	// KeepQuarantine leaves a quarantined server in that state, for an investigation.
 	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil:
 	// none.
@@ -101,8 +100,8 @@ type Config struct {
 	// LogStore is how the log is kept on disk: "boltdb", which is the default, or "wal".
 	LogStore string
 
-	// WrapLog and WrapSnapshots put something between this server and what it keeps, FaultPoint is
-	// called at each point of package faultpoint. All three are for tests, and may be nil.
+	// WrapLog and WrapSnapshots decorate this server's storage, and FaultPoint is called at each
+	// point of package faultpoint. All three are for tests, and may be nil.
 	WrapLog       func(logstore.Store) logstore.Store
 	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
 	FaultPoint    func(name string)
@@ -174,7 +173,7 @@ func (c *Config) disk() disk.Options {
 	}
 }
 
-// snapshotInterval is how often Raft looks whether a snapshot is due.
+// snapshotInterval is the interval at which Raft checks whether a snapshot is due.
 const snapshotInterval = 30 * time.Second
 
 // raft returns the configuration of Raft itself.
@@ -188,8 +187,8 @@ func (c *Config) raft(id string, notify chan<- bool) *raft.Config {
 	r.SnapshotInterval = snapshotInterval
 	r.TrailingLogs = c.TrailingLogs
 	r.MaxAppendEntries = 64
-	// Without the buffer Raft answers all that it takes. With it, what lies in the buffer when Raft
-	// stops is never answered; and our entries are batches already.
+	// Without the buffer Raft answers every request that it takes. A stopping Raft never answers
+	// those in the buffer. Our entries are batches already.
 	r.BatchApplyCh = false
 	r.NoLegacyTelemetry = true
 	r.NoSnapshotRestoreOnStart = true // storage has read the snapshot

@@ -32,8 +32,8 @@ func (n *Node) leaderAt() (addr string, local bool, err error) {
 	return string(address), local, nil
 }
 
-// noLeader is the error of a request while there is no leader. During an election each request that
-// waits asks for it again and again, so that the reasons are looked for only when it takes long.
+// noLeader is the error of a request while there is no leader. During an election each waiting
+// request calls it repeatedly, so it only looks for reasons after a while.
 func (n *Node) noLeader() error {
 	if since := n.election.LeaderlessSince(); since.IsZero() || time.Since(since) < status.LeaderlessAfter {
 		return group.ErrNoLeader
@@ -114,5 +114,5 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 func (n *Node) ReadRevision(ctx context.Context) (uint64, error) { return n.reads.Revision(ctx) }
 
 // Silent returns the members that do not answer this server's heartbeats, and a channel that is
-// closed when that changes. There are none while this server does not lead: then it does not know.
+// closed when that changes. It returns none while this server does not lead.
 func (n *Node) Silent() ([]election.SilentMember, <-chan struct{}) { return n.election.Silent() }

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Members returns the members as this server knows them, with the leader marked.
+// Members returns the members in this server's view, with the leader marked.
 func (n *Node) Members() []group.Member {
 	_, leader := n.raft.leader()
 	var members []group.Member
@@ -39,10 +39,10 @@ func (n *Node) Join(ctx context.Context, addrs []string) error { return n.autopi
 // the group.
 func (n *Node) Removed() <-chan struct{} { return n.autopilot.Out() }
 
-// Leaving tells whether it is recorded that a member leaves, as this server knows.
+// Leaving reports whether a member's removal is recorded, in this server's view.
 func (n *Node) Leaving(id string) bool { return n.decision(id).State == group.Leaving }
 
-// Gone returns the servers that were taken out of the group, by ID, as this server knows.
+// Gone returns the removed servers, by ID, in this server's view.
 func (n *Node) Gone() map[string]group.Removal {
 	gone := make(map[string]group.Removal)
 	for id, s := range group.Decisions(n.state.Latest()) {
@@ -53,13 +53,13 @@ func (n *Node) Gone() map[string]group.Removal {
 	return gone
 }
 
-// decision returns what this server knows to be decided about another one, or about itself.
+// decision returns the decision about a server, or about this one, in this server's state.
 func (n *Node) decision(id string) group.Decision { return group.DecisionOf(n.state.Latest(), id) }
 
-// Predecessors returns the clusters in whose place this one goes on, as far as this server knows.
+// Predecessors returns the clusters that this one replaces, in this server's view.
 func (n *Node) Predecessors() []group.Succession { return group.Predecessors(n.state.Latest()) }
 
-// Succeed returns what writes down that this cluster goes on in place of another one.
+// Succeed returns the operation that records that this cluster replaces another one.
 func (n *Node) Succeed(cluster string) (kv.Op, error) {
 	return group.Succession{Cluster: cluster, Successor: n.id.ClusterID, By: n.id.ServerID, At: n.cfg.Now().UTC()}.Op()
 }

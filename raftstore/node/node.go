@@ -31,7 +31,7 @@ type Node struct {
 	lock       disk.Lock
 	state      *mvcc.Store
 	fsm        *fsm.FSM
-	machine    *status.Machine // the same, as Raft has it
+	machine    *status.Machine // the same, as Raft's interface
 	storage    *disk.Storage
 	raft       *consensus
 	leader     *leader.Leadership
@@ -44,8 +44,8 @@ type Node struct {
 	guard      *integrity.Guard // against a wrong state
 	space      *status.Space
 	board      *status.Board         // the status of all members
-	fatal      atomic.Pointer[error] // why the state machine cannot go on
-	succession *succession.Watch     // of another cluster that goes on in place of this one
+	fatal      atomic.Pointer[error] // why the state machine has stopped
+	succession *succession.Watch     // of a cluster that replaces this one
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
@@ -53,7 +53,7 @@ type Node struct {
 	closing func() error   // closes it, once
 }
 
-// Open starts a server with what it finds in its directory. It does not wait for a leader.
+// Open starts a server with the data in its directory. It does not wait for a leader.
 func Open(cfg Config) (*Node, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -173,7 +173,7 @@ func (n *Node) start() {
 		"revision", n.state.Revision(), "lastIndex", n.raft.LastIndex())
 }
 
-// leaderWork is what this server does while it leads.
+// leaderWork is this server's work while it leads.
 func (n *Node) leaderWork() leader.Work {
 	broadcast := &raftfix.CommitBroadcast{
 		Raft: n.raft.Raft, Transport: n.raft.network, Header: n.raft.header, Logger: n.cfg.Logger, AwaitApplied: n.fsm.Waiter().Wait,
@@ -192,7 +192,7 @@ func (n *Node) leaderWork() leader.Work {
 	}
 }
 
-// halt is called by the state machine when it cannot go on.
+// halt is called by the state machine when it cannot continue.
 func (n *Node) halt(err error) {
 	n.fatal.Store(&err)
 	n.cfg.Logger.Error("the store cannot go on", "err", err)
@@ -219,12 +219,12 @@ func (n *Node) AwaitLeadership(ctx context.Context) (context.Context, uint64, er
 func (n *Node) Close() error { return n.closing() }
 
 // HandOver makes another voter the leader if this server leads and there is one. It returns when
-// this server does not lead any more, or with an error when it still does after three times
-// Timeouts.Election, as when its disk hangs.
+// this server no longer leads. It returns an error if it still leads after three times
+// Timeouts.Election, as with a hanging disk.
 func (n *Node) HandOver() error { return n.leader.Leave(n.ctx) }
 
-// close stops in an order that leaves no caller of Raft without an answer: first everything that
-// asks Raft comes to its end, and then Raft does.
+// close stops in an order in which each caller of Raft gets an answer: first all callers end, and
+// then Raft.
 func (n *Node) close() error {
 	switch err := n.HandOver(); {
 	case errors.Is(err, leader.ErrNoTransferee):

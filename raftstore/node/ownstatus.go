@@ -51,7 +51,7 @@ func (n *Node) Status() status.Status {
 	return s
 }
 
-// condition returns what keeps this server from serving, as far as it knows.
+// condition returns the known reasons that keep this server from serving.
 func (n *Node) condition() *status.Condition {
 	_, leader := n.raft.leader()
 	_, member := n.member(n.id.ServerID)
@@ -71,22 +71,22 @@ func (n *Node) condition() *status.Condition {
 	return c
 }
 
-// Ailment returns why this server cannot serve, as far as it knows that without asking another one.
-// All but ErrClosed are ErrUnavailable.
+// Ailment returns why this server cannot serve, without asking another one. All errors but
+// ErrClosed are ErrUnavailable.
 func (n *Node) Ailment() error { return n.condition().Ailment() }
 
-// Explain adds to the error of a read what may be the reason.
+// Explain adds the likely reason to the error of a read.
 func (n *Node) Explain(err error) error { return n.condition().Explain(err) }
 
-// PeerStatus asks all members for their status, all at once, each for a limited time.
+// PeerStatus asks all members for their status at once, with a timeout for each.
 func (n *Node) PeerStatus(ctx context.Context) []status.PeerStatus { return n.board.All(ctx) }
 
-// PeerDetails asks all members for their status with its Detail, all at once, each for a limited
-// time. A member that others cannot reach makes it take longer than PeerStatus.
+// PeerDetails asks all members for their status with its Detail at once, with a timeout for each.
+// It takes longer than PeerStatus if others cannot reach a member.
 func (n *Node) PeerDetails(ctx context.Context) []status.PeerStatus { return n.board.Details(ctx) }
 
-// stateLimit is the limit that counts: the one in the newest entry. A server that has seen none
-// since it started shows its own.
+// stateLimit is the effective limit: the one in the newest entry. A server that has seen none since
+// its start shows its own.
 func (n *Node) stateLimit() int64 {
 	if limit := n.fsm.StateBytes(); limit > 0 {
 		return limit

@@ -26,8 +26,8 @@ const (
 	maxEntryRequests = 1024
 	// maxInFlight is how many entries are under way to the quorum while the next one gathers.
 	maxInFlight = 4
-	// maxQueueBytes bounds the memory of the queue, beside its length: full of the largest
-	// transactions it would take all that a machine has.
+	// maxQueueBytes bounds the memory of the queue, in addition to its length: full of the largest
+	// transactions it would take all of a machine's memory.
 	maxQueueBytes = 64 << 20
 )
 
@@ -77,7 +77,7 @@ func newProposer(apply func([]byte) raft.ApplyFuture, now func() time.Time, leng
 	}
 }
 
-// run works until the node stops. Then it fails what still waits, of which nothing was proposed.
+// run works until the node stops. Then it fails the waiting requests, none of which was proposed.
 func (p *proposer) run() {
 	var settling sync.WaitGroup
 	settling.Go(func() {
@@ -122,7 +122,7 @@ func (p *proposer) gather() {
 	}
 }
 
-// fill takes what waits, up to the limits of one entry.
+// fill takes waiting requests, up to the limits of one entry.
 func (p *proposer) fill(first *proposal) []*proposal {
 	var batch []*proposal
 	bytes := 0
@@ -165,7 +165,7 @@ func (p *proposer) settle(f flight) {
 	}
 }
 
-// proposeError says what Raft's error means for the request.
+// proposeError converts Raft's error for the request.
 func proposeError(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
@@ -241,7 +241,7 @@ func (p *proposer) propose(ctx context.Context, req *command.Request) (command.O
 	if each.taken.CompareAndSwap(false, true) {
 		return command.Outcome{}, kv.ErrClosed
 	}
-	a := <-each.answer // the node waits for what is under way
+	a := <-each.answer // the node waits for entries under way
 	return a.outcome, a.err
 }
 
@@ -259,8 +259,8 @@ func (p *proposer) enqueue(each *proposal) bool {
 	return false
 }
 
-// noOp begins to bring an empty entry through the log, past the queue. Raft's Barrier does not do
-// instead: it does not come to the state machine, for whose index linearizable reads wait.
+// noOp proposes an empty entry, past the queue. Raft's Barrier is no substitute: it does not reach
+// the state machine, for whose index linearizable reads wait.
 func (n *Node) noOp() raft.ApplyFuture {
 	return n.raft.Apply(command.Encode(&command.Command{Now: n.cfg.Now().UnixMilli(), StateBytes: n.cfg.StateBytes}), n.cfg.Timeouts.Call)
 }

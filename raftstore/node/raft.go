@@ -17,8 +17,8 @@ import (
 // raftPool is how many idle connections Raft keeps to each server.
 const raftPool = 3
 
-// logCacheBytes is twice what may be under way to a quorum, so that followers that keep up are
-// served from memory.
+// logCacheBytes is twice the size of entries under way to a quorum, so that followers that keep up
+// are served from memory.
 const logCacheBytes = 2 * maxInFlight * maxEntryBytes
 
 // consensus is Raft as this server runs it, and all that ends with it.
@@ -34,8 +34,8 @@ type consensus struct {
 	running           sync.WaitGroup // goroutines that end then
 }
 
-// startRaft starts Raft between the three chains of decorators. Each reads from the inside, which
-// is the network, the disk or the state machine, to the outside, which is what Raft has.
+// startRaft starts Raft between the three chains of decorators. Each chain reads from the inside
+// (the network, the disk or the state machine) to the outside (Raft's view).
 func (n *Node) startRaft() (*consensus, error) {
 	c := &consensus{id: raft.ServerID(n.id.ServerID), addr: n.cfg.Stream.Addr, stream: n.peers.RaftStream(), stopped: make(chan struct{})}
 	cfg := n.cfg.raft(n.id.ServerID, n.leader.Notify())
@@ -59,8 +59,8 @@ func (n *Node) startRaft() (*consensus, error) {
 	return c, nil
 }
 
-// stop stops Raft, once it has no callers any more: a Raft that stops forgets the entries that it
-// has committed and not applied.
+// stop stops Raft, once it has no callers any more: a stopping Raft forgets entries that it has
+// committed and not applied.
 func (c *consensus) stop() error {
 	c.Questions.Close()
 	c.stream.Cut()
@@ -70,7 +70,7 @@ func (c *consensus) stop() error {
 	return err
 }
 
-// leader is the leader that this server follows, or is; empty while it knows of none.
+// leader is the leader that this server follows, or is; empty if unknown.
 func (c *consensus) leader() (raft.ServerAddress, raft.ServerID) { return raftfix.Leader(c.Raft) }
 
 // header goes into messages that Raft's are like.
@@ -97,7 +97,7 @@ func (n *Node) filtered(c *consensus) raftfix.Transport {
 	t = n.guard.GuardTransport(t)                 // a wrong state goes nowhere
 	t = raftfix.DrainPipelines(t)                 // no message waits for an answer to be taken
 	t = raftfix.RepeatVotes(t, raftPool)          // a broken connection is no refusal
-	t = raftfix.SendGate(t, n.storage.Log.Disk()) // a leader whose disk hangs says nothing
+	t = raftfix.SendGate(t, n.storage.Log.Disk()) // a leader with a hanging disk sends nothing
 	return c.filter.Transport(t)                  // messages that come late
 }
 
@@ -105,7 +105,7 @@ func (n *Node) filtered(c *consensus) raftfix.Transport {
 func (n *Node) log() *raftfix.Log {
 	tail := logstore.NewTail(n.storage.Log, n.halt)  // writes of the end of the log
 	cache := logstore.NewCache(tail, logCacheBytes)  // followers that keep up need no disk
-	return raftfix.NewLog(cache, raftfix.LogOptions{ // what an installed snapshot does to it
+	return raftfix.NewLog(cache, raftfix.LogOptions{ // the log's part of an installed snapshot
 		Snapshots: n.storage.Snapshots, Sever: n.storage.Sever, Fatal: n.halt,
 	})
 }
@@ -124,7 +124,8 @@ func (n *Node) stateMachine() (raft.BatchingFSM, error) {
 	return n.machine, nil
 }
 
-// bootstrap makes this server the only member of a new group, if it is told to and is new.
+// bootstrap makes this server the only member of a new group, if the configuration demands it and
+// the server is new.
 func (n *Node) bootstrap(cfg *raft.Config, network raft.Transport) error {
 	if !n.cfg.Bootstrap {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/barque/barque/raftstore/status"
 )
 
-// wiring is what the parts of a server see of it: each declares the interface that it needs.
+// wiring is the server in the view of its parts: each declares the interface that it needs.
 type wiring struct{ *Node }
 
 // CommitIndex implements integrity.Server.

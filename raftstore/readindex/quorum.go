@@ -67,7 +67,7 @@ func (q *quorum) ask(addr string, a *acks) {
 		return
 	}
 	q.waiting[addr] = nil
-	q.running.Go(func() { q.run(addr, []*acks{a}) }) // ends with the last one that waits, or with the server
+	q.running.Go(func() { q.run(addr, []*acks{a}) }) // ends with the last waiting caller, or with the server
 }
 
 func (q *quorum) run(addr string, waiters []*acks) {

@@ -24,7 +24,7 @@ type Options struct {
 	Stats       *status.Metrics
 }
 
-// Raft is what a Reader needs of Raft. It is a *raft.Raft.
+// Raft is the Reader's interface of Raft, a *raft.Raft.
 type Raft interface {
 	CurrentTerm() uint64
 	CommitIndex() uint64
@@ -37,10 +37,10 @@ type Peers interface {
 	At(dest string) *rpc.Client
 }
 
-// Server is what a Reader needs of the server.
+// Server is the Reader's interface of the server.
 type Server interface {
-	// LeaderAt returns how to dial the leader, and whether it is this server. LeaderChanged is
-	// closed when another one is known to lead than now.
+	// LeaderAt returns the leader's address, and whether it is this server. LeaderChanged is closed
+	// when another leader is known than now.
 	LeaderAt() (dest string, local bool, err error)
 	LeaderChanged() <-chan struct{}
 	// Term is the term in which this server leads; 0 while it does not.
@@ -69,8 +69,8 @@ func New(opts Options, machine *fsm.FSM, consensus Raft, peers Peers, server Ser
 	return r
 }
 
-// Run makes one exchange after the other while there are reads, until ctx ends. It waits for the
-// questions that are under way.
+// Run makes one exchange after the other while there are reads, until ctx ends. It waits for
+// pending requests.
 func (r *Reader) Run(ctx context.Context) {
 	r.quorum.termOf = func(addr string) (uint64, error) { return r.termOf(ctx, addr) }
 	r.rounds.run(ctx)
@@ -129,12 +129,12 @@ func (r *Reader) forward(ctx context.Context, leader string, over <-chan struct{
 
 // confirm returns a revision that reflects everything committed before the call, on the leader.
 //
-// The commit index is read first. Then a quorum says that it is in no later term, so no other
-// leader had been elected, and could have committed anything, before the call. The answer is a
-// revision and not an index because it is the revision that other servers can wait for.
+// The commit index is read first. Then a quorum confirms that it is in no later term. So before the
+// call no other leader had been elected that could have committed entries. The answer is a revision
+// and not an index because other servers can wait for a revision.
 //
-// Raft's VerifyLeader does not do: it also counts the answer to a heartbeat that was sent before it
-// was called. A leader that was frozen finds such answers waiting when it wakes up, and would
+// Raft's VerifyLeader is no substitute: it also counts the answer to a heartbeat that was sent
+// before the call. A leader that was frozen finds such answers waiting when it wakes up, and would
 // believe that it still leads.
 func (r *Reader) confirm(ctx context.Context) (uint64, error) {
 	term := r.server.Term()
@@ -154,9 +154,8 @@ func (r *Reader) confirm(ctx context.Context) (uint64, error) {
 	return r.fsm.State().Revision(), nil
 }
 
-// Ack is what a server that asks the leader for a revision to read at says of itself: which one it
-// is, and in which term it was when it asked, which is after the read began. It is the payload of
-// peer.CallRead.
+// Ack identifies a server that asks the leader for a read revision, with its term at the time of
+// the request, which is after the read began. It is the payload of peer.CallRead.
 type Ack struct {
 	Term uint64
 	ID   string
@@ -175,10 +174,10 @@ func DecodeAck(payload []byte) Ack {
 	return Ack{Term: binary.LittleEndian.Uint64(payload), ID: string(payload[8:])}
 }
 
-// ConfirmBy is confirm when the server that asks makes a quorum with this one, as in a group of
-// three: its term counts like another voter's answer. It is from a moment before this server read
-// its commit index, and after the read began: no other leader had been elected until then. ok is
-// false when that cannot be said at once.
+// ConfirmBy is confirm if the asking server makes a quorum with this one, as in a group of three:
+// its term counts like another voter's answer. The term is from a moment after the read began, and
+// before this server read its commit index: no other leader had been elected until then. ok is
+// false if that is not certain at once.
 func (r *Reader) ConfirmBy(ack Ack) (revision uint64, ok bool) {
 	if !r.serves() {
 		return 0, false

@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/status"
 )
 
-// rounds find out up to which revision the local state must have come before a read that begins
-// now may be answered. One exchange serves all readers that wait when it begins.
+// rounds find the revision that the local state must reach before a read that begins now may be
+// answered. One exchange serves all readers that wait when it begins.
 type rounds struct {
 	round func(ctx context.Context) (uint64, error)
 	limit time.Duration

@@ -13,31 +13,31 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// Report is what the directory of a server that does not run knows.
+// Report describes the directory of a stopped server.
 type Report struct {
 	Dir       string `json:"dir"`
 	ServerID  string `json:"serverID"`
 	ClusterID string `json:"clusterID"`
 
-	// Term is the newest in which the server took part. LastTerm and LastIndex are of the newest
-	// entry that it has: whose are higher has more of what was written.
+	// Term is the newest term in which the server took part. LastTerm and LastIndex are of its
+	// newest entry: the server with the higher ones has more of the writes.
 	Term      uint64 `json:"term"`
 	LastTerm  uint64 `json:"lastTerm"`
 	LastIndex uint64 `json:"lastIndex"`
-	// SnapshotIndex is the last entry in the newest snapshot that is whole; 0 when there is none.
+	// SnapshotIndex is the last entry in the newest complete snapshot; 0 without one.
 	SnapshotIndex uint64 `json:"snapshotIndex"`
-	// Revision, Keys and StateHash are of the state with all these entries. Whether the last of
-	// them were ever acknowledged is not known to one server.
+	// Revision, Keys and StateHash are of the state with all these entries. One server does not
+	// know whether the last of them were acknowledged.
 	Revision  uint64 `json:"revision"`
 	Keys      int    `json:"keys"`
 	StateHash string `json:"stateHash"`
-	// Members is the newest configuration of the group that the server has heard of.
+	// Members is the newest configuration of the group in the server's log.
 	Members []group.Member `json:"members"`
 
-	Quarantined string         `json:"quarantined,omitempty"` // why its state is known to be wrong
+	Quarantined string         `json:"quarantined,omitempty"` // why its state is wrong
 	Removed     *group.Removal `json:"removed,omitempty"`     // it was taken out of the group
-	// Superseded is there when the server has learned that another cluster goes on in place of its
-	// own. Predecessors are the clusters in whose place its own goes on.
+	// Superseded is set if the server has learned that its cluster has a successor. Predecessors
+	// are the clusters that its own has replaced.
 	Superseded   *group.Succession  `json:"superseded,omitempty"`
 	Predecessors []group.Succession `json:"predecessors,omitempty"`
 }
@@ -85,15 +85,14 @@ func inspect(o *disk.Options) (*Report, error) {
 	return r, errors.Join(r.read(s, machine), s.Log.Close())
 }
 
-// existing says how the directory of a server that does not run is read.
+// existing returns the options for reading the directory of a stopped server.
 func existing(dir string, logger *slog.Logger) disk.Options {
 	return disk.Options{
 		Dir: dir, WriteTimeout: group.Timeouts{}.WithDefaults().DiskWrite, Reserve: -1, Logger: logger, Fatal: func(error) {},
 	}
 }
 
-// openExisting opens the log, of whichever kind it is, and reads the newest snapshot into the
-// machine.
+// openExisting opens the log, of either kind, and reads the newest snapshot into the machine.
 func openExisting(o *disk.Options, machine *fsm.FSM) (*disk.Storage, error) {
 	kind, err := disk.LogKind(o.Dir)
 	if err != nil {
@@ -162,9 +161,8 @@ func (r *Report) read(s *disk.Storage, machine *fsm.FSM) error {
 	return nil
 }
 
-// Superseded tells which cluster goes on in place of that of a directory, as its server has
-// learned; nil when it has learned of none. It takes no hold of the directory, whose server may
-// run.
+// Superseded returns the successor of a directory's cluster, as recorded by its server; nil without
+// one. It takes no lock: the server may run.
 func Superseded(dir string) (*group.Succession, error) {
 	o := &disk.Options{Dir: dir}
 	id, err := disk.OpenIdentity(o, disk.Owner{})

@@ -17,7 +17,7 @@ import (
 	"github.com/barque/barque/raftstore/raftlog"
 )
 
-// Config says whose directory becomes a group of its own.
+// Config names the directory that becomes its own group.
 type Config struct {
 	// Dir of the server, which must not run.
 	Dir string
@@ -32,21 +32,21 @@ type Config struct {
 	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
 }
 
-// recoverGap is how far a recovery raises the revision. The servers that are lost may have handed
-// out revisions that this one never saw; those must not come again with another content.
+// recoverGap is how far a recovery raises the revision. The lost servers may have handed out
+// revisions that this one never saw. Those must not come again with other contents.
 const recoverGap = 1 << 30
 
 // Recover makes the directory of a server that has lost its quorum for good the only member of a
-// new group, with all that it has: the newest snapshot and its whole log. What was written to the
-// lost servers only is gone; what this server has in its log and was never acknowledged counts from
-// now on.
+// new group, with all of its data: the newest snapshot and its whole log. Writes on the lost
+// servers only are gone. Entries in this server's log that were never acknowledged count from now
+// on.
 //
-// The new group has another ID, so the old members and it do not talk to each other any more, but
-// for one word: an old member that comes back is told that it is superseded, and stops. Revisions
-// go on far above the old ones, and watchers of old ones are told that these are compacted.
+// The new group has another ID, so the old members and it refuse each other. An old member that
+// comes back is told that it is superseded, and stops. Revisions continue far above the old ones,
+// and watchers of old ones learn that these are compacted.
 //
-// A crash in the middle leaves a directory that Open refuses; the same call finishes it, and does
-// nothing when it is finished.
+// A crash in the middle leaves a directory that Open refuses. The same call finishes it, and does
+// nothing if it is finished.
 func Recover(cfg Config) error {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -147,16 +147,16 @@ func standAlone(o *disk.Options, id disk.Identity, rc Config) error {
 	return nil
 }
 
-// successions are what tells of the predecessors of the new cluster: the cluster of the directory;
-// and, when the directory is marked, the one that went on in its place. The operator who recovers
-// this directory has given that one up, so its servers are to stop, and its agents to follow.
+// successions name the predecessors of the new cluster: the cluster of the directory, and, if the
+// directory is marked, that cluster's successor. The operator who recovers this directory has
+// abandoned that one, so its servers are to stop, and its agents to follow.
 func successions(o *disk.Options, id disk.Identity, rc Config) ([]kv.Op, error) {
 	clusters := []string{id.ClusterID}
 	mark, err := disk.ReadSuperseded(o, id.ClusterID)
 	if err != nil {
 		return nil, err
 	}
-	if mark != nil && mark.By != "" { // else it cannot be read
+	if mark != nil && mark.By != "" { // otherwise it is unreadable
 		clusters = append(clusters, mark.Successor)
 	}
 	now := rc.Now().UTC()
@@ -171,9 +171,8 @@ func successions(o *disk.Options, id disk.Identity, rc Config) ([]kv.Op, error) 
 	return ops, nil
 }
 
-// ahead is a state machine whose snapshot is of a later revision, and in which nothing is decided
-// about the survivor: it may have been told to leave, or to stay without a vote, in the group that
-// is lost.
+// ahead is a state machine whose snapshot is of a later revision, without any decision about the
+// survivor: the lost group may have decided to remove or demote it.
 type ahead struct {
 	*fsm.FSM
 	survivor string

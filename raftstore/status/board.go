@@ -10,16 +10,16 @@ import (
 	"github.com/barque/barque/raftstore/peer"
 )
 
-// Server is what a Board needs of the server.
+// Server is the Board's interface of the server.
 type Server interface {
 	ID() string
-	// Leader is the ID of the leader that the server follows, or is; empty while it knows of none.
+	// Leader is the ID of the leader that the server follows, or is; empty if unknown.
 	Leader() string
 	// Status is how the server sees itself, without a Detail.
 	Status() Status
 	Members() []group.Member
-	// Tell sends a message in JSON to a member and returns the answer, and Ping only exchanges a
-	// word with it.
+	// Tell sends a message in JSON to a member and returns the answer. Ping only exchanges an empty
+	// message with it.
 	Tell(ctx context.Context, m group.Member, kind byte, message any) ([]byte, error)
 	Ping(ctx context.Context, id string) error
 }
@@ -30,17 +30,16 @@ type Board struct {
 	report func(ctx context.Context) []byte
 }
 
-// NewBoard returns the board of a server. report is what the program around the store adds to a
-// Detail; it may be nil.
+// NewBoard returns the board of a server. report is the program's part of a Detail; it may be nil.
 func NewBoard(server Server, report func(ctx context.Context) []byte) *Board {
 	return &Board{server, report}
 }
 
-// All asks all members for their status, all at once, each for a limited time.
+// All asks all members for their status at once, with a timeout for each.
 func (b *Board) All(ctx context.Context) []PeerStatus { return b.all(ctx, statusQuestion{}) }
 
-// Details asks all members for their status with its Detail, all at once, each for a limited time.
-// A member that others cannot reach makes it take longer than All.
+// Details asks all members for their status with its Detail at once, with a timeout for each. It
+// takes longer than All if others cannot reach a member.
 func (b *Board) Details(ctx context.Context) []PeerStatus {
 	return b.all(ctx, statusQuestion{Detail: true})
 }

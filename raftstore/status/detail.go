@@ -10,12 +10,11 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// Detail is what a server finds out, or is told by the program around it, only when it is asked for
-// it.
+// Detail is the part of a server's status that is only collected on request.
 type Detail struct {
 	// Ways are the ways from this server to the other members.
 	Ways []Way `json:"ways,omitempty"`
-	// Report is what the program around the store says; see Config.Report.
+	// Report is the report of the program around the store; see Config.Report.
 	Report json.RawMessage `json:"report,omitempty"`
 }
 
@@ -23,23 +22,22 @@ type Detail struct {
 type Way struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// RTT is how long the fastest of some exchanges over the servers' own connection took, and
-	// Error why there was none.
+	// RTT is the fastest of some exchanges over the servers' own connection, and Error the reason
+	// of a failure.
 	RTT   time.Duration `json:"rtt,omitempty"`
 	Error string        `json:"error,omitempty"`
 }
 
-// statusQuestion is what a server is asked with peer.CallStatus. No payload asks for what it has at
-// hand.
+// statusQuestion is the payload of peer.CallStatus. An empty payload asks for data at hand only.
 type statusQuestion struct {
 	Detail bool `json:"detail,omitempty"`
 }
 
 const (
-	// wayTimeout bounds the look at the ways. It is shorter than Timeouts.Call, within which the
-	// server that looks must answer.
+	// wayTimeout bounds the measurement of round trips. It is shorter than Timeouts.Call, within
+	// which the measuring server must answer.
 	wayTimeout = 800 * time.Millisecond
-	// wayTries is how many exchanges there are: the first one may have to open the connection.
+	// wayTries is the number of exchanges: the first one may have to open the connection.
 	wayTries = 3
 )
 
@@ -59,7 +57,7 @@ func (b *Board) detailed(ctx context.Context) Status {
 	return s
 }
 
-// ways looks how far away the other members are.
+// ways measures the round trips to the other members.
 func (b *Board) ways(ctx context.Context) []Way {
 	others := slices.DeleteFunc(b.server.Members(), func(m group.Member) bool { return m.Self })
 	ways := make([]Way, len(others))

@@ -1,7 +1,7 @@
-// Package status is what servers tell people, and each other, of themselves: the Status of a
-// server, with its Detail where that was asked for, the Board that asks all members for theirs, why
-// a server is not ready, and the metrics.
+// Package status is what servers report about themselves to people and to each other. It has the
+// Status of a server with an optional Detail, the Board that asks all members for theirs, the
+// reasons why a server is not ready, and the metrics.
 //
-// It decides nothing; Board.TellOfNoLeader watches for a missing leader and says so. Package node
-// fills a Status in, a Condition, and a Reading of the gauges.
+// It takes no decision; Board.TellOfNoLeader logs a missing leader. Package node fills in a Status,
+// a Condition, and a Reading of the gauges.
 package status

@@ -8,7 +8,7 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// Source is what gauges are read from.
+// Source is the source of the gauges.
 type Source interface{ Reading() Reading }
 
 // Reading has all gauges of a server at one moment.

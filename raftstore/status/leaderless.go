@@ -9,17 +9,17 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// LeaderlessAfter is how long an election takes at most. Without a leader for longer, the reasons
-// are told.
+// LeaderlessAfter is the longest time of an election. Without a leader for longer, the reasons are
+// logged.
 const LeaderlessAfter = 5 * time.Second
 
 const (
 	leaderlessLook  = time.Second
-	leaderlessAgain = 30 * time.Second // how often it is said
+	leaderlessAgain = 30 * time.Second // interval of repetitions
 )
 
-// TellOfNoLeader says in words what an operator needs to know when this server finds no leader for
-// long: nothing can be read or written then. It ends with ctx.
+// TellOfNoLeader logs the reasons and the remedy when this server finds no leader for long: nothing
+// can be read or written then. It ends with ctx.
 func (b *Board) TellOfNoLeader(ctx context.Context, logger *slog.Logger) {
 	ticker := time.NewTicker(leaderlessLook)
 	defer ticker.Stop()

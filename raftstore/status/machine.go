@@ -18,7 +18,7 @@ type Members interface {
 	Load(snapshots raft.SnapshotStore) error
 }
 
-// Machine is the state machine, with a clock and a log beside it: it has none itself.
+// Machine adds a clock and a log to the state machine, which has none.
 type Machine struct {
 	raft.BatchingFSM
 	stats     *Metrics
@@ -26,12 +26,11 @@ type Machine struct {
 	state     *mvcc.Store
 	members   Members
 	snapshots raft.SnapshotStore
-	known     uint64      // the end of the log when it was opened: what is before is no news
+	known     uint64      // the end of the log when it was opened: earlier entries are not news
 	restoring atomic.Bool // a snapshot of the leader is being read
 }
 
-// NewMachine returns the state machine as Raft is to have it. known is the end of the log when it
-// was opened.
+// NewMachine returns the state machine for Raft. known is the end of the log when it was opened.
 func NewMachine(inner raft.BatchingFSM, state *mvcc.Store, members Members, snapshots raft.SnapshotStore, known uint64, stats *Metrics, logger *slog.Logger) *Machine {
 	return &Machine{BatchingFSM: inner, stats: stats, logger: logger, state: state, members: members, snapshots: snapshots, known: known}
 }
@@ -87,7 +86,7 @@ func (m *Machine) Restore(rc io.ReadCloser) error {
 	if err != nil {
 		m.logger.Error("a snapshot of the leader could not be read", "err", err, "took", took)
 	} else {
-		if err := m.members.Load(m.snapshots); err != nil { // of the one that was just read: it is the newest
+		if err := m.members.Load(m.snapshots); err != nil { // of the snapshot just read: it is the newest
 			m.logger.Warn("who the members are is not known until they change", "err", err)
 		}
 		m.stats.restored.Inc()

@@ -12,8 +12,8 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// Metrics of a node, without those that are read when they are scraped (see gauges). Without a
-// registerer they are kept and not shown. docs/metrics.md lists all of them.
+// Metrics of a node, without the gauges that are read when scraped. Without a registerer they are
+// counted and not exported. docs/metrics.md lists all of them.
 type Metrics struct {
 	registerer prometheus.Registerer
 	registered []prometheus.Collector
@@ -99,7 +99,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
-// OutcomeName is the label of what became of a request.
+// OutcomeName is the label of a request's outcome.
 func OutcomeName(outcome command.Outcome, err error) string {
 	switch {
 	case errors.Is(err, kv.ErrUnknownOutcome):
@@ -163,8 +163,8 @@ func (m *Metrics) ObserveLog(op logstore.Operation, took time.Duration) {
 	m.logStore.WithLabelValues(string(op)).Observe(took.Seconds())
 }
 
-// Show registers everything, once the server runs. taken is when the newest snapshot on disk was
-// taken; zero where there is none.
+// Show registers everything, once the server runs. taken is the time of the newest snapshot on
+// disk; zero without one.
 func (m *Metrics) Show(source Source, taken time.Time) error {
 	if !taken.IsZero() {
 		m.snapshotLast.Set(float64(taken.UnixMilli()) / 1000)

@@ -10,16 +10,16 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// electionsTaken is how many election timeouts may pass without a leader before this server says
+// electionsTaken is how many election timeouts may pass without a leader before this server reports
 // that it has none. An election without a split vote takes less than one.
 const electionsTaken = 2
 
-// electionsLost is how many may pass until repeating a request is no use: of slow timeouts,
+// electionsLost is how many may pass until repeating a request is useless: with slow timeouts,
 // kv.LeaderlessAfter may be few.
 const electionsLost = 5
 
-// Condition has, at one moment, what keeps a server from serving, as far as it knows that without
-// asking another one.
+// Condition has the reasons, at one moment, that keep a server from serving, without asking another
+// one.
 type Condition struct {
 	Closed bool
 	// Removed, Fatal, Superseded, Quarantined and DiskHangs are why it cannot serve; nil where that
@@ -27,9 +27,9 @@ type Condition struct {
 	Removed, Fatal, Superseded, Quarantined, DiskHangs error
 
 	HasLeader bool
-	// LeaderlessSince is since when it has none; zero when it was lost just now.
+	// LeaderlessSince is the time since which it has no leader; zero if it was lost just now.
 	LeaderlessSince time.Time
-	// ElectionTimeout is what an election takes at most, when no vote is split.
+	// ElectionTimeout is the longest time of an election without a split vote.
 	ElectionTimeout time.Duration
 	// Member is whether this server is one, and Voters how many have a vote.
 	Member bool
@@ -63,7 +63,7 @@ func (c *Condition) Ailment() error {
 	return nil
 }
 
-// Leaderless returns for how long no leader has been known; 0 while one is.
+// Leaderless returns how long no leader has been known; 0 with a leader.
 func (c *Condition) Leaderless() time.Duration {
 	if c.HasLeader || c.LeaderlessSince.IsZero() {
 		return 0
@@ -79,8 +79,8 @@ func (c *Condition) NoLeader() error {
 	return group.ErrNoLeader
 }
 
-// withoutLeader is the error of a server that has known no leader for so long: an ErrLeaderless
-// after LeaderlessAfter, when an election is not the cause any more.
+// withoutLeader is the error of a server that has been without a leader since then. After
+// LeaderlessAfter it is an ErrLeaderless: an election is not the cause any more.
 func (c *Condition) withoutLeader(since time.Duration) error {
 	reason := fmt.Sprintf("no leader has been known for %s, since %s: ", since.Round(time.Second), time.Now().Add(-since).UTC().Format(time.RFC3339))
 	if c.Member {
@@ -94,7 +94,7 @@ func (c *Condition) withoutLeader(since time.Duration) error {
 	return &kv.LeaderlessError{For: since, Reason: reason}
 }
 
-// Explain adds to the error of a read what may be the reason.
+// Explain adds the likely reason to the error of a read.
 func (c *Condition) Explain(err error) error {
 	if ill := c.Ailment(); ill != nil {
 		return ill

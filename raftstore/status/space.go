@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// level says how full the store is. An alarm is on some way before anything is refused, and stays
-// on until there is some room again, so that it does not come and go with each write.
+// level is how full the store is. An alarm begins before anything is refused, and stays until there
+// is some free space again, so that it does not change with each write.
 //
 //	enough ──85 %──▶ low ──98 %──▶ full
 //	enough ◀──80 %── low ◀──95 %── full
@@ -33,7 +33,7 @@ func (l Level) String() string {
 	return ""
 }
 
-// next returns the level for what the items count, and the limit; 0 is none.
+// next returns the level for the size of the items and the limit; 0 is none.
 func (l Level) next(size, limit int64) Level {
 	if limit <= 0 {
 		return enough
@@ -47,8 +47,8 @@ func (l Level) next(size, limit int64) Level {
 	return enough
 }
 
-// spaceLook is how often the store is looked at. Levels are for people and their dashboards; what
-// is refused is decided for each write.
+// spaceLook is the interval of checks of the store's size. Levels are for people and their
+// dashboards; each write is checked by itself.
 const spaceLook = time.Second
 
 // Space knows how full the store is.
@@ -64,7 +64,7 @@ func NewSpace(state *mvcc.Store, limit func() int64, logger *slog.Logger) *Space
 	return &Space{state: state, limit: limit, logger: logger}
 }
 
-// Watch tells in words when the store gets full, and when there is room again. It ends with ctx.
+// Watch logs when the store gets full, and when it has free space again. It ends with ctx.
 func (s *Space) Watch(ctx context.Context) {
 	ticker := time.NewTicker(spaceLook)
 	defer ticker.Stop()
@@ -81,7 +81,7 @@ func (s *Space) Watch(ctx context.Context) {
 	}
 }
 
-// Alarm is the level when it was looked at last.
+// Alarm is the level at the last check.
 func (s *Space) Alarm() Level { return Level(s.level.Load()) }
 
 // Measure returns how full the store is now.

@@ -1,9 +1,9 @@
-// Package succession is how a server learns that another cluster goes on in place of its own, as
-// after a forced recovery, and what it does then: it takes no part any more, serves nothing, marks
-// its directory, and tells the program to stop.
+// Package succession stops a server whose cluster has a successor, as after a forced recovery. The
+// server takes no part any more, serves nothing, marks its directory, and signals the program to
+// stop.
 //
-// A server of the other cluster says so when this one connects to it. Whether a cluster is the
-// successor of another one stands in its replicated state: see package group.
+// A server of the other cluster says so when this one connects to it. The successor's replicated
+// state has its predecessors: see package group.
 package succession
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	Logger       *slog.Logger
 }
 
-// Server is what a Watch needs of the server.
+// Server is the Watch's interface of the server.
 type Server interface {
 	// Mute breaks Raft's connections for good: no vote, no entry and no heartbeat leaves.
 	Mute()
@@ -44,7 +44,7 @@ type Server interface {
 type Watch struct {
 	opts   Options
 	server Server
-	told   chan group.Succession // holds one that this server was told of
+	told   chan group.Succession // holds one received succession
 	known  atomic.Pointer[group.Succession]
 }
 
@@ -53,8 +53,7 @@ func New(opts Options, server Server) *Watch {
 	return &Watch{opts: opts, server: server, told: make(chan group.Succession, 1)}
 }
 
-// Refused looks for a succession in the error of a connection that did not come about. It does not
-// block.
+// Refused looks for a succession in the error of a failed connection. It does not block.
 func (w *Watch) Refused(err error) {
 	var wrong *peer.WrongServerError
 	if !errors.As(err, &wrong) || wrong.Succession == nil {
@@ -75,7 +74,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// Superseded returns what goes on in place of this server's cluster; nil while nothing is known to.
+// Superseded returns the successor of this server's cluster; nil if none is known.
 func (w *Watch) Superseded() *group.Succession { return w.known.Load() }
 
 // Err returns an ErrUnavailable when this server is superseded.
@@ -95,7 +94,7 @@ func (w *Watch) supersede(s group.Succession) {
 	w.opts.Logger.Error("another cluster goes on in place of this server's: this server serves nothing any more, and stops; "+w.opts.JoinAgain,
 		"server", w.opts.ID, "cluster", s.Cluster, "goesOnAs", s.Successor, "since", s.At, "by", s.By)
 	if !w.opts.InMemory {
-		if err := disk.MarkSuperseded(w.opts.Dir, s); err != nil { // it is told again at the next start
+		if err := disk.MarkSuperseded(w.opts.Dir, s); err != nil { // it is received again after the next start
 			w.opts.Logger.Error("cannot mark the directory of a superseded server: do not start it again as it is", "err", err)
 		}
 	}
