@@ -8,19 +8,19 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// looksPerAge is how often the leader looks at the revision while history reaches its age.
+// looksPerAge is how often the leader records the revision within the history's age.
 const looksPerAge = 10
 
-// quietKey is written by the leader when nothing was written since its last look. The newest
-// revision never leaves history, so a page of a list at it expires only when a newer one comes.
-// Kubernetes' conformance suite waits for that. API servers on etcd write a key every five minutes.
+// quietKey is written by the leader if nothing was written since its last look. The newest revision
+// never leaves history, so a page of a list at it only expires when a newer one comes. Kubernetes'
+// conformance suite waits for that. API servers on etcd write a key every five minutes.
 const quietKey = kv.ReservedPrefix + "quiet"
 
-// ageing compacts history that is older than Limits.HistoryAge, while this server leads. So history
-// begins at the same revision on all servers.
+// ageing compacts history older than Limits.HistoryAge, while this server leads. So history begins
+// at the same revision on all servers.
 //
-// Time is this server's monotonic clock. A wall clock that jumps neither drops history nor keeps
-// it. A new leader does not know how old history is, and counts from when it came to lead.
+// Time is this server's monotonic clock. A jump of the wall clock neither drops history nor keeps
+// it. A new leader does not know the age of history, and counts from the begin of its term.
 //
 // After its last write an idle cluster gets one write of quietKey and one compaction, and then no
 // more.
@@ -35,7 +35,8 @@ type mark struct {
 	at       time.Time
 }
 
-// look marks the newest revision, and has history compacted to the newest mark that is old enough.
+// look records the newest revision, and compacts history up to the newest recorded one that is old
+// enough.
 func (a *ageing) look(ctx context.Context, s *Store, term uint64) {
 	now, age := time.Now(), s.limits.HistoryAge
 	if now.Sub(a.looked) < age/looksPerAge {
@@ -57,7 +58,7 @@ func (a *ageing) look(ctx context.Context, s *Store, term uint64) {
 	}
 }
 
-// keepTidy proposes a request. When that fails, the next look does it again.
+// keepTidy proposes a request. After a failure the next look repeats it.
 func (s *Store) keepTidy(ctx context.Context, req *command.Request) {
 	outcome, err := s.consensus.Propose(ctx, req)
 	if err != nil || outcome.Code != command.Applied {

@@ -9,15 +9,14 @@ import (
 
 const (
 	tidyEvery = time.Second // how late an item may be deleted
-	// expireBatch items at most are deleted by one entry of the log, at one revision, and
-	// expireMost before the next look at the clock: what expires all at once does not keep the
-	// writes of others waiting.
+	// expireBatch is the largest number of items that one entry of the log deletes, at one
+	// revision. expireMost is the largest number before the next look at the clock. A mass expiry
+	// does not delay the writes of others.
 	expireBatch = 512
 	expireMost  = 64 * expireBatch
 )
 
-// tidy drops what is over, whenever this server leads: items that expire, restores that no server
-// goes on with, and old history.
+// tidy drops expired items, abandoned restores, and old history, whenever this server leads.
 func (s *Store) tidy(ctx context.Context) {
 	for ctx.Err() == nil {
 		leading, term, err := s.consensus.AwaitLeadership(ctx)
@@ -39,9 +38,8 @@ func (s *Store) tidy(ctx context.Context) {
 	}
 }
 
-// expireDue decides by this server's wall clock which deadlines are over; the state machine then
-// finds the items, so that a key which was written meanwhile stays. The term ensures that only the
-// leader decides.
+// expireDue selects the passed deadlines by this server's wall clock. The state machine then finds
+// the items, so that a key written meanwhile stays. The term ensures that only the leader decides.
 func (s *Store) expireDue(ctx context.Context, term uint64) {
 	now := s.now().UnixMilli()
 	for range expireMost / expireBatch {

@@ -21,16 +21,16 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// NewInMemory returns a store of one server that keeps nothing on disk: the same front, state
-// machine and state as a replicated one, without Raft. It is for tests, and for tools that want a
-// store for as long as they run.
+// NewInMemory returns a store of one server without a disk: the same front, state machine and state
+// as a replicated one, without Raft. It is for tests, and for tools that need a store during their
+// run.
 func NewInMemory(opts Options) *Store {
 	limits := opts.Limits.withDefaults()
 	state := mvcc.New(limits.history())
 	return newStore(state, newAlone(state, limits.StateBytes), limits, 0, nil, opts.Logger)
 }
 
-// alone is the consensus of one: what is proposed is applied at once. It always leads, in term 1.
+// alone is the consensus of one: a proposal is applied at once. It always leads, in term 1.
 type alone struct {
 	state *mvcc.Store
 	limit int64

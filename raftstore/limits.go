@@ -7,7 +7,7 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// check refuses a transaction that is too large, or that is not for callers.
+// check refuses a transaction that is too large, or reserved for the store.
 func (l Limits) check(txn *Txn) error {
 	for i := range txn.Ops {
 		if key := txn.Ops[i].Key; strings.HasPrefix(key, kv.ReservedPrefix) {
@@ -17,8 +17,8 @@ func (l Limits) check(txn *Txn) error {
 	return l.checkForwarded(txn)
 }
 
-// checkForwarded refuses a transaction that is too large, or that cannot mean anything. What
-// another server forwards may be the store's own.
+// checkForwarded refuses a transaction that is too large or malformed. A forwarded transaction may
+// be the store's own.
 func (l Limits) checkForwarded(txn *Txn) error {
 	if n := len(txn.Require) + len(txn.Ops); n > l.TxnOps {
 		return fmt.Errorf("%w: %d operations and preconditions in one transaction, the limit is %d", ErrTooLarge, n, l.TxnOps)

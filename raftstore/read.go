@@ -8,10 +8,10 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// View returns a snapshot of the store. See ViewOptions for which one, and for what it may wait. It
-// fails with ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause.
-// Like Commit and Watch it fails with ErrQuarantined, which is an ErrUnavailable, when the state of
-// this server was found to differ from that of most servers.
+// View returns a snapshot of the store. ViewOptions select it and its waits. It fails with
+// ErrCompacted, ErrFutureRevision, ErrUnavailable, ErrClosed or the context's cause. Like Commit
+// and Watch it fails with ErrQuarantined, which is an ErrUnavailable, if the state of this server
+// differs from that of most servers.
 func (s *Store) View(ctx context.Context, opts ViewOptions) (View, error) {
 	err := s.state.Withdrawn()
 	switch {
@@ -30,8 +30,8 @@ func (s *Store) View(ctx context.Context, opts ViewOptions) (View, error) {
 	return s.state.Latest(), nil
 }
 
-// viewAt returns the snapshot at a revision. This server may not have seen a revision yet that
-// another one handed out, so before it is called a future one, the leader is asked.
+// viewAt returns the snapshot at a revision. Another server may have handed out a revision that
+// this server has not seen yet. So the leader is asked before it is called a future one.
 func (s *Store) viewAt(ctx context.Context, opts ViewOptions) (View, error) {
 	v, err := s.state.At(opts.Revision)
 	if errors.Is(err, kv.ErrFutureRevision) && !opts.Stale {

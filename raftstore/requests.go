@@ -7,7 +7,7 @@ import (
 	"github.com/barque/barque/raftstore/command"
 )
 
-// requests numbers this store's requests and knows which are still without an answer.
+// requests numbers this store's requests and tracks the unanswered ones.
 type requests struct {
 	origin uint64
 

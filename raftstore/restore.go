@@ -15,39 +15,39 @@ const (
 	// restoreChunk is how many bytes of items go into one log entry of a restore. An entry delays
 	// the writes behind it by the time that it takes to the disks of a quorum.
 	restoreChunk = 512 << 10
-	// restorePatience bounds how long one step of a restore is repeated while there is no leader.
+	// restorePatience bounds how long one step of a restore is repeated without a leader.
 	restorePatience = time.Minute
 	// restoreAbandoned is how long a restore may rest before the leader takes it for abandoned.
 	restoreAbandoned = 5 * time.Minute
 )
 
-// RestoreOptions say how the state is replaced.
+// RestoreOptions configure a restore.
 type RestoreOptions struct {
-	// AtLeast is the lowest revision that the new state may have: one that is above all that was
-	// ever handed out, when these are not all known to this store. The revision never goes back
-	// in any case.
+	// AtLeast is the lowest revision of the new state. It must be above all revisions that were
+	// ever handed out, if this store does not know them. The revision never goes back in any case.
 	AtLeast uint64
-	// Supersede gives up a restore that is under way, instead of failing because of it. It is for
-	// a caller that knows that its maker is gone.
+	// Supersede abandons a running restore, instead of failing because of it. It is for a caller
+	// that knows that its maker is gone.
 	Supersede bool
 }
 
-// Restore replaces all items of the store by others, at one revision, while it goes on serving.
-// items calls yield with each, in ascending order of keys; their keys, values and times of expiry
-// count. An item that is equal to the present one keeps its revisions.
+// Restore replaces all items of the store by others, at one revision, while it keeps serving. items
+// calls yield with each, in ascending order of keys; their keys, values and times of expiry count.
+// An item that is equal to the present one keeps its revisions.
 //
 // For readers and writers it is one big write: it comes before or after each of theirs. Watchers
 // end with ErrCompacted, and so do views of older revisions, since nothing leads from the state
 // before to the one after.
 //
-// The items go through the log in parts and are put aside on all servers until they are complete,
-// so a change of leader in the middle does no harm. Each server has what differs from the state in
-// memory beside it until then; what is equal takes no memory of its own. When items fails, when ctx
-// ends, or when a step fails, nothing has changed; what was put aside is dropped, at once or, when
-// this server dies, by the leader after some minutes. One restore can be under way at a time:
-// another fails with ErrInvalid. Items that count more than Limits.StateBytes, and the reserve of a
-// full store, fail with ErrNoSpace. ErrUnknownOutcome says, as with Commit, that the last step may
-// have taken effect.
+// The items go through the log in parts and are staged on all servers until they are complete, so a
+// change of leader in the middle is harmless. Until then each server has the changed items in
+// memory in addition; equal items take no memory. If items fails, ctx ends, or a step fails,
+// nothing has changed. The staged items are dropped at once, or, if this server dies, by the leader
+// after some minutes.
+//
+// One restore can run at a time: another fails with ErrInvalid. Items whose size exceeds
+// Limits.StateBytes plus the reserve of a full store fail with ErrNoSpace. As with Commit,
+// ErrUnknownOutcome means that the last step may have taken effect.
 func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error) error, opts RestoreOptions) (Result, error) {
 	if opts.Supersede {
 		if err := s.supersede(ctx); err != nil {
@@ -65,7 +65,7 @@ func (s *Store) Restore(ctx context.Context, items func(yield func(*Item) error)
 	} else {
 		err = fmt.Errorf("begin a restore: %w; nothing was changed", err)
 	}
-	if err != nil { // also where the last step may have taken effect: then there is nothing to drop
+	if err != nil { // also if the last step may have taken effect: then there is nothing to drop
 		r.abort()
 	}
 	return result, err
@@ -127,9 +127,9 @@ func (r *restore) flush(ctx context.Context) error {
 	return err
 }
 
-// step brings one step into the log, but for the last. It may come there twice, which does no harm,
-// nor does one that comes there though this gives up: no step but the last changes anything, so the
-// outcome of none is unknown to the caller.
+// step brings one step, except the last, into the log. A repetition is harmless, and so is a step
+// that gets there although this gives up: only the last step changes anything, so the outcome of
+// the others does not matter to the caller.
 func (r *restore) step(ctx context.Context, step command.Restore) error {
 	step.ID = r.id
 	end := time.Now().Add(restorePatience)
@@ -150,7 +150,7 @@ func (r *restore) step(ctx context.Context, step command.Restore) error {
 	}
 }
 
-// abort drops what was put aside. When it fails, the leader does it later.
+// abort drops the staged items. If it fails, the leader does it later.
 func (r *restore) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), r.store.retryFor)
 	defer cancel()

@@ -26,7 +26,7 @@ import (
 
 // Names of the other parts that a program needs to run a replicated store.
 type (
-	// Stream is what servers reach each other by: a Mux, or memnet in tests.
+	// Stream is the transport between servers: a Mux, or memnet in tests.
 	Stream = transport.Stream
 	// Mux is a Stream over TLS, which other protocols may share.
 	Mux = transport.Mux
@@ -38,9 +38,9 @@ type (
 	Member = group.Member
 	// Status is how one server sees itself.
 	Status = status.Status
-	// PeerStatus is what is known of one member.
+	// PeerStatus is one member's status, or why there is none.
 	PeerStatus = status.PeerStatus
-	// Detail is what a server finds out, or is told, only when it is asked for it.
+	// Detail is the part of a server's status that is only collected on request.
 	Detail = status.Detail
 	// Way is the way from one server to a member.
 	Way = status.Way
@@ -56,18 +56,16 @@ type (
 	Removal = group.Removal
 	// RemovedError is returned by Open for the directory of such a server.
 	RemovedError = group.RemovedError
-	// Report is what the directory of a server that does not run knows.
+	// Report describes the directory of a stopped server.
 	Report = recovery.Report
-	// Succession tells that a cluster goes on as another one, which was made of what was left of
-	// it.
+	// Succession is the replacement of a cluster by another one, which was made from its remains.
 	Succession = group.Succession
-	// SupersededError is returned by Open for the directory of a server in place of whose cluster
-	// another one goes on.
+	// SupersededError is returned by Open for the directory of a server whose cluster has a
+	// successor.
 	SupersededError = group.SupersededError
-	// RecoverConfig says whose directory becomes a cluster of its own.
+	// RecoverConfig names the directory that becomes its own cluster.
 	RecoverConfig = recovery.Config
-	// WrongServerError is returned when the server at an address is not the one that was looked
-	// for.
+	// WrongServerError is returned if another server than the expected one answers at an address.
 	WrongServerError = peer.WrongServerError
 	// RefusedError is returned for a change of members that the leader will not make.
 	RefusedError = peer.RefusedError
@@ -91,32 +89,32 @@ type Config struct {
 	Dir string
 	// InMemory keeps nothing on disk. It is for tests.
 	InMemory bool
-	// ServerID is the ID of a server in memory, so that a test can start it again with what its
-	// WrapLog and WrapSnapshots have kept. Default: a new one.
+	// ServerID is the ID of a server in memory, so that a test can start it again with the data of
+	// its WrapLog and WrapSnapshots. Default: a new one.
 	ServerID string
-	// Bootstrap makes this server the first of a new cluster when it has no data yet; otherwise
-	// it is ignored. Without it, a new server waits until it is made a member: see Join.
+	// Bootstrap makes this server the first of a new cluster if it has no data yet; otherwise it is
+	// ignored. Without it, a new server waits until it is made a member: see Join.
 	Bootstrap bool
-	// ClusterID names the cluster; data and peers of another one are refused. A first server
-	// draws one when it is empty; a server that joins must be told.
+	// ClusterID names the cluster; data and peers of another one are refused. A first server draws
+	// one if it is empty; a joining server must have it.
 	ClusterID string
-	// Peers returns addresses at which other servers may be, beside those that the group has for
-	// them. It is asked while this server is out of touch, as after a change of all addresses. It
-	// may be nil.
+	// Peers returns possible addresses of other servers, besides those in the group's
+	// configuration. It is called while this server is out of touch, as after a change of all
+	// addresses. It may be nil.
 	Peers func() []string
-	// CleanAfter is how long a member must not answer the leader before it is taken out as dead, if
-	// MinVoters voters, and a quorum of them, stay without it. 0, the default, means never. With
-	// three voters and the default MinVoters no server is taken out before a fourth has its vote.
+	// CleanAfter is how long a member must not answer the leader before it is removed as dead, if
+	// MinVoters voters, and a quorum of them, remain. 0, the default, means never. With three
+	// voters and the default MinVoters no server is removed before a fourth has its vote.
 	CleanAfter time.Duration
 	// MinVoters is how many voters must stay. Default: 3.
 	MinVoters int
-	// OnRemoved is called, once, when this server has learned that it was taken out of the group
-	// for good: it serves nothing any more, and Open refuses its directory with a *RemovedError.
-	// The program should close it. It must not block.
+	// OnRemoved is called once, when this server has learned that it was removed from the group for
+	// good. It serves nothing any more, and Open refuses its directory with a *RemovedError. The
+	// program should close it. It must not block.
 	OnRemoved func(Removal)
-	// OnSuperseded is called, once, when this server has learned that another cluster goes on in
-	// place of its own: it serves nothing any more, and Open refuses its directory with a
-	// *SupersededError. The program should close it. It must not block.
+	// OnSuperseded is called once, when this server has learned that its cluster has a successor.
+	// It serves nothing any more, and Open refuses its directory with a *SupersededError. The
+	// program should close it. It must not block.
 	OnSuperseded func(Succession)
 	// Version of the program, for status.
 	Version string
@@ -126,37 +124,37 @@ type Config struct {
 	Limits   Limits
 	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
 	QueueLength int
-	// RetryFor bounds how long a request is repeated while there is no leader; when there has been
-	// none for as long as that, and for LeaderlessAfter, it is two seconds at most. Default: 10 s.
+	// RetryFor bounds how long a request is repeated without a leader. If there has been none for
+	// that time, and for LeaderlessAfter, it is two seconds at most. Default: 10 s.
 	RetryFor time.Duration
-	// SnapshotEvery is how many log entries lie between snapshots, and TrailingLogs how many stay
-	// at least behind one, for followers that lag a little. Defaults: 16,384 and 8,192. Whatever
-	// they are, the log on disk reaches back to the older of the two snapshots that are kept,
+	// SnapshotEvery is the number of log entries between snapshots. TrailingLogs is the least
+	// number of entries kept after one, for followers that lag a little. Defaults: 16,384 and
+	// 8,192. In any case the log on disk reaches back to the older of the two kept snapshots,
 	// unless the disk is full.
 	SnapshotEvery, TrailingLogs uint64
-	// DiskReserve is how many bytes of the disk are held for the time when it is full, so that the
-	// server can then still shorten its log and stop in order; less when the volume is small.
-	// Default: 64 MiB; a negative number means none.
+	// DiskReserve is the number of bytes that are reserved for a full disk, so that the server can
+	// still shorten its log and stop gracefully; less on a small volume. Default: 64 MiB; a
+	// negative number means none.
 	DiskReserve int64
 
-	// Now is the wall clock of this server: what it says while it leads decides when keys expire.
-	// Default: time.Now. It is for tests whose clocks drift, or are set.
+	// Now is the wall clock of this server, which decides while it leads when keys expire. Default:
+	// time.Now. Tests replace it by drifting or set clocks.
 	Now func() time.Time
 
-	// LogStore is how the log is kept on disk: "boltdb" (one file, the default) or "wal" (segments
-	// that are appended to: fewer syncs and bytes for each write).
+	// LogStore is the format of the log on disk: "boltdb" (one file, the default) or "wal"
+	// (appended segments: fewer syncs and bytes for each write).
 	LogStore string
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
-	// OnFatal is called, once, when this server can never apply another log entry: a newer version
+	// OnFatal is called once, when this server can never apply another log entry: a newer version
 	// wrote it, or it is damaged. The process should end.
 	OnFatal func(error)
-	// OnNewState is called, once, when this server is in quarantine and a right state of the leader
-	// is on its disk. The server takes that state when it is closed and opened again. nil: that
-	// happens at the next start.
+	// OnNewState is called once, when this server is in quarantine and a correct state of the
+	// leader is on its disk. The server takes that state when it is closed and opened again. nil:
+	// that happens at the next start.
 	OnNewState func()
-	// KeepQuarantine leaves a server that comes into quarantine in it, to be looked at.
+	// KeepQuarantine leaves a quarantined server in that state, for an investigation.
 	KeepQuarantine bool
 	// Warnings of the program go into the status of this server, which the other servers see; nil:
 	// none.
@@ -168,22 +166,22 @@ type Config struct {
 	// with an empty directory.
 	JoinAgain string
 
-	// WrapLog and WrapSnapshots put something between this server and its disk, and FaultPoint is
-	// called with each name of package faultpoint when that point is reached. They are for tests:
-	// disks that fail, hang or lie, and processes that die at the worst moment. Nil in production.
+	// WrapLog and WrapSnapshots decorate this server's storage, and FaultPoint is called at each
+	// point of package faultpoint. They are for tests: disks that fail, hang or lie, and processes
+	// that die at the worst moment. Nil in production.
 	WrapLog       func(LogStore) LogStore
 	WrapSnapshots func(raft.SnapshotStore) raft.SnapshotStore
 	FaultPoint    func(name string)
 }
 
-// Server is a Store that is replicated, and its place in the group of servers.
+// Server is a replicated Store with its place in the group of servers.
 type Server struct {
 	*Store
 	node *node.Node
 }
 
-// Open starts a server from what its directory holds. It does not wait for a leader: the first
-// reads and writes do.
+// Open starts a server from its directory. It does not wait for a leader: the first reads and
+// writes do.
 func Open(cfg Config) (*Server, error) {
 	limits := cfg.Limits.withDefaults()
 	if err := limits.validate(); err != nil {
@@ -204,16 +202,16 @@ func Open(cfg Config) (*Server, error) {
 	return &Server{Store: newStore(n.State(), n, limits, cfg.RetryFor, cfg.Now, cfg.Logger), node: n}, nil
 }
 
-// Inspect reads the directory of a server that does not run.
+// Inspect reads the directory of a stopped server.
 func Inspect(dir string, logger *slog.Logger) (*Report, error) { return recovery.Inspect(dir, logger) }
 
-// Superseded tells which cluster goes on in place of that of a directory, as its server has
-// learned; nil when it has learned of none. It may be asked while the server runs.
+// Superseded returns the successor of a directory's cluster, as recorded by its server; nil without
+// one. The server may run.
 func Superseded(dir string) (*Succession, error) { return recovery.Superseded(dir) }
 
 // Recover makes the directory of a server that has lost its quorum for good the only member of a
-// new cluster. What was written to the lost servers only is gone. A crash in the middle leaves a
-// directory that Open refuses; the same call finishes it.
+// new cluster. Writes on the lost servers only are gone. A crash in the middle leaves a directory
+// that Open refuses; the same call finishes it.
 func Recover(cfg RecoverConfig) error { return recovery.Recover(cfg) }
 
 // ID returns the server's ID: its name and something random. It does not depend on the address,
@@ -223,10 +221,10 @@ func (s *Server) ID() string { return s.node.ID() }
 // ClusterID returns the ID of the cluster.
 func (s *Server) ClusterID() string { return s.node.ClusterID() }
 
-// Predecessors returns the clusters in whose place this one goes on, as far as this server knows.
+// Predecessors returns the clusters that this one replaces, in this server's view.
 func (s *Server) Predecessors() []Succession { return s.node.Predecessors() }
 
-// Succeed makes this cluster the successor of another one, as Recover does: for a new cluster that
+// Succeed makes this cluster the successor of another one, as Recover does, for a new cluster that
 // begins with a backup of that one. Servers of the other cluster that connect to a member of this
 // one are told so, and stop. It may be repeated.
 func (s *Server) Succeed(ctx context.Context, cluster string) error {
@@ -240,10 +238,10 @@ func (s *Server) Succeed(ctx context.Context, cluster string) error {
 	return nil
 }
 
-// Members returns the members as this server knows them.
+// Members returns the members in this server's view.
 func (s *Server) Members() []Member { return s.node.Members() }
 
-// Leader returns the member that leads, as this server knows; false when it knows none.
+// Leader returns the leader in this server's view; false without one.
 func (s *Server) Leader() (Member, bool) {
 	for _, m := range s.node.Members() {
 		if m.Leader {
@@ -253,18 +251,19 @@ func (s *Server) Leader() (Member, bool) {
 	return Member{}, false
 }
 
-// Status returns how this server sees itself.
+// Status returns this server's view of itself.
 func (s *Server) Status() Status { return s.node.Status() }
 
-// Ready returns nil when this server can serve: when a linearizable read is answered before ctx
-// ends, at the latest after Config.RetryFor. Otherwise the error says why, and does so at once when
-// the reason is known: the server is closed (ErrClosed), was taken out of the group (a
-// *RemovedError), is superseded (a *SupersededError), is in quarantine (ErrQuarantined), waits for
-// its disk, is no member yet, or has found no leader for longer than an election takes. All but the
-// first are ErrUnavailable.
+// Ready returns nil if this server can serve: if a linearizable read is answered before ctx ends,
+// at the latest after Config.RetryFor. Otherwise the error has the reason, at once if it is known:
 //
-// A full disk or a full store is no reason by itself: reads and deletions are served, and are the
-// way out. Status tells of it.
+//   - the server is closed (ErrClosed), was removed (a *RemovedError), or is superseded (a
+//     *SupersededError);
+//   - it is in quarantine (ErrQuarantined), waits for its disk, or is no member yet;
+//   - it has found no leader for longer than an election takes.
+//
+// All but ErrClosed are ErrUnavailable. A full disk or a full store is no reason by itself: reads
+// and deletions are served, and are the remedy. Status reports it.
 func (s *Server) Ready(ctx context.Context) error {
 	if err := s.node.Ailment(); err != nil {
 		return err
@@ -275,26 +274,26 @@ func (s *Server) Ready(ctx context.Context) error {
 	return nil
 }
 
-// PeerStatus asks all members for their status. It takes as long as Timeouts.Call when one of
-// them does not answer.
+// PeerStatus asks all members for their status. It takes as long as Timeouts.Call if one of them
+// does not answer.
 func (s *Server) PeerStatus(ctx context.Context) []PeerStatus { return s.node.PeerStatus(ctx) }
 
-// PeerDetails is PeerStatus with a Detail in each status: the ways between the members, and what
-// the programs around the store say. It takes a second longer when a member does not answer.
+// PeerDetails is PeerStatus with a Detail in each status: the round trips between the members, and
+// the reports of the programs around the store. It takes a second longer if a member does not
+// answer.
 func (s *Server) PeerDetails(ctx context.Context) []PeerStatus { return s.node.PeerDetails(ctx) }
 
 // Silent returns the members that do not answer the heartbeats of this server, and a channel that
-// is closed when that changes. It is known within Timeouts.Heartbeat, and a server that takes over
-// from one that died knows it of that one as soon as it leads, if the address refuses connections.
-// There are none while this server does not lead: then it does not know.
+// is closed when that changes. It is known within Timeouts.Heartbeat. A new leader knows a dead
+// former leader as silent at once, if its address refuses connections. It returns none while this
+// server does not lead.
 //
 // Silence is evidence and no verdict: a member that is short of CPU for a moment is silent, too.
 func (s *Server) Silent() ([]SilentMember, <-chan struct{}) { return s.node.Silent() }
 
-// Join makes this server a member of the cluster to which the servers at the addresses belong. It
-// repeats until one of them can be reached, until ctx ends. Nothing happens when it is a member.
-// The server gets its vote, by itself, when it has caught up. While it repeats it says why in the
-// log.
+// Join makes this server a member of the cluster of the servers at the addresses. It repeats until
+// one of them is reached, or ctx ends. A member stays one. The server gets its vote, by itself,
+// when it has caught up. While it repeats it logs the reason.
 func (s *Server) Join(ctx context.Context, addrs []string) error {
 	var last error
 	began, told := time.Now(), time.Now()
@@ -304,7 +303,7 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 		case err == nil || !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome):
 			return err
 		case last != nil && over(ctx) && errors.Is(err, kv.ErrUnavailable):
-			return last // this attempt was cut short, which says nothing of the servers
+			return last // this attempt was cut short, which says nothing about the servers
 		}
 		last = err
 		if time.Since(told) >= joinSilence {
@@ -319,43 +318,42 @@ func (s *Server) Join(ctx context.Context, addrs []string) error {
 	}
 }
 
-// joinSilence is how often a server that cannot join says why.
+// joinSilence is the interval at which a server that cannot join logs the reason.
 const joinSilence = 10 * time.Second
 
-// over tells whether a context has ended, or does so at this moment, as when a connection that has
-// its deadline told first.
+// over reports whether a context has ended, or ends at this moment, as when a connection with its
+// deadline has failed first.
 func over(ctx context.Context) bool {
 	end, bounded := ctx.Deadline()
 	return ctx.Err() != nil || bounded && !time.Now().Before(end)
 }
 
-// AddNonvoter makes the server with the ID, which runs at the address, a member without a vote.
-// It gets its vote, by itself, when it has caught up. For a member it sets a new address.
+// AddNonvoter makes the server with the ID, at the address, a member without a vote. It gets its
+// vote, by itself, when it has caught up. For a member it sets a new address.
 func (s *Server) AddNonvoter(ctx context.Context, id, address string) error {
 	return s.change(ctx, autopilot.Change{Kind: autopilot.AddMember, ID: id, Address: address})
 }
 
-// Promote gives a member its vote now, and takes back a demotion, or a removal that is not done
-// yet. It is refused for a server that is ill, behind, or cut off from a voter.
+// Promote gives a member its vote now, and takes back a demotion, or an unfinished removal. It is
+// refused for a server that is failing, lagging, or partitioned from a voter.
 func (s *Server) Promote(ctx context.Context, id string) error {
 	return s.change(ctx, autopilot.Change{Kind: autopilot.PromoteMember, ID: id})
 }
 
 // Demote takes a member's vote away, until it is promoted, and returns when that is done; a leader
-// hands over first. It is refused when the voters that stay and are able would be no quorum. What
-// was begun goes on as with Remove.
+// hands over first. It is refused if the remaining able voters would be no quorum. A begun demotion
+// continues as with Remove.
 func (s *Server) Demote(ctx context.Context, id string) error {
 	return s.change(ctx, autopilot.Change{Kind: autopilot.DemoteMember, ID: id})
 }
 
-// Remove takes a server out of the cluster for good, and returns when that is done; a leader hands
-// over first. It is refused when the voters that stay and are able would be no quorum. why is
-// written down, for people.
+// Remove removes a server from the cluster for good, and returns when that is done; a leader hands
+// over first. It is refused if the remaining able voters would be no quorum. why is recorded, for
+// people.
 //
-// It goes on under every leader, until it is done or Promote takes it back. When
-// the voters that stay are no quorum any more it waits for them; after half a minute of that it is
-// a *PendingError that says so. The server, when it lives, learns that it is out: see
-// Config.OnRemoved.
+// It continues under every leader, until it is done or Promote takes it back. If the remaining
+// voters are no quorum any more it waits for them; after half a minute of that the error is a
+// *PendingError. A living server learns of its removal: see Config.OnRemoved.
 func (s *Server) Remove(ctx context.Context, id, why string) error {
 	return s.change(ctx, autopilot.Change{Kind: autopilot.RemoveMember, ID: id, Why: why})
 }
@@ -366,27 +364,27 @@ func (s *Server) CheckDeparture(ctx context.Context, id string) error {
 	return s.change(ctx, autopilot.Change{Kind: autopilot.RemoveMember, ID: id, DryRun: true})
 }
 
-// Leaving tells whether it is recorded that the member leaves, as this server knows.
+// Leaving reports whether a member's removal is recorded, in this server's view.
 func (s *Server) Leaving(id string) bool { return s.node.Leaving(id) }
 
-// Gone returns the servers that were taken out of the cluster, by ID, as this server knows.
+// Gone returns the removed servers, by ID, in this server's view.
 func (s *Server) Gone() map[string]Removal { return s.node.Gone() }
 
 // Removed returns a channel that is closed when this server has learned that it was taken out of
 // the cluster.
 func (s *Server) Removed() <-chan struct{} { return s.node.Removed() }
 
-// TransferLeadership makes a voter the leader: the one with the ID, or the most suitable one when
-// it is empty. It is refused for a server that is ill or behind.
+// TransferLeadership makes a voter the leader: the one with the ID, or the most suitable one if it
+// is empty. It is refused for a failing or lagging server.
 func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 	return s.change(ctx, autopilot.Change{Kind: autopilot.TransferLeadership, ID: id})
 }
 
 // HandOver makes the most suitable other voter the leader, if this server leads and there is one;
-// otherwise it does nothing. A server that is about to stop calls it while it still serves: Close
-// does so, too, but late for the server's callers. It returns when this server does not lead
-// any more, which is as soon as another one campaigns, or with an error: at once when too few
-// others answer, and else within three times Timeouts.Election.
+// otherwise it does nothing. A server that is about to stop calls it while it still serves. Close
+// does so, too, but late for the server's callers. It returns when this server no longer leads,
+// which is as soon as another one campaigns. It fails at once if too few others answer, and
+// otherwise within three times Timeouts.Election.
 func (s *Server) HandOver() error { return s.node.HandOver() }
 
 func (s *Server) change(ctx context.Context, c autopilot.Change) error {

@@ -17,7 +17,7 @@ func (s *Store) Get(ctx context.Context, key string) (Item, bool, error) {
 	return item, ok, nil
 }
 
-// Put sets the key to the value, whatever was there. It fails as Commit does.
+// Put sets the key to the value unconditionally. It fails as Commit does.
 func (s *Store) Put(ctx context.Context, key string, value []byte) (Result, error) {
 	return s.Commit(ctx, Txn{Ops: []Op{{Kind: kv.Put, Key: key, Value: value}}})
 }

@@ -15,23 +15,22 @@ import (
 	"github.com/barque/barque/raftstore/mvcc"
 )
 
-// Limits bound what a caller may ask of the store and what history may hold. Zero values mean the
-// defaults.
+// Limits bound callers' requests and the history. Zero values mean the defaults.
 type Limits struct {
 	KeyBytes   int // longest key; default 4 KiB
 	ValueBytes int // longest value; default 1.5 MiB
 	// TxnBytes is for all keys and values of one transaction, so it is no less than KeyBytes and
-	// ValueBytes together, and no more than MaxTxnBytes. Default: 4 MiB, or what those two need.
+	// ValueBytes together, and no more than MaxTxnBytes. Default: 4 MiB, or the sum of those two.
 	TxnBytes int
 	TxnOps   int // operations and preconditions of one transaction; default 1024, at most MaxTxnOps
-	// StateBytes bounds what all items count together: keys, values, and kv.ItemOverhead for each.
-	// What would make the store grow over it fails with ErrNoSpace. The limit of the server that
-	// leads counts, for all servers alike. History and the trees that readers hold come on top.
-	// Default: 2 GiB; negative is no limit.
+	// StateBytes bounds the size of all items together: keys, values, and kv.ItemOverhead for each.
+	// A request that would exceed it fails with ErrNoSpace. The leader's limit applies, for all
+	// servers alike. History and the readers' trees are not included. Default: 2 GiB; negative is
+	// no limit.
 	StateBytes int64
 	// HistoryAge and HistoryBytes bound how far back views and watches go. Defaults: 5 minutes and
-	// 64 MiB; the first bound that is reached counts. What is older than HistoryAge, by the
-	// monotonic clock of the server that leads, goes within another fifth of that.
+	// 64 MiB; the first bound that is reached counts. History older than HistoryAge, by the
+	// leader's monotonic clock, is dropped within another fifth of that.
 	HistoryAge   time.Duration
 	HistoryBytes int
 }
@@ -55,7 +54,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// What no limit may be above: the largest transaction must fit into one message between servers.
+// Upper bounds of the limits: the largest transaction must fit into one message between servers.
 const (
 	MaxTxnBytes = 8 << 20
 	MaxTxnOps   = 64 << 10
@@ -80,7 +79,7 @@ func (l Limits) history() mvcc.Limits {
 	return mvcc.Limits{HistoryBytes: l.HistoryBytes}
 }
 
-// consensus is what the store's front needs of whatever agrees on the order of requests.
+// consensus is the front's interface to the ordering of requests.
 type consensus interface {
 	// Propose brings the request into the log and returns the state machine's answer. The errors
 	// are ErrUnavailable (certainly not proposed), ErrUnknownOutcome and ErrClosed.
@@ -137,13 +136,12 @@ func randomOrigin() uint64 {
 	return binary.LittleEndian.Uint64(b[:]) | 1 // never zero
 }
 
-// Commit brings a transaction into effect, at one revision on all servers, and returns when it is
-// on the disks of a quorum. It fails with a *ConflictError, ErrFenced, ErrTooLarge, ErrInvalid,
-// ErrUnavailable, ErrUnknownOutcome or ErrClosed; what each says about the transaction is with
-// it.
+// Commit makes a transaction take effect, at one revision on all servers, and returns when it is on
+// the disks of a quorum. It fails with a *ConflictError, ErrFenced, ErrTooLarge, ErrInvalid,
+// ErrUnavailable, ErrUnknownOutcome or ErrClosed, each of which documents the outcome.
 //
-// A lost leader is hidden from the caller where it can be: the store repeats the request under the
-// same identity, which takes effect once.
+// A lost leader is hidden from the caller if possible: the store repeats the request under the same
+// identity, which takes effect once.
 //
 // On a server that does not lead, the local state may reach the revision after Commit returned;
 // ViewOptions.MinRevision waits for it.
@@ -180,7 +178,8 @@ func (s *Store) do(ctx context.Context, req *command.Request) (Result, error) {
 		ticket.end()
 		switch {
 		case err != nil && unknown != nil && !errors.Is(err, kv.ErrUnknownOutcome):
-			// Why the repetition failed is only told: its error must not be taken for the outcome.
+			// The repetition's failure is only in the text: its error must not be taken for the
+			// outcome.
 			return Result{}, fmt.Errorf("%w; then: %v", unknown, err)
 		case err != nil:
 			return Result{}, err
@@ -195,13 +194,13 @@ func (s *Store) do(ctx context.Context, req *command.Request) (Result, error) {
 // retryPause is how long the store waits before it repeats a request that found no leader.
 const retryPause = 10 * time.Millisecond
 
-// leaderlessPatience is how long the store waits where there has been no leader for long: for an
-// election that is just under way, since servers may have come back. Clients that repeat their
-// requests are slowed down by it, too.
+// leaderlessPatience is how long the store waits if there has been no leader for long: for a
+// running election, since servers may have come back. It also slows down clients that repeat their
+// requests.
 const leaderlessPatience = 2 * time.Second
 
 // retry repeats f while it fails for the lack of a leader, until the context ends or for the time
-// that an election may take.
+// of an election.
 func (s *Store) retry(ctx context.Context, f func() error) error {
 	var began time.Time
 	for {

@@ -6,7 +6,7 @@ import "github.com/barque/barque/raftstore/kv"
 type (
 	// Item is one key with its value, as of one revision.
 	Item = kv.Item
-	// ViewOptions say which snapshot of the store a reader wants.
+	// ViewOptions select a reader's snapshot of the store.
 	ViewOptions = kv.ViewOptions
 	// View is an immutable snapshot of the whole store at one revision.
 	View = kv.View
@@ -20,7 +20,7 @@ type (
 	Op = kv.Op
 	// Result is the outcome of a transaction that took effect.
 	Result = kv.Result
-	// WatchOptions say what a watcher wants to see.
+	// WatchOptions select a watcher's events.
 	WatchOptions = kv.WatchOptions
 	// EventKind tells events apart.
 	EventKind = kv.EventKind
@@ -42,11 +42,11 @@ const (
 	Put    = kv.Put    // set the key to the value
 	Delete = kv.Delete // remove the key; no change when it is absent
 
-	// ItemOverhead is what each item counts for Limits.StateBytes beside its key and value.
+	// ItemOverhead is the size of each item for Limits.StateBytes beyond its key and value.
 	ItemOverhead = kv.ItemOverhead
 
-	// LeaderlessAfter is how long no leader must have been known before the cause is not an
-	// election any more.
+	// LeaderlessAfter is the time without a leader after which an election is not the cause any
+	// more.
 	LeaderlessAfter = kv.LeaderlessAfter
 
 	Created  = kv.Created
@@ -65,10 +65,10 @@ var (
 	ErrUnavailable = kv.ErrUnavailable
 	// ErrOverloaded is the ErrUnavailable of a full queue: slow down before repeating.
 	ErrOverloaded = kv.ErrOverloaded
-	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers
-	// have.
+	// ErrQuarantined is the ErrUnavailable of a server whose state differs from that of most
+	// servers.
 	ErrQuarantined = kv.ErrQuarantined
-	// ErrDiskFull is the ErrUnavailable of servers whose disks are full: only deletes are taken.
+	// ErrDiskFull is the ErrUnavailable of servers whose disks are full: only deletes are accepted.
 	ErrDiskFull = kv.ErrDiskFull
 	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter.
 	ErrLeaderless = kv.ErrLeaderless

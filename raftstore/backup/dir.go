@@ -26,18 +26,18 @@ func FileName(about About) string {
 	return fmt.Sprintf("%s%s-r%d%s", prefix, about.Created.UTC().Format("20060102T150405.000Z"), about.Revision, extension)
 }
 
-// Save lets write fill a file next to the path, brings it to disk, reads it back and verifies it,
-// and only then puts it in place. Without a key that opens it, verifying is Check. What was there
-// before stays when something fails.
+// Save lets write fill a file next to the path, syncs it, reads it back and verifies it, and only
+// then renames it to the path. Without a key that opens it, it is verified by Check. On a failure
+// the earlier file stays.
 func Save(path string, key *Key, write func(io.Writer) error) (File, error) {
 	return save(filepath.Dir(path), filepath.Base(path), key, write, func(from string, _ About) (string, error) {
 		return path, os.Rename(from, path)
 	})
 }
 
-// SaveIn is Save for a file in a directory that gets its name from what it says of itself. It
-// replaces none: of two that were made in the same millisecond one has the name of the next.
-// Several may be saved at the same time.
+// SaveIn is Save for a file in a directory that is named by its own description. It replaces none:
+// of two made in the same millisecond one gets the next name. Several may be saved at the same
+// time.
 func SaveIn(dir string, key *Key, write func(io.Writer) error) (File, error) {
 	return save(dir, prefix+"next", key, write, func(from string, a About) (string, error) {
 		for {
@@ -56,7 +56,7 @@ func save(dir, working string, key *Key, write func(io.Writer) error, place func
 	if err := atomicfile.MakeDir(dir); err != nil {
 		return File{}, fmt.Errorf("make the directory of the backups: %w", err)
 	}
-	_ = sweep(dir) // no backup is refused for what cannot be removed: Prune tells of it
+	_ = sweep(dir) // leftovers refuse no backup: Prune reports them
 	f, err := begin(dir, working)
 	if err != nil {
 		return File{}, err
@@ -104,13 +104,12 @@ type File struct {
 	Path  string `json:"path"`
 	Size  int64  `json:"size"`
 	About About  `json:"about"`
-	// Problem is why it is no good; empty when all its checksums are right.
+	// Problem is the damage; empty if all its checksums are right.
 	Problem string `json:"problem,omitempty"`
 }
 
-// List returns the backups in a directory, oldest first, each checked for damage: whatever ends as
-// a backup's name does, so also those that people gave a name. A directory that does not exist has
-// none.
+// List returns the backups in a directory, oldest first, each checked for damage. It includes all
+// names with a backup's suffix, also those that people chose. A missing directory has none.
 func List(dir string) ([]File, error) {
 	names, err := names(dir, "")
 	if err != nil {
@@ -161,10 +160,10 @@ func (file *File) check() error {
 	return err
 }
 
-// Prune removes all but keep backups of a directory, the oldest by their names, and what a Save has
-// left that was killed. It is called after one was saved, under that name: it stays, whatever its
-// name says, or backups that were made while the clock was ahead would cost each new one its place.
-// keep is at least 1. Backups that people gave a name of their own stay.
+// Prune removes the oldest backups of a directory, by their names, until keep are left, and the
+// files of killed Saves. It is called after a backup was saved under the name saved, which stays in
+// any case. Otherwise each new one would be removed in favour of those made while the clock was
+// ahead. keep is at least 1. Backups with names that people chose stay.
 func Prune(dir, saved string, keep int) error {
 	err := sweep(dir)
 	names, listed := names(dir, prefix)

@@ -15,14 +15,14 @@ const Version = 1
 var (
 	// ErrVersion is returned for a backup that a newer program wrote.
 	ErrVersion = errors.New("backup of an unknown version")
-	// ErrCorrupt is returned for a file that is no backup, is damaged, or was cut.
+	// ErrCorrupt is returned for a file that is no backup, is damaged, or is truncated.
 	ErrCorrupt = errors.New("backup is damaged")
 	// ErrKey is returned when a sealed backup cannot be opened: the key is missing, or is another
 	// one.
 	ErrKey = errors.New("backup cannot be opened")
 )
 
-// About is what a backup says of itself, in clear.
+// About is a backup's description of itself, in clear.
 type About struct {
 	ClusterID string    `json:"clusterID"`
 	Server    string    `json:"server"` // name of the server that wrote it

@@ -10,11 +10,11 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Report is what is found in a backup.
+// Report is the contents of a backup.
 type Report struct {
 	About About `json:"about"`
-	// Verified tells that the content was read and the hash of the state computed anew. Otherwise,
-	// for lack of the key, only the checksums were verified.
+	// Verified is set if the content was read and the hash of the state recomputed. Otherwise, for
+	// lack of the key, only the checksums were verified.
 	Verified bool `json:"verified"`
 	// SecretNames are the names of the secrets in it.
 	SecretNames []string `json:"secretNames,omitempty"`
@@ -28,8 +28,8 @@ type Count struct {
 	Bytes  uint64 `json:"bytes"`
 }
 
-// Verify reads a whole backup and verifies all that can be verified: with a key that opens it
-// everything, otherwise the checksums.
+// Verify reads and verifies a whole backup: with a key that opens it everything, otherwise the
+// checksums.
 func Verify(r io.Reader, key *Key) (*Report, error) {
 	buffered := bufio.NewReaderSize(r, blockSize)
 	blocks, about, err := open(buffered)

@@ -8,12 +8,11 @@ import (
 	"filippo.io/age"
 )
 
-// Key seals backups, and opens them. It is made from a text that the operator keeps:
+// Key seals and opens backups. It is made from a text that the operator keeps:
 //
 //   - a secret key of age, AGE-SECRET-KEY-1…, as GenerateKey or age-keygen make it: seals and
 //     opens;
-//   - a public key of age, age1…: seals only, so that a server need not know what opens its
-//     backups;
+//   - a public key of age, age1…: seals only, so that a server cannot open its backups;
 //   - anything else is a passphrase: seals and opens.
 type Key struct {
 	recipient age.Recipient
@@ -23,7 +22,7 @@ type Key struct {
 const (
 	minPassphrase = 8
 	// workFactor of scrypt for a passphrase is the binary logarithm of its cost: 64 MiB of memory
-	// and a quarter of a second. A server that makes backups by itself can afford that.
+	// and a quarter of a second. A server with scheduled backups can afford that.
 	workFactor    = 16
 	maxWorkFactor = 20 // of files that are opened
 )
@@ -77,7 +76,7 @@ func passphrase(text string) (*Key, error) {
 // CanOpen reports whether the key opens backups as well as sealing them.
 func (k *Key) CanOpen() bool { return k != nil && k.identity != nil }
 
-// GenerateKey makes a new secret key, and the public one that belongs to it, as texts for ParseKey.
+// GenerateKey makes a new secret key with its public key, as texts for ParseKey.
 func GenerateKey() (secret, public string, err error) {
 	identity, err := age.GenerateX25519Identity()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// Reader reads a backup from front to end and verifies it on the way. What it hands out is
-// trustworthy as a whole only when Items has returned nil.
+// Reader reads a backup from front to end and verifies it on the way. Its output is only
+// trustworthy as a whole after Items has returned nil.
 type Reader struct {
 	blocks  *blockReader
 	about   About
@@ -25,9 +25,8 @@ type Reader struct {
 	secrets map[string][]byte
 }
 
-// NewReader reads the head of a backup. The key is nil for one that is not sealed. A caller with a
-// key relies on it that the file was made with that key. It fails with ErrCorrupt, ErrVersion, or
-// ErrKey.
+// NewReader reads the head of a backup. The key is nil for an unsealed one. With a key an unsealed
+// file is refused, because its author is unknown. It fails with ErrCorrupt, ErrVersion, or ErrKey.
 func NewReader(r io.Reader, key *Key) (*Reader, error) {
 	blocks, about, err := open(r)
 	if err != nil {
@@ -98,8 +97,7 @@ func (b *Reader) readHead() error {
 	return nil
 }
 
-// damaged returns why the file as such is damaged, if it is, and otherwise what is wrong with its
-// content.
+// damaged returns the file's own damage, if any, and otherwise the fault of its content.
 func (b *Reader) damaged(format string, cause error, args ...any) error {
 	if err := b.blocks.failed(); err != nil {
 		return err
@@ -111,7 +109,7 @@ func (b *Reader) damaged(format string, cause error, args ...any) error {
 	return err
 }
 
-// About returns what the backup says of itself.
+// About returns the backup's description of itself.
 func (b *Reader) About() About { return b.about }
 
 // Secrets returns the secrets of the cluster, by name; empty when they were left out.
@@ -153,7 +151,7 @@ func (b *Reader) Items(yield func(*kv.Item) error) error {
 	return b.blocks.failed()
 }
 
-// stoppable fails when the consumer of what is read from it has failed.
+// stoppable fails when its reader has failed.
 type stoppable struct {
 	r   io.Reader
 	err error
@@ -166,8 +164,8 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// Check looks for damage without the key: all checksums, and that the file is complete. It returns
-// what the backup says of itself.
+// Check looks for damage without the key: it verifies all checksums, and that the file is complete.
+// It returns the backup's description of itself.
 func Check(r io.Reader) (About, error) {
 	blocks, about, err := open(r)
 	if err != nil {
@@ -219,7 +217,7 @@ type blockReader struct {
 	err    error // io.EOF after the last block
 }
 
-// failed returns why the file is damaged or cannot be read, nil when it is not known to be.
+// failed returns why the file is damaged or unreadable; nil if it is not known to be.
 func (b *blockReader) failed() error {
 	if b.err == io.EOF {
 		return nil

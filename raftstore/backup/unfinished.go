@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A backup that is being written has a name of its own, and its writer holds a lock on the file
-// until it has its place. The lock goes with the process, however that ends. A file without a lock
-// that was not written to for a while was left behind. It goes with the next backup, or when old
-// ones are removed. The lock alone is not asked: several servers may have one directory, on a file
-// system that has no locks, or only those of each machine.
+// A backup in progress has a temporary name, and its writer locks the file until it is renamed. The
+// lock ends with the process. A file without a lock that was not written to for a while is a
+// leftover. The next backup, or the removal of old ones, removes it. The lock alone is not enough:
+// several servers may share one directory, on a file system without locks, or with locks per
+// machine only.
 const unready = ".unfinished"
 
-// unfinished are the names that begin gives. The number is what os.CreateTemp puts there.
+// unfinished matches the names from begin. os.CreateTemp adds the number.
 var unfinished = regexp.MustCompile(`^.+-[0-9]+\.unfinished$`)
 
 // abandoned is how long a file without a lock must be unchanged. A writer's longest pause is the
-// one in which it reads the file back.
+// reading back of the file.
 const abandoned = 15 * time.Minute
 
 // begin makes the file that is to become a backup, closed to others.
@@ -56,7 +56,7 @@ func claim(f *os.File) (bool, error) {
 	return sameFile(f)
 }
 
-// sameFile returns whether a file is still the one that has its name.
+// sameFile reports whether a file still has its name.
 func sameFile(f *os.File) (bool, error) {
 	open, err := f.Stat()
 	if err != nil {
@@ -76,7 +76,7 @@ func lockless(err error) bool {
 	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL)
 }
 
-// sweep removes what is left of backups whose writers are gone.
+// sweep removes leftovers of dead writers.
 func sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,9 +112,8 @@ func sweepOne(path string) error {
 	return nil
 }
 
-// leftBehind returns whether a file is a backup without a writer. The directory may be
-// any, with files of others in it whose names look like ours. One without a byte may be ours: a
-// backup begins in memory.
+// leftBehind reports whether a file is a leftover. The directory may be any, with files of others
+// whose names look like ours. An empty file may be ours: a backup begins in memory.
 func leftBehind(f *os.File) (bool, error) {
 	info, err := f.Stat()
 	if err != nil || time.Since(info.ModTime()) < abandoned {
@@ -137,16 +136,15 @@ func leftBehind(f *os.File) (bool, error) {
 	return sameFile(f)
 }
 
-// renames are the calls by which a file gets another name. File systems differ in which of them
-// they have.
+// renames are the available calls for renaming a file. File systems differ in their support.
 type renames struct {
-	exclusive func(from, to string) error // fails when there is one of that name
-	link      func(from, to string) error // fails when there is one of that name
+	exclusive func(from, to string) error // fails if the name exists
+	link      func(from, to string) error // fails if the name exists
 	replace   func(from, to string) error
 	remove    func(path string) error
 }
 
-// renameNew renames a file, and fails with fs.ErrExist when there is one of that name.
+// renameNew renames a file, and fails with fs.ErrExist if the name exists.
 func renameNew(from, to string) error {
 	return renames{exclusive: renameExclusive, link: os.Link, replace: os.Rename, remove: os.Remove}.renameNew(from, to)
 }
@@ -165,7 +163,7 @@ func (r renames) renameNew(from, to string) error {
 	}
 	// As on NFS.
 	if err = r.link(from, to); err == nil {
-		_ = r.remove(from) // the backup has its place; a name too many goes as one that was left behind
+		_ = r.remove(from) // the backup is in place; a second name is removed as a leftover
 		return nil
 	}
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {

@@ -15,17 +15,16 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// Source is what goes into a backup.
+// Source is the content of a backup.
 type Source struct {
 	// About: Revision, StateHash, Items, Sealed and Secrets are filled in.
 	About About
 	View  kv.View
-	// Secrets of the cluster, by name. They are left out when there is no key.
+	// Secrets of the cluster, by name. They are omitted without a key.
 	Secrets map[string][]byte
 }
 
-// Write writes a backup, sealed with the key unless that is nil, and returns what it says of
-// itself.
+// Write writes a backup, sealed with the key unless that is nil, and returns its description.
 func Write(w io.Writer, src Source, key *Key) (About, error) {
 	about, meta, err := describe(src, key)
 	if err != nil {
@@ -68,7 +67,7 @@ func Write(w io.Writer, src Source, key *Key) (About, error) {
 	return about, nil
 }
 
-// describe counts the items and computes the hash of the state anew.
+// describe counts the items and recomputes the hash of the state.
 func describe(src Source, key *Key) (About, snapshot.Meta, error) {
 	about := src.About
 	var hash, n uint64

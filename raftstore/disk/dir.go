@@ -18,10 +18,10 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// dirFormat is the newest layout of the data directory that this program knows.
+// dirFormat is the newest layout of the data directory that this program supports.
 const dirFormat = 1
 
-// Identity is what a data directory says about itself.
+// Identity is a data directory's description of itself.
 type Identity struct {
 	Format    int    `json:"format"`
 	ClusterID string `json:"clusterID"`
@@ -85,9 +85,8 @@ func createIdentity(o *Options, owner Owner, path string) (Identity, error) {
 // LogKind returns how the log in a directory is kept.
 func LogKind(dir string) (logstore.Kind, error) { return logstore.KindIn(filepath.Join(dir, LogDir)) }
 
-// CheckLog refuses the directory of a server whose log was lost as a whole, with what tells of its
-// end. A new log under the same ID would have forgotten what the server has acknowledged, and its
-// votes.
+// CheckLog refuses the directory of a server whose whole log is lost. The error names the trace of
+// it. A new log under the same ID would have forgotten acknowledged entries and votes.
 func (id *Identity) CheckLog(o *Options) error {
 	if !id.HasLog {
 		return nil
@@ -104,7 +103,7 @@ func (id *Identity) Write(dir string) error {
 	return WriteJSON(filepath.Join(dir, identityFile), id)
 }
 
-// NoteLog writes down that there is a log.
+// NoteLog records that there is a log.
 func (id *Identity) NoteLog(o *Options) error {
 	if o.InMemory || id.HasLog {
 		return nil
@@ -130,7 +129,7 @@ func randomText(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// WriteJSON puts a file in place so that after a crash it is there as a whole or not at all.
+// WriteJSON replaces a file atomically: after a crash it is complete or absent.
 func WriteJSON(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -139,14 +138,14 @@ func WriteJSON(path string, value any) error {
 	return atomicfile.Write(path, append(data, '\n'), 0o600)
 }
 
-// Files in the data directory, beside the folders of the log and the snapshots.
+// Files in the data directory, beside the directories of the log and the snapshots.
 const (
 	identityFile   = "server.json"
 	lockFile       = "LOCK"
 	reserveFile    = "reserve"
 	quarantineFile = "quarantine.json" // see marks.go, as for the next three
 	removedFile    = "removed.json"
-	supersededFile = "outlived.json" // the name is that of earlier versions, whose marks hold
+	supersededFile = "outlived.json" // the name is that of earlier versions, whose marks count
 	recoveryFile   = "recovery.json"
 	// WrongFile, TransferFile and TransferDir are of a server in quarantine: see package integrity.
 	// The names on disk are those of earlier versions, whose plans are carried out.
@@ -159,12 +158,12 @@ const (
 // to end.
 const lockWait = 5 * time.Second
 
-// Lock is held by the one process that works in a directory: from before anything in it is read
-// until all is closed.
+// Lock is held by the only process that works in a directory, from before its first read until
+// everything is closed.
 type Lock struct{ file *os.File }
 
-// LockDir takes hold of the directory, which is made when it is absent, and removes what writes
-// have left in it that were not finished when another process died.
+// LockDir locks the directory, which it makes if it is absent. It removes unfinished files of a
+// killed process.
 func LockDir(dir string) (Lock, error) {
 	if err := atomicfile.MakeDir(dir); err != nil {
 		return Lock{}, fmt.Errorf("make the store's directory: %w", err)
@@ -187,7 +186,7 @@ func LockDir(dir string) (Lock, error) {
 	return lock, nil
 }
 
-// LockExisting takes hold of the directory of a server, and makes none.
+// LockExisting locks the directory of a server, and makes none.
 func LockExisting(dir string) (Lock, error) {
 	if _, err := os.Stat(filepath.Join(dir, identityFile)); err != nil {
 		return Lock{}, fmt.Errorf("%s is not the directory of a server's store: %w", dir, err)
@@ -195,7 +194,7 @@ func LockExisting(dir string) (Lock, error) {
 	return LockDir(dir)
 }
 
-// Release lets go of the directory. The zero lock holds none.
+// Release unlocks the directory. The zero lock holds none.
 func (l Lock) Release() error {
 	if l.file == nil {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/barque/barque/raftstore/group"
 )
 
-// A mark is a file in the data directory that tells the next start, or an operator, the fate of the
-// server. Open refuses a directory with a mark of a removal, a succession or
-// a recovery; with one of a quarantine the server serves nothing.
+// A mark is a file in the data directory that records the fate of the server for the next start, or
+// an operator. Open refuses a directory with the mark of a removal, a succession or a recovery.
+// With the mark of a quarantine the server serves nothing.
 
 // CheckNotRemoved refuses the directory of a server of that name which has learned that it was
 // taken out.
@@ -37,8 +37,8 @@ func CheckNotRemoved(o *Options, name string) error {
 	return e
 }
 
-// ReadSuperseded returns the mark of a directory of that cluster; nil when there is none. One of
-// another cluster is from before the directory was recovered itself.
+// ReadSuperseded returns the mark of a directory of that cluster; nil without one. A mark of
+// another cluster is from before a recovery of the directory itself.
 func ReadSuperseded(o *Options, cluster string) (*group.Succession, error) {
 	if o.InMemory {
 		return nil, nil
@@ -69,12 +69,12 @@ func CheckNotSuperseded(o *Options, cluster string) error {
 	return err
 }
 
-// Recovery is the mark of a directory whose group is being made anew: see Recover.
+// Recovery is the mark of a directory under recovery: see Recover.
 type Recovery struct {
 	ClusterID string `json:"clusterID"`
 }
 
-// CheckNotRecovering refuses a directory whose recovery was begun and not finished.
+// CheckNotRecovering refuses a directory with an unfinished recovery.
 func CheckNotRecovering(o *Options) error {
 	r, err := ReadRecovery(o)
 	if err == nil && r != nil {
@@ -101,13 +101,12 @@ func ReadRecovery(o *Options) (*Recovery, error) {
 	return r, nil
 }
 
-// BeginRecovery marks a directory whose recovery begins.
+// BeginRecovery marks a directory at the begin of its recovery.
 func BeginRecovery(dir, clusterID string) error {
 	return WriteJSON(filepath.Join(dir, recoveryFile), Recovery{ClusterID: clusterID})
 }
 
-// EndRecovery takes the mark away. What the directory knew of another recovery, without it, is
-// over.
+// EndRecovery removes the mark. The directory's record of a successor is void then.
 func EndRecovery(dir string) error {
 	return errors.Join(atomicfile.Remove(filepath.Join(dir, supersededFile)), atomicfile.Remove(filepath.Join(dir, recoveryFile)))
 }
@@ -117,13 +116,13 @@ func MarkRemoved(dir string, r group.Removal) error {
 	return WriteJSON(filepath.Join(dir, removedFile), r)
 }
 
-// MarkSuperseded marks the directory of a server in place of whose cluster another one goes on.
+// MarkSuperseded marks the directory of a server whose cluster has a successor.
 func MarkSuperseded(dir string, s group.Succession) error {
 	return WriteJSON(filepath.Join(dir, supersededFile), s)
 }
 
-// QuarantineMark is the mark of a server whose state is wrong. A restart does not make it right:
-// the next snapshot on disk may hold it. The mark goes with the directory.
+// QuarantineMark is the mark of a server whose state is wrong. A restart does not correct it: the
+// next snapshot on disk may hold it. The mark is removed with the directory.
 type QuarantineMark struct {
 	Since  time.Time `json:"since"`
 	Reason string    `json:"reason"`
@@ -149,8 +148,8 @@ func ReadQuarantine(dir, joinAgain string) (reason string, err error) {
 	return m.Reason, nil
 }
 
-// RemoveOldRecords removes files of earlier versions, which recorded when a server had a leader.
-// One that stays does no harm.
+// RemoveOldRecords removes files of earlier versions, which recorded when a server had a leader. A
+// remaining one does no harm.
 func RemoveOldRecords(dir string) {
 	_ = os.Remove(filepath.Join(dir, "presence.json"))
 	_ = os.Remove(filepath.Join(dir, "presence.json.spare"))

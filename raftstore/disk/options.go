@@ -9,24 +9,23 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// Options say where the data of a server is, and how it is kept.
+// Options configure a server's data on disk.
 type Options struct {
 	// Dir belongs to the server alone. InMemory keeps nothing on disk; Dir is not used then.
 	Dir      string
 	InMemory bool
 	// LogStore is how the log is kept on disk: see logstore.ParseKind.
 	LogStore string
-	// WriteTimeout is how long a write to the log may take until the disk counts as one that hangs.
+	// WriteTimeout is how long a write to the log may take until the disk counts as hanging.
 	WriteTimeout time.Duration
-	// Reserve is how many bytes are held for the time when the disk is full; a negative number
-	// means none.
+	// Reserve is the number of bytes reserved for a full disk; a negative number means none.
 	Reserve int64
 	// TrailingLogs is how many entries stay behind a snapshot.
 	TrailingLogs uint64
 	Logger       *slog.Logger
-	// Observe is told how long each write to the log took; nil: it is not needed.
+	// Observe receives the duration of each write to the log; nil: unused.
 	Observe func(op logstore.Operation, took time.Duration)
-	// Fatal is told when the log cannot go on.
+	// Fatal is called when the log cannot continue.
 	Fatal func(error)
 
 	// WrapLog, WrapSnapshots and FaultPoint are for tests, and may be nil.

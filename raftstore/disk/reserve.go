@@ -44,17 +44,17 @@ const (
 var errDiskFull = fmt.Errorf("%w: %w: it runs on its reserve and takes only what deletes; make room on the volume of the store, or delete something",
 	kv.ErrUnavailable, logstore.ErrFull)
 
-// Reserve is room on the disk that is held for the time when there is none.
+// Reserve is disk space that is reserved for the time when the disk is full.
 //
 //	held ──a write finds no room──▶ released: the disk is full ──room for the reserve, and as much again──▶ held
 //
-// With what it gives back, a server that cannot write an entry any more takes a snapshot, cuts its
-// log, hands leadership over, and stops in order. Writes that would only eat it up are refused by a
-// leader meanwhile; deletions are not, because they are the way out. A follower takes what the
-// leader sends for as long as there is room: what is committed is committed.
+// With the released space, a server that cannot write an entry any more takes a snapshot, cuts its
+// log, hands leadership over, and stops gracefully. A leader refuses writes that would use the
+// space up meanwhile. It accepts deletions, because they are the remedy. A follower takes the
+// leader's entries as long as there is space, because they are committed.
 //
-// The log comes first: it takes room of its own (logstore.Log.Trim) before a snapshot gets what is
-// left, and when it needs more all the same a snapshot that is being written is abandoned for it.
+// The log has priority: it takes its own space (logstore.Log.Trim) before a snapshot gets the rest.
+// If it needs more all the same, a snapshot in progress is abandoned.
 type Reserve struct {
 	Path   string // empty: nothing is held, as in memory
 	Size   int64
@@ -142,7 +142,7 @@ func writeZeros(file *os.File, size int64) error {
 	return file.Sync()
 }
 
-// Release gives the room back, when a write has found none. It returns whether there is more now.
+// Release frees the space when a write has found none. It returns whether there is more now.
 func (r *Reserve) Release() bool {
 	if r.Path == "" {
 		return false
@@ -169,8 +169,8 @@ func (r *Reserve) Release() bool {
 	return held
 }
 
-// renew takes hold of the reserve again when there is room for it, and as much again. It returns
-// whether it is held.
+// renew takes the reserve again if there is space for it, and as much again. It returns whether it
+// is held.
 func (r *Reserve) renew() bool {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(r.Path), &fs); err != nil || int64(fs.Bavail)*fs.Bsize < 2*r.Size {
@@ -183,9 +183,9 @@ func (r *Reserve) renew() bool {
 	return true
 }
 
-// Takes returns an error for a request that a leader whose disk is full refuses. What the store
-// decides about its own members goes through, as deletions do: taking out the server with the full
-// disk is a way out as well, and a few hundred bytes are what the reserve is for.
+// Takes returns an error for a request that a leader with a full disk refuses. The store's own
+// decisions about members are accepted, like deletions: removing the server with the full disk is a
+// remedy as well, and the reserve is enough for a few hundred bytes.
 func (r *Reserve) Takes(req *command.Request) error {
 	if !r.Full.Load() || needsNoRoom(req) {
 		return nil
@@ -201,7 +201,7 @@ func needsNoRoom(req *command.Request) bool {
 	switch req.Kind {
 	case command.KindCompact, command.KindExpire:
 		return true
-	case command.KindRestore: // what was put aside goes, as with a deletion
+	case command.KindRestore: // the staged items are dropped, as with a deletion
 		return req.Restore.Step == command.RestoreAbort
 	case command.KindTxn:
 		return !slices.ContainsFunc(req.Txn.Ops, func(op kv.Op) bool { return op.Kind == kv.Put && !strings.HasPrefix(op.Key, kv.ReservedPrefix) })
@@ -209,7 +209,7 @@ func needsNoRoom(req *command.Request) bool {
 	return false
 }
 
-// Raft is what it takes to shorten the log. It is a *raft.Raft.
+// Raft is the interface for shortening the log, a *raft.Raft.
 type Raft interface {
 	AppliedIndex() uint64
 	Snapshot() raft.SnapshotFuture
@@ -229,8 +229,8 @@ func (s *Storage) KeepRoom(ctx context.Context, r Raft) {
 	}
 }
 
-// shortenUntilRoom shortens the log, and does so again while more was written, which may have been
-// deletions, until the reserve can be had again.
+// shortenUntilRoom shortens the log, and repeats it while there were more writes, which may have
+// been deletions, until the reserve can be taken again.
 func (s *Storage) shortenUntilRoom(ctx context.Context, r Raft) {
 	looked := time.NewTicker(reserveLook)
 	defer looked.Stop()
@@ -251,12 +251,12 @@ func (s *Storage) shortenUntilRoom(ctx context.Context, r Raft) {
 	}
 }
 
-// shorten writes a snapshot and cuts the log as far as that lets it. What the file of a Boltdb does
-// not need any more goes back to the volume. It returns whether there was room for that.
+// shorten writes a snapshot and cuts the log up to it. The unused part of a Boltdb's file returns
+// to the volume. It returns whether there was space for that.
 func (s *Storage) shorten(r Raft) bool {
 	s.setTrailing(r, min(s.trailing, trailingLogsWhenFull))
-	// Before the snapshot, which may take all that there is. This also waits for the write that has
-	// found no room.
+	// Before the snapshot, which may take all remaining space. This also waits for the write that
+	// has found no space.
 	if err := s.Log.Trim(); err != nil {
 		s.logger.Warn("the log has no room of its own on a full disk", "err", err)
 	}
@@ -278,8 +278,7 @@ func (s *Storage) shorten(r Raft) bool {
 // shrinkLook is how often it is looked whether the file of the log has grown.
 const shrinkLook = time.Minute
 
-// KeepLogSmall gives the volume back what the file of the log does not need any more. It ends with
-// ctx.
+// KeepLogSmall returns the unused part of the log's file to the volume. It ends with ctx.
 func (s *Storage) KeepLogSmall(ctx context.Context) {
 	ticker := time.NewTicker(shrinkLook)
 	defer ticker.Stop()
@@ -302,9 +301,9 @@ func (s *Storage) KeepLogSmall(ctx context.Context) {
 	}
 }
 
-// LeaveRoom gives the log of a full disk room of its own again, which what came since it was
-// shortened may have used: where nothing else is left at the next start, the server is elected in
-// that.
+// LeaveRoom gives the log on a full disk its own space again, which entries since the last
+// shortening may have used. If nothing else is free at the next start, the election uses that
+// space.
 func (s *Storage) LeaveRoom() {
 	if !s.Reserve.Full.Load() {
 		return

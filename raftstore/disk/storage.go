@@ -28,7 +28,7 @@ const (
 type Storage struct {
 	Log       *logstore.Log
 	written   *snapdir.Store     // where snapshots are written to; nil in memory
-	Snapshots raft.SnapshotStore // without those that could not be read at the start
+	Snapshots raft.SnapshotStore // without those that were unreadable at the start
 	Reserve   *Reserve
 	Start     Start
 	Opened    time.Time // once all was read
@@ -37,19 +37,19 @@ type Storage struct {
 	severed   atomic.Uint64 // up to where the log was not of this history: see sever
 }
 
-// Start is what a server read when it was opened.
+// Start describes the data that a server read when it was opened.
 type Start struct {
 	// Snapshot is the newest entry in the snapshot that was read, SnapshotRevision the revision of
-	// the state in it; 0 when there is none.
+	// its state; 0 without one.
 	Snapshot         uint64 `json:"snapshot,omitempty"`
 	SnapshotRevision uint64 `json:"snapshotRevision,omitempty"`
 	// SnapshotPath is where it is, and SnapshotTaken when it was written.
 	SnapshotPath  string    `json:"snapshotPath,omitempty"`
 	SnapshotTaken time.Time `json:"snapshotTaken,omitzero"`
-	// Damaged are newer snapshots that could not be read. The log still had what they held.
+	// Damaged are newer snapshots that were unreadable. The log still had their entries.
 	Damaged []string `json:"damaged,omitempty"`
-	// Log is what was found of the log. Its entries behind the snapshot are applied once it is
-	// known again that they were committed: Replayed of them, when all were.
+	// Log is the report on the log. Its entries after the snapshot are applied once they are known
+	// to be committed again. Replayed is their number, when all were applied.
 	Log      logstore.Report `json:"log"`
 	Replayed uint64          `json:"replayed"`
 	// Took is how long reading all of this took.
@@ -96,9 +96,9 @@ func Open(o *Options, machine *fsm.FSM) (*Storage, error) {
 	return s, nil
 }
 
-// floor returns up to which entry the log may be cut: where the oldest snapshot ends, so that the
-// log connects to each that is kept, also when the newer ones turn out to be damaged. A disk that
-// is full has no room for that.
+// floor returns the entry up to which the log may be cut: the end of the oldest snapshot. So the
+// log connects to each kept snapshot, also if the newer ones turn out to be damaged. A full disk
+// has no space for that.
 func (s *Storage) floor() uint64 {
 	if s.Reserve.Full.Load() {
 		return math.MaxUint64
@@ -110,8 +110,8 @@ func (s *Storage) floor() uint64 {
 	return max(all[keptSnapshots-1].Index, s.severed.Load())
 }
 
-// TermAt returns the term of the newest entry, or 0 when it cannot be read. When the log was
-// dropped or cut as far as the newest snapshot goes, only that knows it.
+// TermAt returns the term of the newest entry, or 0 if it is unreadable. If the log was dropped or
+// cut up to the newest snapshot, only the snapshot has the term.
 func (s *Storage) TermAt(newest uint64) uint64 {
 	var entry raft.Log
 	if s.Log.GetLog(newest, &entry) == nil {
@@ -129,8 +129,8 @@ func (s *Storage) TermAt(newest uint64) uint64 {
 	return 0
 }
 
-// makeRoom gives the log what is held in reserve, or else what a snapshot takes that is being
-// written. It returns whether there is more room now.
+// makeRoom gives the log the reserve, or the space of a snapshot in progress. It returns whether
+// there is more space now.
 func (s *Storage) makeRoom() bool {
 	return s.Reserve.Release() || s.written != nil && s.written.Abandon()
 }
@@ -139,8 +139,8 @@ func (s *Storage) makeRoom() bool {
 // an older one to it.
 func (s *Storage) Sever(index uint64) { s.severed.Store(max(index, s.severed.Load())) }
 
-// OpenSnapshots opens the snapshots in a data directory. done is told of each that was written,
-// full when there was no room for one; nil: it is not needed.
+// OpenSnapshots opens the snapshots in a data directory. done is called for each written one, full
+// if there was no space for one; nil: unused.
 func OpenSnapshots(o *Options, done func(index uint64) error, full func()) (*snapdir.Store, error) {
 	return snapdir.Open(snapdir.Options{
 		Dir: filepath.Join(o.Dir, snapshotDir), Keep: keptSnapshots, Logger: o.Logger, Fault: o.FaultPoint, Done: done, Full: full,
@@ -163,8 +163,8 @@ func (s *Storage) openSnapshots(o *Options) error {
 	return nil
 }
 
-// restore reads the newest snapshot that is whole, all of which is verified on the way. That an
-// older one does is for the log to say: it must go on where the snapshot ends.
+// restore reads and verifies the newest complete snapshot. The log decides whether an older one is
+// sufficient: it must continue at the end of the snapshot.
 func (s *Storage) restore(logger *slog.Logger, machine *fsm.FSM) error {
 	all, err := s.Snapshots.List()
 	if err != nil {
@@ -204,7 +204,7 @@ func restoreOne(snapshots raft.SnapshotStore, machine *fsm.FSM, id string) error
 	return machine.Restore(source) // which closes it
 }
 
-// taken returns when a snapshot was begun, which its name tells.
+// taken returns the time in a snapshot's name, at which it was begun.
 func taken(id string) time.Time {
 	var term, index uint64
 	var ms int64
@@ -214,8 +214,8 @@ func taken(id string) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// readableSnapshots hides the snapshots that could not be read: Raft believes that the newest that
-// it sees is the one that the state machine has.
+// readableSnapshots hides unreadable snapshots: Raft takes the newest visible one for that of the
+// state machine.
 type readableSnapshots struct {
 	raft.SnapshotStore
 	hidden map[string]bool
@@ -233,7 +233,7 @@ func (r *readableSnapshots) List() ([]*raft.SnapshotMeta, error) {
 	return shown, err
 }
 
-// tell says in one line what was read.
+// tell logs what was read, in one line.
 func (s *Start) tell(logger *slog.Logger) {
 	args := []any{
 		"log", s.Log.Kind, "entries", fmt.Sprintf("%d-%d", s.Log.First, s.Log.Last), "logBytes", s.Log.Bytes, "took", s.Took.Round(time.Millisecond),

@@ -38,7 +38,7 @@ func New(state *mvcc.Store, halt func(error)) *FSM {
 	return f
 }
 
-// Response is what Apply returns for one entry: an outcome for each of its requests.
+// Response is the result of Apply for one entry: an outcome for each of its requests.
 type Response struct {
 	Index, Term uint64
 	Outcomes    []command.Outcome
@@ -54,7 +54,7 @@ func (f *FSM) ApplyBatch(logs []*raft.Log) []any {
 	for i, log := range logs {
 		responses[i] = f.apply(log)
 	}
-	f.state.Publish() // what came before an entry that halts the machine counts, and is answered
+	f.state.Publish() // entries before one that halts the machine count, and are answered
 	f.latest.Store(&Position{Index: f.index, Term: f.term})
 	f.applied.reach(f.index)
 	return responses
@@ -142,15 +142,15 @@ func (f *FSM) execute(req *command.Request, c *command.Command, term uint64) com
 	return command.Outcome{Code: command.Applied, Revision: o.Revision}
 }
 
-// StateBytes returns the limit that the newest entry carried, 0 for none: what counts at the
-// moment, whatever this server is configured with.
+// StateBytes returns the limit in the newest entry, 0 for none. It is the effective one, whatever
+// this server's configuration.
 func (f *FSM) StateBytes() int64 { return f.limit.Load() }
 
-// Applied returns the newest entry whose effects are visible.
+// Applied returns the newest entry with visible effects.
 func (f *FSM) Applied() Position { return *f.latest.Load() }
 
 // State returns the state that the machine drives.
 func (f *FSM) State() *mvcc.Store { return f.state }
 
-// Waiter returns what waits for entries to be applied.
+// Waiter returns the Waiter for applied entries.
 func (f *FSM) Waiter() *Waiter { return &f.applied }

@@ -6,11 +6,12 @@ import "slices"
 // revision.
 const refused = ^uint64(0)
 
-// maxSessions bounds the origins that are remembered; the one that was silent longest goes first.
-// Each start of a server is one origin, so this is far more than can be in the middle of a request.
+// maxSessions bounds the number of remembered origins; the one that was silent longest is dropped
+// first. Each start of a server is one origin, so this far exceeds the origins with requests in
+// progress.
 //
-// Sessions have no age: time comes with the leader's clock, and a leader whose clock is ahead would
-// make all replicas forget requests that are about to be repeated.
+// Sessions have no age. Time would come with the leader's clock. A leader whose clock is ahead
+// would make all replicas forget requests that are about to be repeated.
 const maxSessions = 1024
 
 // session remembers the answers to one origin's requests, as long as the origin may still repeat

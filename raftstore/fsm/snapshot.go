@@ -13,17 +13,16 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
-// historyBytes bounds the history that goes into a snapshot, in memory: what clients need that come
-// back after a restart, or whose server was sent a snapshot, without making each snapshot much
-// larger.
+// historyBytes bounds the history in a snapshot, in memory. The history serves clients that come
+// back after a restart, or whose server got a snapshot. The bound keeps snapshots small.
 const historyBytes = 16 << 20
 
-// OmitHistory lets snapshots have no history while a disk is short of room: history is what was
-// deleted or replaced, and so is as large as what was deleted to make room. Watchers that come back
-// after a restart list anew then. It is called before the machine is used.
+// OmitHistory makes snapshots without history while a disk is short of space. History has the
+// deleted and replaced items, so it is as large as the deletions that were to make space. Watchers
+// that come back after a restart list again then. It is called before the machine is used.
 func (f *FSM) OmitHistory(while func() bool) { f.omitHistory = while }
 
-// Snapshot takes a snapshot of the state. It costs a pointer; writing goes on meanwhile.
+// Snapshot takes a snapshot of the state. It costs a pointer; writing continues meanwhile.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if f.halted != nil {
 		return nil, fmt.Errorf("no snapshot of a machine that has halted: %w", f.halted)

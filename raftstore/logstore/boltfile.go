@@ -10,9 +10,9 @@ import (
 	"os"
 )
 
-// boltFileReader reads a file of bbolt without bbolt, which crashes the process when it meets a
-// damaged page: it maps the file into memory, follows what stands there, and looks for free pages
-// in a goroutine that panics. So the structure is verified before bbolt opens the file.
+// boltFileReader reads a file of bbolt without bbolt, which crashes the process at a damaged page:
+// it maps the file into memory, follows its pointers, and looks for free pages in a goroutine that
+// panics. So the structure is verified before bbolt opens the file.
 //
 //	file      = page*                      (the first two are meta pages, of which the newer valid one counts)
 //	page      = id flags count overflow element* data
@@ -142,7 +142,7 @@ func decodeBoltMeta(b []byte) (m boltHead, ok bool) {
 	return m, u32(0) == boltMagic && u32(4) == boltVersion && u64(56) == h.Sum64()
 }
 
-// take marks a page and those that continue it as used.
+// take marks a page and its overflow pages as used.
 func (r *boltFileReader) take(id uint64, overflow uint32) error {
 	for i := id; i <= id+uint64(overflow); i++ {
 		if i >= r.pages {
@@ -160,7 +160,7 @@ func (r *boltFileReader) at(bucket string, page uint64, within int64) boltPlace 
 	return boltPlace{Bucket: bucket, Page: page, Offset: int64(page)*r.page + within}
 }
 
-// read returns a page with those that continue it.
+// read returns a page with its overflow pages.
 func (r *boltFileReader) read(id uint64) (page []byte, flags uint16, err error) {
 	place := r.at("", id, 0).String()
 	if id >= r.pages {
@@ -265,7 +265,7 @@ func decodeBoltElement(page []byte, at int, leaf bool) (item boltItem, end int, 
 	return item, int(from + ksize + vsize), nil
 }
 
-// item goes on below an element, or shows it to the visitor.
+// item continues below an element, or shows it to the visitor.
 func (r *boltFileReader) item(bucket string, item boltItem, leaf bool, next []byte, depth int) error {
 	switch {
 	case !leaf:

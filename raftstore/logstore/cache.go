@@ -6,11 +6,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Cache keeps the newest entries of the log in memory. Raft reads each entry again: the leader for
-// every follower, to send it and once more to tell the term of the one before, and a follower to
-// apply it. From disk each of these would decode the whole entry.
+// Cache keeps the newest entries of the log in memory. Raft reads each entry again. The leader
+// reads it for every follower, to send it and to get the term of its predecessor, and a follower
+// reads it to apply it. From disk each read would decode the whole entry.
 //
-// It holds a range without holes that ends with the newest entry, and nothing that is not on disk.
+// It holds a range without gaps that ends with the newest entry, and only entries on disk.
 type Cache struct {
 	raft.LogStore
 	limit int
@@ -36,7 +36,7 @@ func (c *Cache) StoreLog(entry *raft.Log) error { return c.StoreLogs([]*raft.Log
 // StoreLogs implements raft.LogStore.
 func (c *Cache) StoreLogs(entries []*raft.Log) error {
 	if err := c.LogStore.StoreLogs(entries); err != nil {
-		c.reset() // it is not known what is on disk now
+		c.reset() // the state of the disk is unknown now
 		return err
 	}
 	c.mu.Lock()
@@ -64,7 +64,7 @@ func (c *Cache) shrink() {
 	c.entries = c.entries[n:]
 }
 
-// cacheEntries bounds the number of entries, of which each costs something beside its data.
+// cacheEntries bounds the number of entries, each of which has a cost beyond its data.
 const cacheEntries = 1024
 
 // GetLog implements raft.LogStore. The data is shared: an entry's data never changes.
@@ -85,8 +85,8 @@ func (c *Cache) DeleteRange(from, to uint64) error {
 	return c.LogStore.DeleteRange(from, to)
 }
 
-// drop forgets the range: its front when the range ends within the cache, everything from the range
-// on otherwise, as after a change of mind about the end of the log.
+// drop forgets the range: its front if the range ends within the cache, otherwise everything from
+// the range on, as after a replacement of the log's end.
 func (c *Cache) drop(from, to uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// CorruptError is returned when what is on disk is not what was written there. Nothing was changed.
+// CorruptError is returned if the data on disk differ from the written ones. Nothing was changed.
 type CorruptError struct {
 	File   string // the file, or the directory
 	Place  string // where in it: a page, an offset, an entry; may be empty
@@ -28,8 +28,8 @@ func corrupt(file, place, format string, args ...any) error {
 	return &CorruptError{File: file, Place: place, Reason: fmt.Errorf(format, args...)}
 }
 
-// guarded calls a function of a library that was not made for damaged files, and turns its panic
-// into an error.
+// guarded calls a library function that does not expect damaged files, and turns its panic into an
+// error.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -1,10 +1,10 @@
 // Package logstore keeps Raft's log, and its term and vote, on disk.
 //
-// What holds:
-//   - what a write has acknowledged is there after a crash, or opening says exactly what is missing
-//     and refuses: Open never returns a log that is shorter than, or differs from, the one that was
-//     promised;
-//   - a write that takes longer than Options.Timeout is told of while it lasts (Watchdog).
+// Invariants:
 //
-// It is not for snapshots: package node keeps those. It knows nothing of what entries mean.
+//   - acknowledged data survive a crash, or opening reports exactly the missing part and refuses:
+//     Open never returns a log that is shorter than the promised one, or differs from it;
+//   - a write that takes longer than Options.Timeout is reported while it lasts (Watchdog).
+//
+// It does not keep snapshots: package node does. It does not interpret entries.
 package logstore

@@ -11,13 +11,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// What goes to disk carries a sum over all of it: an entry after its Extensions, a value at its
-// end.
+// Data on disk have a checksum over all of it: an entry after its Extensions, a value at its end.
 //
 //	version (1 byte) sum (8 bytes, little-endian, XXH64)
 //
-// The sum of an entry covers the fields that are Raft's own, too, which the checksum of a command
-// does not: its index, term and type.
+// The sum of an entry also covers Raft's own fields, which the checksum of a command does not: its
+// index, term and type.
 const (
 	sumVersion = 1
 	sumLen     = 1 + 8
@@ -38,8 +37,7 @@ func entrySum(e *raft.Log, extensions []byte) uint64 {
 	if at := e.AppendedAt; !at.IsZero() {
 		nano := at.UnixNano()
 		binary.LittleEndian.PutUint64(head[17:], uint64(nano))
-		// Nanoseconds in 64 bits end in the year 2262 and begin again: a time that is damaged may
-		// have the same ones.
+		// Nanoseconds in 64 bits wrap in the year 2262: a damaged time may have the same ones.
 		if !time.Unix(0, nano).Equal(at) {
 			binary.LittleEndian.PutUint64(head[n:], uint64(at.Unix()))
 			n = len(head)
@@ -69,7 +67,7 @@ func cutSum(b []byte) (rest []byte, sum uint64, err error) {
 	return b[:n:n], binary.LittleEndian.Uint64(b[n+1:]), nil
 }
 
-// protect returns the entries with their sums. Those that were given are not changed.
+// protect returns copies of the entries with their sums.
 func protect(entries []*raft.Log) []*raft.Log {
 	copies := make([]raft.Log, len(entries))
 	protected := make([]*raft.Log, len(entries))
@@ -110,7 +108,7 @@ func protectValue(key, value []byte) []byte {
 	return appendSum(slices.Clone(value), valueSum(key, value))
 }
 
-// revealValue verifies a value; one that was never set is empty.
+// revealValue verifies a value; an unset one is empty.
 func revealValue(key, stored []byte) ([]byte, error) {
 	if len(stored) == 0 {
 		return nil, nil

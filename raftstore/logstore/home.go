@@ -18,25 +18,25 @@ import (
 const (
 	recordFile = "log.json"
 	markFile   = "mark"
-	// homeFormat is the newest layout of the directory that this program knows.
+	// homeFormat is the newest layout of the directory that this program supports.
 	homeFormat = 1
 )
 
-// record says what the directory holds. It is replaced as a whole, and what it does not name is not
-// the log: a new log is made beside the old one, and becomes the log with the record. So a crash at
-// any moment leaves one whole log, and rubbish that the next start removes.
+// record describes the directory. It is replaced atomically, and files that it does not name are
+// not the log. A new log is made beside the old one, and becomes the log with the record. So a
+// crash at any moment leaves one whole log, and leftovers that the next start removes.
 type record struct {
 	Format     int    `json:"format"`
 	Kind       Kind   `json:"kind"`
 	Generation uint64 `json:"generation"` // of the log: part of its name
-	Sum        string `json:"sum"`        // over the others: what the record does not name is removed
+	Sum        string `json:"sum"`        // over the others: files that the record does not name are removed
 }
 
 func (r record) sum() string {
 	return fmt.Sprintf("%016x", xxhash.Sum64String(fmt.Sprintf("%d %s %d", r.Format, r.Kind, r.Generation)))
 }
 
-// home is the directory of a log. One process at a time has it: the caller that opens a log sees to
+// home is the directory of a log. One process at a time has it: the caller that opens a log ensures
 // that.
 //
 //	log.json   the record
@@ -51,13 +51,12 @@ type home struct {
 
 func (r record) name() string { return fmt.Sprintf("%s-%d", r.Kind, r.Generation) }
 
-// next returns the record of a log that is to be made. Each has a name of its own, also when two
-// are made at a time.
+// next returns the record of a new log. Each has a unique name, also if two are made at a time.
 func (h *home) next(kind Kind) record { return record{Kind: kind, Generation: h.tried.Add(1)} }
 
 func (h *home) path(r record) string { return filepath.Join(h.dir, r.name()) }
 
-// openHome reads the record of a directory, which is empty when there is none.
+// openHome reads the record of a directory, which is empty without one.
 func openHome(dir string) (*home, error) {
 	if err := atomicfile.MakeDir(dir); err != nil {
 		return nil, fmt.Errorf("make the directory of the log: %w", err)
@@ -98,7 +97,7 @@ func (h *home) readRecord() error {
 	return nil
 }
 
-// KindIn returns the kind of the log that a directory has, which is none of a process that runs.
+// KindIn returns the kind of the log in a directory of a stopped process.
 func KindIn(dir string) (Kind, error) {
 	h := &home{dir: dir}
 	if err := h.readRecord(); err != nil {
@@ -110,8 +109,7 @@ func KindIn(dir string) (Kind, error) {
 	return h.rec.Kind, nil
 }
 
-// sweep removes what is not the log: what a crash left of one that was being made, or of the one
-// before.
+// sweep removes leftovers: unfinished logs of a crash, and the previous log.
 func (h *home) sweep() error {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil {

@@ -59,7 +59,7 @@ func openBolt(path string) (Store, error) {
 	return boltStore{store}, nil
 }
 
-// boltStore is a Boltdb whose decoder was not made for damaged entries.
+// boltStore is a Boltdb whose decoder does not expect damaged entries.
 type boltStore struct{ *raftboltdb.BoltStore }
 
 // GetLog implements raft.LogStore.
@@ -67,8 +67,8 @@ func (b boltStore) GetLog(index uint64, entry *raft.Log) error {
 	return guarded(func() error { return b.BoltStore.GetLog(index, entry) })
 }
 
-// verifyBolt verifies the structure of a file of bbolt, if there is one. Of its two meta pages a
-// crash may have cut one, unless whole is set.
+// verifyBolt verifies the structure of a file of bbolt, if there is one. A crash may have cut one
+// of its two meta pages, unless whole is set.
 func verifyBolt(path string, whole bool) error {
 	err := readBolt(path, whole, func(boltPlace, []byte, []byte) error { return nil })
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,7 @@ func openWAL(dir string, segment int) (Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	// With an older state, a WAL would delete the segments that are newer. So it gets none.
+	// With an older state, a WAL would delete newer segments. So it gets none.
 	if err := verifyBolt(filepath.Join(dir, metadb.FileName), true); err != nil {
 		return nil, err
 	}
@@ -115,8 +115,8 @@ func (w *walStore) GetLog(index uint64, entry *raft.Log) error {
 // Close implements Store.
 func (w *walStore) Close() error { return errors.Join(w.WAL.Close(), w.meta.Close()) }
 
-// place says where in the file of a log an entry is, as well as that can be said of one that is
-// damaged.
+// place describes the position of an entry in the file of a log, as precisely as possible for a
+// damaged one.
 func place(kind Kind, path string, index uint64) (file, where string) {
 	if kind == WAL {
 		return walPlace(path, index)
@@ -131,8 +131,8 @@ func place(kind Kind, path string, index uint64) (file, where string) {
 	return path, where
 }
 
-// Frames of a segment of a WAL: a header of eight bytes, of which the first tells the type and the
-// last four the length, the payload, and padding to a multiple of eight.
+// Frames of a segment of a WAL. A frame has a header of eight bytes, the payload, and padding to a
+// multiple of eight. The header's first byte is the type and its last four bytes are the length.
 const (
 	walHead   = 32
 	walEntry  = 1
@@ -140,7 +140,7 @@ const (
 	walCommit = 3
 )
 
-// walPlace follows the frames of the segment in which an entry is.
+// walPlace follows the frames of an entry's segment.
 func walPlace(dir string, index uint64) (file, where string) {
 	where = fmt.Sprintf("entry %d", index)
 	segments, err := filepath.Glob(filepath.Join(dir, "*.wal"))
@@ -166,8 +166,8 @@ func walPlace(dir string, index uint64) (file, where string) {
 	return file, fmt.Sprintf("entry %d, offset %d", index, offset)
 }
 
-// walOffset returns where the entry with a number is in a segment, or else where the segment's
-// frames end.
+// walOffset returns the position of the entry with a number in a segment, or the end of the
+// segment's frames.
 func walOffset(path string, number uint64) (offset int64, found bool) {
 	file, err := os.Open(path)
 	if err != nil {

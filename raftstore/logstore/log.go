@@ -18,19 +18,19 @@ import (
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
-// ErrFull is returned for a write for which the disk has no room. It is made good when there is
-// room again.
+// ErrFull is returned for a write without space on the disk. The log recovers when there is space
+// again.
 var ErrFull = errors.New("the disk of this server is full")
 
-// ErrBroken is returned for every write after one has failed for another reason than a lack of
-// room. What the disk holds then is not known: a sync that is repeated after it failed can succeed
-// without having written anything.
+// ErrBroken is returned for every write after one has failed for any reason other than a lack of
+// space. The contents of the disk are unknown then: a sync that is repeated after a failure can
+// succeed without having written anything.
 var ErrBroken = errors.New("the disk of this server has failed")
 
 // Options of a Log.
 type Options struct {
-	// Dir is where everything is kept. It is made when it is absent. Empty: in memory, for tests.
-	// The caller sees to it that no other process has it open.
+	// Dir is the directory of all files. It is made if it is absent. Empty: in memory, for tests.
+	// The caller ensures that no other process has it open.
 	Dir string
 	// Kind of the log. One of another kind that is found is converted.
 	Kind Kind
@@ -38,27 +38,27 @@ type Options struct {
 	Covered uint64
 	// Floor returns up to which entry the beginning of the log may be deleted. It may be nil: any.
 	Floor func() uint64
-	// Timeout is how long a write may be under way before the Watchdog tells of it.
+	// Timeout is how long a write may take before the Watchdog reports it.
 	Timeout time.Duration
-	// Observe is told how long each write took. It may be nil.
+	// Observe receives the duration of each write. It may be nil.
 	Observe func(Operation, time.Duration)
-	// MakeRoom is called when the disk is full, and tells whether there is more room now. It is
-	// called again when that was too little. It may be nil.
+	// MakeRoom is called when the disk is full, and returns whether there is more space now. It is
+	// called again if that was too little. It may be nil.
 	MakeRoom func() bool
 	// Fatal is called, once, with an error that wraps ErrBroken. It may be nil.
 	Fatal  func(error)
 	Logger *slog.Logger
 
-	// Wrap replaces the store of the kind below everything that this package adds, each time that
-	// it is opened, and Fault is called at the edges of syncs. Both are for tests and may be nil.
+	// Wrap replaces the store of the kind, below everything that this package adds, each time it is
+	// opened. Fault is called before and after syncs. Both are for tests and may be nil.
 	Wrap  func(Store) Store
 	Fault faultpoint.Func
 
 	segment int   // bytes of a segment of a WAL, for tests of this package; 0: segmentSize
-	shrink  int64 // for them, too, in place of shrinkBytes; 0: that
+	shrink  int64 // for tests, in place of shrinkBytes; 0: shrinkBytes
 }
 
-// Operation is what a write to the log does.
+// Operation is the kind of a write to the log.
 type Operation string
 
 const (
@@ -67,7 +67,7 @@ const (
 	Vote     Operation = "vote"     // a term, or a vote
 )
 
-// Keys of what Raft keeps beside the log.
+// Keys of Raft's values beside the log.
 const (
 	keyCurrentTerm = "CurrentTerm"
 	keyVoteTerm    = "LastVoteTerm"
@@ -75,8 +75,7 @@ const (
 )
 
 // Log is a log for Raft: a store of some kind, verified and watched over. It implements
-// raft.LogStore, raft.StableStore and raft.MonotonicLogStore. Reads go on while one write is under
-// way.
+// raft.LogStore, raft.StableStore and raft.MonotonicLogStore. Reads continue during a write.
 //
 //	writing ──no room──▶ stale ──opened again, or room──▶ writing
 //	   └──any other error of the disk──▶ broken, for good
@@ -90,7 +89,7 @@ type Log struct {
 
 	access sync.RWMutex // held for writing while store is replaced
 	store  Store
-	raw    Store // what store wraps, on disk
+	raw    Store // the store below store, on disk
 
 	cuts    atomic.Uint64 // how often entries were deleted
 	writing turn          // one write at a time; it guards:
@@ -100,7 +99,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	failure error  // of the last write; nil when it succeeded
-	term    uint64 // Raft's term, when it is not on disk yet; 0 when it is
+	term    uint64 // Raft's term while it is not on disk yet; 0 otherwise
 }
 
 // Open opens the log of a directory, or makes it.
@@ -179,14 +178,14 @@ func (l *Log) create() error {
 	return l.furnish(store, next.Kind, 0)
 }
 
-// settle brings a log that is valid into the shape in which it goes on.
+// settle brings a valid log into its working shape.
 func (l *Log) settle() error {
 	r := &l.report
 	l.last = r.Last
 	if r.Last > 0 && r.Last < l.opts.Covered {
-		// What comes next stands behind the snapshot, and a log has no gaps. A crash came before
-		// Raft could remove the old entries, after it had got the snapshot of another server or a
-		// backup.
+		// The next entry follows the snapshot, and a log has no gaps. A crash came after Raft had
+		// got the snapshot of another server or a backup, and before it could remove the old
+		// entries.
 		r.Dropped = r.Last - r.First + 1
 		if err := l.truncate(r.First, r.Last); err != nil {
 			return err
@@ -206,10 +205,10 @@ func (l *Log) settle() error {
 	return nil
 }
 
-// Disk returns what knows whether a write hangs.
+// Disk returns the watchdog, which knows whether a write hangs.
 func (l *Log) Disk() *Watchdog { return l.disk }
 
-// Report returns what was found when the log was opened.
+// Report returns the findings at the opening of the log.
 func (l *Log) Report() Report { return l.report }
 
 // use calls a function with the store.
@@ -243,8 +242,7 @@ func (l *Log) LastIndex() (index uint64, err error) {
 	return index, err
 }
 
-// GetLog implements raft.LogStore. An entry that is there and not what was written is a
-// CorruptError.
+// GetLog implements raft.LogStore. A damaged entry is a CorruptError.
 func (l *Log) GetLog(index uint64, entry *raft.Log) error {
 	err := l.use(func(s Store) error { return s.GetLog(index, entry) })
 	if errors.Is(err, raft.ErrLogNotFound) {
@@ -262,7 +260,7 @@ func (l *Log) GetLog(index uint64, entry *raft.Log) error {
 // Get implements raft.StableStore.
 func (l *Log) Get(key []byte) (value []byte, err error) {
 	err = l.use(func(s Store) error { value, err = s.Get(key); return err })
-	if err != nil && err.Error() == "not found" { // the interface's way to say that it was never set
+	if err != nil && err.Error() == "not found" { // the interface's error for an unset value
 		return nil, nil
 	}
 	if err == nil {
@@ -292,7 +290,7 @@ func (l *Log) GetUint64(key []byte) (uint64, error) {
 }
 
 // IsMonotonic implements raft.MonotonicLogStore: a log has no gaps. After a snapshot from outside,
-// Raft deletes what came before and does not leave it behind a gap.
+// Raft deletes the earlier entries instead of leaving a gap.
 func (l *Log) IsMonotonic() bool { return true }
 
 // Snapshotted tells that a snapshot that ends with an entry is on disk.
@@ -304,7 +302,7 @@ func (l *Log) Snapshotted(index uint64) error {
 // at most 256.
 func (l *Log) Latency() (p50, p99 time.Duration, n int) { return l.times.quantiles() }
 
-// Err returns that a write hangs, or else why the last one failed; nil when it did not.
+// Err returns that a write hangs, or why the last one failed; nil otherwise.
 func (l *Log) Err() error {
 	if err := l.disk.Check(); err != nil {
 		return err
@@ -339,7 +337,7 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isSealed tells that a WAL wants a new segment and has none: a crash came when the old one was
+// isSealed reports that a WAL needs a new segment and has none: a crash came when the old one was
 // full.
 func isSealed(err error) bool { return errors.Is(err, wal.ErrSealed) }
 

@@ -11,23 +11,23 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// promises is what was acknowledged to Raft, so that a log that has lost its end can be told from
-// one whose last write was cut by a crash. The log alone cannot: in both cases it just ends.
+// promises are the acknowledgements to Raft. They distinguish a log that has lost its end from one
+// whose last write was cut by a crash. The log alone cannot: in both cases it just ends.
 type promises struct {
 	Last     uint64 // newest entry that was stored
-	LastTerm uint64 // its term; 0 when it is not known
+	LastTerm uint64 // its term; 0 if unknown
 	Snapshot uint64 // newest snapshot that was completed
 	Term     uint64 // Raft's term
 	VoteTerm uint64 // term of the last vote
-	Vote     uint64 // hash of its candidate; 0 when it is not known
+	Vote     uint64 // hash of its candidate; 0 if unknown
 }
 
-// mark keeps the promises in a small file of its own.
+// mark keeps the promises in a small file.
 //
-// It is written after what it tells of is on disk and never synced for it: the kernel has it, so it
-// is exact after the process was killed, and after a loss of power it is a little old, which is a
-// promise that was kept as well. Only when a promise is taken back, because another leader has
-// overruled entries, it is synced before they are deleted.
+// It is written after the promised data are on disk, and is not synced. After a kill of the process
+// it is exact, because the kernel has it. After a power loss it may be a little old, which is a
+// kept promise as well. Only a withdrawal is synced before its entries are deleted, when another
+// leader has overruled them.
 type mark struct {
 	mu   sync.Mutex
 	file *os.File // nil in memory
@@ -78,8 +78,8 @@ func (p *promises) decode(b []byte) bool {
 	return true
 }
 
-// set changes the promises. A failure of an unsynced write matters only to the next start,
-// which then knows less.
+// set changes the promises. A failure of an unsynced write only matters to the next start, which
+// then knows less.
 func (m *mark) set(sync bool, change func(*promises)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

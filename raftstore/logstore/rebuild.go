@@ -9,11 +9,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// rebuild copies the log up to an entry into a new one, of the kind of the options, which takes its
-// place when it is complete: see record. It is how a log is converted, and how the end of a WAL is
-// cut: raft-wal v0.4.0 leaves a segment that it has cut without an index, so that it cannot be read
-// after a restart; and how a WAL is made whole whose process died when a segment was full and the
-// next one was not yet made, which raft-wal does not take up again.
+// rebuild copies the log up to an entry into a new one, of the kind in the options, which replaces
+// it when it is complete: see record. It has three uses. It converts a log. It cuts the end of a
+// WAL: raft-wal v0.4.0 leaves a cut segment without an index, so that it is unreadable after a
+// restart. It repairs a WAL whose process died when a segment was full and the next one was
+// missing, which raft-wal does not continue.
 func (l *Log) rebuild(keep uint64) error {
 	if l.home == nil {
 		return nil
@@ -23,9 +23,9 @@ func (l *Log) rebuild(keep uint64) error {
 	return l.copyTo(keep)
 }
 
-// copyTo is rebuild for a caller that holds access. The new log gets its room last, of what the old
-// one has left. A file keeps the blocks of a failed attempt to take room, so on a full disk the
-// record of the switch would find none otherwise.
+// copyTo is rebuild for a caller that holds access. The new log gets its free space last, from the
+// rest of the old one. A file keeps the blocks of a failed attempt to take space, so on a full disk
+// the record of the switch would find none otherwise.
 func (l *Log) copyTo(keep uint64) error {
 	next := l.home.next(l.opts.Kind)
 	path := l.home.path(next)

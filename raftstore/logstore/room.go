@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Boltdb changes no page: it writes another one, and the one before is free for what comes then.
-// On a volume without a free byte it can write only as long as its own file has free pages, and a
-// file that was just made has none: a server that is started there could not even be elected, for
-// which it writes its term, its vote, and an entry or two. So a file that is made, or made anew, or
-// trimmed, has some. No other program can take them.
+// A Boltdb changes no page in place: it writes another one, and the old one becomes free. On a full
+// volume it can write only as long as its own file has free pages, and a new file has none. A
+// server started there could not be elected: an election writes its term, its vote, and an entry or
+// two. So a file that is made, rebuilt or trimmed gets some free pages. No other program can take
+// them.
 //
-// A WAL has what is left of its newest segment, which is allocated as a whole.
+// A WAL has the rest of its newest segment, which is allocated as a whole.
 const (
-	// keyRoom has a value for a moment, which takes pages, and then none, which frees them.
+	// keyRoom gets a value, which takes pages, and is then cleared, which frees them.
 	keyRoom = "Room"
-	// roomBytes is the room for small entries and values, which is some thousand of them: each
-	// takes a few pages until the next one is written, and what it counts itself for good.
+	// roomBytes is the space for some thousand small entries and values. Each takes a few pages
+	// until the next one is written, and its own size for good.
 	roomBytes = 1 << 20
-	// leafEntries is how many entries may share a leaf whatever their size (bbolt never splits
-	// fewer). Whatever is appended to the leaf writes all of them anew.
+	// leafEntries is how many entries may share a leaf regardless of their size (bbolt never splits
+	// fewer). An append to the leaf rewrites all of them.
 	leafEntries = 4
 	// roomMost bounds the room.
 	roomMost = 8 << 20
@@ -31,11 +31,11 @@ const (
 	smallFile = 1 << 20
 )
 
-// Trim fits the file of a Boltdb to what is in it. If more than half of it is free it is made
-// smaller: it never becomes so by itself, what is deleted makes room in it for what comes. If it
-// has no room for the next entries, it gets some, while the volume still has it: no room is made
-// for that, such as by giving up a snapshot from the leader. A WAL that waits for its next segment
-// makes it. Writes wait meanwhile. Where there is too little room nothing is taken.
+// Trim fits the file of a Boltdb to its contents. If more than half of it is free it is made
+// smaller. It never shrinks by itself, because deletions only make space within the file. If it has
+// no space for the next entries, it gets some while the volume has it. Nothing is given up for
+// that, such as a snapshot from the leader. A WAL that waits for its next segment makes it. Writes
+// wait meanwhile. Without enough space nothing is taken.
 func (l *Log) Trim() error {
 	l.writing.lock()
 	defer l.writing.unlock()
@@ -44,7 +44,7 @@ func (l *Log) Trim() error {
 
 func (l *Log) trim() error {
 	if l.home == nil || l.home.rec.Kind != Boltdb {
-		return nil // what a WAL needs was done before this attempt, with the first write after a failure
+		return nil // a WAL's need was met before this attempt, with the first write after a failure
 	}
 	info, err := os.Stat(l.home.path(l.home.rec))
 	if err != nil {
@@ -96,9 +96,9 @@ func roomBehind(s Store, last uint64) int64 {
 	return min(bytes, roomMost)
 }
 
-// takeRoom sees to it that a Boltdb has so many bytes of free pages in a row. A crash in between
-// leaves a value that is not read, until the next time. Where the volume has too little, all that
-// it has is left for a snapshot, or for others.
+// takeRoom ensures that a Boltdb has that many bytes of contiguous free pages. A crash in between
+// leaves a value that is not read, until the next time. If the volume has too little, its space is
+// left for a snapshot, or for others.
 func (l *Log) takeRoom(store Store, bytes int64) error {
 	var fs unix.Statfs_t
 	if unix.Statfs(l.home.dir, &fs) == nil && l.freePages()+int64(fs.Bavail)*fs.Bsize < bytes {
@@ -113,8 +113,8 @@ func (l *Log) takeRoom(store Store, bytes int64) error {
 	return store.Set([]byte(keyRoom), nil)
 }
 
-// giveBack gives back to the volume what the file of a Boltdb has behind its last page: a write
-// that found no room has made it longer, and nothing reads that.
+// giveBack returns the space after the last page of a Boltdb's file to the volume: a write that
+// found no space has made it longer, and nothing reads it.
 func (l *Log) giveBack() error {
 	path := l.home.path(l.home.rec)
 	end, err := boltEnd(path)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// shrinkBytes is how much of a file must be free at least, beside half of it, to make the file
-	// smaller while it is in use. Less is soon needed again.
+	// shrinkBytes is the smallest free part of a file, in addition to half of it, that makes it
+	// shrink while in use. Less is soon needed again.
 	shrinkBytes = 64 << 20
 	// shrinkRest is how many entries may be left to copy when writes are stopped.
 	shrinkRest = 16
@@ -23,10 +23,10 @@ const (
 	shrinkRounds = 1000
 )
 
-// Shrunk tells what Shrink has done.
+// Shrunk is the result of Shrink.
 type Shrunk struct {
 	Before, After int64         // bytes of the file; 0 when nothing was done
-	Took, Waited  time.Duration // for all of it, and for as long as writes had to wait
+	Took, Waited  time.Duration // total time, and time for which writes had to wait
 }
 
 // Why a copy of the log is not used.
@@ -45,11 +45,11 @@ type copying struct {
 	copied uint64 // newest entry that the copy has
 }
 
-// Shrink makes the file of a Boltdb smaller when most of it is free: what is deleted makes room in
-// the file only. The log goes on meanwhile. It is copied into a new file, and writes wait for the
-// last entries and the switch alone. A crash at any moment leaves one whole log: see record.
+// Shrink makes the file of a Boltdb smaller when most of it is free: deletions only make space
+// within the file. The log stays in use. It is copied into a new file, and writes only wait for the
+// last entries and the switch. A crash at any moment leaves one whole log: see record.
 //
-// When the log is cut meanwhile, or the volume has too little room for a copy, nothing is done: the
+// If the log is cut meanwhile, or the volume has too little space for a copy, nothing is done: the
 // caller tries again later. A WAL deletes segments by itself.
 func (l *Log) Shrink(ctx context.Context) (Shrunk, error) {
 	began := time.Now()
@@ -120,7 +120,7 @@ func (c *copying) make(ctx context.Context) (waited time.Duration, err error) {
 		old, waited, err = c.replace()
 	}
 	if old != nil {
-		// The switch is done. There are no reads from the old one any more: reads hold access.
+		// The switch is done. The old log has no reads any more: reads hold access.
 		if closing := errors.Join(old.Close(), os.RemoveAll(l.home.path(c.from))); closing != nil {
 			l.opts.Logger.Warn("cannot remove the log before this one; the next start does", "err", closing)
 		}
@@ -187,7 +187,7 @@ func (c *copying) batch(last uint64, use func(func(Store) error) error) error {
 	return nil
 }
 
-// room gives the copy its room. The volume has it, so nothing is taken from others for it.
+// room gives the copy its free space. The volume has it, so nothing is taken from others.
 func (c *copying) room() error {
 	var bytes int64
 	err := c.log.use(func(s Store) error {
@@ -197,8 +197,8 @@ func (c *copying) room() error {
 	return errors.Join(err, c.fresh.Set([]byte(keyRoom), make([]byte, bytes)), c.fresh.Set([]byte(keyRoom), nil))
 }
 
-// replace stops writes, copies what is left, and makes the copy the log. It returns the store of
-// before, which is not in use now.
+// replace stops writes, copies the rest, and makes the copy the log. It returns the old store,
+// which is unused now.
 func (c *copying) replace() (old Store, waited time.Duration, err error) {
 	l := c.log
 	l.writing.lock()
@@ -225,8 +225,8 @@ func (c *copying) replace() (old Store, waited time.Duration, err error) {
 	return old, time.Since(began), err
 }
 
-// switchTo makes a store that is complete the log, and returns the one of before. The caller holds
-// writing and access. When it fails with ErrBroken it is not known which of the two is the log.
+// switchTo makes a complete store the log, and returns the old one. The caller holds writing and
+// access. If it fails with ErrBroken it is unknown which of the two is the log.
 func (l *Log) switchTo(next record, fresh Store) (old Store, err error) {
 	l.opts.Fault.At(faultpoint.LogBeforeSwitch)
 	if err := l.home.adopt(next); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Store is what keeps a log, and a few small values beside it: one of the kinds below, or what a
-// test puts in its place. Its methods are those of Raft's interfaces; a value that was never set is
-// zero or empty, or an error that says "not found". What has returned without an error is on disk.
+// Store keeps a log and a few small values: one of the kinds below, or a test's replacement. Its
+// methods are those of Raft's interfaces. An unset value is zero or empty, or an error "not found".
+// A method that returns without an error has its data on disk.
 type Store interface {
 	raft.LogStore
 	raft.StableStore
@@ -21,7 +21,7 @@ type Kind string
 const (
 	// Boltdb is a B+ tree in one file, in which each write is a transaction with two syncs.
 	Boltdb Kind = "boltdb"
-	// WAL is a directory of segment files, to whose end each write is appended, with one sync.
+	// WAL is a directory of segment files. Each write is appended to the last one, with one sync.
 	WAL Kind = "wal"
 )
 
@@ -39,8 +39,8 @@ func ParseKind(name string) (Kind, error) {
 // inMemory is a Store that keeps nothing.
 type inMemory struct{ *raft.InmemStore }
 
-// NewInMemory returns a Store that keeps its content for as long as the process lives, also when it
-// was closed. It is for tests.
+// NewInMemory returns a Store that keeps its content for the life of the process, also after it was
+// closed. It is for tests.
 func NewInMemory() Store { return inMemory{raft.NewInmemStore()} }
 
 func (inMemory) Close() error { return nil }

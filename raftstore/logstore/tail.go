@@ -10,29 +10,30 @@ import (
 // maxTail is how many entries a Tail remembers: far more than can be without a quorum at a time.
 const maxTail = 1024
 
-// Tail lets the end of the log be replaced in one step, as far as Raft can see.
+// Tail replaces the end of the log in one step, in Raft's view.
 //
-// A follower whose log ends with entries that another leader has not, deletes these and then writes
-// what the leader has. Raft takes the second step for certain once the first is done: when it
-// fails, as on a full disk, Raft goes on to believe that the old entries are there. It then applies
-// up to the newest of them as soon as the leader says that so many are committed, does not find
-// them, and panics (its source notes that raft.appendEntries leaves this case open). So when
-// nothing could be written in their place, the deleted entries are there again, in memory. Raft
-// deletes them again at its next attempt; and should it instead add to them, because their author
-// has come back or this server is elected, they are written again, before what is added.
+// A follower deletes the entries at its end that the new leader does not have, and then writes the
+// leader's entries. After the first step Raft counts on the second one. If it fails, as on a full
+// disk, Raft still believes that the old entries are there. It then applies up to the newest of
+// them as soon as the leader's commit index reaches it, does not find them, and panics (its source
+// notes that raft.appendEntries leaves this case open). So if no replacement could be written, Tail
+// restores the deleted entries in memory. Raft deletes them again at its next attempt. If Raft
+// instead appends to them, because their author has come back or this server is elected, they are
+// written again first.
 //
-// No promise depends on what is only in memory: nothing is acknowledged that is not written, and
+// No promise depends on entries in memory only: nothing is acknowledged that is not written, and
 // entries that contradict a leader's are not committed.
 type Tail struct {
 	raft.LogStore
 	fatal func(error)
 
 	mu      sync.RWMutex // not held while the disk is at work; only Raft's main goroutine changes:
-	removed []*raft.Log  // from the end of the log; what is written next takes their place
+	removed []*raft.Log  // from the end of the log; the next write replaces them
 	shown   int          // how many of them are there again
 }
 
-// NewTail returns a Tail of the log. fatal is called when the server must begin anew to go on.
+// NewTail returns a Tail of the log. fatal is called when the server can only continue after a
+// restart.
 func NewTail(log raft.LogStore, fatal func(error)) *Tail { return &Tail{LogStore: log, fatal: fatal} }
 
 // IsMonotonic implements raft.MonotonicLogStore, as the log below does.
@@ -61,7 +62,8 @@ func (t *Tail) DeleteRange(from, to uint64) error {
 	return t.cut(from, first-1, removed)
 }
 
-// cut deletes from the log on disk, and remembers what was its end, and what came behind that.
+// cut deletes from the log on disk. It remembers the deleted end, with the entries in memory behind
+// it.
 func (t *Tail) cut(from, to uint64, behind []*raft.Log) error {
 	last, err := t.LogStore.LastIndex()
 	if err != nil {
@@ -127,8 +129,8 @@ func (t *Tail) StoreLogs(entries []*raft.Log) error {
 	return err
 }
 
-// checkMembers sees to it that a server begins anew for which a change of the members is there
-// again: with its deletion, Raft went back to the members of before.
+// checkMembers makes a server restart if a restored entry changes the members: with its deletion,
+// Raft went back to the earlier members.
 func (t *Tail) checkMembers(again []*raft.Log, err error) {
 	for _, e := range again {
 		if e.Type == raft.LogConfiguration {

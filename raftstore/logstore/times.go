@@ -20,8 +20,7 @@ func (t *times) add(took time.Duration) {
 	t.n++
 }
 
-// quantiles returns the median and the 99th percentile of those that are remembered, and their
-// number.
+// quantiles returns the median, the 99th percentile and the number of the remembered times.
 func (t *times) quantiles() (p50, p99 time.Duration, n int) {
 	t.mu.Lock()
 	sorted := slices.Sorted(slices.Values(t.last[:min(t.n, len(t.last))]))

@@ -9,12 +9,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Report is what was found when a log was opened.
+// Report holds the findings at the opening of a log.
 type Report struct {
 	Kind Kind `json:"kind"`
-	// ConvertedFrom is the kind that the log was of before, when that was another one.
+	// ConvertedFrom is the log's previous kind, if it was converted.
 	ConvertedFrom Kind `json:"convertedFrom,omitempty"`
-	// First and Last are the oldest and the newest entry; 0 when there are none.
+	// First and Last are the oldest and the newest entry; 0 without any.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	// Bytes of the entries' data, all of which were verified.
@@ -25,15 +25,15 @@ type Report struct {
 	// Unpromised is how many entries are there that were not acknowledged: the crash came between
 	// the write and its acknowledgement.
 	Unpromised uint64 `json:"unpromised,omitempty"`
-	// Unguarded tells that it is not known what was promised, so a lost end would not have been
-	// noticed: the file that tells it is missing or damaged.
+	// Unguarded means that the promises are unknown, so a lost end would not have been noticed:
+	// their file is missing or damaged.
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Took is how long opening took, in nanoseconds.
 	Took time.Duration `json:"took"`
 }
 
-// verify reads the whole log and compares it with what was promised. covered is the newest entry of
-// the snapshot that was read.
+// verify reads the whole log and compares it with the promises. covered is the newest entry of the
+// snapshot that was read.
 func (l *Log) verify(covered uint64) error {
 	if err := errors.Join(l.verifyEntries(), l.verifyVote()); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (l *Log) verifyEntries() error {
 	return nil
 }
 
-// verifyVote reads the term and the vote: one that was forgotten could be given twice.
+// verifyVote reads the term and the vote: a forgotten vote could be given twice.
 func (l *Log) verifyVote() error {
 	said := l.mark.get()
 	term, err := l.GetUint64([]byte(keyCurrentTerm))

@@ -10,13 +10,13 @@ import (
 // ErrHangs is returned by Watchdog.Check.
 var ErrHangs = errors.New("the disk of this server does not finish a write to the log")
 
-// Watchdog knows when writes to the log hang. Its methods may be called from any goroutine.
+// Watchdog detects hanging writes to the log. Its methods may be called from any goroutine.
 //
 //	well ──a write takes longer than the limit──▶ hung ──every such write has returned──▶ well
 //
-// A leader whose disk hangs would stay one: Raft's heartbeats come from goroutines that need no
-// disk, while the one that could step down waits for it. So a server whose disk is hung says
-// nothing that makes a leader (see raftfix.SendGate), and the others elect one of them.
+// A leader with a hanging disk would stay leader: Raft's heartbeats come from goroutines that need
+// no disk, while the goroutine that could step down waits for it. So a server with a hung disk
+// sends nothing that makes a leader (see raftfix.SendGate), and the others elect one of them.
 //
 // DeleteRange is not watched. It may be long, and the writes that wait behind it are watched.
 type Watchdog struct {
@@ -25,7 +25,7 @@ type Watchdog struct {
 
 	mu    sync.Mutex
 	busy  int           // writes under way
-	late  int           // those of them that take longer than limit
+	late  int           // those that take longer than limit
 	since time.Time     // when the first of them began
 	hung  chan struct{} // closed while the disk hangs
 }

@@ -37,8 +37,8 @@ func (l *Log) write(op Operation, before, after string, do func() error) error {
 	return err
 }
 
-// roomTries is how often room is made for one write. There is more than one thing that can be given
-// up for it, and one of them may be too little, or be taken by another program at once.
+// roomTries is how often space is made for one write. There are several things to give up, and one
+// may be too little, or be taken by another program at once.
 const roomTries = 3
 
 // attempt makes a write on a store that is fit for it, and again while room can be made. The caller
@@ -81,7 +81,7 @@ func (l *Log) once(do func() error) error {
 	return l.failed(err)
 }
 
-// failed decides what a failure means for the writes that follow.
+// failed decides the effect of a failure on later writes.
 func (l *Log) failed(err error) error {
 	if err == nil {
 		return nil
@@ -97,7 +97,7 @@ func (l *Log) failed(err error) error {
 	return l.breaks(err)
 }
 
-// breaks ends all writing: what the disk holds is not known any more.
+// breaks ends all writing: the contents of the disk are unknown.
 func (l *Log) breaks(err error) error {
 	l.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 	if l.opts.Fatal != nil {
@@ -106,8 +106,8 @@ func (l *Log) breaks(err error) error {
 	return l.broken
 }
 
-// reopen opens the store again after a failure, and removes what lies behind the last entry that
-// was acknowledged: Raft, which was told that the write failed, would not overwrite it.
+// reopen opens the store again after a failure, and removes everything after the last acknowledged
+// entry. Raft, which got an error for the write, would not overwrite it.
 func (l *Log) reopen() error {
 	if !l.stale {
 		return nil
@@ -165,8 +165,8 @@ func (l *Log) StoreLogs(entries []*raft.Log) error {
 	})
 }
 
-// join sees to it that an entry follows the newest one. Raft deletes the old entries after it has
-// got a snapshot from outside, and only logs when that fails: so they may still be there.
+// join ensures that an entry follows the newest one. Raft deletes the old entries after it has got
+// a snapshot from outside, and only logs a failure of that: so they may still be there.
 func (l *Log) join(index uint64) error {
 	switch {
 	case l.last == 0 || index == l.last+1:
@@ -257,10 +257,10 @@ func (l *Log) Set(key, value []byte) error {
 
 // SetUint64 implements raft.StableStore.
 //
-// Raft ends the process when its term cannot be written, which a full disk would do to all servers
-// of a cluster in turn. So a term that cannot be written counts, for now, in memory only, and
-// everything that Raft promises to others in it, an entry or a vote, first brings the term to disk,
-// or fails. Without such a promise it does no harm that the term is forgotten in a crash.
+// Raft ends the process if its term cannot be written, which a full disk would cause on all servers
+// of a cluster in turn. So an unwritable term counts in memory only for now. Every promise of Raft
+// to others in it, an entry or a vote, first writes the term to disk, or fails. Without such a
+// promise it is harmless if a crash forgets the term.
 func (l *Log) SetUint64(key []byte, value uint64) error {
 	if string(key) != keyCurrentTerm {
 		return l.Set(key, binary.BigEndian.AppendUint64(nil, value))
@@ -275,7 +275,7 @@ func (l *Log) SetUint64(key []byte, value uint64) error {
 	return nil
 }
 
-// flushTerm brings the term to disk that is not there yet.
+// flushTerm writes a term to disk that is not there yet.
 func (l *Log) flushTerm() error {
 	term := l.pending()
 	if term == 0 {
@@ -294,8 +294,8 @@ func (l *Log) flushTerm() error {
 	return nil
 }
 
-// promise notes what was promised. When that fails a loss would be noticed a little less well,
-// which is no reason to fail what is on disk.
+// promise records a promise. If that fails a loss would be noticed a little less well, which is no
+// reason to fail data on disk.
 func (l *Log) promise(change func(*promises)) {
 	if err := l.mark.set(false, change); err != nil {
 		l.opts.Logger.Warn("cannot note what the log has promised", "err", err)

@@ -16,17 +16,17 @@ const (
 	broadcastPause = time.Millisecond
 )
 
-// CommitBroadcast tells the followers what is committed as soon as nothing more is on its way to
-// them.
+// CommitBroadcast sends the commit index to the followers as soon as no more entries are on their
+// way.
 //
-// Raft tells it with the next entry, or after tens of milliseconds when there is none. A watcher on
-// a follower, and a reader who has just written, would wait for that. So when the newest entry in
-// the log is applied, the leader sends what Raft would send then: no entries, the place of the
-// newest one, and that it is committed. Each of these facts stays true for ever, so a message that
-// comes late does no harm, and one that is lost is made good by Raft's own.
+// Raft sends it with the next entry, or after tens of milliseconds without one. A watcher on a
+// follower, and a reader after a write, would wait for that. So when the newest entry in the log is
+// applied, the leader sends Raft's next message at once: no entries, the position of the newest
+// one, and the commit index. Each of these facts stays true forever. So a late message is harmless,
+// and Raft's own message makes up for a lost one.
 //
-// While one entry follows the other, the next one tells it almost as soon, and two messages more
-// for each would slow all of them down. So then it is told when no entry has followed for a moment.
+// In a stream of entries, the next one carries the index almost as soon, and two more messages for
+// each would slow all of them down. So it is sent after a moment without an entry.
 type CommitBroadcast struct {
 	Raft      *raft.Raft
 	Transport Transport

@@ -1,6 +1,6 @@
-// Package raftfix has all workarounds for hashicorp/raft 1.8.0: what it would do wrong is kept from
-// it here, and nowhere else. Each says which upstream issue it is for, or has a test that
-// reproduces the fault against Raft, so that it goes when Raft is fixed.
+// Package raftfix has all workarounds for hashicorp/raft 1.8.0, and no other package has any. Each
+// names its upstream issue, or has a test that reproduces the fault against Raft, so that it can be
+// removed when Raft is fixed.
 //
 //	filter.go           messages that come late, and snapshots of entries that a server has
 //	log.go              a log that Raft would drop when it has installed a snapshot
@@ -13,5 +13,5 @@
 //	leader.go           a leader that a candidate names
 //	bootstrap.go        a crash between the two writes of a bootstrap
 //
-// A workaround knows Raft and the log, and nothing of the store above them.
+// A workaround depends on Raft and the log, and on nothing of the store above them.
 package raftfix

@@ -8,33 +8,32 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Filter stands where messages of other servers reach Raft, which takes each of them at its word. A
-// network may hold a message back, though, and deliver it after others that were sent later; and a
-// leader may know less of this server than this server does. What Raft (1.8.0) does wrong then:
+// Filter passes messages of other servers to Raft, which trusts each of them. But a network may
+// delay a message and deliver it after later ones, and a leader may know less of this server than
+// this server does. Raft (1.8.0) then has these faults:
 //
 //   - It installs any snapshot of the current term, also one of entries that it has already: state
 //     and log go back, and it panics when entries that it has dropped are to be applied ("log not
-//     found"). Here a snapshot is answered as installed, and is not, when its last entry was
-//     applied or is in the log (Raft paper, figure 13, step 6).
-//   - It believes that the leader has entries only when it has the one that precedes them, with its
-//     term. After a snapshot the log may lack it, or have another one there. A snapshot has
-//     committed entries, so the leader has them too: of such a message only the entries behind the
-//     snapshot are compared.
-//   - It takes all entries up to the leader's commit index for the leader's, also those behind the
-//     ones in the message, which were not compared. The index is bounded as in the paper (figure
-//     2, AppendEntries, step 5).
+//     found"). The filter answers such a snapshot as installed, without installing it, if its last
+//     entry was applied or is in the log (Raft paper, figure 13, step 6).
+//   - It accepts entries only if it has the preceding one, with its term. After a snapshot the log
+//     may lack that entry, or have another one there. A snapshot has committed entries, so the
+//     leader has them too. The filter only passes the entries after the snapshot to the comparison.
+//   - It takes all entries up to the leader's commit index for the leader's, also those after the
+//     ones in the message, which were not compared. The filter bounds the index as in the paper
+//     (figure 2, AppendEntries, step 5).
 //
-// The tests of this file reproduce each against Raft.
+// The tests of this file reproduce each fault against Raft.
 //
-// The filter answers nothing otherwise than Raft would, except that a snapshot is there which is.
-// As it knows the messages that Raft has been given, it also makes Raft campaign: see Campaign.
-// Heartbeats do not come here: Raft's transport hands them over by itself.
+// The filter's answers are those of Raft, except for a snapshot that is already there. As it knows
+// the messages that Raft has been given, it also makes Raft campaign: see Campaign. Heartbeats
+// bypass it: Raft's transport passes them on by itself.
 type Filter struct {
 	log *Log
 	out chan raft.RPC
 
 	orders  chan order
-	answers sync.WaitGroup // to what Raft does not see
+	answers sync.WaitGroup // to messages that Raft does not see
 }
 
 // order is an order to campaign.
@@ -50,7 +49,7 @@ func NewFilter(log *Log) *Filter {
 	return &Filter{log: log, out: make(chan raft.RPC), orders: make(chan order)}
 }
 
-// Consumer returns where Raft finds its messages, as raft.Transport has it.
+// Consumer returns Raft's channel of messages, as raft.Transport has it.
 func (f *Filter) Consumer() <-chan raft.RPC { return f.out }
 
 // Run passes messages on, in their order, from when Raft runs until stopped is closed.
@@ -70,12 +69,12 @@ func (f *Filter) Run(in <-chan raft.RPC, stopped <-chan struct{}) {
 	}
 }
 
-// Campaign makes Raft begin an election, in which servers that know of a leader vote, too, as after
-// a transfer of leadership (Raft thesis, section 3.10). Raft has dealt with every message that came
-// before, and still has said then that the election is wanted: whoever has asked for this server's
-// vote meanwhile, or has been elected, would be deposed. Else its error is returned, or that of
-// ctx, after whose end no election is begun any more, unless at that very moment. The header is
-// that of this server.
+// Campaign makes Raft begin an election in which servers that have a leader vote as well, as after
+// a transfer of leadership (Raft thesis, section 3.10). It first waits until Raft has handled all
+// earlier messages, and then calls still, whose error says that the election is not wanted any
+// more: it would depose a server that has asked for this server's vote meanwhile, or was elected.
+// It returns that error, or that of ctx. After the end of ctx no election begins, except at that
+// very moment. The header is that of this server.
 func (f *Filter) Campaign(ctx context.Context, header raft.RPCHeader, still func() error) error {
 	o := order{ctx: ctx, header: header, still: still, done: make(chan error, 1)}
 	select {
@@ -163,9 +162,9 @@ func (f *Filter) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 	return true
 }
 
-// awaitRaft waits until Raft is done with the messages that it was given: it takes one after the
-// other, so it is when it has refused one more, which is in no version of the protocol. It returns
-// false when either channel is closed before.
+// awaitRaft waits until Raft has handled its messages. Raft takes one after the other, so it is
+// done when it has refused one more, which is in no version of the protocol. It returns false if
+// either channel is closed before.
 func (f *Filter) awaitRaft(over, stopped <-chan struct{}) bool {
 	answer := make(chan raft.RPCResponse, 1)
 	unknown := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax + 1}}
@@ -186,7 +185,7 @@ func (f *Filter) awaitRaft(over, stopped <-chan struct{}) bool {
 	}
 }
 
-// cut takes out of a message what is in this server's newest snapshot.
+// cut removes from a message the entries in this server's newest snapshot.
 func (f *Filter) cut(m *raft.AppendEntriesRequest) {
 	end, ok := f.log.installed()
 	if !ok || m.PrevLogEntry > end.Index {

@@ -8,7 +8,7 @@ type filtered struct {
 	filter *Filter
 }
 
-// Transport returns the transport whose messages come through the filter.
+// Transport returns the transport whose messages pass through the filter.
 func (f *Filter) Transport(inner Transport) Transport { return &filtered{inner, f} }
 
 // Consumer implements raft.Transport.

@@ -9,12 +9,12 @@ import (
 	"github.com/barque/barque/raftstore/logstore"
 )
 
-// Log is the log as Raft sees it when it has installed a snapshot from the leader. Raft then drops
-// the whole of a log that may have no gaps (raft.MonotonicLogStore), and yet takes the newest entry
-// of it for one that is there. That is well only while the snapshot goes further than the log. What
-// the log has behind the snapshot's last entry is kept: if it agrees with the leader's, as the Raft
-// paper has it (figure 13, step 6), and if not, for Raft to overwrite it. What leads up to a
-// snapshot that it contradicts goes, so that it is never sent.
+// Log is Raft's view of the log when it has installed a snapshot from the leader. Raft then drops
+// the whole of a log without gaps (raft.MonotonicLogStore), and still counts its newest entry as
+// present. That is correct only while the snapshot reaches further than the log. Entries after the
+// snapshot's last entry are kept. If they agree with the leader's, the Raft paper demands it
+// (figure 13, step 6). If not, Raft overwrites them. Entries that lead to a snapshot that they
+// contradict are removed, so that they are never sent.
 type Log struct {
 	*logstore.Cache
 	opts LogOptions
@@ -26,11 +26,11 @@ type LogOptions struct {
 	Snapshots raft.SnapshotStore
 	// Sever lets the log be deleted up to an entry, though older snapshots end before that one.
 	Sever func(index uint64)
-	// Fatal is told when the log cannot be made what Raft will take it for.
+	// Fatal is called if the log cannot be brought into the state that Raft will assume.
 	Fatal func(error)
 }
 
-// NewLog returns the log as Raft is to have it.
+// NewLog returns the log in Raft's view.
 func NewLog(log *logstore.Cache, opts LogOptions) *Log { return &Log{Cache: log, opts: opts} }
 
 // Attach is called when Raft runs on the log, and before any message comes.
@@ -78,8 +78,8 @@ func (l *Log) agrees(index, term uint64) bool {
 	return l.GetLog(index, &entry) == nil && entry.Term == term
 }
 
-// installed returns the newest snapshot that this server's state has all of. A newer one may be on
-// disk: one that is being installed, or could not be.
+// installed returns the newest snapshot that this server's state includes. A newer one on disk may
+// be in installation, or may have failed.
 func (l *Log) installed() (*raft.SnapshotMeta, bool) {
 	all, err := l.opts.Snapshots.List()
 	if err != nil {

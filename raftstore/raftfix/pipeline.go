@@ -6,12 +6,11 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// pipeline is Raft's pipeline to a follower, which takes the answers out of it whether Raft asks
-// for them or not.
+// pipeline is Raft's pipeline to a follower. It takes the answers out of it regardless of Raft.
 //
-// Raft stops to ask after an answer that ends the pipeline: a refusal, or one from a later term. If
-// it is just sending the next message then, the pipeline waits for the answer to be taken, and Raft
-// for the message to be sent, for ever: the follower gets heartbeats and no entries, and Raft
+// Raft stops to take answers after one that ends the pipeline: a refusal, or one from a later term.
+// If it is just sending the next message then, the pipeline waits for the answer to be taken, and
+// Raft for the message to be sent, forever. The follower gets heartbeats and no entries, and Raft
 // cannot be shut down (raft#612).
 type pipeline struct {
 	raft.AppendPipeline
@@ -27,7 +26,7 @@ func newPipeline(p raft.AppendPipeline) *pipeline {
 	return taken
 }
 
-// drained is Raft's transport, whose pipelines are such ones.
+// drained is Raft's transport with such pipelines.
 type drained struct{ Transport }
 
 // DrainPipelines returns a transport whose pipelines never wait for Raft to take an answer.
@@ -42,8 +41,8 @@ func (d *drained) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddr
 	return newPipeline(inner), nil
 }
 
-// take holds what Raft has not asked for. That is little: as many messages as are under way at a
-// time wait for their answers.
+// take buffers the answers that Raft has not taken. They are few: as many as messages may be under
+// way at a time.
 func (p *pipeline) take() {
 	var held []raft.AppendFuture
 	for {

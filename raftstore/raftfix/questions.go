@@ -10,16 +10,16 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Questions tracks Raft futures whose callers may have given up. Raft answers each for as long as
-// it runs, but not while it writes to the log: with a disk that hangs the answer takes as long as
-// that does (TestTransferWhileTheDiskHangs of package node).
+// Questions tracks Raft futures whose callers may have given up. Raft answers each while it runs,
+// but not during a write to the log: with a hanging disk the answer takes as long as that
+// (TestTransferWhileTheDiskHangs of package node).
 type Questions struct {
 	mu     sync.Mutex
 	closed bool
 	open   sync.WaitGroup
 }
 
-// Ask waits for Raft's answer, no longer than ctx. What was asked may be done after that.
+// Ask waits for Raft's answer, no longer than ctx. The request may still take effect after that.
 func (q *Questions) Ask(ctx context.Context, question func() raft.Future) error {
 	select {
 	case err := <-q.Begin(question):

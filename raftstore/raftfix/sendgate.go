@@ -10,10 +10,10 @@ import (
 
 // sendGate is Raft's transport. While the disk hangs it sends nothing that keeps this server the
 // leader or makes it one: no heartbeat, no other message that followers take for one, and no
-// request for a vote. Raft takes it for a network that is down. Answers to others pass.
+// request for a vote. Raft sees a failed network. Answers to others pass.
 //
-// Raft needs it because its heartbeats have a goroutine of their own, which does not wait for the
-// disk: a leader that can write nothing stays one. The tests of package raftfix hang disks.
+// Raft's heartbeats have their own goroutine, which does not wait for the disk: a leader that can
+// write nothing would stay leader. The tests of package raftfix hang disks.
 type sendGate struct {
 	Transport
 	disk *logstore.Watchdog

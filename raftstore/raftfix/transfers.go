@@ -6,23 +6,23 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Transfers remembers the transfers of leadership that Raft may not be done with.
+// Transfers remembers the transfers of leadership that Raft may not have finished.
 //
-// To transfer, Raft gives the replication to the other server a task, through a channel with room
-// for one, and waits until it is done. It gives up after a while, as when the other server does not
-// answer; the task stays. A second transfer to the same server then waits for room, and takes no
-// notice of its own end: if leadership ends before the replication has come back to its channel,
-// that is for ever. From then on Raft believes that a transfer is under way, and whenever this
-// server is elected it leads and refuses every write (raft.leadershipTransfer in 1.8.0;
+// For a transfer, Raft gives the replication to the other server a task, through a channel with
+// room for one, and waits until it is done. It gives up after a while, as when the other server
+// does not answer, and the task stays. A second transfer to the same server then waits for room,
+// and ignores its own timeout: if leadership ends before the replication takes from its channel
+// again, it waits forever. From then on Raft believes that a transfer is under way, and whenever
+// this server is elected it leads and refuses every write (raft.leadershipTransfer in 1.8.0;
 // TestTransferTwice of package node). So there is no second transfer before the first one's task is
 // gone.
 type Transfers struct {
 	mu   sync.Mutex
-	term uint64                   // in which they were; the replications end with it
+	term uint64                   // of the transfers; the replications end with it
 	left map[raft.ServerID]uint64 // servers to which a transfer was given up, and the newest entry of the log then
 }
 
-// Pending returns what is known of a transfer to a server that was given up in this term.
+// Pending returns the record of a transfer to a server that was abandoned in this term.
 func (t *Transfers) Pending(term uint64, id raft.ServerID) (newest uint64, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +50,7 @@ func (t *Transfers) Done(id raft.ServerID) {
 	delete(t.left, id)
 }
 
-// Any tells whether there is a transfer in the term that was given up.
+// Any reports whether there is an abandoned transfer in the term.
 func (t *Transfers) Any(term uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// votes is Raft's transport. It repeats a request for a vote over another connection while the one
-// that it went over turns out to be broken. Raft keeps connections that were not used since the
-// other server was restarted. For a vote that matters: Raft takes the error for a refusal, and asks
-// again only in the next election. A server that is asked twice gives the same vote twice.
+// votes is Raft's transport. It repeats a request for a vote over another connection if the first
+// one turns out to be broken. Raft keeps unused connections from before a restart of the other
+// server. For a vote that matters: Raft takes the error for a refusal, and asks again only in the
+// next election. A server that is asked twice gives the same vote twice.
 type votes struct {
 	Transport
 	idle int // connections to one server that may be broken

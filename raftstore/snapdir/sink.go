@@ -75,7 +75,7 @@ func (k *sink) abandon() bool {
 	return k.file.Truncate(0) == nil
 }
 
-// flush hands what is written to the kernel.
+// flush writes the buffer to the kernel.
 func (k *sink) flush() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,7 +161,7 @@ func (k *sink) Cancel() error {
 	closed := k.file.Close()
 	removed := k.store.discard(k.dir, flush)
 	if isFull(flush) || errors.Is(flush, ErrAbandoned) {
-		flush = nil // the writer was told of it
+		flush = nil // the writer has got it
 	}
 	return errors.Join(flush, closed, removed)
 }

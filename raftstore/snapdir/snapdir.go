@@ -1,15 +1,16 @@
-// Package snapdir keeps Raft's snapshots in a directory: each in one of its own, with the state and
-// what Raft knows about it.
+// Package snapdir keeps Raft's snapshots in a directory. Each has its own directory, with the state
+// and Raft's metadata.
 //
 //	<term>-<index>-<milliseconds>/state.bin   the state, in the format of package snapshot
 //	<term>-<index>-<milliseconds>/meta.json   index, term and members, with a checksum
 //	….tmp                                     one that is being written, or was when the process died
-//	….damaged                                 one that could not be read at a start, kept to be looked at
+//	….damaged                                 one that was unreadable at a start
 //
-// What holds:
-//   - a snapshot that is listed was complete and on disk before it got its name;
-//   - one that fails leaves nothing behind: on a full disk that matters;
-//   - the newest ones stay, as many as Options.Keep says.
+// Invariants:
+//
+//   - a listed snapshot was complete and on disk before it got its name;
+//   - a failed one leaves nothing behind: on a full disk that matters;
+//   - the newest Options.Keep ones stay.
 //
 // It does not verify the state: the reader does.
 package snapdir
@@ -42,7 +43,7 @@ const (
 	metaFile  = "meta.json"
 	temporary = ".tmp"
 	damaged   = ".damaged"
-	// metaFormat is the newest format of meta.json that this program knows.
+	// metaFormat is the newest format of meta.json that this program supports.
 	metaFormat = 1
 )
 
@@ -51,8 +52,8 @@ type Options struct {
 	Dir string
 	// Keep is how many snapshots stay.
 	Keep int
-	// Done is told, before the log is cut, up to which entry a snapshot reaches that is on disk
-	// now. It may be nil.
+	// Done is called, before the log is cut, with the last entry of a snapshot that is on disk now.
+	// It may be nil.
 	Done func(index uint64) error
 	// Full is called when a snapshot fails because the disk has no room. It may be nil.
 	Full   func()
@@ -69,14 +70,14 @@ type Store struct {
 	open    map[*sink]struct{}
 }
 
-// meta is what is in metaFile.
+// meta is the contents of metaFile.
 type meta struct {
 	Format int             `json:"format"`
 	Sum    string          `json:"sum"` // over Meta
 	Meta   json.RawMessage `json:"meta"`
 }
 
-// Open opens the directory, or makes it, and removes what was not finished.
+// Open opens the directory, or makes it, and removes unfinished snapshots.
 func Open(opts Options) (*Store, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -124,9 +125,9 @@ func (s *Store) names() ([]string, error) {
 // ErrVersion is returned for a snapshot that a newer program wrote.
 var ErrVersion = errors.New("the snapshot is of an unknown version: a newer program wrote it; run that version")
 
-// Damaged returns whether an error in reading a snapshot says that it is no good. Otherwise it says
-// something about this process, such as that it has too many files open, or that it is too old a
-// program: the snapshot is to be left where it is.
+// Damaged reports whether an error in reading a snapshot means that it is damaged. Otherwise the
+// process is the cause, such as too many open files or a program that is too old: the snapshot must
+// stay.
 func Damaged(err error) bool {
 	for _, other := range []error{ErrVersion, snapshot.ErrVersion, fs.ErrPermission, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, other) {
@@ -136,8 +137,8 @@ func Damaged(err error) bool {
 	return true
 }
 
-// List implements raft.SnapshotStore: the newest one is first. One whose description is damaged is
-// set aside.
+// List implements raft.SnapshotStore: the newest one is first. One with damaged metadata is set
+// aside.
 func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,8 +223,8 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return m, file, nil
 }
 
-// SetAside takes a snapshot that cannot be read off the list. Its files stay until there are as
-// many newer ones as are kept.
+// SetAside removes an unreadable snapshot from the list. Its files stay until there are as many
+// newer ones as are kept.
 func (s *Store) SetAside(id string, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,11 +266,11 @@ func (s *Store) begin(k *sink) error {
 	return err
 }
 
-// ErrAbandoned is returned for a snapshot whose room was wanted for something else.
+// ErrAbandoned is returned for a snapshot whose space was needed for something else.
 var ErrAbandoned = errors.New("the snapshot was abandoned: the room that it took was needed")
 
-// Abandon gives back, at once, the room of the snapshots that are being written. These fail. It
-// returns whether there was one that had taken any.
+// Abandon frees, at once, the space of the snapshots in progress. These fail. It returns whether
+// one had taken any.
 func (s *Store) Abandon() bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -280,20 +281,20 @@ func (s *Store) Abandon() bool {
 	return freed
 }
 
-// ended takes a sink off the list of those that can be abandoned.
+// ended removes a sink from the list of those that can be abandoned.
 func (s *Store) ended(k *sink) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	delete(s.open, k)
 }
 
-// failed removes what is there of a snapshot, and passes the reason on.
+// failed removes the files of a snapshot, and returns the reason.
 func (s *Store) failed(dir string, err error) error {
 	return errors.Join(err, s.discard(dir, err))
 }
 
-// discard removes what is there of a snapshot that failed for a reason. It returns why that cannot
-// be removed, and says so, since Raft does not; the next snapshot tries again.
+// discard removes the files of a failed snapshot. It returns and logs a failure of that, since Raft
+// does not; the next snapshot tries again.
 func (s *Store) discard(dir string, why error) error {
 	err := os.RemoveAll(dir)
 	if err != nil {
@@ -321,7 +322,7 @@ func (s *Store) adopt(k *sink) error {
 	return nil
 }
 
-// reap removes the snapshots that are too old, and what is left of those that failed.
+// reap removes old snapshots, and the files of failed ones.
 func (s *Store) reap() {
 	all, err := s.List()
 	if err == nil {

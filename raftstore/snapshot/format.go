@@ -1,19 +1,23 @@
-// Package snapshot is the format in which a whole store goes to disk, to another server, and into
-// a backup.
+// Package snapshot is the format of a whole store on disk, on the way to another server, and in a
+// backup.
 //
 //	file  = magic version block*
 //	block = kind raw-length stored-length checksum payload
 //
-// All numbers are little-endian uint32 but the kind, a byte. The payload is compressed with zstd;
-// the checksum is CRC-32C over the head of the block and the payload as stored. The blocks come in
-// this order: one meta, any number with items in ascending order of keys, any number with history,
-// which is the steps back from the revision of the items, newest first, any number with sessions,
-// one that describes a restore and any number with its items if one was under way, one end. The end
-// repeats how many items there are and the hash of the state, and has a checksum of all checksums,
-// so that a file that was cut or put together wrongly is found out.
+// All numbers are little-endian uint32 except the kind, a byte. The payload is compressed with
+// zstd; the checksum is CRC-32C over the head of the block and the payload as stored. The blocks
+// come in this order:
 //
-// What holds: a reader hands out nothing that fails its checksum, takes no more memory than a few
-// blocks whatever the file says, and knows a complete file from one that was cut. A released
+//   - one meta;
+//   - any number with items in ascending order of keys;
+//   - any number with history, the steps back from the revision of the items, newest first;
+//   - any number with sessions;
+//   - one that describes a restore and any number with its items, if one was under way;
+//   - one end. It repeats the number of items and the hash of the state. It has a checksum of all
+//     checksums, so that a truncated or wrongly assembled file is detected.
+//
+// Invariants: a reader returns nothing that fails its checksum. It takes no more memory than a few
+// blocks, whatever the file. It distinguishes a complete file from a truncated one. A released
 // version is never changed.
 package snapshot
 
@@ -47,7 +51,7 @@ type Meta struct {
 	Items    uint64 // number of items
 }
 
-// Session is what the state machine remembers about one origin of requests.
+// Session is the state machine's memory of one origin of requests.
 type Session struct {
 	Origin, Done uint64
 	Seen         uint64   // log index of the newest request
@@ -203,8 +207,7 @@ func decodeSession(b []byte) (Session, []byte, error) {
 type Source struct {
 	Meta  Meta
 	Items func(yield func(kv.Item) bool)
-	// History may be nil: a backup has none, since nothing leads from what a cluster was to what it
-	// becomes by a restore.
+	// History may be nil. A backup has none, since a restore begins a new history.
 	History  func(yield func(kv.Undo) bool)
 	Sessions []Session
 	Staging  *Staging // nil when no restore is under way

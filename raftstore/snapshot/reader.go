@@ -14,13 +14,13 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Reader reads a snapshot from front to end and verifies it on the way. What it hands out is
-// trustworthy as a whole only when Items and then Rest have returned no error.
+// Reader reads a snapshot from front to end and verifies it on the way. Its output is only
+// trustworthy as a whole after Items and then Rest have returned no error.
 type Reader struct {
 	r      io.Reader
 	dec    *zstd.Decoder
 	meta   Meta
-	kind   byte   // of the block that raw holds; 0 when it holds none
+	kind   byte   // of the block in raw; 0 without one
 	raw    []byte // rest of the current block
 	buf    []byte
 	blocks int
@@ -58,7 +58,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return s, nil
 }
 
-// Close releases memory. It does not close what the reader reads from.
+// Close releases memory. It does not close the underlying reader.
 func (s *Reader) Close() { s.dec.Close() }
 
 // Meta returns the description of the state.
@@ -91,8 +91,8 @@ func (s *Reader) Items(yield func(*kv.Item)) error {
 }
 
 // History calls yield with each step back from the revision of the items, newest first, until yield
-// fails. What it hands out shares memory with the reader, and is good until yield returns. It is
-// called after Items, if at all: Rest skips it.
+// fails. A step shares memory with the reader, and is valid until yield returns. It is called after
+// Items, if at all: Rest skips it.
 func (s *Reader) History(yield func(kv.Undo) error) error {
 	for s.kind == kindHistory {
 		for len(s.raw) > 0 {
@@ -112,9 +112,9 @@ func (s *Reader) History(yield func(kv.Undo) error) error {
 	return nil
 }
 
-// Rest returns what follows the items and history: the sessions, and the restore that was under
-// way, nil when none was. It calls staged with each item of that restore, in ascending order of
-// keys. It verifies that the snapshot is complete. It is called after Items.
+// Rest returns the data after the items and history: the sessions, and the running restore, nil
+// without one. It calls staged with each item of that restore, in ascending order of keys. It
+// verifies that the snapshot is complete. It is called after Items.
 func (s *Reader) Rest(staged func(*kv.Item)) ([]Session, *Staging, error) {
 	err := s.History(func(kv.Undo) error { return nil })
 	if err != nil {
@@ -223,7 +223,7 @@ func (s *Reader) next() error {
 	if rawLen > maxRaw || storedLen > maxRaw {
 		return s.corrupt("it claims %d bytes", max(rawLen, storedLen))
 	}
-	// The length is not trusted yet: memory grows with what is really there.
+	// The length is not trusted yet: memory grows with the actual data.
 	var stored bytes.Buffer
 	stored.Grow(int(min(storedLen, blockSize)))
 	if _, err := io.CopyN(&stored, s.r, int64(storedLen)); err != nil {

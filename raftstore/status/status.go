@@ -57,7 +57,7 @@ type Status struct {
 	// DiskFull is set if the disk is full: the server runs on its reserve, and, as a leader,
 	// refuses writes that need more space.
 	DiskFull bool `json:"diskFull,omitempty"`
-	// Start has the sizes of the data that this server read when it was opened.
+	// Start describes the data that this server read when it was opened.
 	Start disk.Start `json:"start"`
 	// Warnings are those of the program around the store; see Config.Warnings.
 	Warnings []string `json:"warnings,omitempty"`
