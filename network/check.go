@@ -15,11 +15,11 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// Check tells what this machine's kernel lacks for pods and services. It tries
-// everything out in a network namespace that it makes and that ends with it.
+// Check reports the kernel features for pods and services that this machine lacks. It tests them in
+// a temporary network namespace.
 func Check() []check.Finding {
 	var findings []check.Finding
-	_ = osthread.Do(func() error { // what fails is a finding
+	_ = osthread.Do(func() error { // a failure is a finding
 		findings = checkInside()
 		return nil
 	})

@@ -14,10 +14,10 @@ import (
 	"github.com/barque/barque/network/proxy"
 )
 
-// Where cluster DNS listens on each node: in the family of its service. No machine routes
-// link-local IPv4 addresses, and the service proxy drops what neighbours send to either; the
-// loopback itself is closed to pods. The IPv6 address has a prefix that was drawn by lot for this
-// (RFC 4193). The port leaves 53 to a name server of the machine that listens at all its addresses.
+// Addresses of cluster DNS on each node, in the family of its service. No machine routes link-local
+// IPv4 addresses, and the service proxy drops neighbours' packets to either; the loopback itself is
+// closed to pods. The IPv6 address has a random prefix (RFC 4193). Port 53 stays free for a name
+// server of the machine that listens at all its addresses.
 var (
 	localDNS4 = netip.MustParseAddrPort("169.254.20.53:10053")
 	localDNS6 = netip.MustParseAddrPort("[fd5b:a3c7:91de::53]:10053")
@@ -34,7 +34,7 @@ func (c *Config) localDNS() netip.AddrPort {
 // portDNS is where clients ask.
 const portDNS = 53
 
-// newDNS makes the node's cluster DNS out of what the network has.
+// newDNS makes the node's cluster DNS from the network's configuration.
 func newDNS(config *Config) (*dns.Server, error) {
 	c := *config.DNS
 	c.Listen = config.localDNS()

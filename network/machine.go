@@ -14,11 +14,11 @@ import (
 	"github.com/barque/barque/network/pace"
 )
 
-// lookPace bounds how often the machine is looked at for faults of its network.
+// lookPace bounds the checks for faults of the machine's network.
 var lookPace = pace.Pace{MinInterval: time.Second, Every: 10 * time.Second}
 
-// watchMachine tells what goes wrong with the machine's network, until ctx ends. It fails when the
-// machine has got another address in place of the node's, if nobody chose that.
+// watchMachine reports faults of the machine's network, until ctx ends. It fails if the machine has
+// got another address in place of a detected one of the node.
 func (n *Network) watchMachine(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -45,13 +45,13 @@ func (n *Network) watchMachine(ctx context.Context) error {
 		}
 		return nil
 	}, func(err error) {
-		n.config.Logger.Warn("network: whether the node's addresses are there is not known", "error", err)
+		n.config.Logger.Warn("network: cannot check the node's addresses", "error", err)
 	})
 	return moved
 }
 
-// replacedFor is how long another address must have been in the place of the node's before it is
-// taken for it: network managers take one away and give it back when they are started anew.
+// replacedFor is how long another address must have replaced the node's before it is accepted:
+// network managers remove an address and restore it when they restart.
 const replacedFor = 30 * time.Second
 
 // replacement is another address in the place of the node's that is there, or not.
@@ -60,7 +60,7 @@ type replacement struct {
 	since       time.Time
 }
 
-// lasts takes what is found, and tells whether it has been so for long.
+// lasts takes a finding, and reports whether it has lasted for long.
 func (r *replacement) lasts(before, now netip.Addr, found bool, at time.Time) bool {
 	switch {
 	case !found:
@@ -71,14 +71,14 @@ func (r *replacement) lasts(before, now netip.Addr, found bool, at time.Time) bo
 	return found && at.Sub(r.since) >= replacedFor
 }
 
-// connectionTable looks after the kernel's table of connections.
+// connectionTable watches the kernel's table of connections.
 type connectionTable struct {
 	network *Network
 	roomy   bool // it has been made so, or that failed
-	unknown bool // said not to be known
+	unknown bool // reported as unknown
 }
 
-// look tells how full the table is. Where the kernel loads connection tracking with the first rule
+// look checks how full the table is. If the kernel loads connection tracking with the first rule
 // that needs it, there is no table until then.
 func (t *connectionTable) look() {
 	n := t.network
@@ -90,7 +90,7 @@ func (t *connectionTable) look() {
 		return
 	case !t.unknown:
 		t.unknown = true
-		n.config.Logger.Warn("network: how many connections the kernel tracks is not known", "error", err)
+		n.config.Logger.Warn("network: the number of tracked connections is unknown", "error", err)
 	}
 	if t.roomy {
 		return
@@ -101,5 +101,5 @@ func (t *connectionTable) look() {
 	}
 }
 
-// Moved tells of other addresses than the Node object had.
+// Moved reports other addresses than the Node object's.
 func (n *Network) Moved(before, now []string) { n.faults.Moved(before, now) }

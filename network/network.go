@@ -1,11 +1,11 @@
-// Package network makes this node part of the pod network: the pods' links and
-// addresses (package cni), the routes to the other nodes' pods (routes), through an overlay where
-// there is no direct way (overlay, wireguard), services (proxy), their names (dns), and what may
-// pass (policy). It sees the cluster through the informers that it is given.
+// Package network makes this node part of the pod network: the pods' links and addresses (package
+// cni), the routes to the other nodes' pods (routes), overlays where there is no direct route
+// (overlay, wireguard), services (proxy), their names (dns), and policies (policy). It sees the
+// cluster through the caller's informers.
 //
 // Everything happens in the network namespace of the process, and all of it stays when the process
-// ends: pods go on, with their connections and services. WireGuard alone ends where the kernel has
-// none. Purge removes it.
+// ends: pods, their connections and services continue. Only WireGuard in this process ends with it,
+// on a kernel without WireGuard. Purge removes everything.
 //
 // Not here: ingress.
 package network
@@ -46,25 +46,24 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// Config is what a node's network works with. All informers belong to the
-// caller, who starts them after New and may share them.
+// Config is a node's network configuration. All informers belong to the caller, which starts them
+// after New and may share them.
 type Config struct {
 	NodeName string
 	// Addresses are this node's, by which the others reach it. It has one of each family of pods.
 	Addresses nodeaddr.Addresses
-	// Detected says that nobody chose the addresses: when the machine gets others in their place,
-	// Run fails, so that the node is started again with these.
+	// Detected means that the addresses were not configured: when others replace them, Run fails,
+	// so that the node restarts with these.
 	Detected bool
-	// PodNetworks hold the addresses of all pods of the cluster (10.42.0.0/16),
-	// ServiceNetworks those of all services (10.43.0.0/16): one of each family that the cluster
-	// has.
+	// PodNetworks hold the addresses of all pods of the cluster (10.42.0.0/16), ServiceNetworks
+	// those of all services (10.43.0.0/16): one of each family of the cluster.
 	PodNetworks, ServiceNetworks []netip.Prefix
 	// OtherPlugin leaves the pods' links and addresses, the ways to other nodes, and policies to
 	// another network plugin. Services and names stay.
 	OtherPlugin bool
-	// Overlay says how nodes of other layer-2 networks are reached.
+	// Overlay configures the transport to nodes of other layer-2 networks.
 	Overlay overlay.Config
-	// WireGuard is what the node needs for that, whichever node of a pair asks for it.
+	// WireGuard is the node's configuration for WireGuard, whichever node of a pair asks for it.
 	WireGuard WireGuardConfig
 	// Announce changes this Node's object, by which the others learn of its overlay.
 	Announce typedcorev1.NodeInterface
@@ -75,18 +74,18 @@ type Config struct {
 	// Pods needs to hold this node's pods only; it serves host ports and policies.
 	Pods coreinformers.PodInformer
 
-	// Policies and Namespaces are what NetworkPolicies need. Peers holds the pods of all nodes; it
-	// is started when policies need it, and by nobody else.
+	// Policies and Namespaces are the input of NetworkPolicies. Peers holds the pods of all nodes;
+	// only package policy starts it, when policies need it.
 	Policies   networkinginformers.NetworkPolicyInformer
 	Namespaces coreinformers.NamespaceInformer
 	Peers      cache.SharedIndexInformer
 
-	// DNS is cluster DNS on this node; without it pods get no names. Where it listens, which
-	// networks are its own, and the informers that Network has too, are filled in.
+	// DNS is cluster DNS on this node; without it pods get no names. New fills in its address, its
+	// networks, and the informers that Network has too.
 	DNS *dns.Config
 
-	// CNIConfDir is where the container runtime looks for CNI configurations,
-	// IPAMDir where the addresses that are given out are kept.
+	// CNIConfDir is the container runtime's directory of CNI configurations, IPAMDir that of
+	// assigned addresses.
 	CNIConfDir, IPAMDir string
 
 	// Tell makes an event on this Node. It may be nil.
@@ -95,7 +94,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// WireGuardConfig is what a node needs for WireGuard. Without a file for its key it has none.
+// WireGuardConfig is a node's configuration for WireGuard. Without a key file there is none.
 type WireGuardConfig struct {
 	Port uint16
 	// KeyFile holds the private key. It is made where it is missing.
@@ -113,7 +112,7 @@ type Network struct {
 	trigger pace.Trigger // of reconcile
 	look    pace.Trigger // of watchMachine
 	// Only reconcile touches these.
-	waiting bool // said to wait for a pod CIDR
+	waiting bool // reported to wait for a pod CIDR
 	ready   bool // services, policies and names have been there
 
 	tunnel tunnel
@@ -122,7 +121,7 @@ type Network struct {
 // healthPort is kube-proxy's, which load balancers of clouds ask.
 const healthPort = 10256
 
-// reconcilePace bounds how often links and routes are looked at.
+// reconcilePace bounds the checks of links and routes.
 var reconcilePace = pace.Pace{
 	MinInterval: 100 * time.Millisecond,
 	Every:       30 * time.Second,
@@ -163,7 +162,7 @@ func New(config Config) (*Network, error) {
 			PodNetwork: config.podNetwork(services.Addr().Is6()), ServiceNetwork: services, OtherPlugin: config.OtherPlugin, Writer: n.writer, Logger: config.Logger,
 		}
 		of.Secondary = i > 0
-		if i == 0 { // cluster DNS has its address there, and health is told once
+		if i == 0 { // cluster DNS has its address there, and health is served once
 			of.Local, of.HealthAddress = local, netip.AddrPortFrom(config.Addresses.Primary(), healthPort).String()
 		}
 		p, err := proxy.New(of)
@@ -180,7 +179,7 @@ func New(config Config) (*Network, error) {
 		NodeName: config.NodeName, Policies: config.Policies, Namespaces: config.Namespaces, Pods: config.Pods, Peers: config.Peers,
 		DNS: names, Writer: n.writer, Logger: config.Logger,
 	})
-	_ = config.Nodes.Informer() // asking for it is what makes its factory start it
+	_ = config.Nodes.Informer() // asking for it makes its factory start it
 	return n, nil
 }
 
@@ -209,7 +208,7 @@ func (c *Config) families() []nft.Family {
 	return families
 }
 
-// podNetwork is that of a family; it is not valid without.
+// podNetwork is that of a family; invalid without one.
 func (c *Config) podNetwork(is6 bool) netip.Prefix {
 	for _, network := range c.PodNetworks {
 		if network.Addr().Is6() == is6 {
@@ -242,8 +241,7 @@ func (n *Network) Collectors() []prometheus.Collector {
 	return collectors
 }
 
-// Run keeps the node's network in step with the cluster until ctx ends. What it
-// has set up stays.
+// Run keeps the node's network in step with the cluster until ctx ends. Its set-up stays.
 func (n *Network) Run(ctx context.Context) error {
 	if err := n.enableForwarding(); err != nil {
 		return err
@@ -284,8 +282,8 @@ func (n *Network) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// restore has a table written anew that somebody else has changed, and tells of it. One that has
-// not been written yet is no news.
+// restore makes a changed table be written again, and reports the change. A table that was not
+// written yet is not reported.
 func (n *Network) restore(table nft.Name) {
 	written, restore := false, func() {}
 	if table.Table == policy.TableName {
@@ -339,7 +337,7 @@ func (n *Network) Attach(ctx context.Context, pod *corev1.Pod, addrs []string) e
 	return errors.Join(err, n.policy.Attach(ctx, pod, addrs))
 }
 
-// Detach forgets what Attach said of the pod.
+// Detach drops Attach's data of the pod.
 func (n *Network) Detach(pod *corev1.Pod) {
 	if n.policy != nil {
 		n.policy.Detach(pod)
@@ -367,7 +365,7 @@ func (n *Network) runLinks(ctx context.Context) error {
 	return nil
 }
 
-// reconcile does what it can and returns all that went wrong.
+// reconcile does as much as it can and returns all errors.
 func (n *Network) reconcile(ctx context.Context) error {
 	failed := n.enableForwarding()
 	if n.dns != nil {
@@ -412,8 +410,8 @@ func (n *Network) reconcile(ctx context.Context) error {
 	return errors.Join(failed, err, cni.SetMTU(plan.Own, mtu))
 }
 
-// connect makes the ways to the other nodes, and returns the MTU of pods: that of the node, less
-// what overlays take while some node is reached there.
+// connect makes the paths to the other nodes, and returns the MTU of pods: that of the node, less
+// the overhead of the overlays in use.
 func (n *Network) connect(plan routes.Plan, mtu int) (int, error) {
 	links, pods := routes.Links{}, mtu
 	var failed error
@@ -476,8 +474,8 @@ func (n *Network) waits() []<-chan struct{} {
 	return waits
 }
 
-// isReady tells whether services, policies and names are there. Until they are for the first time
-// there is no CNI configuration on a new node, and so no pod that would miss them.
+// isReady reports whether services, policies and names work. Before the first time a new node has
+// no CNI configuration, and so no pod that would miss them.
 func (n *Network) isReady() bool {
 	for _, ready := range n.waits() {
 		if !isClosed(ready) {
@@ -499,9 +497,8 @@ func (n *Network) awaitReady(ctx context.Context) {
 	n.trigger.Fire()
 }
 
-// Purge removes from the process's network namespace what Run has set up there:
-// service rules, policies, routes, the overlays and the address of cluster DNS. The pods' links go
-// with the pods.
+// Purge removes Run's set-up from the process's network namespace: service rules, policies, routes,
+// the overlays and the address of cluster DNS. The pods' links are removed with the pods.
 func Purge() error {
 	return errors.Join(proxy.Purge(), policy.Purge(), routes.Purge(), overlay.Remove(), wireguard.Remove(), bandwidth.Purge(), unclaim(localDNS4.Addr()), unclaim(localDNS6.Addr()))
 }

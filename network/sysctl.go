@@ -9,8 +9,8 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 )
 
-// The switches without which the kernel drops whatever is not for this node
-// itself. They belong to the network namespace of the process.
+// The switches without which the kernel drops all packets that are not for this node itself. They
+// belong to the network namespace of the process.
 const (
 	forwarding4 = "/proc/sys/net/ipv4/ip_forward"
 	forwarding6 = "/proc/sys/net/ipv6/conf/all/forwarding"

@@ -9,14 +9,14 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// tunnel is the node's WireGuard, from the moment when its key is known.
+// tunnel is the node's WireGuard, once its key is known.
 type tunnel struct {
 	mu     sync.Mutex
 	device *wireguard.Device // nil until then
 	public wireguard.Key
 }
 
-// wishOf says which nodes a mode asks WireGuard for.
+// wishOf returns the nodes that a mode asks WireGuard for.
 func wishOf(mode overlay.Mode) wireguard.Wish {
 	switch mode {
 	case overlay.AutoWireGuard:
@@ -55,7 +55,7 @@ func (t *tunnel) loaded() *wireguard.Device {
 	return t.device
 }
 
-// Apply makes the link; see wireguard.Device. There are peers only where there is a key.
+// Apply makes the link; see wireguard.Device. There are peers only with a key.
 func (t *tunnel) Apply(want wireguard.Want) (int, error) { return t.loaded().Apply(want) }
 
 // Remove removes the link.
@@ -66,7 +66,7 @@ func (t *tunnel) Remove() error {
 	return wireguard.Remove()
 }
 
-// Close ends what ends with the process.
+// Close ends the parts that end with the process.
 func (t *tunnel) Close() {
 	if device := t.loaded(); device != nil {
 		device.Close()
@@ -83,7 +83,7 @@ func (t *tunnel) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Tunnels returns what is known of the nodes that are reached by WireGuard.
+// Tunnels returns the state of the nodes reached by WireGuard.
 func (n *Network) Tunnels() ([]wireguard.Seen, error) {
 	if device := n.tunnel.loaded(); device != nil {
 		return device.Seen()

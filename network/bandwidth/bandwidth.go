@@ -1,11 +1,11 @@
-// Package bandwidth limits how fast pods receive and send, as their annotations
-// kubernetes.io/ingress-bandwidth and kubernetes.io/egress-bandwidth ask for.
+// Package bandwidth limits the traffic of pods, by their annotations
+// kubernetes.io/ingress-bandwidth and kubernetes.io/egress-bandwidth.
 //
-// What a pod receives leaves the node by the node's end of the pod's link, where a token bucket
-// holds it. What it sends comes in there, and is led through an interface of its own (ifb), which
-// has the bucket: the kernel shapes only what leaves. The package owns the interfaces whose names
-// begin with "bqifb", and the queueing disciplines of the links of pods with limits. Everything
-// happens in the network namespace of the calling thread.
+// Packets to a pod leave the node by the node's end of the pod's link, which has a token bucket.
+// Packets from the pod come in there, and are redirected through a separate interface (ifb) with
+// the bucket: the kernel only shapes outgoing packets. The package owns the interfaces whose names
+// begin with "bqifb", and the queueing disciplines of limited pods' links. Everything happens in
+// the network namespace of the calling thread.
 package bandwidth
 
 import (
@@ -99,7 +99,7 @@ func linkOf(addr netip.Addr) (netlink.Link, error) {
 	return nil, errors.New("no link of this node leads to it")
 }
 
-// bucketTime is how much may go out at once, as the time that it takes at the rate.
+// bucketTime is the size of the bucket as a time at the rate.
 const bucketTime = 10 // of a second
 
 // smallestBucket holds the largest packet that the kernel hands over as one.
@@ -108,7 +108,7 @@ const smallestBucket = 64 << 10
 // waitingTime is how long packets wait before they are dropped, as a part of a second.
 const waitingTime = 40
 
-// shape holds what leaves by a link to a rate in bits per second.
+// shape limits a link's outgoing packets to a rate in bits per second.
 func shape(link netlink.Link, bits uint64) error {
 	rate := bits / 8
 	bucket := max(rate/bucketTime, smallestBucket)
@@ -125,7 +125,7 @@ func shape(link netlink.Link, bits uint64) error {
 	return nil
 }
 
-// clamp fits a number into what the kernel takes.
+// clamp limits a number to the kernel's range.
 func clamp(number float64) uint32 {
 	const most = 1<<32 - 1
 	if number >= most {
@@ -140,7 +140,7 @@ func nameOf(link string) string {
 	return prefix + hex.EncodeToString(sum[:5])
 }
 
-// divert leads what comes in by a link through an interface that holds it to a rate.
+// divert redirects a link's incoming packets through an interface that limits them to a rate.
 func divert(link netlink.Link, bits uint64) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.Alias = nameOf(link.Attrs().Name), link.Attrs().MTU, link.Attrs().Name
@@ -163,7 +163,7 @@ func divert(link netlink.Link, bits uint64) error {
 	if err != nil || len(there) > 0 {
 		return err
 	}
-	err = netlink.FilterAdd(&netlink.U32{ // without a selector it means every packet
+	err = netlink.FilterAdd(&netlink.U32{ // without a selector it matches every packet
 		FilterAttrs: netlink.FilterAttrs{LinkIndex: link.Attrs().Index, Parent: ingress.Handle, Priority: 1, Protocol: unix.ETH_P_ALL},
 		Actions:     []netlink.Action{netlink.NewMirredAction(through.Attrs().Index)},
 	})
@@ -182,7 +182,7 @@ func Clean() error {
 	})
 }
 
-// Purge removes all interfaces. The buckets of what pods receive go with their links.
+// Purge removes all interfaces. The buckets of packets to pods are removed with their links.
 func Purge() error { return remove(func(string) bool { return true }) }
 
 func remove(which func(of string) bool) error {

@@ -1,12 +1,10 @@
-// Package cni writes the configuration from which the container runtime's CNI
-// plugins give each pod its link and its addresses, and keeps the MTU of these links right. It owns
-// one file.
+// Package cni writes the configuration from which the container runtime's CNI plugins give each pod
+// its link and its addresses, and keeps the MTU of these links right. It owns one file.
 //
-// Each pod has a point-to-point link to the node and no neighbours on layer 2:
-// everything it sends passes the node's IP layer, where the service proxy
-// translates it, also between two pods of one node. On a bridge the answers of
-// such connections would go directly and untranslated, unless the br_netfilter
-// module were there to help.
+// Each pod has a point-to-point link to the node and no neighbours on layer 2. All of its packets
+// pass the node's IP layer, where the service proxy translates them, also between two pods of one
+// node. On a bridge the answers of such connections would go directly and untranslated, without the
+// module br_netfilter.
 package cni
 
 import (
@@ -20,12 +18,12 @@ import (
 	"path/filepath"
 )
 
-// fileName sorts before what an operator may add; the runtime takes the first.
+// fileName sorts before an operator's files; the runtime takes the first.
 const fileName = "10-barque.conflist"
 
 // Config is a node's part of the pod network.
 type Config struct {
-	// Dir is where the container runtime looks for CNI configurations.
+	// Dir is the container runtime's directory of CNI configurations.
 	Dir string
 	// IPAMDir keeps the addresses that are given out.
 	IPAMDir string
@@ -37,8 +35,8 @@ type Config struct {
 
 type object = map[string]any
 
-// Write makes the file say what c says. It touches the file only when it
-// differs, and replaces it as a whole: the runtime watches the directory.
+// Write writes c to the file. It replaces a differing file atomically: the runtime watches the
+// directory.
 func Write(c Config) error {
 	var ranges [][]object
 	var routes []object
@@ -72,7 +70,7 @@ func Write(c Config) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("CNI configuration: %w", err)
 	}
-	// The name must not look like a configuration to the runtime.
+	// The runtime must not take the name for a configuration.
 	temporary := path + ".new"
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
 		return fmt.Errorf("CNI configuration: %w", err)
@@ -83,7 +81,7 @@ func Write(c Config) error {
 	return nil
 }
 
-// Remove removes the file; it is no error when there is none.
+// Remove removes the file; a missing one is no error.
 func Remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("CNI configuration: %w", err)

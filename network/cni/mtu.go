@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 )
 
-// SetMTU gives the links of the pods that run the MTU, at both ends. The pods are those to which a
-// route of their own leads within the shares. A pod that ends meanwhile is no error.
+// SetMTU sets the MTU of running pods' links, at both ends. It finds the pods by their own routes
+// within the shares. A pod that ends meanwhile is no error.
 func SetMTU(shares []netip.Prefix, mtu int) error {
 	links, err := podLinks(shares)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 const (
 	// cacheSize is how many answers of other servers are kept.
 	cacheSize = 10000
-	// longestAnswer is the longest message that is kept, in bytes on the wire. In memory its
-	// records take some ten times as much, so that the cache holds some hundred MiB at the most,
-	// filled by somebody who wants that, and a few MiB in usual life.
+	// longestAnswer is the longest cached message, in bytes on the wire. In memory its records take
+	// some ten times as much. So an attacker can fill the cache with some hundred MiB at most, and
+	// in normal use it takes a few MiB.
 	longestAnswer = 1232
-	// longestKept bounds how long an answer is kept, whatever its TTL: a node's memory of the world
-	// is to be short. longestDenied bounds it for names or records that do not exist.
+	// longestKept bounds the time in the cache, whatever the TTL, so that a node follows changes
+	// soon. longestDenied bounds it for names or records that do not exist.
 	longestKept   = 30 * time.Second
 	longestDenied = 5 * time.Second
-	// failureKept is how long a failure is, so that clients that ask again at once do not ask in
-	// vain (RFC 9520).
+	// failureKept is the cache time of a failure, so that repeated questions do not cause new
+	// requests (RFC 9520).
 	failureKept = time.Second
 )
 
-// question is what answers are kept by: clients that ask for signatures get other answers.
+// question is the cache's key: clients that ask for signatures get other answers.
 type question struct {
 	name     string // lower case
 	kind     uint16
@@ -32,7 +32,8 @@ type question struct {
 	upstream *upstream
 }
 
-// answers keeps those of other servers, up to a number: what was asked for longest ago goes first.
+// answers caches other servers' answers, up to a number. The one that was asked for longest ago is
+// dropped first.
 type answers struct {
 	mu      sync.Mutex
 	entries map[question]*list.Element
@@ -51,7 +52,7 @@ func newAnswers(size int) *answers {
 	return &answers{entries: map[question]*list.Element{}, order: list.New(), size: size}
 }
 
-// get returns a copy of what is kept, with the time that has passed taken off its TTLs.
+// get returns a copy of a cached answer, with the passed time subtracted from its TTLs.
 func (c *answers) get(q question) (*dns.Msg, bool) {
 	c.mu.Lock()
 	element := c.entries[q]
@@ -83,7 +84,7 @@ func age(message *dns.Msg, seconds uint32) {
 	}
 }
 
-// put keeps an answer for as long as it may be. limit bounds that; 0 for the usual bound.
+// put caches an answer for its lifetime. limit bounds that; 0 for the usual bound.
 func (c *answers) put(q question, message *dns.Msg, limit time.Duration) {
 	keep := lifetime(message, limit)
 	if keep <= 0 || message.Len() > longestAnswer {
@@ -107,8 +108,8 @@ func (c *answers) drop(element *list.Element) {
 	c.order.Remove(element)
 }
 
-// lifetime is how long an answer may be kept: by its shortest TTL, a denial by its SOA record as
-// RFC 2308 has it. A denial without one is not kept.
+// lifetime is the cache time of an answer: its shortest TTL, or for a denial its SOA record by RFC
+// 2308. A denial without one is not cached.
 func lifetime(message *dns.Msg, limit time.Duration) time.Duration {
 	if message.Truncated {
 		return 0

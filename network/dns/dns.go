@@ -1,20 +1,21 @@
-// Package dns is cluster DNS: on every node it answers for the names of services and pods, as the
-// Kubernetes DNS-Based Service Discovery specification 1.1.0 has them, and asks the node's
-// resolvers for all others. No pod and no other node is asked.
+// Package dns is cluster DNS. On every node it answers for the names of services and pods, by the
+// Kubernetes DNS-Based Service Discovery specification 1.1.0, and forwards all other questions to
+// the node's resolvers. It asks no pod and no other node.
 //
 //	query ─▶ users' rules ─▶ cluster's zone ─▶ cache ─▶ other servers
 //	          (rewrite,       (state, from       (≤ 30 s)   (the node's resolvers, or
 //	           hosts)          the informers)                those of a user's rule)
 //
 // Invariants:
-//   - An answer is what the informers said last. When they lose all servers, that stays the answer.
-//   - Until the informers have listed everything, a file has the answers that the process before
-//     this one had; without it the cluster's names are answered with SERVFAIL. A name is never
-//     denied for not being known yet.
-//   - Wrong rules change nothing: those before stay, and somebody is told.
 //
-// It listens at one address of the node. Package network gives it that, and package proxy leads
-// there what goes to the address of the service kube-system/kube-dns.
+//   - An answer is the informers' last state. It stays the answer while they have no server.
+//   - Until the informers have listed everything, a file has the answers of the previous process;
+//     without it the cluster's names are answered with SERVFAIL. A name is never denied because it
+//     is not known yet.
+//   - Wrong rules change nothing: the earlier rules stay, and an event reports the error.
+//
+// It listens at one address of the node. Package network assigns the address, and package proxy
+// redirects packets for the address of the service kube-system/kube-dns to it.
 //
 // Not here: transfers, DNSSEC signatures, DNS over TLS.
 package dns
@@ -41,24 +42,24 @@ import (
 	"github.com/barque/barque/network/pace"
 )
 
-// ServiceNamespace and ServiceName name the service by which pods find cluster DNS, RulesName the
-// ConfigMap in the same namespace with the users' rules.
+// ServiceNamespace and ServiceName are the service of cluster DNS, RulesName the ConfigMap in the
+// same namespace with the users' rules.
 const (
 	ServiceNamespace = "kube-system"
 	ServiceName      = "kube-dns"
 	RulesName        = "coredns-custom"
 )
 
-// Config is what a Server works with. All informers belong to the caller, who starts them after
+// Config is a Server's configuration. All informers belong to the caller, which starts them after
 // New.
 type Config struct {
 	// Domain is the cluster's, without a dot at its end.
 	Domain string
-	// Listen is where queries come in, by UDP and TCP. It is the node's own and no other machine's
-	// to reach. Addresses are those at which clients find it, the cluster DNS service's.
+	// Listen is the address for queries, by UDP and TCP. It is the node's own, and unreachable for
+	// other machines. Addresses are the clients' addresses of it, the cluster DNS service's.
 	Listen    netip.AddrPort
 	Addresses []netip.Addr
-	// Networks are those of pods and services: reverse names in them are asked of nobody else.
+	// Networks are those of pods and services: reverse names in them are not forwarded.
 	Networks []netip.Prefix
 	// ResolvConf names the node's resolvers (package resolvconf). It is read again when it changes.
 	ResolvConf string
@@ -68,9 +69,9 @@ type Config struct {
 	Namespaces     coreinformers.NamespaceInformer
 	// Rules holds the ConfigMap with the users' rules, and maybe others. It may be nil.
 	Rules coreinformers.ConfigMapInformer
-	// File is where what is known is written down for the next process. "" for nowhere.
+	// File keeps the state for the next process. "" for none.
 	File string
-	// Refused is told of a ConfigMap whose rules are wrong. It may be nil.
+	// Refused is called with a ConfigMap whose rules are wrong. It may be nil.
 	Refused func(*corev1.ConfigMap, error)
 
 	Logger *slog.Logger
@@ -130,7 +131,7 @@ func newServer(config Config, ask exchange) (*Server, error) {
 	s.guard.upstreams = s.resolver.upstreams
 	s.setRules(&Rules{})
 	s.recall()
-	_ = s.sources() // asking for them is what makes their factory start them
+	_ = s.sources() // asking for them makes their factory start them
 	if config.Rules != nil {
 		_ = config.Rules.Informer()
 	}
@@ -146,7 +147,7 @@ func (s *Server) setRules(rules *Rules) {
 	s.rules.Store(compile(rules, s.resolver.node, s.ask, s.askTCP))
 }
 
-// source is an informer with what takes its objects.
+// source is an informer with the consumer of its objects.
 type source struct {
 	informer cache.SharedIndexInformer
 	set      func(any)
@@ -167,7 +168,7 @@ func (s *Server) sources() []source {
 	}
 }
 
-// handler follows an informer. What was deleted while nobody watched comes in a wrapper.
+// handler follows an informer. An unobserved deletion comes in a wrapper.
 func (f source) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    f.set,
@@ -250,14 +251,14 @@ func (s *Server) use(rules *Rules, files map[string]string) {
 	s.state.touch()
 }
 
-// forgetRecalled ends rules that an earlier process wrote down and that users have deleted since:
-// of what is not there no informer tells.
+// forgetRecalled drops an earlier process's rules that users have deleted since: informers do not
+// report absent objects.
 func (s *Server) forgetRecalled() {
 	s.acceptedMu.Lock()
 	defer s.acceptedMu.Unlock()
 	if s.recalled {
 		s.use(&Rules{}, nil)
-		s.config.Logger.Info("cluster DNS: the rules of before are gone", "configmap", RulesName)
+		s.config.Logger.Info("cluster DNS: the earlier rules are gone", "configmap", RulesName)
 	}
 }
 
@@ -273,7 +274,7 @@ func (s *Server) rulesSource() source {
 		m := o.(*corev1.ConfigMap)
 		return m.Namespace == ServiceNamespace && m.Name == RulesName
 	}
-	var last string // the version that was looked at
+	var last string // the last examined version
 	return source{
 		informer: s.config.Rules.Informer(),
 		set: func(o any) {
@@ -303,7 +304,7 @@ func (s *Server) rulesSource() source {
 	}
 }
 
-// forwardFailed notes that nobody outside answered.
+// forwardFailed records that no outside server answered.
 func (s *Server) forwardFailed(to *upstream) {
 	s.metrics.silent.Inc()
 	s.guard.failed(to)
@@ -337,7 +338,7 @@ type nodeResolvers struct {
 	list []netip.AddrPort
 }
 
-// readEvery is how long what the file says is taken for true.
+// readEvery is how long the contents of the file are used without a check.
 const readEvery = 5 * time.Second
 
 // servers returns the node's resolvers, without this one. A file that cannot be read changes

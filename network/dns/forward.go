@@ -20,25 +20,25 @@ const (
 	attempts    = 3
 	// avoidFor is how long a server that did not answer is asked after the others.
 	avoidFor = 10 * time.Second
-	// plainFor is how long a server that does not know EDNS is asked without it.
+	// plainFor is how long a server without EDNS is asked without it.
 	plainFor = 10 * time.Minute
-	// payload is the largest UDP answer that is asked for: what needs no fragments anywhere
-	// (DNS flag day 2020).
+	// payload is the largest requested UDP answer, which needs no fragments anywhere (DNS flag day
+	// 2020).
 	payload = 1232
 )
 
 // exchange asks one server. It returns an error when there was no answer to the question.
 type exchange func(ctx context.Context, server netip.AddrPort, query *dns.Msg) (*dns.Msg, error)
 
-// upstream is a group of servers of which any knows the answers.
+// upstream is a group of equivalent servers.
 type upstream struct {
 	servers  func() []netip.AddrPort // in the order of preference
-	zones    []string                // whose names they are asked for; none: all names
+	zones    []string                // the zones that they are asked for; none: all names
 	exchange exchange
 
 	mu      sync.Mutex
 	avoided map[netip.AddrPort]time.Time // until when
-	plain   map[netip.AddrPort]time.Time // those that do not know EDNS, until when
+	plain   map[netip.AddrPort]time.Time // servers without EDNS, until when
 }
 
 func newUpstream(servers func() []netip.AddrPort, ask exchange) *upstream {
@@ -48,7 +48,7 @@ func newUpstream(servers func() []netip.AddrPort, ask exchange) *upstream {
 
 var errNoServers = errors.New("there is no server to ask")
 
-// ask asks one server after the other. The answer of one that fails or refuses counts when no other
+// ask asks one server after the other. The answer of one that fails or refuses counts if no other
 // has a better one.
 func (u *upstream) ask(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
 	servers := u.order()
@@ -59,7 +59,7 @@ func (u *upstream) ask(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
 	var errs []error
 	for i := range attempts {
 		if i >= len(servers) && poor != nil {
-			break // who has failed to find out will fail again
+			break // this server would fail again
 		}
 		server := servers[i%len(servers)]
 		reply, err := u.attempt(ctx, server, query)
@@ -83,8 +83,8 @@ func (u *upstream) ask(ctx context.Context, query *dns.Msg) (*dns.Msg, error) {
 	return nil, errors.Join(errs...)
 }
 
-// attempt asks one server, and once more without EDNS where it seems not to know that (RFC 6891,
-// section 6.2.2).
+// attempt asks one server, and repeats the question without EDNS if the server seems not to know it
+// (RFC 6891, section 6.2.2).
 func (u *upstream) attempt(ctx context.Context, server netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -107,7 +107,7 @@ func (u *upstream) attempt(ctx context.Context, server netip.AddrPort, query *dn
 	return reply, err
 }
 
-// ununderstood tells whether a server says that it cannot read the question.
+// ununderstood reports whether a server answers that it cannot read the question.
 func ununderstood(reply *dns.Msg) bool {
 	return reply.Rcode == dns.RcodeFormatError || reply.Rcode == dns.RcodeNotImplemented
 }
@@ -165,8 +165,8 @@ func (u *upstream) avoid(server netip.AddrPort, silent bool) {
 	}
 }
 
-// overNetwork asks by UDP, each time from another port, and again by TCP when the answer is too
-// long for that.
+// overNetwork asks by UDP, each time from another port, and by TCP if the answer is too long for
+// that.
 func overNetwork(ctx context.Context, server netip.AddrPort, query *dns.Msg) (*dns.Msg, error) {
 	reply, err := over(ctx, "udp", server, query)
 	if err == nil && reply.Truncated {
@@ -187,14 +187,14 @@ func over(ctx context.Context, network string, server netip.AddrPort, query *dns
 		return nil, err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // the library looks at the deadline only
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // the library only respects the deadline
 	defer stop()
 	reply, _, err := client.ExchangeWithConnContext(ctx, query, conn)
 	if err != nil {
 		return nil, err
 	}
 	if reply.Response && ununderstood(reply) && len(reply.Question) == 0 {
-		return reply, nil // it does not repeat what it cannot read
+		return reply, nil // a server does not repeat a question that it cannot read
 	}
 	if !reply.Response || len(reply.Question) != 1 || reply.Question[0].Qtype != query.Question[0].Qtype ||
 		!strings.EqualFold(reply.Question[0].Name, query.Question[0].Name) {

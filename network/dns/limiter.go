@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// limiter bounds what is used at once, by all sources together and by each of them.
+// limiter bounds concurrent use, by all sources together and by each of them.
 type limiter struct {
 	all, each int
 

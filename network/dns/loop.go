@@ -14,37 +14,36 @@ import (
 )
 
 const (
-	// lookEvery is how often the servers that are asked are looked at.
+	// lookEvery is the interval of checks of the servers.
 	lookEvery = 5 * time.Second
-	// probeEvery is how often a loop is looked for again, while there is one or while the servers
-	// do not answer.
+	// probeEvery is the interval of probes while there is a loop or the servers do not answer.
 	probeEvery = 30 * time.Second
-	// probeZone is where no names are: what is asked for there reaches this server by a loop only.
+	// probeZone has no names: a question for it reaches this server by a loop only.
 	probeZone = probeLabel + "barque.invalid."
 	// probeLabel follows probeLetters random ones in the name of a probe.
 	probeLabel   = "loop-check."
 	probeLetters = 20
 )
 
-// loopGuard finds out whether what is asked of other servers comes back here, as it does when
-// somebody tells the node to use cluster DNS for everything. While it does, those are not asked:
-// each question would be answered with a time-out, which clients take for a slow network.
+// loopGuard detects whether forwarded questions come back here, as they do when the node is
+// configured to use cluster DNS for everything. Meanwhile it stops forwarding. Otherwise each
+// question would end in a timeout, which clients take for a slow network.
 //
-// A server that a rule names for some zones may ask cluster DNS for all others, so that its probes
-// are names of these zones.
+// A server that a rule names for some zones may ask cluster DNS for all others, so its probes are
+// names of these zones.
 //
-// One question that goes in a circle is no storm: it waits for itself (see resolver.forward).
+// One question in a loop is no storm: it waits for itself (see resolver.forward).
 type loopGuard struct {
 	upstreams func() []*upstream // that are asked now
 	told      func(of *upstream, loops bool)
-	show      func(loops bool) // whether any does, each time after a look
+	show      func(loops bool) // whether any does, called after each look
 
 	mu     sync.Mutex
 	checks map[*upstream]*loopCheck
 	probes map[string]*loopCheck // by the names that are on their way
 }
 
-// loopCheck is what is known of one upstream.
+// loopCheck is the state of one upstream.
 type loopCheck struct {
 	servers  []netip.AddrPort // that were probed
 	probed   time.Time
@@ -66,7 +65,7 @@ func (g *loopGuard) of(u *upstream) *loopCheck {
 	return check
 }
 
-// looping tells whether there is a loop.
+// looping reports whether there is a loop.
 func (g *loopGuard) looping(u *upstream) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -107,7 +106,7 @@ func (g *loopGuard) run(ctx context.Context) {
 	}
 }
 
-// lookAtAll probes the upstreams where there is reason to.
+// lookAtAll probes the upstreams that are due.
 func (g *loopGuard) lookAtAll(ctx context.Context) {
 	asked := g.upstreams()
 	var looks sync.WaitGroup
@@ -159,7 +158,7 @@ func (g *loopGuard) look(ctx context.Context, u *upstream, check *loopCheck, ser
 		query := new(dns.Msg)
 		query.SetQuestion(name, dns.TypeHINFO)
 		for _, server := range servers {
-			// What is answered does not matter, nor whether anything is.
+			// The answer does not matter, nor its absence.
 			all.Go(func() { _, _ = u.attempt(ctx, server, query) })
 		}
 	}

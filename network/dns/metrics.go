@@ -15,7 +15,7 @@ const (
 	fromForwarded = "forwarded"
 )
 
-// metrics are shown with those of the kubelet: see docs/dns.md.
+// metrics are exported with those of the kubelet: see docs/dns.md.
 type metrics struct {
 	queries *prometheus.CounterVec
 	seconds *prometheus.HistogramVec

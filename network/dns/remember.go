@@ -17,12 +17,12 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// rememberEvery is how often what has changed is written down. A file that is older than the zone
-// is used only where a node starts and reaches no server.
+// rememberEvery is the interval of saving changes. A file older than the zone is only used if a
+// node starts and reaches no server.
 const rememberEvery = time.Minute
 
-// memory is what a file holds of the cluster, for a node that starts while it reaches no server:
-// its pods run, and so does what they talk to.
+// memory is the saved state of the cluster, for a node that starts without a server: its pods run,
+// and so do the services that they use.
 type memory struct {
 	Format     int               `json:"format"`
 	Domain     string            `json:"domain"`
@@ -64,7 +64,7 @@ type savedEndpoint struct {
 	Ready    bool         `json:"ready,omitempty"`
 }
 
-// save returns what the state holds.
+// save returns the state's contents.
 func (s *state) save() memory {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -101,7 +101,7 @@ func portsOf(saved []savedPort) (ports []port) {
 	return ports
 }
 
-// restore makes the state out of what was saved.
+// restore makes the state from the saved contents.
 func (m memory) restore() *state {
 	s := newState()
 	for _, name := range m.Namespaces {
@@ -123,8 +123,8 @@ func (m memory) restore() *state {
 	return s
 }
 
-// recall uses what an earlier process wrote down until the informers know better. That there is
-// nothing, or nothing of use, is no failure.
+// recall uses an earlier process's state until the informers are synced. A missing or useless file
+// is no failure.
 func (s *Server) recall() {
 	if s.config.File == "" {
 		return
@@ -141,7 +141,7 @@ func (s *Server) recall() {
 		err = fmt.Errorf("it is of format %d and domain %q", m.Format, m.Domain)
 	}
 	if err != nil {
-		s.config.Logger.Warn("cluster DNS: what was written down is of no use, so the servers are waited for", "file", s.config.File, "err", err)
+		s.config.Logger.Warn("cluster DNS: the saved state is unusable, so the servers are waited for", "file", s.config.File, "err", err)
 		return
 	}
 	s.resolver.former = &zone{state: m.restore(), origin: s.resolver.zone.origin, server: s.resolver.zone.server}
@@ -151,7 +151,7 @@ func (s *Server) recall() {
 	}
 }
 
-// remember writes down what has changed, until ctx ends and once more then.
+// remember saves changes, until ctx ends and once more then.
 func (s *Server) remember(ctx context.Context) {
 	var written uint64
 	for ended := false; !ended; {
@@ -165,7 +165,7 @@ func (s *Server) remember(ctx context.Context) {
 			continue
 		}
 		if err := s.writeDown(); err != nil {
-			s.config.Logger.Warn("cluster DNS: cannot write down what is known; a start without servers will know less", "err", err)
+			s.config.Logger.Warn("cluster DNS: cannot save the state; a start without servers will know less", "err", err)
 			continue
 		}
 		written = version

@@ -20,7 +20,7 @@ const (
 	// maxAliases is how many CNAMEs one answer follows.
 	maxAliases = 8
 	// maxForwarded bounds the clients that wait for other servers at once, maxForwardedOfOne those
-	// at one address. It is well below maxQueries: slow servers elsewhere leave room for the
+	// at one address. It is well below maxQueries, so slow servers elsewhere leave room for the
 	// cluster's names.
 	maxForwarded      = 1000
 	maxForwardedOfOne = 250
@@ -32,12 +32,12 @@ type resolver struct {
 	// former is the zone as an earlier process wrote it down, for the time until ready. It may be
 	// nil.
 	former *zone
-	own    []netip.Prefix // reverse names in these networks are nobody else's to answer
+	own    []netip.Prefix // reverse names in these networks are never forwarded
 	cache  *answers
 	node   *upstream // the node's own resolvers
-	// loops tells whether what is asked of others comes back.
+	// loops reports whether forwarded questions come back.
 	loops func(*upstream) bool
-	// failed is told that none of an upstream's servers answered.
+	// failed is called when none of an upstream's servers answered.
 	failed  func(*upstream)
 	rules   func() *compiled
 	flights singleflight.Group
@@ -45,7 +45,7 @@ type resolver struct {
 	ready   func() bool
 }
 
-// compiled are rules with what they forward to.
+// compiled are rules with their upstreams.
 type compiled struct {
 	*Rules
 	forwards map[*forwardRule]*upstream
@@ -106,13 +106,13 @@ var (
 	errTooManyOfOne = errors.New("too many questions of this client wait for other servers")
 )
 
-// result is what a client is told, without its header.
+// result is an answer to a client, without its header.
 type result struct {
 	rcode          int
 	authoritative  bool
 	authentic      bool // other servers say so
 	answer, ns, rr []dns.RR
-	err            error // why rcode is SERVFAIL, where it is known
+	err            error // why rcode is SERVFAIL, if known
 	log            bool  // the users want to see it
 	from           string
 }
@@ -145,7 +145,7 @@ func (r *resolver) resolve(ctx context.Context, query request) result {
 	return found
 }
 
-// follow answers, and goes on where the cluster's names are aliases of others.
+// follow answers, and follows aliases of the cluster's names.
 func (r *resolver) follow(ctx context.Context, query request, rules *compiled, name string, kind uint16) result {
 	var chain []dns.RR
 	for range maxAliases {
@@ -262,14 +262,14 @@ func (r *resolver) forward(ctx context.Context, query request, rules *compiled, 
 		found.from = fromCache
 		return found
 	}
-	// Clients that wait for somebody else's question count too.
+	// Clients that wait for another client's question count too.
 	if err := r.waiting.enter(query.source); err != nil {
 		return failed(err)
 	}
 	defer r.waiting.leave(query.source)
 	key := fmt.Sprintf("%p/%s/%d/%t/%t", to, q.name, kind, q.do, q.cd)
-	// Who asks first asks for all, in its own goroutine, and gives up first. A panic is one of each
-	// client's goroutine then, where Server.safely takes it.
+	// The first client asks for all, in its own goroutine, and gives up first. A panic is then one
+	// of each client's goroutine, where Server.safely recovers it.
 	reply, err, _ := r.flights.Do(key, func() (any, error) { return r.askOthers(ctx, to, q, name, b.keep) })
 	if err != nil {
 		return failed(err)
@@ -295,7 +295,7 @@ func (r *resolver) askOthers(ctx context.Context, to *upstream, q question, name
 	return reply, nil
 }
 
-// resultOf takes what counts out of another server's message, which is the caller's.
+// resultOf returns the relevant parts of another server's message, which the caller owns.
 func resultOf(message *dns.Msg) result {
 	out := result{rcode: message.Rcode, authentic: message.AuthenticatedData, answer: message.Answer, ns: message.Ns}
 	for _, record := range message.Extra {

@@ -14,18 +14,17 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Rules are what the users of a cluster add to what it answers, in the syntax of CoreDNS's
-// Corefile, of which they take a part: see docs/dns.md. They come in files, whose names tell what
-// they are:
+// Rules are users' additions to the answers, in a subset of the syntax of CoreDNS's Corefile: see
+// docs/dns.md. They come in files, whose names give their type:
 //
 //	*.server    blocks for zones of their own:  example.com { forward . 192.0.2.53 }
 //	*.override  directives for all names:       rewrite name old.example.com new.example.com
 type Rules struct {
-	override block            // no zone of its own
+	override block            // for all names
 	servers  map[string]block // by zone
 }
 
-// block is what counts for the names of a zone.
+// block has the directives for a zone.
 type block struct {
 	rewrites []rewrite
 	hosts    *hostTable
@@ -34,7 +33,7 @@ type block struct {
 	log      bool
 }
 
-// forwardRule tells who knows a zone.
+// forwardRule has the servers of a zone.
 type forwardRule struct {
 	servers []netip.AddrPort // none: the node's resolvers
 	node    bool
@@ -57,9 +56,9 @@ type hostTable struct {
 	noReverse bool
 }
 
-// ParseRules reads and checks rules. domain is the cluster's: its names are nobody else's. own
-// tells the addresses of cluster DNS, which is not to ask itself. The error names every file that
-// is wrong, with the line.
+// ParseRules reads and checks rules. domain is the cluster's, whose names no other server may have.
+// own reports whether an address is of cluster DNS, which must not ask itself. The error names
+// every wrong file, with the line.
 func ParseRules(files map[string]string, domain string, own func(netip.Addr) bool) (*Rules, error) {
 	rules := &Rules{servers: map[string]block{}}
 	var errs []error
@@ -159,7 +158,7 @@ func nameOf(text string) (string, error) {
 	return dns.CanonicalName(text), nil
 }
 
-// builtIn are directives for what is always done.
+// builtIn are directives that always apply.
 var builtIn = []string{"errors", "loadbalance", "loop", "reload"}
 
 // add takes one directive into a block.
@@ -393,7 +392,7 @@ func (b *block) addRewrite(args []string) error {
 	return nil
 }
 
-// matcher makes a function from names, in lower case and absolute, to what is to be asked for.
+// matcher returns a function from names, in lower case and absolute, to the names to ask for.
 func matcher(kind, from, to string) (func(string) (string, bool), error) {
 	switch kind {
 	case "exact":
@@ -434,8 +433,7 @@ func matcher(kind, from, to string) (func(string) (string, bool), error) {
 // groups are the places for parts of a regular expression's match, as in {1}.
 var groups = regexp.MustCompile(`\{(\d+)\}`)
 
-// forName returns the block of the longest zone that a name belongs to, which is in lower case; ok
-// is false when there is none.
+// forName returns the block of the longest zone of a name in lower case; ok is false without one.
 func (r *Rules) forName(name string) (block, bool) {
 	for offset, end := 0, false; !end; offset, end = dns.NextLabel(name, offset) {
 		if b, ok := r.servers[name[offset:]]; ok {

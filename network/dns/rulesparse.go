@@ -20,7 +20,7 @@ type word struct {
 }
 
 // parseStatements reads text in the syntax of a Corefile: a statement a line, the first word its
-// name; a brace at a line's end opens a block, one alone on its line closes it.
+// name. A brace at a line's end opens a block, one alone on its line closes it.
 func parseStatements(text string) ([]statement, error) {
 	type level struct {
 		at   int // the line that opened it

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxPayload is the longest UDP answer, which fits into one packet; longer ones are cut, and
-	// clients come again by TCP.
+	// maxPayload is the longest UDP answer, which fits into one packet; longer ones are truncated,
+	// and clients repeat the question by TCP.
 	maxPayload = 1232
-	// maxQueries bounds the questions that are answered at once, of all clients. Others are
-	// dropped: their clients ask again.
+	// maxQueries bounds the concurrent questions of all clients. Others are dropped: their clients
+	// ask again.
 	maxQueries = 4000
 	// maxConnections bounds the TCP connections of all clients, maxConnectionsOfOne those of one
 	// address.
@@ -37,7 +37,7 @@ func (s *Server) serve(ctx context.Context, listening func()) error {
 	if err != nil {
 		return err
 	}
-	// With port 0, as tests have it, both are to have the same one.
+	// With port 0, as in tests, both must have the same one.
 	listener, err := net.Listen("tcp", packets.LocalAddr().String())
 	if err != nil {
 		_ = packets.Close()
@@ -69,7 +69,7 @@ func (s *Server) serveOn(ctx context.Context, packets net.PacketConn, listener n
 		left--
 	}
 	cancel()
-	_ = packets.Close() // this ends both, whether they had begun or not
+	_ = packets.Close() // this ends both, also before their start
 	_ = bounded.Close()
 	for range left {
 		if e := <-ended; ctx.Err() == nil {
@@ -82,8 +82,8 @@ func (s *Server) serveOn(ctx context.Context, packets net.PacketConn, listener n
 	return err
 }
 
-// boundedListener lets so many connections be open at once; the next ones wait to be taken. Those
-// that one source has too many of are closed. Close closes the connections too.
+// boundedListener limits the open connections; the next ones wait to be accepted. Excess
+// connections of one source are closed. Close closes the connections too.
 type boundedListener struct {
 	net.Listener
 	places  chan struct{}
@@ -119,7 +119,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		}
 		return &boundedConn{
 			Conn: conn,
-			// A connection that was taken while the listener closes is closed at once.
+			// A connection accepted while the listener closes is closed at once.
 			forget: context.AfterFunc(l.ctx, func() { _ = conn.Close() }),
 			leave: sync.OnceFunc(func() {
 				l.sources.leave(source)
@@ -178,7 +178,7 @@ func (s *Server) handler(ctx context.Context, udp bool) dns.HandlerFunc {
 	}
 }
 
-// safely is reply, and a failure where that panics: whoever can send packets must not end a process
+// safely is reply with a failure in place of a panic: packets of any sender must not end a process
 // that holds the cluster's data.
 func (s *Server) safely(ctx context.Context, query request) (m *dns.Msg) {
 	defer func() {
@@ -206,7 +206,7 @@ func (s *Server) reply(ctx context.Context, query request) *dns.Msg {
 		}
 	}
 	if len(query.Question) != 1 {
-		// The library takes a header's word for it that there is one.
+		// The library trusts a header's count of questions.
 		m.Rcode = dns.RcodeFormatError
 		return m
 	}

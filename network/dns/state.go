@@ -13,22 +13,22 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// state is what the zone is made from: the cluster's namespaces, services and endpoints, each kept
-// as the last event had it. Names in the API are lower case, and so are all keys.
+// state is the source of the zone: the cluster's namespaces, services and endpoints from their last
+// events. Names in the API are lower case, and so are all keys.
 type state struct {
 	mu         sync.RWMutex
 	namespaces map[string]bool
 	services   map[types.NamespacedName]*service
 	slices     map[types.NamespacedName]map[string]*slice // by service, then by the slice's name
 	owners     map[types.NamespacedName]types.NamespacedName
-	// holders tells which services an address leads back to, and how often each has it.
+	// holders has the services of an address, and how often each has it.
 	holders map[netip.Addr][]holder
-	// populated counts the services of a namespace: one that has any exists.
+	// populated counts the services of a namespace: a namespace with any exists.
 	populated map[string]int
 	version   uint64 // counts changes
 }
 
-// service is what names are made from.
+// service is the source of a service's names.
 type service struct {
 	addrs        []netip.Addr // the cluster's addresses
 	headless     bool
@@ -231,7 +231,7 @@ func sliceOf(object *discoveryv1.EndpointSlice) *slice {
 	return one
 }
 
-// touch counts a change of what belongs to the state without being in it.
+// touch counts a change of data outside the state that belongs to it.
 func (s *state) touch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

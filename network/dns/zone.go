@@ -13,37 +13,37 @@ import (
 const (
 	// schemaVersion is that of the Kubernetes DNS-Based Service Discovery specification.
 	schemaVersion = "1.1.0"
-	// clusterTTL is how long, in seconds, clients may keep what the zone says, and what it says
-	// does not exist. Asking again costs them a way within their own machine.
+	// clusterTTL is how long, in seconds, clients may cache the zone's answers and denials. Asking
+	// again stays within their own machine.
 	clusterTTL = 5
 	// versionTTL is the specification's, in its example.
 	versionTTL = 28800
 )
 
-// zone answers for the names of the cluster, as the specification has them
-// (https://github.com/kubernetes/dns/blob/master/docs/specification.md). A name exists when it, or
-// one below it, has records: an existing name without the records asked for is answered with none
-// (NODATA), all others with NXDOMAIN, both with the zone's SOA.
+// zone answers for the names of the cluster, by the specification
+// (https://github.com/kubernetes/dns/blob/master/docs/specification.md). A name exists if it, or a
+// name below it, has records. An existing name without records of the type is answered with an
+// empty answer (NODATA), all others with NXDOMAIN, both with the zone's SOA.
 //
-// Beyond the specification it has what CoreDNS has and users rely on: names and reverse names of
-// the endpoints of all services, SRV records of all ports at a service's own name, and pods' names
-// by their addresses.
+// Beyond the specification it has features of CoreDNS that users rely on: names and reverse names
+// of the endpoints of all services, SRV records of all ports at a service's own name, and pods'
+// names by their addresses.
 type zone struct {
 	*state
 	origin string       // lower case, with the final dot
 	server []netip.Addr // where the zone is served: the cluster DNS service's addresses
 }
 
-// answer is what is known about one name and type.
+// answer is the records of one name and type.
 type answer struct {
 	rcode  int
 	answer []dns.RR
 	extra  []dns.RR
-	// alias is where to go on: the answer is a CNAME, and the records asked for are the target's.
+	// alias is the target of a CNAME: the answer's records are the target's.
 	alias string
 }
 
-// node is what a name has.
+// node is the data of a name.
 type node struct {
 	exists bool
 	addrs  []netip.Addr
@@ -113,13 +113,13 @@ func authority(of, server, origin string) dns.RR {
 	return &dns.SOA{
 		Hdr: dns.RR_Header{Name: of, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: clusterTTL},
 		Ns:  server, Mbox: "hostmaster." + origin,
-		// Nobody transfers the zone, so the serial number and the times for secondaries mean
+		// The zone is never transferred, so the serial number and the times for secondaries mean
 		// nothing.
 		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, Minttl: clusterTTL,
 	}
 }
 
-// find returns what a name in lower case has.
+// find returns the data of a name in lower case.
 func (z *zone) find(name string) node {
 	z.mu.RLock()
 	defer z.mu.RUnlock()
@@ -169,8 +169,8 @@ func (z *zone) find(name string) node {
 	return node{}
 }
 
-// findPod returns the address that is spelled in a pod's name (a-b-c-d.namespace.pod). Nodes do not
-// know other nodes' pods, so that any address is a pod's, as with CoreDNS's "pods insecure".
+// findPod returns the address in a pod's name (a-b-c-d.namespace.pod). Nodes do not know other
+// nodes' pods, so any address is a pod's, as with CoreDNS's "pods insecure".
 func (z *zone) findPod(labels []string) node {
 	if len(labels) != 2 || !z.namespaceExists(labels[0]) {
 		return node{}
@@ -192,7 +192,7 @@ func spelled(label string) (netip.Addr, bool) {
 	return addr, err == nil && addr.Zone() == ""
 }
 
-// spell writes an address as a label. What would end with a dash gets a zero, which means the same.
+// spell writes an address as a label. A final dash gets a zero, with the same meaning.
 func spell(addr netip.Addr) string {
 	if addr.Is4() {
 		return strings.ReplaceAll(addr.String(), ".", "-")
@@ -204,13 +204,13 @@ func spell(addr netip.Addr) string {
 	return label
 }
 
-// findService returns what a service's own name has. A headless one without any ready endpoint does
-// not exist.
+// findService returns the data of a service's own name. A headless service without a ready endpoint
+// does not exist.
 func (z *zone) findService(key types.NamespacedName) node {
 	of := z.services[key]
 	if of.externalName != "" {
 		if _, err := netip.ParseAddr(of.externalName); err == nil {
-			return node{} // an address is no name to lead to
+			return node{} // an address is no target of a CNAME
 		}
 		return node{exists: true, alias: dns.Fqdn(of.externalName)}
 	}
@@ -239,7 +239,7 @@ func (z *zone) findEndpoint(key types.NamespacedName, hostname string) node {
 	return found
 }
 
-// targets returns where the ports of a service are: at its own address, or at each endpoint of a
+// targets returns the names of a service's ports: at its own address, or at each endpoint of a
 // headless one.
 func (z *zone) targets(key types.NamespacedName, wanted func(port) bool) []target {
 	of := z.services[key]
@@ -283,7 +283,7 @@ func (z *zone) targets(key types.NamespacedName, wanted func(port) bool) []targe
 	return found
 }
 
-// reverse returns the names of an address. known is false for addresses of nobody.
+// reverse returns the names of an address. known is false for unknown addresses.
 func (z *zone) reverse(name string, addr netip.Addr) (records []dns.RR, known bool) {
 	z.mu.RLock()
 	defer z.mu.RUnlock()
@@ -292,7 +292,7 @@ func (z *zone) reverse(name string, addr netip.Addr) (records []dns.RR, known bo
 		key := h.key
 		base := key.Name + "." + key.Namespace + ".svc." + z.origin
 		if of := z.services[key]; of != nil && slices.Contains(of.addrs, addr) {
-			names = []string{base} // an address of a service is nothing else
+			names = []string{base} // an address of a service has no other name
 			break
 		}
 		z.visit(key, func(_ *slice, hostname string, has netip.Addr) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Where the kernel tells of the connections that it tracks: how many there are in the network
-// namespace of the process, and how many there may be.
+// The kernel's files about tracked connections: their number in the process's network namespace,
+// and their limit.
 const (
 	CountFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 	MaxFile   = "/proc/sys/net/netfilter/nf_conntrack_max"
@@ -41,8 +41,8 @@ func readNumber(path string) (int, error) {
 // Full tells whether a tenth of the table or less is left.
 func (c Connections) Full() bool { return c.Max > 0 && c.Count >= c.Max-c.Max/10 }
 
-// HasRoom tells whether a fifth of the table or more is left. It is not the reverse of Full, so
-// that a table at the edge does not change from one to the other all the time.
+// HasRoom reports whether a fifth of the table or more is free. It is not the reverse of Full, so
+// that a table at the edge does not alternate between them.
 func (c Connections) HasRoom() bool { return c.Max == 0 || c.Count <= c.Max-c.Max/5 }
 
 func (c Connections) String() string {
@@ -54,7 +54,7 @@ const (
 	connectionsPerCPU    = 32 << 10
 	connectionsAtMost    = 1 << 20 // each takes some 300 bytes
 	connectionsAtLeast   = 128 << 10
-	establishedAtMost    = 86400 // seconds without a packet; the kernel's five days keep what is long dead
+	establishedAtMost    = 86400 // seconds without a packet; the kernel's five days keep dead connections for long
 	closeWaitAtLeast     = 3600  // seconds: some clients take their time to close
 	connectionsPerBucket = 4
 	bucketsFile          = "/sys/module/nf_conntrack/parameters/hashsize"
@@ -62,9 +62,9 @@ const (
 	closeWaitFile        = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
 )
 
-// MakeRoom lets the kernel track as many connections as kube-proxy does, and forget dead ones as
-// soon. It never makes the table smaller. In a network namespace that is not the machine's first
-// one the table's size is not to be changed, which is no error.
+// MakeRoom sets kube-proxy's limit of tracked connections and its timeouts. It never makes the
+// table smaller. The table's size is fixed outside the machine's first network namespace, which is
+// no error.
 func MakeRoom(cpus int) error {
 	want := min(max(connectionsAtLeast, cpus*connectionsPerCPU), connectionsAtMost)
 	smaller := func(have, want int) bool { return have != 0 && have < want }
@@ -80,7 +80,7 @@ func MakeRoom(cpus int) error {
 		change(closeWaitFile, closeWaitAtLeast, func(have, want int) bool { return have < want }))
 }
 
-// change writes a number where needed tells so of the one that is there.
+// change writes a number if needed reports so for the present one.
 func change(path string, want int, needed func(have, want int) bool) error {
 	have, err := readNumber(path)
 	if err != nil || !needed(have, want) {

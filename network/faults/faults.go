@@ -1,8 +1,8 @@
-// Package faults notices what goes wrong with a machine's network outside of Barque, and tells of
-// it by events on the Node: a table of tracked connections that is full, an address of the node
-// that is on no link, addresses that have changed, nftables rules that somebody else has changed.
-// Everybody sees them with `kubectl describe node`, and `barque cluster doctor` names them (Of). It
-// mends nothing: package network does, or the kernel, or a person.
+// Package faults detects external faults of a machine's network, and reports them by events on the
+// Node: a full table of tracked connections, an address of the node that is on no link, changed
+// addresses, nftables rules that another program has changed. They appear in `kubectl describe
+// node`, and `barque cluster doctor` lists them (Of). It repairs nothing: package network does, or
+// the kernel, or a person.
 package faults
 
 import (
@@ -31,8 +31,8 @@ const Component = "barque-network"
 // Tell makes an event on this Node.
 type Tell func(kind, reason, message string)
 
-// Watcher remembers what is wrong on this machine, so that each fault is told when it begins, now
-// and then while it lasts, and when it is over. Its methods may be called from anywhere.
+// Watcher remembers the faults of this machine. It reports each at its begin, repeatedly while it
+// lasts, and at its end. Its methods may be called from anywhere.
 type Watcher struct {
 	tell Tell
 	now  func() time.Time
@@ -40,24 +40,25 @@ type Watcher struct {
 	mu          sync.Mutex
 	connections fault
 	address     fault
-	rules       map[string]time.Time // when each table was last told of
+	rules       map[string]time.Time // the last report about each table
 }
 
-// fault is one that may be there.
+// fault is the state of one possible fault.
 type fault struct {
 	since time.Time // zero while it is not there
 	told  time.Time // last
 }
 
-// repeatAfter is after how long a fault that lasts is told again: events are kept for an hour.
+// repeatAfter is the interval of reports of a lasting fault: events are kept for an hour.
 const repeatAfter = 20 * time.Minute
 
-// NewWatcher returns one that knows of no fault.
+// NewWatcher returns one without faults.
 func NewWatcher(tell Tell) *Watcher {
 	return &Watcher{tell: tell, now: time.Now, rules: map[string]time.Time{}}
 }
 
-// due tells whether the fault, which is there, is to be told now. The watcher's mutex is held.
+// due reports whether the present fault is to be reported now. The caller holds the watcher's
+// mutex.
 func (f *fault) due(now time.Time) bool {
 	if f.since.IsZero() {
 		f.since = now
@@ -87,7 +88,7 @@ func (w *Watcher) Connections(c Connections) {
 	switch {
 	case c.Full():
 		if w.connections.due(now) {
-			w.tell(corev1.EventTypeWarning, ConnectionsFull, c.String()+": new connections are dropped when none is left")
+			w.tell(corev1.EventTypeWarning, ConnectionsFull, c.String()+": new connections are dropped when the table is full")
 		}
 	case c.HasRoom():
 		if lasted := w.connections.ends(now); lasted > 0 {
@@ -96,7 +97,7 @@ func (w *Watcher) Connections(c Connections) {
 	}
 }
 
-// Address takes what is wrong with the links that have the node's addresses.
+// Address takes the fault of the links that have the node's addresses.
 func (w *Watcher) Address(missing error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,11 +113,11 @@ func (w *Watcher) Address(missing error) {
 	}
 }
 
-// rulesPause is within what changes of one table are told once. The kernel tells of each rule, and
-// another program may go on for ever.
+// rulesPause is the time in which changes of one table are reported once. The kernel reports each
+// rule, and another program may continue forever.
 const rulesPause = time.Minute
 
-// Rules takes that somebody else has changed a table, or removed it.
+// Rules takes the name of a table that another program has changed or removed.
 func (w *Watcher) Rules(table string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,10 +126,10 @@ func (w *Watcher) Rules(table string) {
 		return
 	}
 	w.rules[table] = now
-	w.tell(corev1.EventTypeWarning, RulesChanged, fmt.Sprintf("another program changed or removed the nftables table %q of Barque, which writes it anew", table))
+	w.tell(corev1.EventTypeWarning, RulesChanged, fmt.Sprintf("another program changed or removed the nftables table %q of Barque, which writes it again", table))
 }
 
-// Moved takes the addresses that the Node object had, and the ones that this node has.
+// Moved takes the addresses of the Node object, and those of this node.
 func (w *Watcher) Moved(before, now []string) {
 	w.tell(corev1.EventTypeNormal, AddressChanged, fmt.Sprintf("the node was at %s, and is at %s now", strings.Join(before, ", "), strings.Join(now, ", ")))
 }
@@ -136,7 +137,7 @@ func (w *Watcher) Moved(before, now []string) {
 // text writes a duration for people, in seconds.
 func text(d time.Duration) string { return max(d.Round(time.Second), time.Second).String() }
 
-// Fault is what the events on a Node tell, in one sentence.
+// Fault is a fault in the events on a Node, in one sentence.
 type Fault struct {
 	Node   string
 	Reason string // of the event
@@ -171,25 +172,25 @@ func Of(events []corev1.Event, now time.Time) []Fault {
 	return all
 }
 
-// kinds are what the reasons are about.
+// kinds are the faults of the reasons.
 var kinds = map[string]string{
 	ConnectionsFull: "connections", ConnectionsRoom: "connections",
 	AddressMissing: "address", AddressBack: "address", AddressChanged: "address",
 	RulesChanged: "rules",
 }
 
-// mends are what a person does about a fault that lasts.
+// mends are a person's remedies for lasting faults.
 var mends = map[string]string{
 	ConnectionsFull: MendConnections,
 	AddressMissing:  "ip address; give the link its address again, or start Barque with the new one (--node-ip)",
 	RulesChanged:    "keep that program from the tables of others, such as by `nft flush ruleset`",
 }
 
-// MendConnections says what to do about a full table of tracked connections.
+// MendConnections is the remedy for a full table of tracked connections.
 const MendConnections = "sysctl -w net.netfilter.nf_conntrack_max=NUMBER with a larger one, or find who opens them: conntrack -L"
 
-// A fault that lasts is told again after repeatAfter, and rules that are changed again and again
-// after rulesPause. One that is not told again is over, or its node is.
+// A lasting fault is reported again after repeatAfter, and repeated changes of rules after
+// rulesPause. Without another report the fault is over, or its node is gone.
 const (
 	overAfter      = repeatAfter + 5*time.Minute
 	rulesOverAfter = 5 * rulesPause

@@ -8,15 +8,15 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// Options of the broadcaster of these events: each reason has a budget of its own, so that one that
-// comes all the time leaves room for the others.
+// Options of the broadcaster of these events: each reason has its own budget, so that a frequent
+// one leaves room for the others.
 var Options = record.CorrelatorOptions{SpamKeyFunc: func(e *corev1.Event) string {
 	return e.Source.Component + "/" + e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name + "/" + e.Reason
 }}
 
-// Sink has events written again that a server refuses for a while, as without a quorum: what breaks
-// a network breaks that, too. Client-go tries again where no server answers, for some two minutes,
-// and gives up at every answer.
+// Sink retries events that a server refuses for a while, as without a quorum: network faults may
+// cause that, too. Client-go retries without an answer, for some two minutes, and gives up at every
+// answer.
 type Sink struct{ record.EventSink }
 
 // Create implements record.EventSink.

@@ -10,11 +10,11 @@ import (
 )
 
 // Registers. There are sixteen narrow ones (8-23); a wide one (1-4) is the name of four of them.
-// What is concatenated is loaded into neighbouring narrow ones. A has room for two IPv6 addresses.
+// Concatenated values are loaded into neighbouring narrow ones. A has room for two IPv6 addresses.
 const (
-	RegA  = 1 // begins with RegA0; what follows an address there is in a Family's RegA1, RegA2
+	RegA  = 1 // begins with RegA0; values after an address are in a Family's RegA1, RegA2
 	RegA0 = 8
-	RegB  = 3 // begins with RegB0; what follows an address there is in a Family's RegB1
+	RegB  = 3 // begins with RegB0; values after an address are in a Family's RegB1
 	RegB0 = 16
 )
 
@@ -28,7 +28,7 @@ const (
 // One is a step of one expression.
 func One(e expr.Any) []expr.Any { return []expr.Any{e} }
 
-// Verdict ends a rule. chain is empty but for jump and goto.
+// Verdict ends a rule. chain is empty except for jump and goto.
 func Verdict(kind expr.VerdictKind, chain string) []expr.Any {
 	return One(&expr.Verdict{Kind: kind, Chain: chain})
 }
@@ -61,12 +61,12 @@ func LoadProtocol(register uint32) expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}
 }
 
-// Equal goes on when a register has the value.
+// Equal continues if a register has the value.
 func Equal(register uint32, value []byte) []expr.Any {
 	return One(&expr.Cmp{Op: expr.CmpOpEq, Register: register, Data: value})
 }
 
-// InNetwork goes on when the address in RegA is in the network, or is not.
+// InNetwork continues if the address in RegA is in the network, or is not.
 func InNetwork(network netip.Prefix, in bool) []expr.Any {
 	op := expr.CmpOpEq
 	if !in {
@@ -79,17 +79,17 @@ func InNetwork(network netip.Prefix, in bool) []expr.Any {
 	}
 }
 
-// SourceIn goes on when the packet's source is in the network, or is not.
+// SourceIn continues if the packet's source is in the network, or is not.
 func SourceIn(network netip.Prefix, in bool) []expr.Any {
 	return append(One(FamilyOf(network.Addr()).LoadSource(RegA)), InNetwork(network, in)...)
 }
 
-// DestinationIn goes on when the packet's destination is in the network, or is not.
+// DestinationIn continues if the packet's destination is in the network, or is not.
 func DestinationIn(network netip.Prefix, in bool) []expr.Any {
 	return append(One(FamilyOf(network.Addr()).LoadDestination(RegA)), InNetwork(network, in)...)
 }
 
-// SourceIsNode goes on when the packet's source is an address of this node.
+// SourceIsNode continues if the packet's source is an address of this node.
 func SourceIsNode() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: RegA, ResultADDRTYPE: true, FlagSADDR: true},
@@ -97,8 +97,7 @@ func SourceIsNode() []expr.Any {
 	}
 }
 
-// DestinationIsNode goes on when the destination is an address of this node,
-// loopback excepted.
+// DestinationIsNode continues if the destination is an address of this node, except loopback.
 func (f Family) DestinationIsNode() []expr.Any {
 	return append([]expr.Any{
 		&expr.Fib{Register: RegA, ResultADDRTYPE: true, FlagDADDR: true},
@@ -113,7 +112,7 @@ const (
 	StateUntracked = expr.CtStateBitUNTRACKED
 )
 
-// HasState goes on for packets in one of the states.
+// HasState continues for packets in one of the states.
 func HasState(states uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Register: RegA, Key: expr.CtKeySTATE},
@@ -123,7 +122,7 @@ func HasState(states uint32) []expr.Any {
 	}
 }
 
-// What follows reads the connection that a packet belongs to, not the packet. It is the same for
+// The following expressions read the connection of a packet, not the packet. It is the same for
 // both directions, and for ICMP errors about the connection.
 
 // The kernel reads the first byte of the direction, and the library writes four, the highest first.

@@ -117,8 +117,8 @@ func (f Family) LinkLocal() netip.Prefix {
 	return netip.MustParsePrefix("169.254.0.0/16")
 }
 
-// Unreachable is what ICMP errors of the kind "cannot be reached" are: the protocol, their type,
-// and the code for "nobody listens there".
+// Unreachable returns the values of ICMP errors "destination unreachable": the protocol, their
+// type, and the code for a closed port.
 func (f Family) Unreachable() (protocol, kind, port byte) {
 	if f == IPv6 {
 		return unix.IPPROTO_ICMPV6, 1, 4

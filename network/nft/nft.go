@@ -1,12 +1,12 @@
-// Package nft writes Barque's nftables tables. Each table has one owner, which says by transactions
-// what is in it: package proxy for services and host ports, package policy for network policies.
+// Package nft writes Barque's nftables tables. Each table has one owner, which defines its contents
+// by transactions: package proxy for services and host ports, package policy for network policies.
 //
-// A transaction takes effect as a whole or not at all; no packet meets half of one. Watch tells an
-// owner when somebody else has changed or deleted its table, such as a firewall manager that
+// A transaction takes effect as a whole or not at all; no packet meets half of one. Watch notifies
+// an owner when another program has changed or deleted its table, such as a firewall manager that
 // flushes the whole ruleset.
 //
-// Everything happens in the network namespace of the calling thread. The package knows no services,
-// pods or policies.
+// Everything happens in the network namespace of the calling thread. The package does not depend on
+// services, pods or policies.
 package nft
 
 import (
@@ -27,16 +27,16 @@ import (
 
 const (
 	// A transaction is one message to the kernel, which acknowledges each of its parts: 10,000
-	// services take some 20 MiB, and 70 MiB for the answers. It is a bound; what is not used takes
-	// no memory.
+	// services take some 20 MiB, and 70 MiB for the answers. It is a bound; unused memory is not
+	// taken.
 	socketBuffer = 128 << 20
 	answerLimit  = 5 * time.Minute // a kernel that does not answer must not hang a node; 10,000 services take two on a busy one
 	// Chunk is the number of elements in one attribute, which is limited to 64 KiB.
 	Chunk = 500
 )
 
-// ErrGone is returned when a change refers to what is no longer in the kernel: somebody else has
-// deleted the table, or a part of it.
+// ErrGone is returned if a change refers to an object that is no longer in the kernel: another
+// program has deleted the table, or a part of it.
 var ErrGone = errors.New("the nftables table is gone")
 
 // Name names a table.
@@ -47,8 +47,8 @@ type Name struct {
 
 func (n Name) String() string { return n.Table + " (" + n.Family.String() + ")" }
 
-// Writer writes tables. It remembers its own sockets, so that Watch can tell its own
-// changes from those of others.
+// Writer writes tables. It remembers its own sockets, so that Watch can distinguish its own changes
+// from those of others.
 type Writer struct {
 	mu    sync.Mutex
 	ports []uint32 // of the netlink sockets used last, newest last
@@ -69,7 +69,7 @@ func (w *Writer) connect() (*nftables.Conn, error) {
 	return conn, nil
 }
 
-// remember notes the socket's port, by which the kernel tells who has made a change.
+// remember records the socket's port, which the kernel reports as the author of a change.
 func (w *Writer) remember(c *netlink.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -117,7 +117,7 @@ func (w *Writer) Tables() ([]Name, error) {
 	return names, nil
 }
 
-// Purge removes a table and everything in it. It succeeds where there is none.
+// Purge removes a table and everything in it. A missing table is no error.
 func (w *Writer) Purge(table Name) error {
 	tx, err := w.Begin(table)
 	if err != nil {
@@ -149,7 +149,7 @@ func (w *Writer) Begin(table Name) (*Tx, error) {
 	return &Tx{Conn: conn, Table: &nftables.Table{Name: table.Table, Family: table.Family.table()}, Family: table.Family}, nil
 }
 
-// Clear makes the transaction begin with an empty table, whatever there was.
+// Clear makes the transaction begin with an empty table, whatever its contents.
 func (tx *Tx) Clear() {
 	// Add, delete, add: deleting a table that does not exist would be an error.
 	tx.AddTable(tx.Table)

@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkEvery is how often Watch looks whether the tables are there: a notification may be missed.
+// checkEvery is the interval at which Watch checks that the tables exist: a notification may be
+// missed.
 const checkEvery = 20 * time.Second
 
-// Watch calls changed with the name of a table that somebody else has changed, or that is not
-// there, until ctx ends. An owner answers by writing its table anew, and may be called for no
-// reason. changed must not block. The caller's thread decides the network namespace.
+// Watch calls changed with the name of a table that another program has changed, or that is
+// missing, until ctx ends. An owner writes its table again. The call may be unnecessary. changed
+// must not block. The caller's thread decides the network namespace.
 func (w *Writer) Watch(ctx context.Context, logger *slog.Logger, tables []Name, changed func(table Name)) {
 	for ctx.Err() == nil {
 		err := w.watchOnce(ctx, tables, changed)
@@ -45,7 +46,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (w *Writer) check(tables []Name, changed func(Name)) {
 	there, err := w.Tables()
 	if err != nil {
-		return // the owners' own writes tell of it
+		return // the owners' own writes report it
 	}
 	for _, table := range tables {
 		if !slices.Contains(there, table) {
@@ -95,7 +96,7 @@ func (w *Writer) watchOnce(ctx context.Context, tables []Name, changed func(Name
 	return nil
 }
 
-// tableOf returns the name of the table that a notification is about; the zero value for none.
+// tableOf returns the name of a notification's table; the zero value for none.
 func tableOf(message netlink.Message) Name {
 	const header = 4 // family, version, resource
 	if message.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || message.Header.Type&0xff == unix.NFT_MSG_NEWGEN || len(message.Data) < header {

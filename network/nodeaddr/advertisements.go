@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// KeepAdvertisements lets links go on to take their default route from routers: with forwarding the
+// KeepAdvertisements lets links still take their default route from routers: with forwarding the
 // kernel takes the value 1 of accept_ra for 0.
 func KeepAdvertisements() error {
 	paths, err := filepath.Glob("/proc/sys/net/ipv6/conf/*/accept_ra")

@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/internal/netdump"
 )
 
-// Assign gives a link exactly these addresses, beside the kernel's own link-local ones. The IPv6
-// ones can be used at once: nobody else on the link is asked.
+// Assign gives a link exactly these addresses, in addition to the kernel's own link-local ones. The
+// IPv6 ones can be used at once: there is no duplicate address detection.
 func Assign(link netlink.Link, addresses []netip.Prefix) error {
 	name := link.Attrs().Name
 	have, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LinkNamed returns the link of a name, or nil where there is none.
+// LinkNamed returns the link of a name, or nil without one.
 func LinkNamed(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -21,8 +21,7 @@ func LinkNamed(name string) (netlink.Link, error) {
 	return link, nil
 }
 
-// RemoveLink removes the link of a name, and all that leads through it. It succeeds where there is
-// none.
+// RemoveLink removes the link of a name, and all routes through it. A missing link is no error.
 func RemoveLink(name string) error {
 	link, err := LinkNamed(name)
 	if err != nil || link == nil {

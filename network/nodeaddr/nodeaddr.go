@@ -1,6 +1,6 @@
-// Package nodeaddr knows the addresses by which this machine is a node of the cluster: their
-// families, the links that have them, and the MTU of these links. They are read once, from flags or
-// from the routes of the machine, and everything else takes them from here.
+// Package nodeaddr has this machine's addresses as a node of the cluster: their families, the links
+// that have them, and the MTU of these links. They are read once, from flags or from the routes of
+// the machine, and all other code takes them from here.
 package nodeaddr
 
 import (
@@ -90,7 +90,7 @@ func outbound(network, to string) (netip.Addr, error) {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
-// ErrNoLink says that no link of the machine has an address.
+// ErrNoLink means that no link of the machine has an address.
 var ErrNoLink = errors.New("no link of this machine has the node's address")
 
 // Link returns the link that has an address of this node, in the network namespace of the thread.
@@ -122,8 +122,8 @@ func (a Addresses) MTU() (int, error) {
 	return mtu, nil
 }
 
-// Up tells what is wrong with the links that have the internal addresses: nothing when each is
-// there and up, with a carrier. It fails where the kernel does not tell.
+// Up returns the fault of the links that have the internal addresses: nil if each exists and is up,
+// with a carrier. failed is set if the kernel does not answer.
 func (a Addresses) Up() (fault, failed error) {
 	for _, addr := range a.Internal {
 		link, err := Link(addr)
@@ -143,7 +143,7 @@ func (a Addresses) Up() (fault, failed error) {
 	return nil, nil
 }
 
-// Links are the names of the links that have the internal addresses; of those that are there.
+// Links returns the names of the existing links that have the internal addresses.
 func (a Addresses) Links() map[netip.Addr]string {
 	links := map[netip.Addr]string{}
 	for _, addr := range a.Internal {
@@ -154,8 +154,8 @@ func (a Addresses) Links() map[netip.Addr]string {
 	return links
 }
 
-// Replaced finds an internal address that no link has any more, where the machine reaches others by
-// another one of its family that the same link has now. Links are those that had the addresses. An
+// Replaced finds an internal address that no link has any more, if the machine reaches others by
+// another address of its family on the same link. Links are those that had the addresses. An
 // address of another link is no replacement: that leads into another network.
 func (a Addresses) Replaced(links map[netip.Addr]string) (before, now netip.Addr, replaced bool) {
 	found, err := Detect()
@@ -183,7 +183,7 @@ func OnLink(addr netip.Addr) bool {
 	return len(routes[0].Gw) == 0 && routes[0].Via == nil
 }
 
-// IPNet says a prefix as netlink does.
+// IPNet converts a prefix for netlink.
 func IPNet(prefix netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
@@ -203,9 +203,9 @@ func Prefix(network *net.IPNet) netip.Prefix {
 
 // Way is how packets leave this machine for an address.
 type Way struct {
-	// Own says that the address is this machine's.
+	// Own means that the address is this machine's.
 	Own bool
-	// Direct says that no router is between.
+	// Direct means that no router is between.
 	Direct bool
 	// Link is the name of the link that they leave by, and MTU its own.
 	Link string

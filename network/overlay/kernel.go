@@ -20,19 +20,19 @@ import (
 // LinkName is the name of the link.
 const LinkName = "barque-vxlan"
 
-// Device is what the link is to be.
+// Device is the wanted state of the link.
 type Device struct {
 	Own Endpoint
 	// Shares are this node's parts of the pod network. The first address of each is the link's own,
-	// so that answers to this node's questions come back through the overlay.
+	// so that answers to this node's packets come back through the overlay.
 	Shares []netip.Prefix
 	// MTU of the links below; the link's own is smaller.
 	MTU   int
 	Peers []Peer
 }
 
-// Apply makes the link, with what leads to the peers, as wanted, and returns its index. What is
-// right stays as it is, so that no packet is lost when Barque starts anew.
+// Apply makes the link, with its entries for the peers, as wanted, and returns its index. Correct
+// parts stay, so that a restart of Barque loses no packet.
 func Apply(want Device) (int, error) {
 	link, err := ensureLink(want)
 	if err != nil {
@@ -48,7 +48,7 @@ func Apply(want Device) (int, error) {
 	return link.Attrs().Index, nil
 }
 
-// Remove removes the link and all that leads through it. It succeeds where there is none.
+// Remove removes the link and all routes through it. A missing link is no error.
 func Remove() error {
 	if err := nodeaddr.RemoveLink(LinkName); err != nil {
 		return fmt.Errorf("overlay: %w", err)
@@ -99,7 +99,7 @@ func ensureLink(want Device) (netlink.Link, error) {
 	return link, nil
 }
 
-// isRight tells whether an existing link does what is wanted.
+// isRight reports whether an existing link is as wanted.
 func isRight(link netlink.Link, own Endpoint, mac net.HardwareAddr) bool {
 	v, ok := link.(*netlink.Vxlan)
 	return ok && v.VxlanId == int(own.VNI) && v.Port == int(own.Port) && !v.Learning &&
@@ -124,7 +124,7 @@ func entriesOf(peers []Peer) map[entry]bool {
 	return entries
 }
 
-// ensurePeers adds what is missing before it removes what is wrong.
+// ensurePeers adds missing entries before it removes wrong ones.
 func ensurePeers(link netlink.Link, peers []Peer) error {
 	wanted := entriesOf(peers)
 	missing := maps.Clone(wanted)
@@ -175,7 +175,7 @@ func ensurePeers(link netlink.Link, peers []Peer) error {
 	return nil
 }
 
-// subject is an entry without what it says of its subject.
+// subject is an entry reduced to its key.
 func (e entry) subject() entry {
 	if e.bridge {
 		e.ip = netip.Addr{}
@@ -207,8 +207,8 @@ func kernelRelease() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// brokenChecksums tells of kernels that get the checksums of encapsulated packets wrong when these
-// are translated on their way: those before 5.7.
+// brokenChecksums reports kernels that get the checksums of translated and encapsulated packets
+// wrong: those before 5.7.
 func brokenChecksums(release string) bool {
 	major, rest, _ := strings.Cut(release, ".")
 	minor := rest

@@ -1,11 +1,10 @@
-// Package overlay carries packets between pods of nodes that have no layer-2 network in common: in
-// VXLAN (RFC 7348), from node to node. Package wireguard does so, too, encrypted.
+// Package overlay carries packets between pods of nodes without a common layer-2 network: in VXLAN
+// (RFC 7348), from node to node. Package wireguard does so with encryption.
 //
-// A node tells the others by an annotation of its Node object how it is reached (Endpoint); who
-// goes through the overlay is decided in package routes. This package owns the link "barque-vxlan",
-// with its addresses, neighbours and forwarding entries. Nothing is learned from packets: what the
-// Node objects say is all there is. Everything happens in the network namespace of the calling
-// thread.
+// A node publishes its endpoint by an annotation of its Node object (Endpoint). Package routes
+// decides which nodes use the overlay. This package owns the link "barque-vxlan", with its
+// addresses, neighbours and forwarding entries. Nothing is learned from packets: the Node objects
+// are the only source. Everything happens in the network namespace of the calling thread.
 package overlay
 
 import (
@@ -19,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Mode says which nodes are reached through the overlay, and through which.
+// Mode selects the nodes that are reached through an overlay, and its type.
 type Mode string
 
 const (
@@ -31,28 +30,28 @@ const (
 	AutoWireGuard Mode = "auto-wireguard"
 	// WireGuard takes WireGuard to all nodes.
 	WireGuard Mode = "wireguard"
-	// None takes neither to any node.
+	// None uses no overlay.
 	None Mode = "none"
 )
 
 // Modes are all of them.
 var Modes = []Mode{Auto, Always, AutoWireGuard, WireGuard, None}
 
-// Defaults of a Config. The port is the one that Linux and other overlays use; IANA's 4789 is often
-// taken by the network below.
+// Defaults of a Config. The port is that of Linux and other overlays; IANA's 4789 is often used by
+// the network below.
 const (
 	DefaultVNI  = 4242
 	DefaultPort = 8472
 )
 
-// Config is what the nodes of a cluster agree on, but for the mode.
+// Config is common to the nodes of a cluster, except for the mode.
 type Config struct {
 	Mode Mode
 	VNI  uint32
 	Port uint16
 }
 
-// Check refuses what no overlay can be.
+// Check validates the configuration.
 func (c Config) Check() error {
 	switch {
 	case !slices.Contains(Modes, c.Mode):
@@ -65,7 +64,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// Annotation of a Node holds its Endpoint, or says that it has none.
+// Annotation of a Node holds its Endpoint, or the mark of none.
 const (
 	Annotation = "network.barque.io/vxlan"
 	noEndpoint = "none"
@@ -90,15 +89,15 @@ func (c Config) Endpoint(node string, address netip.Addr) Endpoint {
 	return Endpoint{Address: address, MAC: macOf(node).String(), VNI: c.VNI, Port: c.Port, Always: c.Mode == Always}
 }
 
-// IsValid tells whether there is an endpoint.
+// IsValid reports whether there is an endpoint.
 func (e Endpoint) IsValid() bool { return e.Address.IsValid() }
 
-// String is what the annotation holds.
+// String returns the value of the annotation.
 func (e Endpoint) String() string {
 	if !e.IsValid() {
 		return noEndpoint
 	}
-	text, _ := json.Marshal(e) // it has nothing that cannot be said in JSON
+	text, _ := json.Marshal(e) // every value has a form in JSON
 	return string(text)
 }
 
@@ -122,7 +121,7 @@ func EndpointOf(node *corev1.Node) (e Endpoint, announced bool, err error) {
 	return e, true, nil
 }
 
-// macOf makes the address of a node's link out of the node's name, so that it is the same after
+// macOf derives the address of a node's link from the node's name, so that it is the same after
 // each start.
 func macOf(node string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("barque-vxlan/" + node))
@@ -139,8 +138,8 @@ func parseMAC(text string) (net.HardwareAddr, error) {
 	return mac, err
 }
 
-// Overhead is the room that VXLAN takes in each packet: an IP header, 8 bytes of UDP, 8 of VXLAN
-// and 14 of Ethernet.
+// Overhead is VXLAN's size in each packet: an IP header, 8 bytes of UDP, 8 of VXLAN and 14 of
+// Ethernet.
 func Overhead(address netip.Addr) int {
 	if address.Is6() {
 		return 70

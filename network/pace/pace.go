@@ -1,7 +1,6 @@
-// Package pace runs level-based work: whatever happened, and however often, the
-// work looks at the whole and puts it right. The first trigger is answered at
-// once, a burst of them by few runs, and a failure is tried again with growing
-// pauses. It knows nothing of what the work is.
+// Package pace runs level-based work: at each trigger the work looks at the whole state and
+// corrects it. The first trigger is answered at once, a burst of them by few runs, and a failure is
+// retried with growing pauses. The package does not know the work.
 package pace
 
 import (
@@ -32,7 +31,7 @@ func (t Trigger) drain() {
 	}
 }
 
-// Pace says how often work may and must be done.
+// Pace limits the frequency of work in both directions.
 type Pace struct {
 	// MinInterval lies between the starts of two runs.
 	MinInterval time.Duration
@@ -43,8 +42,8 @@ type Pace struct {
 	RetryMin, RetryMax time.Duration
 }
 
-// Run does the work once and then whenever the trigger fires, until ctx ends.
-// failed is told of each error. Run owns no goroutine.
+// Run does the work once and then whenever the trigger fires, until ctx ends. failed is called with
+// each error. Run owns no goroutine.
 func Run(ctx context.Context, pace Pace, trigger Trigger, work func(context.Context) error, failed func(error)) {
 	retry := pace.RetryMin
 	for {
@@ -57,8 +56,8 @@ func Run(ctx context.Context, pace Pace, trigger Trigger, work func(context.Cont
 		pause := pace.MinInterval - time.Since(started)
 		if err != nil {
 			failed(err)
-			// A change may be what the work was missing, so it is answered soon;
-			// but what failed may fail again, and must not spin.
+			// A change may resolve the failure, so it is answered soon; but a repeated failure must
+			// not spin.
 			pause = max(pause, pace.RetryMin)
 			if !sleep(ctx, pause) || !wait(ctx, max(retry-pause, time.Nanosecond), trigger) {
 				return
@@ -105,8 +104,8 @@ func wait(ctx context.Context, limit time.Duration, trigger Trigger) bool {
 	return true
 }
 
-// EndOr returns err unless ctx has ended: at the end, what one needs may have
-// ended first, and that is no error.
+// EndOr returns err unless ctx has ended: at the end, a dependency may have ended first, and that
+// is no error.
 func EndOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 )
 
-// Machine is what was found out on the way to a machine that is to be in one cluster with this one.
+// Machine holds the findings on the path to a machine that is to be in one cluster with this one.
 type Machine struct {
 	Address netip.Addr
 	Way     nodeaddr.Way
@@ -19,7 +19,7 @@ type Machine struct {
 	Ports   []Answered
 }
 
-// Answered is what was found out of a port.
+// Answered is the finding on a port.
 type Answered struct {
 	Port    Port
 	Contact Contact
@@ -50,7 +50,7 @@ func Explore(ctx context.Context, addr netip.Addr, ports []Port) (Machine, error
 	return m, nil
 }
 
-// Largest finds the largest packet that arrives, up to a size; 0 when none does.
+// Largest finds the largest packet that arrives, up to a size; 0 if none does.
 func Largest(ctx context.Context, addr netip.Addr, size int) (int, error) {
 	answer, err := Probe(ctx, addr, size)
 	switch {
@@ -75,7 +75,7 @@ func Largest(ctx context.Context, addr netip.Addr, size int) (int, error) {
 	return arrives, nil
 }
 
-// Findings say what is right and what is to be done. They are a function of what was found out.
+// Findings converts the findings into results and remedies. It is pure.
 func (m Machine) Findings() []check.Finding {
 	name := fmt.Sprintf("path to %v", m.Address)
 	if m.Way.Own {
@@ -92,7 +92,7 @@ func (m Machine) Findings() []check.Finding {
 	return findings
 }
 
-// answers tells whether any port was heard of.
+// answers reports whether any port has answered.
 func (m Machine) answers() bool {
 	for _, p := range m.Ports {
 		if p.Contact == Listens || p.Contact == Closed {
@@ -106,7 +106,7 @@ func (m Machine) answers() bool {
 func (m Machine) size(name string) check.Finding {
 	switch {
 	case m.Largest == 0:
-		return check.Failed(name, "no ICMP echo is answered, though ports are", "let ICMP and ICMPv6 pass between the machines: without them nobody learns which packets are too large")
+		return check.Failed(name, "no ICMP echo is answered, though ports are", "let ICMP and ICMPv6 pass between the machines: without them senders do not learn which packets are too large")
 	case m.Largest < m.Way.MTU:
 		return check.Failed(name, fmt.Sprintf("packets of up to %d bytes arrive, and the link %s sends %d", m.Largest, m.Way.Link, m.Way.MTU),
 			fmt.Sprintf("give the links of all machines the MTU of the network between them, here: ip link set dev %s mtu %d", m.Way.Link, m.Largest))

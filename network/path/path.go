@@ -1,7 +1,7 @@
-// Package path finds out whether packets as large as a link allows reach other machines. It asks by
-// ICMP echo, which the kernel of the other machine answers, with packets that nobody on the way may
-// take apart. A router that drops large packets without a word is found by nothing else:
-// connections stand, and hang with the first large answer.
+// Package path finds out whether packets of a link's full size reach other machines. It sends ICMP
+// echo requests, which the kernel of the other machine answers, in packets that must not be
+// fragmented. Only that finds a router that silently drops large packets: connections open, and
+// hang with the first large answer.
 //
 // It also examines, for `barque check`, whether this machine reaches the ports of machines that it
 // is to be in a cluster with.
@@ -21,16 +21,15 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 )
 
-// Answer is what became of questions to one machine.
+// Answer is the result of probing one machine.
 type Answer string
 
 const (
-	// Whole says that packets of the whole size arrive.
+	// Whole means that packets of the full size arrive.
 	Whole Answer = "whole"
-	// Small says that small packets arrive and whole ones do not.
+	// Small means that only small packets arrive.
 	Small Answer = "small only"
-	// Silent says that nothing is answered: the machine is away, or something on the way drops
-	// ICMP.
+	// Silent means that there is no answer: the machine is off, or ICMP is dropped on the way.
 	Silent Answer = "silent"
 )
 
@@ -52,7 +51,8 @@ const (
 	atOnce    = 16
 )
 
-// ProbeAll asks machines by their addresses, several at once. Its time is bounded by their number.
+// ProbeAll probes machines by their addresses, several at once. Its time is bounded by their
+// number.
 func ProbeAll(ctx context.Context, addresses map[string]netip.Addr, own netip.Addr) []Finding {
 	findings := make([]Finding, 0, len(addresses))
 	for node, addr := range addresses {
@@ -144,8 +144,8 @@ func isUnreachable(err error) bool {
 	return errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTDOWN)
 }
 
-// open makes a socket for packets that may not be taken apart, whatever the kernel remembers of the
-// way.
+// open makes a socket for packets that must not be fragmented, whatever the kernel's cached path
+// MTU.
 func open(addr netip.Addr) (int, error) {
 	family, protocol, level, option, value := unix.AF_INET, unix.IPPROTO_ICMP, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE
 	var to unix.Sockaddr
@@ -192,7 +192,7 @@ func question(is6 bool, id, sequence uint16, size int) []byte {
 	return packet
 }
 
-// isAnswer tells whether a packet answers our question. Those of IPv4 come with their header.
+// isAnswer reports whether a packet answers our probe. Packets of IPv4 come with their header.
 func isAnswer(is6 bool, packet []byte, id uint16) bool {
 	kind := byte(answer6)
 	if !is6 {

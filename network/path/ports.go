@@ -16,7 +16,7 @@ import (
 type Port struct {
 	Number uint16
 	UDP    bool
-	// For is what it is needed for.
+	// For is its purpose.
 	For string
 }
 
@@ -27,19 +27,18 @@ func (p Port) network() string {
 	return "tcp"
 }
 
-// Contact is what became of a packet to a port.
+// Contact is the result of a packet to a port.
 type Contact string
 
 const (
-	// Listens says that a process answers there. Of UDP it is never known.
+	// Listens means that a process answers there. It is never known for UDP.
 	Listens Contact = "listens"
 	// Closed is the answer of a machine where nothing listens. A firewall that rejects may give the
 	// same one.
 	Closed Contact = "closed"
-	// Rejected says that something on the way answers that it lets no packet through, or that there
-	// is no way.
+	// Rejected means that a machine on the way answers that the packet is filtered or has no route.
 	Rejected Contact = "rejected"
-	// Unanswered says that nothing came back. A UDP port in use looks so, too.
+	// Unanswered means that nothing came back. A UDP port in use looks so, too.
 	Unanswered Contact = "unanswered"
 )
 
@@ -66,7 +65,7 @@ func Ask(ctx context.Context, addr netip.Addr, port Port) (Contact, error) {
 		return Rejected, nil
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ETIMEDOUT):
 		return Unanswered, nil
-	case err == nil: // something answers a byte that means nothing
+	case err == nil: // a process answers a meaningless byte
 		return Listens, nil
 	}
 	return "", fmt.Errorf("ask %s %s: %w", port.network(), at, err)
@@ -77,7 +76,7 @@ func probe(conn net.Conn) error {
 	var err error
 	for range tries {
 		if _, err = conn.Write([]byte{0}); err != nil {
-			return err // the kernel tells of an answer to the one before
+			return err // the kernel reports the answer to the previous packet
 		}
 		if err = conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 // Target is a machine that this one is to be in a cluster with.
 type Target struct {
 	Host string
-	API  uint16 // port of a server; 0 of a machine of which it is not known
+	API  uint16 // port of a server; 0 for a machine of unknown role
 }
 
 // apiPort is that of a server whose URL has none.
@@ -56,7 +56,7 @@ type Needs struct {
 	Peer, Gossip, Kubelet, VXLAN, WireGuard uint16
 }
 
-// Ports are those of the machine that this one needs.
+// Ports returns the required ports of the machine.
 func (n *Needs) Ports(m Target) []Port {
 	var ports []Port
 	if m.API != 0 {
@@ -73,8 +73,7 @@ func (n *Needs) Ports(m Target) []Port {
 		Port{Number: n.WireGuard, UDP: true, For: "WireGuard, where a node asks for it"})
 }
 
-// Examine explores the paths to all machines at the same time, and says what is to be done about
-// each.
+// Examine explores the paths to all machines at once, and returns findings with remedies for each.
 func (n *Needs) Examine(ctx context.Context, machines []Target) []check.Finding {
 	found := make([][]check.Finding, len(machines))
 	var asking sync.WaitGroup
@@ -105,7 +104,7 @@ func (n *Needs) examineOne(ctx context.Context, m Target) []check.Finding {
 // lookupPatience bounds the look-up of a name.
 const lookupPatience = 10 * time.Second
 
-// addressOf returns an address of the machine that a route of this one leads to, if there is one.
+// addressOf returns an address of the machine to which this one has a route, if any.
 func addressOf(ctx context.Context, host string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap(), nil

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// DNS is the node's own cluster DNS. To policies it is a pod as everywhere else: one with the label
+// DNS is the node's own cluster DNS. For policies it is a pod, as elsewhere: one with the label
 // k8s-app=kube-dns in the namespace kube-system, at the address of the service, port 53.
 type DNS struct {
 	Service []netip.Addr
@@ -23,7 +23,7 @@ type DNS struct {
 	Local netip.AddrPort
 }
 
-// What cluster DNS is to policies.
+// Cluster DNS in policies' view.
 const (
 	dnsNamespace = metav1.NamespaceSystem
 	dnsPort      = 53
@@ -42,7 +42,7 @@ type compiled struct {
 
 // setOf describes the members of a set.
 type setOf struct {
-	// Of pods that are in one namespace, or in those that a selector means.
+	// Pods in one namespace, or in those that a selector selects.
 	namespace  string
 	namespaces labels.Selector
 	pods       labels.Selector
@@ -51,7 +51,7 @@ type setOf struct {
 	protocol corev1.Protocol
 }
 
-// compile translates a policy. What cannot be read, which validation keeps out, allows nothing.
+// compile translates a policy. An unreadable part, which validation excludes, allows nothing.
 func compile(p *networkingv1.NetworkPolicy, dns DNS) compiled {
 	c := compiled{
 		namespace: p.Namespace, pods: selector(&p.Spec.PodSelector),
@@ -81,9 +81,9 @@ func compile(p *networkingv1.NetworkPolicy, dns DNS) compiled {
 	return c
 }
 
-// policyName is the policy's own name, cut to what nftables allows.
+// policyName is the policy's own name, cut to the limit of nftables.
 func policyName(direction string, p *networkingv1.NetworkPolicy) string {
-	const longest = 100 // of 255, with room for the names of what belongs to it
+	const longest = 100 // of 255, with room for the names of the policy's parts
 	name := direction + "/" + p.Namespace + "/" + p.Name
 	if len(name) > longest {
 		name = name[:longest] + "/" + digest(name)
@@ -96,7 +96,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:10])
 }
 
-// selector parses a selector; one that cannot be read selects nothing.
+// selector parses a selector; an unreadable one selects nothing.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	parsed, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *compiled) peer(p *networkingv1.NetworkPolicyPeer) (Peer, bool) {
 	return Peer{Set: name}, true
 }
 
-// unsatisfiable tells of labels.Nothing, whose text is that of labels.Everything.
+// unsatisfiable detects labels.Nothing, whose text is that of labels.Everything.
 func unsatisfiable(s labels.Selector) bool {
 	_, selectable := s.Requirements()
 	return !selectable
@@ -196,8 +196,8 @@ func portSet(protocol corev1.Protocol, name string) string {
 	return fmt.Sprintf("ports/%s/%s", protocol, name)
 }
 
-// reach adds to an egress rule the node's own cluster DNS, where the rule allows port 53 or the
-// address of the service.
+// reach adds the node's own cluster DNS to an egress rule that allows port 53 or the address of the
+// service.
 func (d DNS) reach(r Rule) Rule {
 	if !d.Local.IsValid() {
 		return r

@@ -46,7 +46,7 @@ func (t tables) begin(family nft.Family) (transaction, error) {
 	return transaction{tx}, err
 }
 
-// replace makes the tables anew. own are the node's shares of the pod network.
+// replace writes the whole tables. own are the node's shares of the pod network.
 func (t tables) replace(rules Rules, own []netip.Prefix) error {
 	for _, family := range t.families {
 		tx, err := t.begin(family)
@@ -78,13 +78,14 @@ func (t tables) change(delta Delta) error {
 	return nil
 }
 
-// Purge removes the tables: all traffic is allowed then. It succeeds where there are none.
+// Purge removes the tables: all traffic is allowed then. A missing table is no error.
 func Purge() error {
 	w := new(nft.Writer)
 	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}), w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
 }
 
-// skeleton writes what does not depend on any policy. own are the node's shares of the pod network.
+// skeleton writes the parts that do not depend on policies. own are the node's shares of the pod
+// network.
 //
 //	from a pod's link ─▶ prerouting (raw) ─▶ dropped unless the source is the pod's address
 //	in clear ─▶ prerouting (raw) ─▶ dropped if WireGuard leads to the source
@@ -92,8 +93,8 @@ func Purge() error {
 //	                                            ─▶ profile of the server, if it is one
 //	to cluster DNS on the node ─▶ input ─▶ profile of the client
 //
-// Each packet is judged by the connection that it belongs to, whichever its direction. So what a
-// policy forbids ends at once, and answers need no rule.
+// Each packet is judged by its connection, in either direction. So a forbidden connection ends at
+// once, and answers need no rule.
 func (tx transaction) skeleton(t tables, own []netip.Prefix) {
 	tx.MakeSet(tx.isolations(mapIn))
 	tx.MakeSet(tx.isolations(mapOut))
@@ -116,7 +117,7 @@ func (tx transaction) skeleton(t tables, own []netip.Prefix) {
 	}
 
 	egress := tx.Hook("forward-egress", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityRef(priorityEgress))
-	// Without a connection there is nothing to judge by.
+	// Without a connection no rule can judge.
 	lost := nft.HasState(nft.StateInvalid | nft.StateUntracked)
 	tx.Rule(egress, lost, []expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadSource(tx.Family.RegA1())}, isolated, drop)
 	tx.Rule(egress, lost, []expr.Any{tx.Family.LoadDestination(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1())}, isolated, drop)
@@ -137,8 +138,8 @@ func (tx transaction) skeleton(t tables, own []netip.Prefix) {
 	}
 }
 
-// genuine drops what a pod sends from an address that is not routed to it, and what comes in clear
-// from an address that WireGuard leads to.
+// genuine drops a pod's packets from an address that is not routed to it, and clear packets from an
+// address behind WireGuard.
 func (tx transaction) genuine() {
 	chain := tx.Hook("prerouting-source", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 	const links = "veth"       // as the ptp plugin names the node's ends of the pods' links
@@ -235,7 +236,7 @@ func through(profile string) *expr.Verdict {
 	return &expr.Verdict{Kind: expr.VerdictGoto, Chain: profile}
 }
 
-// setPolicy writes a policy's chains anew, or removes them.
+// setPolicy replaces a policy's chains, or removes them.
 func (tx transaction) setPolicy(name string, c change) {
 	var before, after []string
 	if c.from != nil {
@@ -262,8 +263,8 @@ func (tx transaction) setPolicy(name string, c change) {
 	}
 }
 
-// The chains of a policy: one of its own that looks at ports, one for the peers of each rule, and
-// one for each block with exceptions.
+// The chains of a policy: its own, which checks ports, one for the peers of each rule, and one for
+// each block with exceptions.
 
 func peersChain(policy string, rule int) string { return fmt.Sprintf("%s#%d", policy, rule) }
 
@@ -334,7 +335,7 @@ func (tx transaction) fillPeers(name string, rule int, peers []Peer, egress bool
 	}
 }
 
-// isPort goes on for connections to the port.
+// isPort continues for connections to the port.
 func (tx transaction) isPort(p Port) []expr.Any {
 	steps := append(nft.One(nft.LoadFlowProtocol(nft.RegA)), nft.Equal(nft.RegA, []byte{nft.ProtocolNumber(p.Protocol)})...)
 	if p.At.IsValid() {
@@ -387,8 +388,8 @@ func (tx transaction) elementsOf(set string, members []netip.AddrPort) []nftable
 	return elements
 }
 
-// Try writes a table with a policy of every kind of rule, and removes it again: its error is what
-// the kernel cannot do. For a network namespace of its own.
+// Try writes a table with a policy of every kind of rule, and removes it again. Its error names a
+// missing feature of the kernel. It is for a separate network namespace.
 func Try() error {
 	rules := emptyRules()
 	block := netip.MustParsePrefix("192.0.2.0/24")

@@ -1,18 +1,18 @@
 // Package policy enforces NetworkPolicies (networking.k8s.io/v1) on the pods of one node. It owns
 // the nftables tables "barque-policy", one of each IP family, of the process's network namespace
-// and all that is in them.
+// with all of their contents.
 //
 //	NetworkPolicies, Namespaces, Pods ──state──▶ Rules ──diff──▶ Delta ──table──▶ kernel
 //
 // state and diff are pure; table has no choices left to make. Invariants:
+//
 //   - A pod of the node that the table does not know is closed. The kubelet starts no container
 //     before Attach has returned, so that the first packet of a pod meets its policies.
-//   - A change is one transaction in each family, and touches the elements of what has changed
-//     only.
+//   - A change is one transaction in each family, and touches only changed elements.
 //   - Nothing is removed when the agent stops: pods stay as restricted as they are.
-//   - The pods of other nodes are asked for when a policy of this node first refers to pods.
+//   - The pods of other nodes are watched from when a policy of this node first refers to pods.
 //
-// docs/network-policy.md says what users may rely on.
+// docs/network-policy.md has the guarantees for users.
 package policy
 
 import (
@@ -36,15 +36,14 @@ import (
 	"github.com/barque/barque/network/pace"
 )
 
-// Config is what an Agent works with.
+// Config is an Agent's configuration.
 type Config struct {
 	NodeName   string
 	Policies   networkinginformers.NetworkPolicyInformer
 	Namespaces coreinformers.NamespaceInformer
 	// Pods holds this node's pods; it may hold others.
 	Pods coreinformers.PodInformer
-	// Peers holds the pods of all nodes. The Agent starts it when it needs it, and nobody else
-	// does.
+	// Peers holds the pods of all nodes. Only the Agent starts it, when it needs it.
 	Peers cache.SharedIndexInformer
 	DNS   DNS
 	// Families are those of the pods.
@@ -54,7 +53,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// kernel is what the agent needs of the kernel; tables are the real ones.
+// kernel is the agent's interface of the kernel; tables are the real ones.
 type kernel interface {
 	replace(rules Rules, own []netip.Prefix) error
 	change(Delta) error
@@ -65,7 +64,7 @@ type Agent struct {
 	config  Config
 	kernel  kernel
 	trigger pace.Trigger
-	lost    atomic.Bool // somebody else has changed the table
+	lost    atomic.Bool // another program has changed the table
 
 	readyOnce sync.Once
 	ready     chan struct{}
@@ -77,9 +76,9 @@ type Agent struct {
 	waiting  []chan struct{} // closed when all before is in the kernel
 	own      []netip.Prefix  // the node's shares of the pod network
 
-	// Only sync, which never runs twice at once, touches these.
+	// Only sync, which never runs concurrently, touches these.
 	state   *state
-	applied Rules          // what the kernel has, if known
+	applied Rules          // the kernel's state, if known
 	within  []netip.Prefix // the shares that the kernel's tables are for
 	known   bool
 	open    touched // what differs from applied
@@ -119,7 +118,7 @@ func New(config Config) *Agent {
 		ready: make(chan struct{}), pending: noneDue(), attached: map[string]attachment{},
 		state: newState(config.DNS), applied: emptyRules(), open: nothing(),
 	}
-	_ = a.informers() // asking for them is what makes their factory start them
+	_ = a.informers() // asking for them makes their factory start them
 	return a
 }
 
@@ -130,14 +129,13 @@ func (a *Agent) informers() []cache.SharedIndexInformer {
 // Ready is closed when the kernel has the rules for the first time.
 func (a *Agent) Ready() <-chan struct{} { return a.ready }
 
-// Restore makes the agent write its table anew: somebody else has changed it.
+// Restore makes the agent write its table again: another program has changed it.
 func (a *Agent) Restore() {
 	a.lost.Store(true)
 	a.trigger.Fire()
 }
 
-// Share tells the agent the node's shares of the pod network. Until they are known there are no
-// pods.
+// Share sets the node's shares of the pod network. Until they are known there are no pods.
 func (a *Agent) Share(own []netip.Prefix) {
 	a.mu.Lock()
 	changed := !slices.Equal(a.own, own)
@@ -148,13 +146,13 @@ func (a *Agent) Share(own []netip.Prefix) {
 	}
 }
 
-// attachLimit is how long a pod waits for its policies before the kubelet says that they are
+// attachLimit is how long a pod waits for its policies before the kubelet reports that they are
 // missing.
 const attachLimit = 10 * time.Second
 
-// Attach returns when the policies of a pod that got its addresses are in the kernel. It fails when
-// that takes long: the API server has not been heard of, or the kernel refuses. Pods of the node's
-// own network need it not.
+// Attach returns when the policies of a pod with addresses are in the kernel. It fails after a
+// time: the API server is out of reach, or the kernel refuses. Pods of the node's own network do
+// not need it.
 func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, addrs []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, attachLimit, errors.New("they are not in the kernel yet; the log says why"))
 	defer cancel()
@@ -175,7 +173,7 @@ func (a *Agent) Attach(ctx context.Context, pod *corev1.Pod, addrs []string) err
 	}
 }
 
-// Detach forgets what Attach said of the pod.
+// Detach drops Attach's data of the pod.
 func (a *Agent) Detach(pod *corev1.Pod) {
 	key := keyOf(pod)
 	a.mu.Lock()
@@ -251,9 +249,9 @@ func (a *Agent) note(kind func(*pending) map[string]struct{}) cache.ResourceEven
 	}
 }
 
-// sync brings the kernel to what the cluster says now. Once all peers were noted, it has them.
+// sync brings the kernel to the cluster's state. Once all peers were noted, that includes them.
 func (a *Agent) sync(startPeers func(), peersNoted cache.InformerSynced) error {
-	noted := peersNoted() // before what is pending is taken: then that has the last of them
+	noted := peersNoted() // before pending changes are taken: then those include the last of them
 	a.mu.Lock()
 	due, waiting, own := a.pending, a.waiting, a.own
 	a.pending, a.waiting = noneDue(), nil
@@ -278,7 +276,7 @@ func (a *Agent) sync(startPeers func(), peersNoted cache.InformerSynced) error {
 		return nil // the trigger fires when they are there
 	}
 	if a.lost.Swap(false) && a.known {
-		a.config.Logger.Warn("network policies: the nftables table was changed by somebody else, writing it again")
+		a.config.Logger.Warn("network policies: the nftables table was changed by another program, writing it again")
 		a.known = false
 	}
 	if err := a.write(own); err != nil {
@@ -305,7 +303,7 @@ func (a *Agent) write(own []netip.Prefix) error {
 	} else {
 		delta := diff(a.applied, next, a.open)
 		if !delta.Empty() {
-			a.known = false // until it is said to have worked, nobody knows what the kernel has
+			a.known = false // until a success, the kernel's state is unknown
 			if err := a.kernel.change(delta); err != nil {
 				return err
 			}
@@ -338,14 +336,14 @@ func (a *Agent) learn(due pending) error {
 		failed = errors.Join(failed, err)
 		policy, err := a.config.Policies.Lister().NetworkPolicies(namespace).Get(name)
 		if err != nil {
-			policy = nil // it is gone: an informer's store knows no other error
+			policy = nil // it is gone: an informer's store has no other error
 		}
 		a.state.setPolicy(key, policy)
 	}
 	return failed
 }
 
-// pod returns what there is to know of a pod; nil if it has no address of its own.
+// pod returns the data of a pod; nil if it has no address of its own.
 func (a *Agent) pod(key string) (*Pod, error) {
 	object, exists, err := a.config.Pods.Informer().GetStore().GetByKey(key)
 	if err == nil && !exists {
@@ -359,7 +357,7 @@ func (a *Agent) pod(key string) (*Pod, error) {
 	a.mu.Unlock()
 	pod, ok := object.(*corev1.Pod)
 	if ok = ok && exists; isAttached && (!ok || pod.UID != attached.pod.UID) {
-		pod, ok = attached.pod, true // its containers may still run, whatever has taken its name
+		pod, ok = attached.pod, true // its containers may still run, though another pod has its name
 	}
 	if !ok || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return nil, nil

@@ -7,25 +7,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Rules is what the kernel is to let pass, free of how nftables says it. It is plain data: equal
-// Rules compare equal with reflect.DeepEqual.
+// Rules is the allowed traffic, independent of nftables. It is plain data: equal Rules compare
+// equal with reflect.DeepEqual.
 type Rules struct {
 	// Pods are the pods of this node by address. A pod of the node that is not here is closed.
 	Pods map[netip.Addr]Isolation
-	// Profiles are lists of policies that hold for the same pods, sorted. What none of them allows
-	// is dropped.
+	// Profiles are sorted lists of policies that apply to the same pods. Traffic that none of them
+	// allows is dropped.
 	Profiles map[string][]string
-	// Policies by name, each of one direction; they are those that a profile names.
+	// Policies by name, each of one direction: those that a profile names.
 	Policies map[string]Policy
-	// Sets are what policies refer to by name: addresses of pods that a selector means (with port
-	// 0), and addresses with the number that a named port has there.
+	// Sets are the named sets of policies: addresses of selected pods (with port 0), and addresses
+	// with the number of a named port there.
 	Sets map[string]map[netip.AddrPort]struct{}
 }
 
-// Isolation says which profiles hold for a pod; a direction without one is open.
+// Isolation names the profiles of a pod; a direction without one is open.
 type Isolation struct{ Ingress, Egress string }
 
-// Policy is one direction of a NetworkPolicy: it allows what any of its rules allows.
+// Policy is one direction of a NetworkPolicy: it allows the traffic that any of its rules allows.
 type Policy struct {
 	Egress bool
 	Rules  []Rule
@@ -64,7 +64,7 @@ func emptyRules() Rules {
 	}
 }
 
-// touched is what may differ between two Rules.
+// touched is the possible difference between two Rules.
 type touched struct {
 	pods     map[netip.Addr]struct{}
 	profiles map[string]struct{}
@@ -113,11 +113,11 @@ func everything(r Rules) touched {
 	return all
 }
 
-// Delta is what leads from one Rules to another.
+// Delta is the difference between two Rules.
 type Delta struct {
 	AddSets, DelSets         []string
 	AddElements, DelElements map[string][]netip.AddrPort // of sets that stay, and of new ones
-	// SetPolicies are new or changed, with what they were.
+	// SetPolicies are new or changed, with their former value.
 	SetPolicies, DelPolicies map[string]change
 	AddProfiles              map[string][]string
 	DelProfiles              []string
@@ -129,13 +129,13 @@ type change struct{ from, to *Policy }
 // isolationChange has nil for a pod that is not there.
 type isolationChange struct{ from, to *Isolation }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool {
 	return len(d.AddSets)+len(d.DelSets)+len(d.AddElements)+len(d.DelElements)+
 		len(d.SetPolicies)+len(d.DelPolicies)+len(d.AddProfiles)+len(d.DelProfiles)+len(d.SetPods) == 0
 }
 
-// diff returns what makes now into next, which differ in nothing but what was touched.
+// diff returns the changes from now to next, which differ only in the touched parts.
 func diff(now, next Rules, t touched) Delta {
 	d := Delta{
 		AddElements: map[string][]netip.AddrPort{}, DelElements: map[string][]netip.AddrPort{},
@@ -177,7 +177,7 @@ func diff(now, next Rules, t touched) Delta {
 	}
 	for name := range t.profiles {
 		_, had := now.Profiles[name]
-		wanted, has := next.Profiles[name] // its name says what is in it
+		wanted, has := next.Profiles[name] // its name determines its contents
 		switch {
 		case had && !has:
 			d.DelProfiles = append(d.DelProfiles, name)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Pod is what policies look at of a pod with an address of its own.
+// Pod is the policies' view of a pod with its own address.
 type Pod struct {
 	Namespace string
 	Labels    labels.Set
@@ -31,9 +31,9 @@ type NamedPort struct {
 	Number   uint16
 }
 
-// state translates the cluster's objects into Rules, one change at a time: what a change costs
-// grows with what it concerns, not with the cluster. The Rules depend on what is there alone, not
-// on the order in which it came. Only policies that select a pod of this node are in them.
+// state translates the cluster's objects into Rules, one change at a time. The cost of a change
+// grows with the affected objects, not with the cluster. The Rules depend only on the present
+// objects, not on their order. They have only policies that select a pod of this node.
 type state struct {
 	dns        DNS
 	namespaces map[string]labels.Set
@@ -69,7 +69,7 @@ func newState(dns DNS) *state {
 	return s
 }
 
-// take returns what was touched since it was last called.
+// take returns the parts touched since its last call.
 func (s *state) take() touched {
 	t := s.touched
 	s.touched = nothing()
@@ -150,7 +150,7 @@ func (s *state) setPolicy(key string, to *networkingv1.NetworkPolicy) {
 	}
 	used := s.uses[key] > 0
 	if to == nil {
-		// What it holds for lets go of it first; the last one does so of its sets.
+		// The policies release it first; the last one also releases its sets.
 		from.pods = labels.Nothing()
 		s.isolateAll(from.namespace)
 		delete(s.policies, key)
@@ -169,7 +169,7 @@ func (s *state) setPolicy(key string, to *networkingv1.NetworkPolicy) {
 	s.isolateAll(next.namespace)
 }
 
-// isolateAll looks at all local pods of a namespace.
+// isolateAll updates all local pods of a namespace.
 func (s *state) isolateAll(namespace string) {
 	for addr := range s.holders {
 		if _, pod := s.holder(addr); pod != nil && pod.Namespace == namespace {
@@ -297,7 +297,7 @@ func (s *state) disable(c *compiled) {
 	for name := range c.sets {
 		if s.sets[name].uses--; s.sets[name].uses == 0 {
 			s.touched.set(name)
-			for element := range s.sets[name].members { // the set may come back before the kernel is told
+			for element := range s.sets[name].members { // the set may come back before the kernel is updated
 				s.touched.element(name, element)
 			}
 			delete(s.sets, name)
@@ -326,7 +326,7 @@ func (s *state) count(name string, set *set, pod *Pod, by int) {
 	}
 }
 
-// elements returns what a pod has in a set.
+// elements returns a pod's elements of a set.
 func (s *state) elements(set *set, pod *Pod) []netip.AddrPort {
 	if pod == nil {
 		return nil

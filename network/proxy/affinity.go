@@ -11,9 +11,8 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// forget removes, from the affinity maps of chains that changed, the clients
-// that are bound to backends which are gone. New entries for those cannot come
-// up: the chains no longer know them.
+// forget removes, from the affinity maps of changed chains, the clients of removed backends. New
+// entries for those cannot appear: the chains no longer have them.
 func (t table) forget(changed map[string]Chain) error {
 	tx, err := t.begin()
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// book holds what each object asks for, and the rules that all of them come to. When an object
-// changes, update looks at that object, and at those that claim the same destinations. The rules
-// are what a plan of all objects at once would be.
+// book holds the wishes of each object, and the resulting rules. When an object changes, update
+// visits that object, and those that claim the same destinations. The rules equal a plan of all
+// objects at once.
 type book struct {
 	parts  map[source]*part
-	claims map[Frontend][]*part // who claims a destination; the first has it
+	claims map[Frontend][]*part // the claimants of a destination; the first has it
 	// hairpins counts the parts that each address is in.
 	hairpins map[netip.Addr]int
 	checks   map[source]map[uint16]HealthCheck
@@ -32,7 +32,7 @@ type source struct {
 	namespace, name string
 }
 
-// kind orders sources: services go before what the node itself answers, and that before host ports.
+// kind orders sources: services precede the node's own destinations, and those precede host ports.
 type kind int
 
 const (
@@ -41,7 +41,7 @@ const (
 	ofPod
 )
 
-// part is what one source asks for.
+// part is the wishes of one source.
 type part struct {
 	source  source
 	created time.Time
@@ -71,7 +71,7 @@ func (p *part) destinations(yield func(Frontend) bool) {
 	}
 }
 
-// scope is what an update may change.
+// scope is the part of the rules that an update may change.
 type scope struct {
 	frontends map[Frontend]struct{}
 	parts     map[*part]struct{}
@@ -110,8 +110,8 @@ func (s *scope) view(r Rules) Rules {
 	return v
 }
 
-// update takes in sources that have changed, nil for those that are gone. It returns what changes
-// in the rules, and which tracked connections may lead astray by that.
+// update takes changed sources, nil for removed ones. It returns the changes of the rules, and the
+// tracked connections that may lead to wrong backends after them.
 func (b *book) update(changed map[source]*part) (Delta, staleFlows) {
 	s := &scope{frontends: map[Frontend]struct{}{}, parts: map[*part]struct{}{}, chains: map[string]struct{}{}, addrs: map[netip.Addr]struct{}{}}
 	for of, next := range changed {
@@ -139,7 +139,7 @@ func (b *book) update(changed map[source]*part) (Delta, staleFlows) {
 	return diff(before, after), staleBetween(before, after)
 }
 
-// addHolders takes those into the scope that have its destinations.
+// addHolders adds the present holders of the scope's destinations to the scope.
 func (b *book) addHolders(s *scope) {
 	for f := range s.frontends {
 		if p := b.holder(f); p != nil {
@@ -155,7 +155,7 @@ func (b *book) holder(f Frontend) *part {
 	return nil
 }
 
-// replace puts a part in the place of the one that the source had. The rules stay.
+// replace replaces the part of a source. The rules stay.
 func (b *book) replace(of source, next *part) {
 	if old := b.parts[of]; old != nil {
 		for f := range old.destinations {
@@ -188,7 +188,7 @@ func (b *book) replace(of source, next *part) {
 	}
 }
 
-// publish brings the rules in the scope to what the parts say.
+// publish updates the rules in the scope from the parts.
 func (b *book) publish(s *scope) {
 	for f := range s.frontends {
 		delete(b.rules.Frontends, f)
@@ -223,7 +223,7 @@ func (b *book) publish(s *scope) {
 	}
 }
 
-// show puts a chain of a part, and those that it leads to, into the rules.
+// show puts a chain of a part, and its successors, into the rules.
 func (b *book) show(p *part, name string) {
 	for name != "" {
 		chain := p.rules.Chains[name]

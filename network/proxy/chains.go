@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// skeleton writes what does not depend on any service.
+// skeleton writes the parts that do not depend on services.
 //
 //	new connection ─▶ prerouting, output (nat) ─▶ services ─▶ a Chain ─▶ backend
 //	                  forward, input, output (filter) ─▶ refuse ─▶ reject or drop
@@ -35,7 +35,7 @@ func (tx transaction) skeleton(t table) {
 	refuse := tx.AddChain(&nftables.Chain{Name: chainRefuse, Table: tx.Table})
 	tx.Rule(refuse, tx.byAddr(mapNoAddrs))
 	tx.Rule(refuse, tx.byPort(mapNoPorts))
-	// A service address that still stands here belongs to no service.
+	// A service address that remains here belongs to no service.
 	tx.Rule(refuse, nft.DestinationIn(t.serviceNetwork, true), nft.Verdict(expr.VerdictGoto, chainReject))
 
 	tx.Rule(tx.Hook("prerouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest),
@@ -53,9 +53,9 @@ func (tx transaction) skeleton(t table) {
 	tx.postrouting(t)
 }
 
-// quiet keeps the kernel from telling clients that nobody listens at an address that the node
-// itself answers at. Barque is starting anew then, and this table outlives it: clients that hear
-// nothing ask again within seconds, and those that are refused give up.
+// quiet suppresses the kernel's refusals at addresses that the node itself answers at. Barque is
+// restarting then, and this table outlives it: clients without an answer ask again within seconds,
+// and refused ones give up.
 func (tx transaction) quiet(t table) {
 	chain := tx.Hook("quiet", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter)
 	protocol, unreachable, _ := tx.Family.Unreachable()
@@ -70,8 +70,8 @@ func (tx transaction) quiet(t table) {
 }
 
 // private keeps other machines from the addresses that the node itself answers at. The kernel
-// answers ARP for them on every link, so that a neighbour needs no more than a route. The chain
-// sees packets before they are led anywhere: those to a service's address are not its matter.
+// answers ARP for them on every link, so a neighbour only needs a route. The chain sees packets
+// before their translation, so those to a service's address are not affected.
 func (tx transaction) private(t table) {
 	chain := tx.Hook("private", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw)
 	for _, addr := range t.local {
@@ -84,12 +84,12 @@ func (tx transaction) private(t table) {
 	}
 }
 
-// postrouting hides the source of connections whose answers would otherwise not
-// come back through this node.
+// postrouting hides the source of connections whose answers would otherwise not come back through
+// this node.
 func (tx transaction) postrouting(t table) {
 	chain := tx.Hook("postrouting-nat", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource)
 	masquerade := nft.One(&expr.Masq{FullyRandom: true})
-	// What stays on this node keeps its source.
+	// Packets that stay on this node keep their source.
 	tx.Rule(chain,
 		nft.One(&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: nft.RegA}),
 		nft.Equal(nft.RegA, nft.InterfaceName("lo")),
@@ -100,7 +100,7 @@ func (tx transaction) postrouting(t table) {
 	tx.Rule(chain,
 		[]expr.Any{tx.Family.LoadSource(nft.RegA0), tx.Family.LoadDestination(tx.Family.RegA1()), &expr.Lookup{SourceRegister: nft.RegA, SetName: setHairpins}},
 		masquerade)
-	// A pod that speaks to the world: nobody out there has a route to pods.
+	// A pod that connects to the outside: outside hosts have no route to pods.
 	if t.routable {
 		return
 	}

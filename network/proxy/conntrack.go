@@ -12,10 +12,9 @@ import (
 	"github.com/barque/barque/network/nft"
 )
 
-// UDP has no end of a connection: a client that keeps asking from one port keeps
-// its entry in the connection tracking alive, and with it a backend that may be
-// long gone. So when a destination loses backends, or gets its first ones, the
-// entries that lead elsewhere are deleted.
+// UDP connections have no end. A client that keeps asking from one port keeps its tracked entry
+// alive, and with it the use of a removed backend. So when a destination loses backends, or gets
+// its first ones, the entries with other targets are deleted.
 
 // staleFlows picks entries of the connection tracking to delete.
 type staleFlows struct {
@@ -25,7 +24,7 @@ type staleFlows struct {
 	allowed map[Frontend]map[Backend]bool
 }
 
-// staleBetween finds the UDP destinations whose tracked connections may lead astray.
+// staleBetween finds the UDP destinations whose tracked connections may lead to wrong backends.
 func staleBetween(now, next Rules) staleFlows {
 	stale := staleFlows{allowed: map[Frontend]map[Backend]bool{}}
 	consider := func(frontend Frontend) {
@@ -85,7 +84,7 @@ func (s staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return !allowed[Backend{Addr: answering.Unmap(), Port: flow.Reverse.SrcPort}]
 }
 
-// deleteFlows deletes what is stale in this network namespace.
+// deleteFlows deletes the stale entries in this network namespace.
 func deleteFlows(stale staleFlows) error {
 	if len(stale.allowed) == 0 {
 		return nil

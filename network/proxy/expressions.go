@@ -46,7 +46,7 @@ func setMark(on bool) []expr.Any {
 	}
 }
 
-// isMarked goes on for packets with markHide.
+// isMarked continues for packets with markHide.
 func isMarked() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: nft.RegA},
@@ -70,8 +70,7 @@ func (tx transaction) remember(chain string, timeout time.Duration) []expr.Any {
 	}
 }
 
-// recall loads into nft.RegB the backend that the client was led to before, and
-// goes on only when there is one.
+// recall loads the client's previous backend into nft.RegB, and continues only if there is one.
 func (tx transaction) recall(chain string) []expr.Any {
 	return []expr.Any{
 		tx.Family.LoadSource(nft.RegA),
@@ -79,13 +78,12 @@ func (tx transaction) recall(chain string) []expr.Any {
 	}
 }
 
-// few is how many backends get a rule each. More of them are in a map, which a connection finds its
-// backend in by one look-up; but the kernel goes through all sets of the table for each new one, so
-// that the first write of ten thousand maps takes minutes.
+// few is the largest number of backends with a rule each. More of them are in a map, in which a
+// connection finds its backend by one look-up. But the kernel visits all sets of the table for each
+// new one, so that the first write of ten thousand maps takes minutes.
 const few = 16
 
-// ways are the beginnings of rules of which exactly one goes on, by chance, with a backend in
-// nft.RegB.
+// ways are the beginnings of rules of which a random one continues, with a backend in nft.RegB.
 func (tx transaction) ways(backends []Backend) [][]expr.Any {
 	if len(backends) > few {
 		return [][]expr.Any{tx.choose(backends)}
@@ -93,7 +91,7 @@ func (tx transaction) ways(backends []Backend) [][]expr.Any {
 	var ways [][]expr.Any
 	for i := range backends {
 		way := tx.choose(backends[i : i+1])
-		if left := len(backends) - i; left > 1 { // of those that are left each has the same chance
+		if left := len(backends) - i; left > 1 { // each of the remaining ones has the same chance
 			way = append([]expr.Any{
 				&expr.Numgen{Register: nft.RegA, Modulus: uint32(left), Type: unix.NFT_NG_RANDOM},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: nft.RegA, Data: []byte{0, 0, 0, 0}},
@@ -112,8 +110,8 @@ func (tx transaction) choose(backends []Backend) []expr.Any {
 			&expr.Immediate{Register: tx.Family.RegB1(), Data: binaryutil.BigEndian.PutUint16(backends[0].Port)},
 		}
 	}
-	// The kernel takes at most 64 KiB in one attribute, so many backends are added
-	// in pieces; the size is said because the library takes the first piece for all.
+	// The kernel takes at most 64 KiB in one attribute, so many backends are added in pieces. The
+	// size is set because the library takes the first piece for all.
 	set := &nftables.Set{
 		Table: tx.Table, Anonymous: true, Constant: true, IsMap: true, Size: uint32(len(backends)),
 		KeyType: nftables.TypeInteger, DataType: tx.Family.TypeAddrPort(), KeyByteOrder: binaryutil.NativeEndian,

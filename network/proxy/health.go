@@ -53,11 +53,11 @@ func healthChecks(s Snapshot) map[uint16]HealthCheck {
 	return checks
 }
 
-// staleAfter is how old the last success may be while there is something to do.
+// staleAfter is the largest age of the last success while there is work.
 const staleAfter = time.Minute
 
 // health answers load balancers: for single services at their health check node ports, and for the
-// node as a whole at an address of its own (/healthz and /livez, as kube-proxy has them).
+// node as a whole at its own address (/healthz and /livez, as kube-proxy).
 type health struct {
 	logger *slog.Logger
 
@@ -125,7 +125,7 @@ func (h *health) setEligible(eligible bool) {
 	h.eligible = eligible
 }
 
-// healthy tells whether the rules are what the cluster says, or were a moment ago.
+// healthy reports whether the rules match the cluster, or did a moment ago.
 func (h *health) healthy(now time.Time) bool {
 	return !h.updated.IsZero() && (h.waiting.IsZero() || now.Sub(h.waiting) < staleAfter)
 }
@@ -223,7 +223,7 @@ func isEligible(node *corev1.Node) bool {
 		!slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintScaleDown })
 }
 
-// networkOf keeps 0.0.0.0 from meaning IPv6, too, as it does to "tcp". A port alone is that of both
+// networkOf keeps 0.0.0.0 from including IPv6, as it does with "tcp". A port alone is that of both
 // families.
 func networkOf(address string) string {
 	at, err := netip.ParseAddrPort(address)

@@ -20,10 +20,10 @@ const labelOtherProxy = "service.kubernetes.io/service-proxy-name"
 // defaultAffinity is the API's default for a ClientIP affinity without a timeout.
 const defaultAffinity = 3 * time.Hour
 
-// Snapshot is what a plan is made from. Its objects are only read.
+// Snapshot is the input of a plan. Its objects are only read.
 type Snapshot struct {
 	NodeName string
-	Zone     string // of this node; "" when it has none
+	Zone     string // of this node; "" without one
 	// Family of the addresses that the plan is about.
 	Family   nft.Family
 	Services []*corev1.Service
@@ -34,10 +34,10 @@ type Snapshot struct {
 	Local map[Frontend]Backend
 }
 
-// claimed decides what the objects of a snapshot ask for: it is a pure function, and whatever order
-// they come in, the rules are the same. Of destinations that several claim the first has it. own
-// are destinations of Local that are claimed after those of services. Chains that nothing leads to
-// are among the rules still.
+// claimed computes the wishes of a snapshot's objects. It is pure, and the rules do not depend on
+// the objects' order. A destination with several claimants goes to the first. own are destinations
+// of Local, which are claimed after those of services. Chains without a predecessor are still among
+// the rules.
 func claimed(s Snapshot, own map[Frontend]Backend) Rules {
 	p := planner{family: s.Family, node: s.NodeName, zone: s.Zone, local: s.Local, rules: emptyRules(), slices: map[string][]*discoveryv1.EndpointSlice{}}
 	addressType := discoveryv1.AddressTypeIPv4
@@ -116,7 +116,7 @@ func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) 
 	}
 	own := at(clusterIP, port.Port)
 	if to := w.internal(service); to.chain != "" || !p.isLocal(own) {
-		p.claim(own, to) // else the node answers what the service has nobody for
+		p.claim(own, to) // otherwise the node answers for a service without endpoints
 	}
 	for _, external := range service.Spec.ExternalIPs {
 		if addr, ok := p.parse(external); ok {
@@ -187,8 +187,8 @@ func (e *endpoints) add(endpoint discoveryv1.Endpoint, port int32) {
 	}
 }
 
-// prefer keeps of the ready endpoints those that are meant for this node, or else for its zone. It
-// does so only if each of them says for whom it is: one without may be all that others count on.
+// prefer keeps the ready endpoints with a hint for this node, or else for its zone. It does so only
+// if each endpoint has a hint: clients may count on one without.
 func (e *endpoints) prefer(node, zone string) {
 	forNode := func(h discoveryv1.EndpointHints) (said, here bool) {
 		return len(h.ForNodes) > 0, slices.ContainsFunc(h.ForNodes, func(f discoveryv1.ForNode) bool { return f.Name == node })
@@ -213,8 +213,8 @@ func (e *endpoints) prefer(node, zone string) {
 	}
 }
 
-// usable prefers ready endpoints, and else those that still serve while they
-// end: a late answer is better than none.
+// usable prefers ready endpoints, then terminating ones that still serve: a late answer is better
+// than none.
 func (e *endpoints) usable() []Backend {
 	chosen := slices.Clone(e.ready)
 	if len(chosen) == 0 {
@@ -300,15 +300,15 @@ func (w *way) chain(kind string, c Chain) destination {
 	return destination{chain: name}
 }
 
-// isLocal tells whether the node answers at a frontend itself, unless a service whose own address
-// it is does.
+// isLocal reports whether the node answers at a frontend itself, unless it is a service's own
+// address.
 func (p *planner) isLocal(frontend Frontend) bool {
 	_, local := p.local[frontend]
 	return local
 }
 
-// claimOther is claim, of an address that is not the service's own: such a one never takes what the
-// node answers itself, or anybody who may make a service could answer for cluster DNS.
+// claimOther is claim for an address that is not the service's own. It never takes a destination of
+// the node itself. Otherwise any user who may make a service could answer for cluster DNS.
 func (p *planner) claimOther(frontend Frontend, to destination) {
 	if !p.isLocal(frontend) {
 		p.claim(frontend, to)

@@ -1,20 +1,21 @@
-// Package proxy is the node's service proxy, of one IP family: it makes the kernel lead new
-// connections to services (cluster addresses, node ports, external and
-// load-balancer addresses) and to host ports on to pods. It owns the nftables
-// table "barque" of its family in the process's network namespace and all that is in it.
+// Package proxy is the node's service proxy, of one IP family. It makes the kernel lead new
+// connections to services (cluster addresses, node ports, external and load-balancer addresses) and
+// to host ports on to pods. It owns the nftables table "barque" of its family in the process's
+// network namespace with all of its contents.
 //
 // One way leads from objects to packets:
 //
 //	Service with its EndpointSlices, Pod ──claimed──▶ part ──book──▶ Rules, Delta ──table──▶ kernel
 //
-// claimed is pure, and looks at one object that has changed. book puts the parts of all objects
-// together, and tells what that changes. table has no choices left to make. Invariants:
-//   - The rules are those that all objects together ask for, whatever has changed in which order.
+// claimed is pure, and visits one changed object. book combines the parts of all objects, and
+// computes the changes. table has no choices left to make. Invariants:
+//
+//   - The rules are those of all objects together, whatever the order of changes.
 //   - A change is one nftables transaction: no packet ever meets half of one.
-//   - What the kernel has is what Rules in memory say, or the whole table is
-//     written anew: at the start, after a failure, and when somebody else has changed it.
-//   - Nothing is removed when the proxy stops: pods go on, and so do services.
-//     Purge removes it.
+//   - The kernel has the Rules in memory, or the whole table is written again: at the start, after
+//     a
+//     failure, and when another program has changed it.
+//   - Nothing is removed when the proxy stops: pods and services continue. Purge removes it.
 //
 // Not here: network policy (package policy).
 package proxy
@@ -39,32 +40,32 @@ import (
 	"github.com/barque/barque/network/pace"
 )
 
-// Config is what a Proxy works with.
+// Config is a Proxy's configuration.
 type Config struct {
 	NodeName       string
 	Services       coreinformers.ServiceInformer
 	EndpointSlices discoveryinformers.EndpointSliceInformer
-	// Nodes tells the zone of this node. Without it zones are not looked at.
+	// Nodes has the zone of this node. Without it zones are ignored.
 	Nodes coreinformers.NodeInformer
 	// Pods needs to hold this node's pods only. Without it there are no host ports.
 	Pods coreinformers.PodInformer
-	// PodNetwork holds the addresses of all pods of the cluster, ServiceNetwork
-	// those of all services. Their family is that of the proxy.
+	// PodNetwork holds the addresses of all pods of the cluster, ServiceNetwork those of all
+	// services. Their family is that of the proxy.
 	PodNetwork, ServiceNetwork netip.Prefix
-	// Local are destinations that the node itself answers, at addresses of its own, unless a
-	// service has endpoints there.
+	// Local are destinations that the node itself answers, at its own addresses, unless a service
+	// has endpoints there.
 	Local map[Frontend]Backend
 	// OtherPlugin leaves it to another network plugin to hide the addresses of pods from the world.
 	OtherPlugin bool
 	Writer      *nft.Writer // of the node's tables
 	// Secondary leaves the ports of health checks to the proxy of the other family.
 	Secondary bool
-	// HealthAddress is where the node's own health is told, such as 0.0.0.0:10256; "" for nowhere.
+	// HealthAddress is the address of the node's own health, such as 0.0.0.0:10256; "" for none.
 	HealthAddress string
 	Logger        *slog.Logger
 }
 
-// kernel is what the proxy needs of the kernel; table is the real one.
+// kernel is the proxy's interface of the kernel; table is the real one.
 type kernel interface {
 	replace(Rules) error
 	change(Delta) error
@@ -82,13 +83,13 @@ type Proxy struct {
 	readyOnce sync.Once
 	ready     chan struct{}
 
-	lost atomic.Bool // somebody else has changed the table
+	lost atomic.Bool // another program has changed the table
 
 	watched *watched
 
-	// Only sync, which never runs twice at once, touches these.
+	// Only sync, which never runs concurrently, touches these.
 	book      *book
-	zone      string     // of this node, as the book has it
+	zone      string     // of this node, in the book
 	known     bool       // the kernel has the rules of the book
 	leftovers staleFlows // still to delete, after a failure
 }
@@ -119,7 +120,7 @@ func New(config Config) (*Proxy, error) {
 		config: config,
 		family: family,
 		kernel: table{writer: config.Writer, family: family, podNetwork: config.PodNetwork.Masked(), serviceNetwork: config.ServiceNetwork.Masked(), local: localAddrs(config.Local),
-			// IPv6 addresses that are not private are such as routers know.
+			// IPv6 addresses that are not private have routes.
 			routable: config.OtherPlugin || family == nft.IPv6 && !config.PodNetwork.Addr().IsPrivate()},
 		flows:   deleteFlows,
 		trigger: pace.NewTrigger(),
@@ -128,7 +129,7 @@ func New(config Config) (*Proxy, error) {
 		watched: newWatched(),
 		book:    newBook(),
 	}
-	_ = p.informers() // asking for them is what makes their factory start them
+	_ = p.informers() // asking for them makes their factory start them
 	return p, nil
 }
 
@@ -153,13 +154,13 @@ func (p *Proxy) informers() []cache.SharedIndexInformer {
 	return informers
 }
 
-// Family is that of the addresses that the proxy leads.
+// Family is that of the proxy's addresses.
 func (p *Proxy) Family() nft.Family { return p.family }
 
 // Ready is closed when the kernel has the rules for the first time.
 func (p *Proxy) Ready() <-chan struct{} { return p.ready }
 
-// Restore makes the proxy write its table anew: somebody else has changed it.
+// Restore makes the proxy write its table again: another program has changed it.
 func (p *Proxy) Restore() {
 	p.lost.Store(true)
 	p.trigger.Fire()
@@ -189,7 +190,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// handler fires the trigger for what may change the rules.
+// handler fires the trigger for changes that may affect the rules.
 func (p *Proxy) handler() cache.ResourceEventHandler {
 	changed := func(old, now any) {
 		object := now
@@ -215,7 +216,7 @@ func (p *Proxy) handler() cache.ResourceEventHandler {
 			was, wasNode := old.(*corev1.Node)
 			is, isNode := object.(*corev1.Node)
 			if isNode && wasNode && zoneOf(was) == zoneOf(is) && isEligible(was) == isEligible(is) {
-				return // nodes tell of themselves all the time
+				return // nodes report their state all the time
 			}
 			changed(old, object)
 		},
@@ -237,7 +238,7 @@ func (p *Proxy) wantsHostPorts(pod *corev1.Pod) bool {
 	return len(pod.Spec.InitContainers) > 0
 }
 
-// sync brings the kernel to what the cluster says now.
+// sync brings the kernel to the cluster's state.
 func (p *Proxy) sync(context.Context) error {
 	changed, err := p.changed()
 	if err != nil {
@@ -257,7 +258,7 @@ func (p *Proxy) sync(context.Context) error {
 // apply brings the kernel to the rules of the book, which have changed by delta.
 func (p *Proxy) apply(delta Delta, stale staleFlows) error {
 	if p.lost.Swap(false) && p.known {
-		p.config.Logger.Warn("service proxy: the nftables table was changed by somebody else, writing it again")
+		p.config.Logger.Warn("service proxy: the nftables table was changed by another program, writing it again")
 		p.known = false
 	}
 	stale.family = p.family
@@ -271,7 +272,7 @@ func (p *Proxy) apply(delta Delta, stale staleFlows) error {
 			return err
 		}
 	case !delta.Empty():
-		// Until it is said to have worked, nobody knows what the kernel has.
+		// Until a success, the kernel's state is unknown.
 		p.known = false
 		if err := p.kernel.change(delta); err != nil {
 			return err
@@ -279,11 +280,11 @@ func (p *Proxy) apply(delta Delta, stale staleFlows) error {
 	}
 	p.known = true
 	p.readyOnce.Do(func() { close(p.ready) })
-	for frontend := range p.leftovers.allowed { // what was left over may have changed since
+	for frontend := range p.leftovers.allowed { // leftovers may have changed since
 		p.leftovers.allowed[frontend] = p.book.rules.reachable(frontend)
 	}
 	if err := p.flows(p.leftovers); err != nil {
-		return err // the rules stand; what is left over is tried again
+		return err // the rules are written; leftovers are retried
 	}
 	p.leftovers = staleFlows{}
 	return nil
@@ -291,7 +292,7 @@ func (p *Proxy) apply(delta Delta, stale staleFlows) error {
 
 func zoneOf(node *corev1.Node) string { return node.Labels[corev1.LabelTopologyZone] }
 
-// node looks at this node: whether it is to get traffic, and its zone; "" when it has none.
+// node returns whether this node is to get traffic, and its zone; "" without one.
 func (p *Proxy) node() (zone string) {
 	if p.config.Nodes == nil {
 		return ""
@@ -304,7 +305,7 @@ func (p *Proxy) node() (zone string) {
 	return zoneOf(node)
 }
 
-// changed returns what the sources ask for that have changed since the last time.
+// changed returns the wishes of sources that have changed since the last time.
 func (p *Proxy) changed() (map[source]*part, error) {
 	sources := p.watched.take()
 	own := source{kind: ofNode}
@@ -329,7 +330,7 @@ func (p *Proxy) changed() (map[source]*part, error) {
 	return parts, nil
 }
 
-// part is what a source asks for now; nil when it is gone.
+// part returns the present wishes of a source; nil if it is gone.
 func (p *Proxy) part(of source) (*part, error) {
 	snapshot := Snapshot{NodeName: p.config.NodeName, Family: p.family, Zone: p.zone, Local: p.config.Local}
 	next := &part{source: of}

@@ -9,18 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Rules is what the kernel is to do with new connections, free of how nftables
-// says it. It is plain data: equal rules compare equal with reflect.DeepEqual.
+// Rules is the treatment of new connections, independent of nftables. It is plain data: equal rules
+// compare equal with reflect.DeepEqual.
 type Rules struct {
 	// Frontends leads a destination to the chain that chooses a backend for it.
 	Frontends map[Frontend]string
-	// Refused are destinations that exist but have nobody to answer. A
-	// destination is either here or in Frontends.
+	// Refused are destinations that exist without endpoints. A destination is either here or in
+	// Frontends.
 	Refused map[Frontend]Refusal
 	// Chains by name. A chain is only named by frontends and chains of the same Rules.
 	Chains map[string]Chain
-	// Hairpins are local pods that may reach themselves through a service; their
-	// answer would miss the address translation unless their source is hidden.
+	// Hairpins are local pods that may reach themselves through a service; their answer would miss
+	// the address translation unless their source is hidden.
 	Hairpins map[netip.Addr]struct{}
 }
 
@@ -38,14 +38,14 @@ type Backend struct {
 	Port uint16
 }
 
-// Refusal says how a connection is turned down.
+// Refusal is the way in which a connection is refused.
 type Refusal string
 
 const (
-	// Reject tells the client at once: the service has no endpoints at all.
+	// Reject answers the client at once: the service has no endpoints at all.
 	Reject Refusal = "reject"
-	// Drop keeps silent: there are endpoints, but this node must not use them,
-	// and a load balancer that asks is to look elsewhere.
+	// Drop does not answer: there are endpoints, but this node must not use them, and a load
+	// balancer is to use another node.
 	Drop Refusal = "drop"
 )
 
@@ -55,24 +55,24 @@ type Chain struct {
 	// Sources, when not empty, are the only clients that are let in, besides the
 	// node itself.
 	Sources []netip.Prefix
-	// Cluster names the chain that clients in the cluster (pods and this node)
-	// take instead of this one: traffic policies bind outside clients only.
+	// Cluster names the chain that clients in the cluster (pods and this node) take instead of this
+	// one: traffic policies apply to outside clients only.
 	Cluster string
 	// HideForeign gives connections from outside the pod network this node's
 	// address, so that the answer comes back through here.
 	HideForeign bool
-	// Next names the chain to go on with; Backends is empty then.
+	// Next names the chain to continue with; Backends is empty then.
 	Next string
 	// Affinity keeps a client at its backend for so long after its last
 	// connection; zero for no affinity.
 	Affinity time.Duration
-	// Backends, sorted, of which each has the same chance. Without any, and
-	// without Next, the connection is dropped.
+	// Backends, sorted, of which each has the same chance. Without any, and without Next, the
+	// connection is dropped.
 	Backends []Backend
 }
 
-// equal is what reflect.DeepEqual would say, at a tenth of its cost: a change of one service
-// compares the chains of all.
+// equal is reflect.DeepEqual at a tenth of its cost: a change of one service compares the chains of
+// all.
 func (c Chain) equal(other Chain) bool {
 	return c.Cluster == other.Cluster && c.HideForeign == other.HideForeign && c.Next == other.Next &&
 		c.Affinity == other.Affinity && slices.Equal(c.Sources, other.Sources) && slices.Equal(c.Backends, other.Backends)
@@ -88,8 +88,7 @@ func emptyRules() Rules {
 	}
 }
 
-// Delta is what leads from one Rules to another. Elements that change are both
-// deleted and added.
+// Delta is the difference between two Rules. Elements that change are both deleted and added.
 type Delta struct {
 	DelFrontends []Frontend
 	AddFrontends map[Frontend]string
@@ -101,13 +100,13 @@ type Delta struct {
 	AddChains map[string]Chain
 	SetChains map[string]Chain
 	DelChains []string
-	// AddAffinity and DelAffinity are chains whose affinity map comes or goes. A
-	// map whose timeout changes does both.
+	// AddAffinity and DelAffinity are chains whose affinity map is added or removed. A map whose
+	// timeout changes is in both.
 	AddAffinity map[string]time.Duration
 	DelAffinity []string
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return reflect.DeepEqual(d, newDelta()) }
 
 func newDelta() Delta {
@@ -120,7 +119,7 @@ func newDelta() Delta {
 	}
 }
 
-// diff returns what makes now into next.
+// diff returns the changes from now to next.
 func diff(now, next Rules) Delta {
 	d := newDelta()
 	d.DelFrontends = diffMap(now.Frontends, next.Frontends, d.AddFrontends)

@@ -14,8 +14,8 @@ import (
 // TableName is the name of the nftables tables of services and host ports, one of each family.
 const TableName = "barque"
 
-// Names of what is in the table besides a chain and maybe an affinity map for
-// each Chain. Those have a slash in their names, these have not.
+// Names in the table besides a chain and possibly an affinity map for each Chain. Those have a
+// slash in their names, these do not.
 const (
 	chainServices = "services"
 	chainRefuse   = "refuse"
@@ -27,17 +27,16 @@ const (
 	setHairpins   = "hairpins" // address . address
 )
 
-// table writes Rules into the kernel, in one transaction each time: all of it
-// takes effect at one moment, or nothing does and an error says so. (Affinities
-// to backends that are gone are forgotten in a second one.) All of it happens in
-// the network namespace of the calling thread.
+// table writes Rules into the kernel, in one transaction each time: all of it takes effect at one
+// moment, or nothing does and an error is returned. (Affinities to removed backends are dropped in
+// a second one.) All of it happens in the network namespace of the calling thread.
 type table struct {
 	writer         *nft.Writer
 	family         nft.Family
 	podNetwork     netip.Prefix
 	serviceNetwork netip.Prefix
 	local          []netip.Addr // where the node itself answers
-	routable       bool         // the world knows the way to pods, or somebody else hides their addresses
+	routable       bool         // the outside has routes to pods, or another program masquerades
 }
 
 // transaction is one of the proxy's table.
@@ -48,8 +47,8 @@ func (t table) begin() (transaction, error) {
 	return transaction{tx}, err
 }
 
-// replace makes the whole table anew. Connections that exist already keep their
-// backends: those are in the kernel's connection tracking, not here.
+// replace writes the whole table. Existing connections keep their backends: those are in the
+// kernel's connection tracking, not here.
 func (t table) replace(rules Rules) error {
 	tx, err := t.begin()
 	if err != nil {
@@ -74,8 +73,7 @@ func (t table) change(delta Delta) error {
 	return t.forget(delta.SetChains)
 }
 
-// Purge removes the tables and with them every service rule. It succeeds where
-// there are none.
+// Purge removes the tables and with them every service rule. A missing table is no error.
 func Purge() error {
 	w := new(nft.Writer)
 	return errors.Join(w.Purge(nft.Name{Family: nft.IPv4, Table: TableName}), w.Purge(nft.Name{Family: nft.IPv6, Table: TableName}))
@@ -87,8 +85,8 @@ func (tx transaction) apply(d Delta, t table) {
 	for name := range d.AddChains {
 		tx.AddChain(&nftables.Chain{Name: name, Table: tx.Table})
 	}
-	// A chain's old rules go before the affinity map that they use, and its new
-	// ones come after the map that they use.
+	// A chain's old rules are deleted before their affinity map, and its new ones are added after
+	// theirs.
 	for name := range d.SetChains {
 		tx.FlushChain(&nftables.Chain{Name: name, Table: tx.Table})
 	}
@@ -194,8 +192,8 @@ func hairpinElement(addr netip.Addr) nftables.SetElement {
 	return nftables.SetElement{Key: nft.PairKey(addr)}
 }
 
-// Try writes a table with one rule of every kind, and removes it again: its
-// error is what the kernel cannot do. For a network namespace of its own.
+// Try writes a table with one rule of every kind, and removes it again. Its error names a missing
+// feature of the kernel. It is for a separate network namespace.
 func Try() error {
 	backends := []Backend{
 		{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80}, {Addr: netip.MustParseAddr("192.0.2.2"), Port: 80},

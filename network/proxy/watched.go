@@ -26,8 +26,7 @@ func serviceOf(slice *discoveryv1.EndpointSlice) source {
 	return source{ofService, slice.Namespace, slice.Labels[discoveryv1.LabelServiceName]}
 }
 
-// note takes in an object that an informer tells of. old is what it was before, or nil; now is nil
-// when it is gone.
+// note takes an object from an informer. old is its former value, or nil; now is nil if it is gone.
 func (w *watched) note(old, now any) {
 	if gone, ok := old.(cache.DeletedFinalStateUnknown); ok {
 		old = gone.Obj

@@ -32,7 +32,7 @@ func (p Prefixes) String() string {
 	return strings.Join(texts, ",")
 }
 
-// MarshalText writes one range as clusters of before did, which had one only.
+// MarshalText writes one range like earlier versions, which had one only.
 func (p Prefixes) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the reverse of MarshalText.
@@ -44,7 +44,7 @@ func (p *Prefixes) UnmarshalText(text []byte) (err error) {
 // Primary is the first range.
 func (p Prefixes) Primary() netip.Prefix { return p[0] }
 
-// Secondary is the other range; the zero value where there is none.
+// Secondary is the other range; the zero value without one.
 func (p Prefixes) Secondary() netip.Prefix {
 	if len(p) < 2 {
 		return netip.Prefix{}
@@ -72,8 +72,8 @@ func (p Prefixes) Has(is6 bool) bool {
 	return false
 }
 
-// Check refuses more than one range of a family, and ranges whose size is wrong: longest4 and
-// longest6 are the longest prefixes.
+// Check refuses more than one range of a family, and ranges of a wrong size: longest4 and longest6
+// are the longest prefixes.
 func (p Prefixes) Check(what string, longest4, longest6 int) error {
 	if len(p) == 0 || len(p) > 2 || len(p) == 2 && p[0].Addr().Is6() == p[1].Addr().Is6() {
 		return fmt.Errorf("%s %q: want one range, or one of IPv4 and one of IPv6", what, p)

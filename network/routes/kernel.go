@@ -1,11 +1,10 @@
-// Package routes makes each node reach the pods of the others: one route per
-// share of the pod network, to the node that has it, either by its address or
-// through the overlay (package overlay). It owns the routes with protocol number
-// Protocol in the main table, and no others: an administrator's route to the same
-// network has a better metric and wins.
+// Package routes makes each node reach the pods of the others. There is one route per share of the
+// pod network, to the node that has it, either by its address or through the overlay (package
+// overlay). It owns the routes with protocol number Protocol in the main table, and no others: an
+// administrator's route to the same network has a better metric and wins.
 //
-// A node that cannot be reached is told by an error, and the rest is done all the
-// same. Everything happens in the network namespace of the calling thread.
+// An unreachable node causes an error, and the rest is done all the same. Everything happens in the
+// network namespace of the calling thread.
 package routes
 
 import (
@@ -31,7 +30,7 @@ const (
 // Links are the indexes of the links through which routes of a kind lead: Overlay and WireGuard.
 type Links map[Kind]int
 
-// maker says Routes as netlink does.
+// maker converts Routes for netlink.
 type maker struct {
 	addresses nodeaddr.Addresses
 	links     map[bool]int // of the node's addresses, by family
@@ -39,8 +38,8 @@ type maker struct {
 	own       []netip.Prefix
 }
 
-// Apply makes our routes in the kernel exactly those of the plan. It does as much
-// as it can and returns all errors. tunnels has the links of the kinds that the plan has.
+// Apply makes our routes in the kernel exactly those of the plan. It does as much as it can and
+// returns all errors. tunnels has the links of the plan's kinds.
 func Apply(plan Plan, addresses nodeaddr.Addresses, tunnels Links) error {
 	m := maker{addresses: addresses, links: map[bool]int{}, tunnels: tunnels, own: plan.Own}
 	for _, addr := range addresses.Internal {
@@ -156,7 +155,7 @@ func (m maker) route(want Route) *netlink.Route {
 	return route
 }
 
-// matches tells whether the kernel's route does what is wanted.
+// matches reports whether the kernel's route is as wanted.
 func (m maker) matches(have netlink.Route, want Route) bool {
 	wanted := m.route(want)
 	if have.Type != wanted.Type || have.Priority != metric || !have.Gw.Equal(wanted.Gw) {
@@ -165,7 +164,7 @@ func (m maker) matches(have netlink.Route, want Route) bool {
 	return wanted.LinkIndex == 0 || have.LinkIndex == wanted.LinkIndex && have.Src.Equal(wanted.Src)
 }
 
-// explain turns the kernel's number into what to do about it.
+// explain turns the kernel's error number into a remedy.
 func explain(want Route, err error) error {
 	if want.Kind == Via && (errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EINVAL)) {
 		return fmt.Errorf("the node at %v, which has the pods of %v, is in no network that this node is directly connected to, and one of both has no overlay; start both with --overlay auto: %w",

@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/network/wireguard"
 )
 
-// Kind is what a route does with packets.
+// Kind is the treatment of a route's packets.
 type Kind string
 
 const (
@@ -23,14 +23,14 @@ const (
 	Via Kind = "via"
 	// Overlay hands packets to another node through VXLAN.
 	Overlay Kind = "overlay"
-	// WireGuard hands packets to another node encrypted. The link knows by the address to whom.
+	// WireGuard sends packets to another node encrypted. The link selects the peer by the address.
 	WireGuard Kind = "wireguard"
-	// Unreachable answers at once that there is no such pod: the pods that exist
-	// have routes of their own, which are more specific.
+	// Unreachable answers at once that the pod does not exist: existing pods have more specific
+	// routes.
 	Unreachable Kind = "unreachable"
-	// Local keeps packets on this node's link and gives them this node's address;
-	// for the service network, so that a node without a default route can start a
-	// connection that the service proxy then leads on.
+	// Local keeps packets on this node's link and gives them this node's address. It is for the
+	// service network: a node without a default route can then start a connection that the service
+	// proxy leads on.
 	Local Kind = "local"
 )
 
@@ -42,7 +42,7 @@ type Route struct {
 	Gateway netip.Addr
 }
 
-// World is what a plan is made from.
+// World is the input of a plan.
 type World struct {
 	Self            string
 	Addresses       nodeaddr.Addresses
@@ -50,14 +50,14 @@ type World struct {
 	// PodNetworks hold the shares of all nodes.
 	PodNetworks []netip.Prefix
 	Overlay     overlay.Config
-	// WireGuard is this node's own endpoint; not valid when it has none.
+	// WireGuard is this node's own endpoint; invalid without one.
 	WireGuard wireguard.Endpoint
 	Nodes     []*corev1.Node
 	// OnLink tells whether packets to a node's address go to it without a router between.
 	OnLink func(netip.Addr) bool
 }
 
-// Plan is what this node needs to reach all pods.
+// Plan is this node's routes and peers for reaching all pods.
 type Plan struct {
 	Routes map[netip.Prefix]Route
 	// Own are this node's shares of the pod network; empty while it has none.
@@ -65,21 +65,22 @@ type Plan struct {
 	// Endpoint is this node's own in the overlay, and Peers are those that it reaches there.
 	Endpoint overlay.Endpoint
 	Peers    []overlay.Peer
-	// WireGuard is this node's own endpoint of that, and Tunnels lead to those that it reaches so.
+	// WireGuard is this node's own WireGuard endpoint, and Tunnels lead to the nodes that it
+	// reaches by it.
 	WireGuard wireguard.Endpoint
 	Tunnels   []wireguard.Peer
-	// keys tell whose a public key is.
+	// keys has the owner of each public key.
 	keys map[wireguard.Key]string
-	// Unreached says which nodes cannot be reached, and why.
+	// Unreached names the unreachable nodes with the reasons.
 	Unreached error
 }
 
-// Make decides how each node is reached. It is pure.
+// Make decides the transport to each node. It is pure.
 //
-// A pair of nodes takes an overlay when it must, or when one of both wants it: so both take the
-// same way, and no packet comes back on another link than its answer leaves by. It takes WireGuard
-// when one of both wants that, and never anything else in its place: where a node wants it, a pod
-// without a way is unreachable, and no default route takes its packets in clear.
+// A pair of nodes uses an overlay when it must, or when one of both wants it. So both take the same
+// path, and no packet comes back on another link than its answer leaves by. It uses WireGuard when
+// one of both wants that, and never anything else in its place. If any node wants it, a pod without
+// a path is unreachable, and no default route takes its packets in clear.
 func Make(w World) Plan {
 	p := Plan{Routes: map[netip.Prefix]Route{}, Endpoint: w.Overlay.Endpoint(w.Self, w.Addresses.Primary()), WireGuard: w.WireGuard}
 	for _, network := range w.ServiceNetworks {
@@ -115,8 +116,8 @@ func Make(w World) Plan {
 	return p
 }
 
-// keys tell whose a public key is. Of two nodes with one key the older has it, and of this node and
-// another one this node: WireGuard tells peers by it alone.
+// keys has the owner of each public key. Of two nodes with one key the older has it, and of this
+// node and another one this node: WireGuard identifies peers by it alone.
 func keys(w World) map[wireguard.Key]string {
 	keys := map[wireguard.Key]string{}
 	if w.WireGuard.IsValid() {
@@ -155,8 +156,8 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 	}
 	peer, tunnel := overlay.Peer{Node: node.Name, Endpoint: endpoint}, wireguard.Peer{Node: node.Name, Endpoint: encrypted}
 	for _, share := range shares(node) {
-		// A share that overlaps ours is a fault of whoever gave it out; our own
-		// pods must not lose their routes to it.
+		// A share that overlaps ours is a fault of its allocator; our own pods must not lose their
+		// routes to it.
 		if _, taken := p.Routes[share]; taken || slices.ContainsFunc(p.Own, share.Overlaps) {
 			continue
 		}
@@ -171,8 +172,8 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 		}
 		wanted := p.Endpoint.IsValid() && endpoint.IsValid() && (p.Endpoint.Always || endpoint.Always || !onLink)
 		if !wanted {
-			// A node that has just come says soon how it is reached. Of another one that is
-			// elsewhere the kernel says that it is not.
+			// A new node announces its endpoint soon. For another node elsewhere the kernel reports
+			// that it is unreachable.
 			if gateway.IsValid() && (onLink || announced || !p.Endpoint.IsValid()) {
 				p.Routes[share] = direct
 			}
@@ -218,7 +219,7 @@ func (p *Plan) tunnel(node *corev1.Node, share netip.Prefix, other wireguard.End
 		p.fail(fmt.Errorf("the pods %v of node %s are not reached: it wants WireGuard, and this node has none: start this node without --overlay none, and see that its wireguard.key can be read", share, node.Name))
 		return false
 	case !other.IsValid() && !announced:
-		return false // a node that has just come says soon how it is reached
+		return false // a new node announces its endpoint soon
 	case !other.IsValid():
 		p.fail(fmt.Errorf("the pods %v of node %s are not reached: it has no WireGuard and this node wants no other way: update it, and start it without --overlay none", share, node.Name))
 		return false
@@ -226,7 +227,7 @@ func (p *Plan) tunnel(node *corev1.Node, share netip.Prefix, other wireguard.End
 		p.fail(fmt.Errorf("the pods %v of node %s are not reached: its first address is %v and this node's is %v: let --node-ip of all nodes begin with the same family", share, node.Name, other.Address, p.WireGuard.Address))
 		return false
 	case p.keys[other.PublicKey] != node.Name:
-		p.fail(fmt.Errorf("the pods %v of node %s are not reached: nodes %s and %s have one WireGuard key: delete wireguard.key in the data directory of one, and start it anew", share, node.Name, p.keys[other.PublicKey], node.Name))
+		p.fail(fmt.Errorf("the pods %v of node %s are not reached: nodes %s and %s have one WireGuard key: delete wireguard.key in the data directory of one, and restart it", share, node.Name, p.keys[other.PublicKey], node.Name))
 		return false
 	case len(p.Own) == 0:
 		return false // there is no address yet by which answers would come back

@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resubscribe is the pause after the kernel ended a subscription (it does when
-// its listener is too slow).
+// resubscribe is the pause after the kernel ended a subscription (it does when its listener is too
+// slow).
 const resubscribe = time.Second
 
-// Watch calls changed when somebody removed one of our routes or changed a link
-// that is no pod's, until ctx ends. It is a help, not the only way to notice:
-// reconcile now and then all the same.
+// Watch calls changed when another program removed one of our routes or changed a link that is no
+// pod's, until ctx ends. It may miss changes: reconcile regularly all the same.
 func Watch(ctx context.Context, changed func()) {
 	for {
 		watchOnce(ctx, changed)
@@ -37,8 +36,8 @@ func watchOnce(ctx context.Context, changed func()) {
 	failed := make(chan struct{})
 	fail := sync.OnceFunc(func() { close(failed) })
 
-	// Both channels are closed by the library once done is closed; draining them
-	// is what lets its goroutines end.
+	// Both channels are closed by the library once done is closed; draining them lets its
+	// goroutines end.
 	routes := make(chan netlink.RouteUpdate)
 	links := make(chan netlink.LinkUpdate)
 	onError := func(error) { fail() }

@@ -18,24 +18,24 @@ import (
 	"github.com/barque/barque/network/nodeaddr"
 )
 
-// Want is what the link is to be.
+// Want is the wanted state of the link.
 type Want struct {
 	Port uint16
 	// Shares are this node's parts of the pod network. The first address of each is the link's own.
 	Shares []netip.Prefix
-	// MTU of the links below, and Overhead what is taken from it.
+	// MTU of the links below, and Overhead the part subtracted from it.
 	MTU, Overhead int
 	Peers         []Peer
 }
 
-// state is what the link has.
+// state is the actual state of the link.
 type state struct {
 	private Key
 	port    uint16
 	peers   map[Key]peerState
 }
 
-// peerState is what the link has of a peer.
+// peerState is the link's state of a peer.
 type peerState struct {
 	endpoint       netip.AddrPort
 	allowed        []netip.Prefix
@@ -48,16 +48,16 @@ type peerState struct {
 type change struct {
 	key    Key
 	remove bool
-	// What the peer is to have, unless it is removed.
+	// The wanted state of the peer, unless it is removed.
 	endpoint netip.AddrPort // not valid: it stays
-	allowed  []netip.Prefix // where they replace what is there
+	allowed  []netip.Prefix // if they replace the present ones
 	replace  bool
 }
 
-// changes lead from what the link has to what is wanted. What is right stays as it is, with its
-// keys. Those that go come first: shares may pass from one key to another. set has the endpoints
-// that the link was given last: where it has another one, a peer was heard from there, and is
-// answered there.
+// changes lead from the actual state of the link to the wanted one. Correct peers stay, with their
+// keys. Removals come first: shares may pass from one key to another. set has the endpoints that
+// the link was given last. If it has another one, the peer has sent from there, and is answered
+// there.
 func changes(have map[Key]peerState, set map[Key]netip.AddrPort, want []Peer) []change {
 	wanted := map[Key]peerState{}
 	var order []Key
@@ -109,7 +109,7 @@ type backend interface {
 	start() error
 	// alive tells whether the link is still its own.
 	alive() bool
-	// close ends what ends with the process.
+	// close ends the parts that end with the process.
 	close()
 }
 
@@ -211,7 +211,7 @@ func (d *Device) configure(want Want) error {
 	return nil
 }
 
-// open makes the link, in the kernel if that can, or takes up the one that is there.
+// open makes the link, in the kernel if possible, or takes over the existing one.
 func (d *Device) open(mtu int) (backend, error) {
 	link, err := nodeaddr.LinkNamed(LinkName)
 	if err != nil {
@@ -249,7 +249,7 @@ func (d *Device) Remove() error {
 	return Remove()
 }
 
-// Close ends what ends with the process.
+// Close ends the parts that end with the process.
 func (d *Device) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -259,7 +259,7 @@ func (d *Device) Close() {
 	d.backend, d.names, d.set = nil, nil, nil
 }
 
-// Seen returns what the link knows of its peers, by their names; nothing without a link.
+// Seen returns the link's state of its peers, by their names; nothing without a link.
 func (d *Device) Seen() ([]Seen, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -286,7 +286,7 @@ func (d *Device) Seen() ([]Seen, error) {
 	return all, nil
 }
 
-// Remove removes the link. It succeeds where there is none.
+// Remove removes the link. A missing link is no error.
 func Remove() error {
 	if err := nodeaddr.RemoveLink(LinkName); err != nil {
 		return fmt.Errorf("wireguard: %w", err)

@@ -49,7 +49,7 @@ func (kernelLink) set(private *Key, port uint16, peers []change) error {
 	return client.ConfigureDevice(LinkName, kernelConfig(private, port, peers))
 }
 
-// kernelConfig says changes as the kernel's interface does.
+// kernelConfig converts changes for the kernel's interface.
 func kernelConfig(private *Key, port uint16, peers []change) wgtypes.Config {
 	var config wgtypes.Config
 	if private != nil {

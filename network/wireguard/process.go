@@ -87,7 +87,7 @@ func settings(private *Key, port uint16, peers []change) string {
 	return text.String()
 }
 
-// parseState reads what that interface tells.
+// parseState reads that interface's answer.
 func parseState(text string) (state, error) {
 	s := state{peers: map[Key]peerState{}}
 	var key Key // of the peer that the lines are about

@@ -1,13 +1,13 @@
 // Package wireguard carries packets between pods of different nodes encrypted and authenticated, in
-// WireGuard: by the kernel where it can, else by this process on a TUN device.
+// WireGuard: by the kernel if it can, otherwise by this process on a TUN device.
 //
-// A node tells the others its public key by an annotation of its Node object (Endpoint); which
-// pairs of nodes take this way is decided in package routes. This package owns the link
-// "barque-wg", with its key, its addresses and its peers. A peer may send from its node's shares of
-// the pod network only. Everything happens in the network namespace of the calling thread.
+// A node publishes its public key by an annotation of its Node object (Endpoint). Package routes
+// decides which pairs of nodes use it. This package owns the link "barque-wg", with its key, its
+// addresses and its peers. A peer may send only from its node's shares of the pod network.
+// Everything happens in the network namespace of the calling thread.
 //
-// The link stays when the process ends if the kernel has it. A TUN device goes with the process:
-// until Barque runs again, the node's pods do not reach those of other nodes by this way.
+// A link of the kernel stays when the process ends. A TUN device goes with the process: until
+// Barque runs again, the node's pods do not reach those of other nodes by it.
 package wireguard
 
 import (
@@ -57,8 +57,8 @@ func (k *Key) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// LoadKey reads the node's private key, or makes one where there is none. Whoever deletes the file
-// gets another key at the next start.
+// LoadKey reads the node's private key, or makes one if there is none. After the file was deleted
+// the next start makes another key.
 func LoadKey(path string) (private Key, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func (k Key) Public() (Key, error) {
 	return Key(private.PublicKey().Bytes()), nil
 }
 
-// Wish says to which nodes a node asks for this way. One node of a pair is enough.
+// Wish selects the nodes for which a node asks for WireGuard. One node of a pair is enough.
 type Wish string
 
 const (
@@ -116,7 +116,7 @@ const (
 	Everywhere Wish = "everywhere"
 )
 
-// Annotation of a Node holds its Endpoint, or says that it has none.
+// Annotation of a Node holds its Endpoint, or the mark of none.
 const (
 	Annotation = "network.barque.io/wireguard"
 	noEndpoint = "none"
@@ -131,19 +131,20 @@ type Endpoint struct {
 	To      Wish       `json:"to,omitempty"`
 }
 
-// IsValid tells whether there is an endpoint.
+// IsValid reports whether there is an endpoint.
 func (e Endpoint) IsValid() bool { return e.Address.IsValid() }
 
-// String is what the annotation holds.
+// String returns the value of the annotation.
 func (e Endpoint) String() string {
 	if !e.IsValid() {
 		return noEndpoint
 	}
-	text, _ := json.Marshal(e) // it has nothing that cannot be said in JSON
+	text, _ := json.Marshal(e) // every value has a form in JSON
 	return string(text)
 }
 
-// EndpointOf reads a node's annotation. A node that has none, or says so, has no valid endpoint.
+// EndpointOf reads a node's annotation. A node without one, or with the mark of none, has no valid
+// endpoint.
 func EndpointOf(node *corev1.Node) (e Endpoint, err error) {
 	text, announced := node.Annotations[Annotation]
 	if !announced || text == noEndpoint {
@@ -163,8 +164,7 @@ func EndpointOf(node *corev1.Node) (e Endpoint, err error) {
 	return e, nil
 }
 
-// Overhead is the room that WireGuard takes in each packet: an IP header, 8 bytes of UDP and 32 of
-// its own.
+// Overhead is WireGuard's size in each packet: an IP header, 8 bytes of UDP and 32 of its own.
 func Overhead(address netip.Addr) int {
 	if address.Is6() {
 		return 80
@@ -180,7 +180,7 @@ type Peer struct {
 	Shares []netip.Prefix
 }
 
-// Seen is what the link knows of a peer.
+// Seen is the link's state of a peer.
 type Seen struct {
 	Node     string `json:"node"`
 	Endpoint string `json:"endpoint,omitempty"`
@@ -191,12 +191,12 @@ type Seen struct {
 	Sent      int64     `json:"sent"`
 }
 
-// Stale tells of a peer with which no key is valid any more: nothing passes.
+// Stale reports a peer without a valid key: no packet passes.
 func (s Seen) Stale(now time.Time) bool { return now.Sub(s.Handshake) > staleAfter }
 
 // staleAfter is longer than the three minutes after which a key is not used any more.
 const staleAfter = 4 * time.Minute
 
-// keepalive is how often a node sends to a peer that it has nothing to say to. So keys are renewed
-// all the time, and an old one means that the peer is not reached.
+// keepalive is the interval of packets to a silent peer. So keys are renewed all the time, and an
+// old one means that the peer is not reached.
 const keepalive = 25 * time.Second
