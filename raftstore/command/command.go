@@ -1,11 +1,11 @@
 // Package command is the format of the entries in the Raft log, and of the answers to them.
 //
-// One entry carries the requests of many callers. Everything that Apply needs and must be equal
-// on all replicas rides in it: the time, the fence and the request's identity.
+// One entry carries the requests of many callers. It has all input of Apply that must be equal on
+// all replicas: the time, the fence and the request's identity.
 //
-// What holds: an entry is decoded to what was encoded, or not at all; a version, a kind or a flag
-// that this program does not know is an error, because to skip it would let replicas drift
-// apart. A released version is never changed: a new layout gets a new number.
+// Invariants: an entry is decoded to its original, or not at all. A version, a kind or a flag that
+// this program does not know is an error, because to skip it would let replicas diverge. A released
+// version is never changed: a new layout gets a new number.
 package command
 
 import (
@@ -32,9 +32,8 @@ var (
 // Command is one log entry. Without requests it marks its place in the log.
 type Command struct {
 	Now int64 // the proposer's clock, in Unix milliseconds
-	// StateBytes is the proposer's limit for what all items count together, 0 for none. It rides
-	// here so that all replicas refuse the same transactions, whatever limits they are configured
-	// with.
+	// StateBytes is the proposer's limit for the size of all items, 0 for none. It is in the entry
+	// so that all replicas refuse the same transactions, whatever their configuration.
 	StateBytes int64
 	Requests   []Request
 }
@@ -56,7 +55,7 @@ const (
 	KindRestore Kind = 8
 )
 
-// Request is what one caller wants.
+// Request is one caller's request.
 type Request struct {
 	ID ID
 	// Done tells that the origin has no use for the answers to its requests below this number.
@@ -69,9 +68,9 @@ type Request struct {
 	Expire   Expire  // of KindExpire
 }
 
-// Expire deletes what was due at a time, which the leader chose.
+// Expire deletes the items that were due at a time, which the leader chose.
 type Expire struct {
-	Term uint64 // in which it was chosen: in another one nothing is deleted
+	Term uint64 // of the choice: in another one nothing is deleted
 	Due  int64  // in Unix milliseconds
 	Most uint32 // how many items are deleted at most: the oldest deadlines first
 }

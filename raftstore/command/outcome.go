@@ -7,22 +7,22 @@ import (
 	"github.com/barque/barque/raftstore/kv"
 )
 
-// Code says what became of a request.
+// Code is the outcome of a request.
 type Code uint8
 
 const (
 	// Applied: it took effect, at Outcome.Revision.
 	Applied Code = 1
-	// Conflict: the precondition on Outcome.Key did not hold; Outcome.Current stands there.
+	// Conflict: the precondition on Outcome.Key did not hold; Outcome.Current is the item there.
 	Conflict Code = 2
 	// Fenced: its term is over.
 	Fenced Code = 3
 	// Spent: a request with this ID was refused before, and the reason is forgotten. It did not
 	// and will not take effect; it may be repeated with a new ID.
 	Spent Code = 4
-	// Refused: the step of a restore does not fit to what came before; Outcome.Key says why.
+	// Refused: the step of a restore does not fit the previous steps; Outcome.Key has the reason.
 	Refused Code = 5
-	// NoSpace: the store would have grown over its limit; Outcome.Full says by how much.
+	// NoSpace: the store would have grown over its limit; Outcome.Full has the sizes.
 	NoSpace Code = 6
 )
 
@@ -70,7 +70,7 @@ func AppendOutcome(b []byte, o *Outcome) []byte {
 	return AppendItem(append(b, 1), o.Current)
 }
 
-// DecodeOutcome reads what AppendOutcome wrote. The result shares memory with data.
+// DecodeOutcome reads AppendOutcome's output. The result shares memory with data.
 func DecodeOutcome(data []byte) (Outcome, error) {
 	r := reader{rest: data}
 	o := Outcome{Code: Code(r.byte()), Revision: r.uvarint(), Key: string(r.bytes())}
@@ -100,8 +100,8 @@ func (r *reader) item() kv.Item {
 	}
 }
 
-// DecodeItem reads one item off the front of data and returns what follows it. The item shares
-// memory with data.
+// DecodeItem reads one item off the front of data and returns the rest. The item shares memory with
+// data.
 func DecodeItem(data []byte) (kv.Item, []byte, error) {
 	r := reader{rest: data}
 	item := r.item()

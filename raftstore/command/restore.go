@@ -15,20 +15,21 @@ const (
 	RestoreAbort  Step = 4 // forget them
 )
 
-// Restore is one step of replacing the whole state by other items, while the store goes on serving.
-// The items come in many entries and are put aside; the last step takes effect at one revision.
+// Restore is one step of replacing the whole state by other items, while the store keeps serving.
+// The items come in many entries and are staged; the last step takes effect at one revision.
 type Restore struct {
 	Step Step
 	ID   uint64 // names the restore; drawn at random by its maker
 	Term uint64 // of RestoreAbort by the leader; 0 is not fenced
 
-	// Seq counts the chunks, from 1. Of RestoreCommit it is how many there were, and of
-	// RestoreAbort by the leader one more than it has seen: the restore goes on if more came since.
+	// Seq counts the chunks, from 1. For RestoreCommit it is their number. For RestoreAbort by the
+	// leader it is one more than the leader has seen: the restore continues if more have come
+	// since.
 	Seq uint64
 	// Data of RestoreChunk: items, as AppendItem writes them, in ascending order of keys. Their
 	// revisions do not count.
 	Data []byte
-	// Items of RestoreCommit is how many there were in all, Sum what mvcc.ContentSum gives over
+	// Items of RestoreCommit is the number of all items, Sum the result of mvcc.ContentSum over
 	// them.
 	Items, Sum uint64
 	// AtLeast is the lowest revision that RestoreCommit may get.

@@ -1,16 +1,17 @@
-// Package faultpoint names the moments at which a crash would hurt most: the edges of what makes
-// data durable. A test has itself called there, and kills the process or the disk.
+// Package faultpoint names the moments at which a crash would hurt most: before and after the syncs
+// of durable data. A test installs a function that is called there, and kills the process or the
+// disk.
 //
-// What holds: a point is reached on the goroutine that does the work, before or after the step that
-// its name tells, every time. Names are part of the tests' interface: chaos runs give them on a
-// command line.
+// Invariants: a point is reached on the goroutine that does the work, before or after the step in
+// its name, every time. Names are part of the tests' interface: chaos runs give them on a command
+// line.
 //
-// It is not for injecting errors: WrapLog and WrapSnapshots of raftstore.Config do that.
+// It does not inject errors: WrapLog and WrapSnapshots of raftstore.Config do that.
 package faultpoint
 
 // The log: entries of Raft. In the stores that come as libraries the call that syncs is the edge.
 const (
-	// LogBeforeSync is before entries are handed to the log store: none of them is on disk.
+	// LogBeforeSync is before entries are passed to the log store: none of them is on disk.
 	LogBeforeSync = "log.before-sync"
 	// LogAfterSync is when the log store has synced them, and has not acknowledged them yet.
 	LogAfterSync = "log.after-sync"
@@ -19,8 +20,8 @@ const (
 	LogBeforeTruncate = "log.before-truncate"
 	LogAfterTruncate  = "log.after-truncate"
 	// LogBeforeSwitch is when a log that replaces another, of another kind, with another end or in
-	// a smaller file, is complete and on disk; LogAfterSwitch is when it has replaced it, and the
-	// old one is still there.
+	// a smaller file, is complete and on disk. LogAfterSwitch is when it has replaced it, and the
+	// old one still exists.
 	LogBeforeSwitch = "log.before-switch"
 	LogAfterSwitch  = "log.after-switch"
 )
@@ -36,7 +37,7 @@ const (
 	VoteAfterSync  = "vote.after-sync"
 )
 
-// Snapshots, those that this server takes and those that a leader sends.
+// Snapshots that this server takes, and those from a leader.
 const (
 	// SnapshotBeforeSync is when all is written and nothing is synced.
 	SnapshotBeforeSync = "snapshot.before-sync"
@@ -54,14 +55,14 @@ const (
 	IdentityAfterRename  = "identity.after-rename"
 )
 
-// The transfer of a right state to a server whose own one was found to be wrong.
+// The transfer of a correct state to a server with a wrong one.
 const (
 	// TransferBeforePlan is when the state is on disk and verified, without a plan to take it.
 	// TransferAfterPlan is when the plan is there.
 	TransferBeforePlan = "transfer.before-plan"
 	TransferAfterPlan  = "transfer.after-plan"
 	// TransferInstalled is when the state has replaced the snapshots, and TransferUnmarked when the
-	// server counts as right again, both at a start.
+	// mark of the wrong state is gone, both at a start.
 	TransferInstalled = "transfer.installed"
 	TransferUnmarked  = "transfer.unmarked"
 )
@@ -78,7 +79,7 @@ func All() []string {
 	}
 }
 
-// Func is called with the name of each point that is reached. Nil is one that does nothing.
+// Func is called with the name of each reached point. A nil one does nothing.
 type Func func(name string)
 
 // At tells that the point is reached.

@@ -1,6 +1,6 @@
 // Package gctuner tunes Go's garbage collector in a process that holds a store.
 //
-// By Go's default the heap grows to twice the live heap before the next collection. That pays where
+// By Go's default the heap grows to twice the live heap before the next collection. That pays if
 // objects are small and full of pointers. The items of a store are large and long-lived, and have
 // no pointers in them (raftstore/mvcc), so that marking them costs little. Keep lets the heap grow
 // by a fraction of the live heap only, as long as collecting stays cheap:
@@ -8,10 +8,10 @@
 //	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … as loose as Go's default
 //	tight ◀──less than half of that────────────────────────────── looser
 //
-// When the process allocates next to nothing any more, unused memory goes back to the system.
+// When the process stops allocating, unused memory returns to the system.
 //
-// The program calls Keep once, and not the store: a process has one collector. Where GOGC is set
-// the operator has decided, and Keep does nothing. GOMEMLIMIT holds beside it.
+// The program calls Keep once, and not the store: a process has one collector. If GOGC is set the
+// operator has decided, and Keep does nothing. GOMEMLIMIT also applies.
 package gctuner
 
 import (
@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// Policy says how tight memory is. The zero value is for servers.
+// Policy is the tightness of memory. The zero value is for servers.
 type Policy struct {
 	// Least is by how many bytes the heap may always grow beyond the live heap. Default: 32 MiB.
 	Least uint64
@@ -58,7 +58,7 @@ const (
 	restBytes = 4 << 20
 )
 
-// Keep keeps the collector at what the policy says until ctx ends, and then sets it back.
+// Keep applies the policy to the collector until ctx ends, and then restores the default.
 func Keep(ctx context.Context, p Policy) {
 	if os.Getenv("GOGC") != "" {
 		<-ctx.Done()
@@ -118,13 +118,13 @@ type keeper struct {
 	used     uint64  // bytes allocated since memory was given back
 }
 
-// newKeeper starts at Go's default. It counts from start, so that the first sample does not see
-// what happened before.
+// newKeeper starts at Go's default. It counts from start, so that the first sample excludes earlier
+// work.
 func newKeeper(p Policy, start reading) *keeper {
 	return &keeper{policy: p.withDefaults(), percent: loosest, last: start, measured: start}
 }
 
-// decision is what follows from a sample.
+// decision is the result of a sample.
 type decision struct{ set, giveBack bool }
 
 func (k *keeper) look(now reading) (d decision) {

@@ -7,8 +7,8 @@ const (
 	mostState  = 8 << 30
 )
 
-// StateBytes returns how much memory all objects may take in the store: what was asked for, else a
-// part of this machine's memory. The rest is for the API's caches, the pods and everybody else.
+// StateBytes returns the memory limit of all objects in the store: the configured one, or a part of
+// this machine's memory. The rest is for the API's caches, the pods and other processes.
 func StateBytes(asked int64) int64 {
 	if asked > 0 {
 		return asked

@@ -13,19 +13,19 @@ var (
 	ErrFutureRevision = errors.New("revision is in the future")
 	// ErrFenced is returned for a transaction whose Term is over.
 	ErrFenced = errors.New("the leadership term of this write is over")
-	// ErrUnavailable is returned when a request was certainly not executed: there is no leader,
-	// it cannot be reached, or its queue is full. Repeating it is safe.
+	// ErrUnavailable is returned if a request was certainly not executed: there is no leader, it is
+	// unreachable, or its queue is full. Repeating it is safe.
 	ErrUnavailable = errors.New("store is unavailable")
 	// ErrOverloaded is the ErrUnavailable of a full queue: the store does not repeat the request by
 	// itself, so that the caller can slow down.
 	ErrOverloaded = fmt.Errorf("%w: its queue is full", ErrUnavailable)
-	// ErrQuarantined is the ErrUnavailable of a server whose state differs from what most servers
-	// have. It serves nothing any more and repeating the request there is useless: another server
+	// ErrQuarantined is the ErrUnavailable of a server whose state differs from that of most
+	// servers. It serves nothing any more. Repeating the request there is useless: another server
 	// answers.
 	ErrQuarantined = fmt.Errorf("%w: this server is in quarantine", ErrUnavailable)
-	// ErrDiskFull is the ErrUnavailable of a leader whose disk is full, when no other server that
-	// answers has room to lead in its place: repeating the request is useless before an operator
-	// makes room. What only deletes is not refused for this.
+	// ErrDiskFull is the ErrUnavailable of a leader with a full disk, if no other answering server
+	// has the space to lead in its place. Repeating the request is useless before an operator frees
+	// space. Pure deletions are not refused.
 	ErrDiskFull = fmt.Errorf("%w: the disk of this server is full", ErrUnavailable)
 	// ErrLeaderless is the ErrUnavailable of a server that has known no leader for LeaderlessAfter.
 	// An election takes a fraction of that: repeating the request is useless before servers are
@@ -36,12 +36,12 @@ var (
 	ErrUnknownOutcome = errors.New("outcome of the write is unknown")
 	// ErrTooLarge is returned for a key, value or transaction over the limits.
 	ErrTooLarge = errors.New("too large for the store")
-	// ErrNoSpace is returned for a transaction that would grow a store that is full. It was not
-	// executed. Deletes, and changes that do not make anything larger, are never refused for this,
-	// and as soon as they have made room the store grows again. The error is a *NoSpaceError.
+	// ErrNoSpace is returned for a transaction that would grow a full store. It was not executed.
+	// Deletes, and changes that do not make anything larger, are never refused. As soon as they
+	// have freed space the store grows again. The error is a *NoSpaceError.
 	ErrNoSpace = errors.New("the store is full")
-	// ErrInvalid is returned for a transaction that makes no sense: an empty key, an unknown
-	// operation, two operations on one key.
+	// ErrInvalid is returned for a malformed transaction: an empty key, an unknown operation, two
+	// operations on one key.
 	ErrInvalid = errors.New("transaction is not valid")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("store is closed")
@@ -49,7 +49,7 @@ var (
 
 // NoSpaceError is the ErrNoSpace of one transaction.
 type NoSpaceError struct {
-	Size   int64 // what the items of the store counted, as View.Size does, in bytes
+	Size   int64 // size of the store's items, as in View.Size, in bytes
 	Needed int64 // by how much the transaction would have made it grow
 	Limit  int64 // of the server that led
 }
@@ -62,15 +62,14 @@ func (e *NoSpaceError) Error() string {
 // Unwrap makes it an ErrNoSpace.
 func (e *NoSpaceError) Unwrap() error { return ErrNoSpace }
 
-// LeaderlessAfter is how long no leader must have been known before the cause is not an election
-// any more.
+// LeaderlessAfter is the time without a leader after which an election is not the cause any more.
 const LeaderlessAfter = 10 * time.Second
 
-// LeaderlessError is the ErrLeaderless of one server. It counts from when this one lost sight of a
-// leader: from its start, if it has seen none since.
+// LeaderlessError is the ErrLeaderless of one server. It counts from this server's last contact
+// with a leader, or from its start.
 type LeaderlessError struct {
 	For    time.Duration // how long no leader has been known
-	Reason string        // since when, and what it takes that there is one; for people
+	Reason string        // since when, and the condition for a new leader; for people
 }
 
 func (e *LeaderlessError) Error() string { return fmt.Sprintf("%v: %s", ErrUnavailable, e.Reason) }
@@ -80,9 +79,9 @@ func (e *LeaderlessError) Unwrap() error { return ErrLeaderless }
 
 // ConflictError is returned when a precondition did not hold. Nothing was changed.
 type ConflictError struct {
-	// Key whose precondition failed: the first one, in the order of Txn.Require.
+	// Key is the first key, in the order of Txn.Require, whose precondition failed.
 	Key string
-	// Current is the item that stands there, nil when the key is absent.
+	// Current is the present item, nil if the key is absent.
 	Current *Item
 	// Revision of the store at which the precondition was checked.
 	Revision uint64

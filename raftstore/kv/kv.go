@@ -1,6 +1,6 @@
-// Package kv is the vocabulary that the parts of raftstore share: items, views, transactions,
+// Package kv is the common vocabulary of the parts of raftstore: items, views, transactions,
 // watchers and errors. Programs that use the store import raftstore, which has a name for each of
-// them; this package exists so that the parts need not import the whole.
+// them. This package exists so that the parts need not import the whole.
 package kv
 
 import (
@@ -18,8 +18,8 @@ type Item struct {
 	Expires        int64  // Unix milliseconds after which the leader deletes it; 0 means never
 }
 
-// ItemOverhead is what each item counts, beside the bytes of its key and value, for the limit of
-// the store: what it costs in memory, rounded up.
+// ItemOverhead is the size of each item, beyond its key and value, for the limit of the store: its
+// cost in memory, rounded up.
 const ItemOverhead = 64
 
 // Undo is the step from one revision back to the one before.
@@ -31,9 +31,8 @@ type Undo struct {
 	Before []Item
 }
 
-// ViewOptions say which snapshot of the store a reader wants. The zero value asks for the newest
-// state that is linearizable: it reflects every write acknowledged before View was called, on
-// whichever server.
+// ViewOptions select a reader's snapshot of the store. The zero value asks for the newest
+// linearizable state: it reflects every write acknowledged before the call of View, on any server.
 type ViewOptions struct {
 	// Revision pins the snapshot to exactly this revision. View fails with ErrCompacted when it
 	// has left history, and with ErrFutureRevision when the store has not reached it.
@@ -41,12 +40,12 @@ type ViewOptions struct {
 	// MinRevision waits until the local tree has reached this revision and reads there without
 	// asking the leader.
 	MinRevision uint64
-	// Stale reads what this server has, without waiting for anybody. Nothing bounds its age.
+	// Stale reads this server's state without waiting. Nothing bounds its age.
 	Stale bool
 }
 
 // View is an immutable snapshot of the whole store at one revision. It takes no lock and stays
-// valid for as long as it is referenced.
+// valid as long as it is referenced.
 type View interface {
 	Revision() uint64
 	Get(key string) (Item, bool)
@@ -57,15 +56,15 @@ type View interface {
 	Count(prefix, from string) int
 }
 
-// Txn is a set of operations that take effect at one revision, or not at all. A key may stand in
+// Txn is a set of operations that take effect at one revision, or not at all. A key may appear in
 // one operation only.
 type Txn struct {
-	// Require lists what must hold for the transaction to take effect. It is checked while the
-	// transaction is applied, on every replica alike.
+	// Require lists the preconditions of the transaction. They are checked while the transaction is
+	// applied, on every replica alike.
 	Require []Precondition
 	Ops     []Op
-	// Term fences the transaction: when it is not zero, the store refuses it with ErrFenced
-	// unless it enters the log in this Raft term.
+	// Term fences the transaction: if it is not zero, the store refuses it with ErrFenced unless it
+	// enters the log in this Raft term.
 	Term uint64
 }
 
@@ -76,8 +75,8 @@ type Precondition struct {
 	ModRevision uint64
 }
 
-// ReservedPrefix is that of the keys which the store keeps for itself. They take part in
-// everything, views and watches of everything included, but only the store writes them.
+// ReservedPrefix is the prefix of the store's own keys. They appear in views and watches of
+// everything, but only the store writes them.
 const ReservedPrefix = "\x00raftstore/"
 
 // OpKind tells operations apart.
@@ -103,13 +102,13 @@ type Result struct {
 	Revision uint64
 }
 
-// WatchOptions say what a watcher wants to see.
+// WatchOptions select a watcher's events.
 type WatchOptions struct {
 	Prefix string
 	// After is the last revision that the caller has seen: delivery starts with the revision that
 	// follows it. 0 starts after the store's newest revision. It may lie in the future.
 	After uint64
-	// Progress is how often Next returns an empty Batch while nothing happens. 0 means never,
+	// Progress is the interval at which Next returns an empty Batch without events. 0 means never,
 	// unless RequestProgress asks for one.
 	Progress time.Duration
 }
@@ -143,9 +142,9 @@ type Batch struct {
 
 // Watcher reads the event log. It is for one goroutine.
 type Watcher interface {
-	// Next waits for the next batch. It fails with ErrCompacted when the watcher has fallen
-	// behind history, with ErrClosed when the store has stopped or the watcher was closed, or
-	// with the context's cause.
+	// Next waits for the next batch. It fails with ErrCompacted if the watcher has fallen behind
+	// history, with ErrClosed if the store has stopped or the watcher was closed, or with the
+	// context's cause.
 	Next(ctx context.Context) (Batch, error)
 	// RequestProgress makes Next return a progress batch as soon as it has delivered everything
 	// that is in the log now. Any goroutine may call it.

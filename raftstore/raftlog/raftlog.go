@@ -1,5 +1,5 @@
-// Package raftlog is how Raft's own words get into our log: each said rarely, and none that the
-// store says better by itself.
+// Package raftlog writes Raft's log lines into our log: each rarely, and none that the store logs
+// better by itself.
 package raftlog
 
 import (
@@ -13,17 +13,17 @@ import (
 )
 
 // New returns a logger for Raft that writes to ours. Raft reports every election as a warning or an
-// error; packages leader and election log changes of leadership, so
-// Raft's own words are one level less important than it thinks.
+// error. Packages leader and election log changes of leadership, so Raft's lines are one level
+// lower.
 func New(logger *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Name: "raft", Level: hclog.Debug, Output: io.Discard})
 	l.RegisterSink(&sink{logger: logger.With("component", "raft"), said: make(map[string]saying)})
 	return l
 }
 
-// While a server is away, Raft says so several times a second, for as long as that lasts. The same
-// message is passed on at its level after sayAgain, and then after twice as long each time; one
-// that was not heard for sayAgainMax is new.
+// While a server is away, Raft logs that several times a second. The same message is passed on at
+// its level after sayAgain, and then after twice as long each time. One that has paused for
+// sayAgainMax is new.
 const (
 	sayAgain    = 10 * time.Second
 	sayAgainMax = time.Hour
@@ -36,7 +36,7 @@ type sink struct {
 	said map[string]saying // by message, of which Raft has a fixed number
 }
 
-// saying is when a message was heard, and when it is passed on again.
+// saying is the time of a message, and of its next repetition.
 type saying struct {
 	heard, next time.Time
 	pause       time.Duration // from when it was passed on to next
@@ -61,10 +61,10 @@ func (s *sink) repeated(msg string) bool {
 	return false
 }
 
-// usual tells whether a message is about what happens all the time, or what package node says
-// itself and better: that this server campaigns, that a member does not answer, and that
-// a follower's log is not as long as the leader took it to be, which is how the leader finds out
-// where to go on.
+// usual reports whether a message is about an ordinary event, or one that package node logs better
+// itself. Such events are a campaign of this server, a member that does not answer, and a
+// follower's log that is shorter than the leader assumed. By the last one the leader finds the
+// position to continue from.
 func usual(msg string) bool {
 	switch msg {
 	case "heartbeat timeout reached, starting election", "failed to heartbeat to", "failed to appendEntries to", "failed to make requestVote RPC", "failed to contact",

@@ -1,6 +1,6 @@
 // Package register keeps one value under one key of the store: a register, which is read with its
-// revision, replaced if it has not changed since, and followed. It is for what a cluster must agree
-// on and what is no object of the API, such as its gossip keys and its CAs.
+// revision, replaced if it has not changed since, and followed. It is for values that a cluster
+// must agree on outside the API's objects, such as its gossip keys and its CAs.
 package register
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// Store is what a register needs of the store.
+// Store is the register's interface of the store.
 type Store interface {
 	View(ctx context.Context, opts raftstore.ViewOptions) (raftstore.View, error)
 	Commit(ctx context.Context, txn raftstore.Txn) (raftstore.Result, error)
@@ -38,9 +38,9 @@ func (r Register) Get(ctx context.Context) ([]byte, uint64, error) {
 	return item.Value, item.ModRevision, nil
 }
 
-// Put sets the value if its revision is still the one given, and, unless term is 0, only while that
-// term of the leader lasts. It fails with a *raftstore.ConflictError when another write was faster,
-// and with raftstore.ErrFenced when the term is over.
+// Put sets the value if its revision is still the given one, and, unless term is 0, only during
+// that term of the leader. It fails with a *raftstore.ConflictError if another write was faster,
+// and with raftstore.ErrFenced if the term is over.
 func (r Register) Put(ctx context.Context, value []byte, revision, term uint64) error {
 	_, err := r.store.Commit(ctx, raftstore.Txn{
 		Require: []raftstore.Precondition{{Key: r.key, ModRevision: revision}},
@@ -50,7 +50,7 @@ func (r Register) Put(ctx context.Context, value []byte, revision, term uint64) 
 	return err
 }
 
-// followAgain is after how long a watch that ended begins anew.
+// followAgain is the pause before an ended watch is restarted.
 const followAgain = time.Second
 
 // Follow calls f with the value that this server has, and then after each change, until ctx ends.
@@ -61,9 +61,9 @@ func (r Register) Follow(ctx context.Context, f func(value []byte, revision uint
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, raftstore.ErrClosed):
-			<-ctx.Done() // the store says by itself why it stopped
+			<-ctx.Done() // the store itself logs why it stopped
 			return nil
-		case !errors.Is(err, raftstore.ErrCompacted): // that one is answered by another look
+		case !errors.Is(err, raftstore.ErrCompacted): // another look handles that one
 			select {
 			case <-ctx.Done():
 			case <-time.After(followAgain): // as when the server is in quarantine
@@ -72,8 +72,8 @@ func (r Register) Follow(ctx context.Context, f func(value []byte, revision uint
 	}
 }
 
-// follow watches before it looks: a watch after the revision of an empty store would begin with
-// what comes after it, and miss a change between.
+// follow watches before it looks: a watch after the revision of an empty store would begin after
+// it, and miss a change between.
 func (r Register) follow(ctx context.Context, f func(value []byte, revision uint64)) error {
 	w, err := r.store.Watch(raftstore.WatchOptions{Prefix: r.key})
 	if err != nil {

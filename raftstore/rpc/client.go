@@ -33,7 +33,7 @@ type Client struct {
 	closed  bool
 }
 
-// NewClient returns a client that has opened nothing yet.
+// NewClient returns a client without an open link.
 func NewClient(cfg ClientConfig) *Client {
 	return &Client{cfg: cfg, waiting: make(map[uint64]chan Frame)}
 }
@@ -153,11 +153,10 @@ func (c *Client) open(ctx context.Context, dialed chan struct{}) (*Link, error) 
 	return l, nil
 }
 
-// listen severs the link when the peer owes an answer and is silent for too long, even to a
-// question that it answers at once. A peer that was cut off, or whose machine is gone, breaks no
-// connection: a write that waits for it would not be repeated at the next leader, and after the
-// network has healed the connection could stay stuck for as long as the kernel waits before it
-// sends again.
+// listen severs the link if the peer owes an answer and is silent for too long, even to a ping. A
+// partitioned peer, or one whose machine is gone, breaks no connection. A write that waits for it
+// would not be repeated at the next leader. After the network has healed, the connection could stay
+// stuck until the kernel's next retransmission.
 //
 // It ends with the link.
 func (c *Client) listen(l *Link) {
@@ -184,7 +183,7 @@ func (c *Client) listen(l *Link) {
 	}
 }
 
-// Current returns the link that is open, nil when there is none.
+// Current returns the open link, nil without one.
 func (c *Client) Current() *Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,16 +2,17 @@
 //
 //	frame = length(4) call(8) kind(1) payload
 //
-// Numbers are little-endian, and length counts what follows it. The answer to a call carries its
-// number. The caller and the peer agree what kinds mean, but for Ping, which asks for a sign of
-// life.
+// Numbers are little-endian, and length counts the bytes after it. The answer to a call carries its
+// number. The caller and the peer agree on the kinds' meanings, except for Ping, which asks for a
+// sign of life.
 //
-// What holds:
-//   - memory is taken as the bytes come, and not because a length announces them;
+// Invariants:
+//
+//   - memory is taken as the bytes arrive, not when a length announces them;
 //   - a peer that stops in the middle of a frame, or takes no answers, loses the connection; one
 //     that is idle keeps it;
 //   - a peer has a bounded number of calls open on a connection, and then waits;
-//   - the caller learns whether the peer can have got the request.
+//   - the caller learns whether the peer can have received the request.
 //
-// It does not authenticate the peer: the connections that it is given are authenticated.
+// It does not authenticate the peer: its connections are already authenticated.
 package rpc

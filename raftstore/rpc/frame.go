@@ -11,21 +11,20 @@ import (
 const (
 	frameHead = 8 + 1
 	maxFrame  = 16 << 20 // far above the largest transaction that the store's limits allow
-	// trustedBytes are those for which memory is taken before they are here.
+	// trustedBytes is the amount for which memory is taken before the bytes arrive.
 	trustedBytes = 256 << 10
 	// MaxPayload is how many bytes a request or an answer may have.
 	MaxPayload = maxFrame - frameHead
 )
 
-// Ping is the kind of a request that is answered at once. One with the number 0 is answered to
-// nobody.
+// Ping is the kind of a request that is answered at once. One with the number 0 is not answered.
 const Ping byte = 5
 
 var (
 	// ErrNotSent is wrapped by the error of a call whose request has certainly not reached the
 	// peer.
 	ErrNotSent = errors.New("request was not sent")
-	// ErrTooLarge is returned for what the peer would not read. It was not sent either.
+	// ErrTooLarge is returned for a message that the peer would not read. It was not sent either.
 	ErrTooLarge = fmt.Errorf("message of more than %d bytes for another server", maxFrame)
 )
 

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// frameStall is how long the rest of a message may take, and how long a peer may take none of what
-// is sent to it.
+// frameStall bounds the time for the rest of a message, and the time in which a peer takes no
+// bytes.
 const frameStall = 30 * time.Second
 
-// Link is one connection, with a goroutine that writes and one that reads. A caller
-// with a small message for an idle link writes it itself, without the other goroutine.
+// Link is one connection, with a goroutine that writes and one that reads. A caller with a small
+// message for an idle link writes it itself, without the other goroutine.
 type Link struct {
 	conn net.Conn
 	out  chan Frame
@@ -38,7 +38,7 @@ func newLink(conn net.Conn) *Link {
 // Done returns a channel that is closed when the link is broken.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Heard returns a number that changes with each word of the peer.
+// Heard returns a number that changes with each message of the peer.
 func (l *Link) Heard() int64 { return l.heard.Load() }
 
 // Ping asks for a word, and does not wait.
@@ -49,7 +49,7 @@ func (l *Link) Ping() {
 	}
 }
 
-// quiet is how long nothing has been heard over the link.
+// quiet is the time since the last message over the link.
 func (l *Link) quiet() time.Duration { return time.Since(l.began) - time.Duration(l.heard.Load()) }
 
 func (l *Link) sever() {
@@ -59,7 +59,7 @@ func (l *Link) sever() {
 	})
 }
 
-// write sends what comes in, and flushes when nothing more waits. It ends with the link.
+// write sends queued frames, and flushes when no more wait. It ends with the link.
 func (l *Link) write() {
 	defer l.sever()
 	for {
@@ -88,18 +88,18 @@ func (l *Link) writeLocked(f Frame) error {
 		return err
 	}
 	if len(l.out) > 0 {
-		return nil // the goroutine that writes takes what is in the buffer along
+		return nil // the writing goroutine also sends the buffer
 	}
 	return l.w.Flush()
 }
 
-// maxDirect is the largest payload that is not left to the goroutine that writes. It fits into what
-// the kernel takes at once, unless the link is clogged.
+// maxDirect is the largest payload that bypasses the writing goroutine. It fits into the kernel's
+// buffer, unless the link is clogged.
 const maxDirect = 256
 
-// sendNow is send for small messages that others wait for. It may wait for the network as long as
-// it takes until a link that is clogged is severed. It is not for the goroutine that reads answers:
-// if both ends of a link waited to write, none would read.
+// sendNow is send for small messages that others wait for. It may block until a clogged link is
+// severed. The goroutine that reads answers must not call it: if both ends of a link waited to
+// write, none would read.
 func (l *Link) sendNow(ctx context.Context, f Frame) error {
 	if len(f.Payload) > maxDirect || len(l.out) > 0 || !l.mu.TryLock() {
 		return l.send(ctx, f)
@@ -126,7 +126,7 @@ func (l *Link) read(handle func(Frame)) error {
 	}
 }
 
-// next waits for a frame as long as it takes, but not for the rest of one that has begun.
+// next waits for a frame without a limit, but not for the rest of one that has begun.
 func (l *Link) next(r *bufio.Reader) (Frame, error) {
 	if _, err := r.Peek(1); err != nil {
 		return Frame{}, err
@@ -161,8 +161,8 @@ func (l *Link) send(ctx context.Context, f Frame) error {
 	}
 }
 
-// Urgent tells which kinds of requests, and their answers, are sent at once. Others are sent
-// together when there are many of them. nil: none.
+// Urgent selects the kinds of requests that are sent at once, with their answers. Others are
+// batched under load. nil: none.
 type Urgent func(kind byte) bool
 
 // sendAs sends a request of a kind, or the answer to one, as suits it.

@@ -10,7 +10,7 @@ import (
 type Handler struct {
 	// Answer may take its time.
 	Answer func(ctx context.Context, kind byte, payload []byte) (byte, []byte)
-	// AtOnce answers what needs no waiting, and tells whether it has.
+	// AtOnce answers a request that needs no waiting, and reports whether it has.
 	AtOnce func(kind byte, payload []byte) (byte, []byte, bool)
 	// TooLarge is the answer in place of one that the peer would not read.
 	TooLarge func() (byte, []byte)
@@ -18,8 +18,8 @@ type Handler struct {
 }
 
 const (
-	// maxCalls bounds the calls that one connection may have open, and maxCallBytes what they hold.
-	// A peer that has more to ask waits.
+	// maxCalls bounds the open calls of one connection, and maxCallBytes their size. A peer with
+	// more calls waits.
 	maxCalls     = 8192
 	maxCallBytes = 4 * maxFrame
 )
@@ -63,14 +63,14 @@ func Serve(ctx context.Context, conn net.Conn, handle Handler) error {
 	return why
 }
 
-// budget is what the calls of one connection may still take. One goroutine takes, any give.
+// budget is the remaining amount of one connection's calls. One goroutine takes, any give.
 type budget struct {
 	mu           sync.Mutex
 	calls, bytes int
 	freed        chan struct{} // holds a token when something came back
 }
 
-// take waits until there is room for a call. It reports false when ctx ends first.
+// take waits until there is room for a call. It reports false if ctx ends first.
 func (b *budget) take(ctx context.Context, bytes int) bool {
 	for {
 		b.mu.Lock()

@@ -8,14 +8,13 @@ import (
 )
 
 const (
-	// complaintBurst and complaintPause bound what unauthenticated clients can make this server
-	// write into its log.
+	// complaintBurst and complaintPause bound the log lines that unauthenticated clients can cause.
 	complaintBurst = 8
 	complaintPause = 5 * time.Second
 )
 
 // complaints are warnings that clients cause. Up to complaintBurst are written at once, then one
-// per complaintPause, which says how many were left out.
+// per complaintPause, with the number of suppressed ones.
 type complaints struct {
 	logger *slog.Logger
 

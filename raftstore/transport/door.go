@@ -6,11 +6,10 @@ import (
 	"sync"
 )
 
-// door knows the connections that are not authenticated yet. Everybody may open one, so it bounds
-// how many there are, of each source and in all, and it makes room by closing instead of waiting:
-// of the source that has the most, the one that has taken the longest. A server that needs some
-// milliseconds gets through beside any number of others that stay silent, and a flood from one
-// source costs that source's own places.
+// door tracks the connections that are not authenticated yet. Any client may open one, so it bounds
+// their number, per source and in total. It makes room by closing instead of waiting: it closes the
+// oldest connection of the source with the most. A server that needs some milliseconds gets through
+// beside any number of silent ones, and a flood from one source costs that source's own places.
 type door struct {
 	most, mostOfOne int
 
@@ -33,8 +32,8 @@ func newDoor(most, mostOfOne int) *door {
 	return &door{most: most, mostOfOne: mostOfOne, from: make(map[netip.Addr][]*visitor)}
 }
 
-// source is the part of a connection's address that an attacker cannot choose: an address of
-// IPv4, or the 64 bits of one of IPv6 that are a network's.
+// source is the part of a connection's address that an attacker cannot choose: an IPv4 address, or
+// the 64 bits of the network of an IPv6 address.
 func source(conn net.Conn) netip.Addr {
 	remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -49,8 +48,8 @@ func source(conn net.Conn) netip.Addr {
 	return addr
 }
 
-// enter takes a connection in, and closes another one if there are too many. It returns nil when
-// the door is closed.
+// enter admits a connection, and closes another one if there are too many. It returns nil when the
+// door is closed.
 func (d *door) enter(conn net.Conn) *visitor {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,8 +70,7 @@ func (d *door) enter(conn net.Conn) *visitor {
 	return v
 }
 
-// heaviest returns the source that has the most connections; of several, the one that has the
-// oldest.
+// heaviest returns the source with the most connections; of several, the one with the oldest.
 func (d *door) heaviest() netip.Addr {
 	var (
 		found    netip.Addr
@@ -119,7 +117,7 @@ func (d *door) remove(v *visitor) {
 	}
 }
 
-// close closes all connections at the door, and those that come.
+// close closes all connections at the door, and later ones.
 func (d *door) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

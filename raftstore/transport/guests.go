@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// guests counts the connections of each authenticated peer, by its certificate: one server that
-// goes wrong, or whose key was stolen, takes no more than its share of memory and file descriptors.
+// guests counts the connections of each authenticated peer, by its certificate: a faulty server, or
+// an attacker with its key, takes no more than its share of memory and file descriptors.
 type guests struct {
 	most int
 
@@ -20,7 +20,7 @@ func newGuests(most int) *guests {
 	return &guests{most: most, count: make(map[[sha256.Size]byte]int)}
 }
 
-// TooManyError is why a connection of an authenticated peer is closed at once.
+// TooManyError is the reason why a connection of an authenticated peer is closed at once.
 type TooManyError struct {
 	Peer  string // the name in its certificate
 	Limit int

@@ -30,14 +30,13 @@ type Config struct {
 	Roots       func() *x509.CertPool
 	// HandshakeTimeout bounds how long a peer may take until it is authenticated. Default: 5 s.
 	HandshakeTimeout time.Duration
-	// MaxHandshakes bounds how many peers may be on the way there at once, and MaxHandshakesFrom
-	// how many of one address (of IPv6: one /64). When there are more, the oldest of the address
-	// that has the most is closed, so that others need not wait. Defaults: 128, and half of
-	// MaxHandshakes.
+	// MaxHandshakes bounds the peers in authentication at once, and MaxHandshakesFrom those of one
+	// address (of IPv6: one /64). Beyond it, the oldest of the address with the most is closed, so
+	// that others need not wait. Defaults: 128, and half of MaxHandshakes.
 	MaxHandshakes     int
 	MaxHandshakesFrom int
-	// MaxConns bounds how many connections one authenticated peer may have here, told by its
-	// certificate; more are closed at once. A server in order has about ten. Default: 128.
+	// MaxConns bounds the connections of one authenticated peer, identified by its certificate;
+	// more are closed at once. A healthy server has about ten. Default: 128.
 	MaxConns int
 	Logger   *slog.Logger
 }
@@ -48,8 +47,8 @@ type Mux struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	// slots bound the goroutines that authenticate peers. There are more than places at the door:
-	// what was closed to make room ends at once, as soon as it gets a CPU.
+	// slots bound the goroutines that authenticate peers. There are more than places at the door: a
+	// connection closed to make room ends only when it gets a CPU.
 	slots      chan struct{}
 	door       *door
 	guests     *guests
@@ -135,7 +134,7 @@ func (m *Mux) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of file descriptors, most likely: others end, then it goes on
+		if err != nil { // probably out of file descriptors: it continues when others end
 			m.complaints.warn("cannot accept connections of other servers", "err", err)
 			select {
 			case <-time.After(50 * time.Millisecond):
@@ -160,7 +159,7 @@ func (m *Mux) accept() {
 	}
 }
 
-// keepAlive finds peers whose machine is gone, or was cut off, so that their connections do not
+// keepAlive finds peers whose machine is gone or partitioned, so that their connections do not
 // stay.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
@@ -215,8 +214,8 @@ func (m *Mux) authenticate(v *visitor) (*tls.Conn, error) {
 	return conn, v.SetDeadline(time.Time{})
 }
 
-// hungUp tells whether a handshake failed because a side closed the connection: the peer is
-// not known.
+// hungUp reports whether a handshake failed because a side closed the connection: the peer is
+// unknown.
 func hungUp(err error) bool {
 	for _, end := range []error{io.EOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {
@@ -226,7 +225,7 @@ func hungUp(err error) bool {
 	return false
 }
 
-// errTooMany is why a connection was closed that had not been authenticated yet.
+// errTooMany is the reason why an unauthenticated connection was closed.
 var errTooMany = errors.New("too many connections were not authenticated yet, and this one had waited the longest")
 
 // Dial opens a connection to a server of the cluster.
@@ -269,8 +268,8 @@ func (m *Mux) serverConfig() *tls.Config {
 	}
 }
 
-// clientConfig leaves out the check of names: servers are known by their certificates and not by
-// their addresses, which may change.
+// clientConfig omits the check of names: certificates identify servers, not addresses, which may
+// change.
 func (m *Mux) clientConfig(proto string) *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,

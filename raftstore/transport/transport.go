@@ -1,9 +1,9 @@
-// Package transport connects the servers of a cluster: one port, one protocol of connections
-// (TLS with certificates on both sides), and several protocols of use on it, told apart by ALPN.
+// Package transport connects the servers of a cluster: one port, TLS with certificates on both
+// sides, and several protocols on it, selected by ALPN.
 //
-// What holds: a connection that a Listener hands out, or that Dial returns, was authenticated: its
-// peer has a certificate of the cluster's CA that makes it a server. What speaks otherwise, or
-// slowly, is closed; it costs a bounded number of goroutines and disturbs no other connection.
+// Invariants: a connection from a Listener or Dial is authenticated: its peer has a certificate of
+// the cluster's CA that makes it a server. A connection with another protocol, or a slow one, is
+// closed. It costs a bounded number of goroutines and disturbs no other connection.
 //
 // Package memnet has the same in memory, for tests.
 package transport
@@ -13,7 +13,7 @@ import (
 	"net"
 )
 
-// Stream is what servers reach each other by.
+// Stream is the transport between servers.
 type Stream interface {
 	// Listener returns the connections that peers open for the protocol. It is called once for
 	// each protocol.

@@ -23,7 +23,7 @@ type conn struct {
 func (c *conn) Read(p []byte) (int, error)  { return c.in.read(p) }
 func (c *conn) Write(p []byte) (int, error) { return c.out.write(p) }
 
-// Close ends both directions. The peer reads what is under way, and then the end.
+// Close ends both directions. The peer reads the bytes under way, and then the end.
 func (c *conn) Close() error {
 	c.net.mu.Lock()
 	delete(c.net.conns, c)
@@ -69,11 +69,11 @@ type pipe struct {
 	readerGone      bool
 	writerGone      bool
 	broken          bool
-	readerLost      bool // that end vanished, which the other does not know
+	readerLost      bool // that end vanished, unknown to the other
 	writerLost      bool
 }
 
-// parcel is what one write sent, or the end of what was sent when it has no bytes.
+// parcel is the bytes of one write, or without bytes the end of the stream.
 type parcel struct {
 	arrives time.Time
 	bytes   []byte
@@ -109,7 +109,7 @@ func (p *pipe) stopWriting() {
 	})
 }
 
-// arrival returns when something arrives that is sent now: never before what was sent before it.
+// arrival returns the arrival time of bytes sent now: never before earlier ones.
 func (p *pipe) arrival(travel time.Duration) time.Time {
 	at := time.Now().Add(travel)
 	if n := len(p.parcels); n > 0 && p.parcels[n-1].arrives.After(at) {
@@ -168,7 +168,7 @@ func (p *pipe) read(b []byte) (int, error) {
 	}
 }
 
-// take reads what has arrived. When nothing has, it returns when something will, if that is known.
+// take reads the arrived bytes. Without any, it returns the time of the next arrival, if known.
 func (p *pipe) take(b []byte, held bool) (n int, next time.Time, err error) {
 	switch {
 	case p.readerGone, p.readerLost:

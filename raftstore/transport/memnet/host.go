@@ -43,8 +43,8 @@ func (h *Host) Listener(proto string) net.Listener {
 // silence is how long connecting to nowhere takes at most.
 const silence = time.Second
 
-// Dial connects to another host. Where packets are dropped it takes as long as the context allows,
-// or a second.
+// Dial connects to another host. If packets are dropped it takes until the context ends, or a
+// second.
 func (h *Host) Dial(ctx context.Context, to, proto string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
@@ -101,8 +101,8 @@ func (n *Network) listener(host, proto string) *listener {
 	return h.listeners[proto]
 }
 
-// connect makes both ends of a connection. A host that is closed opens none, and neither do hosts
-// that were cut apart since the caller looked.
+// connect makes both ends of a connection. It fails for a closed host, and for hosts that were cut
+// apart since the caller's check.
 func (h *Host) connect(to string) (near, far net.Conn, err error) {
 	n := h.net
 	there, back := newPipe(n, h.addr, to), newPipe(n, to, h.addr)
@@ -132,8 +132,8 @@ func (h *Host) Close() error {
 	return nil
 }
 
-// Vanish closes the host as a loss of power does: no peer hears of it until there is a host at
-// the address again, which knows nothing of the connections that there were.
+// Vanish closes the host like a power loss. Its peers learn of it only from a new host at the
+// address, which does not know the old connections.
 func (h *Host) Vanish() {
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()

@@ -1,10 +1,9 @@
 // Package memnet is a network in memory, for tests: whole clusters in one process, in virtual time
-// if need be, with the faults of a network between machines: cuts, packets that are dropped in one
+// if needed. It has the faults of a network between machines: cuts, packets dropped in one
 // direction or both, delays, and connections that break.
 //
-// What holds: a connection delivers what was written to it, in order and once, or breaks, as TCP
-// does. Between connections nothing is ordered. A writer of more than the window waits for the
-// reader.
+// Invariants: a connection delivers the written bytes in order and once, or breaks, as TCP does.
+// Between connections nothing is ordered. A writer of more than the window waits for the reader.
 package memnet
 
 import (
@@ -25,8 +24,8 @@ type Network struct {
 	gone    map[string]bool // hosts that vanished
 }
 
-// Host returns a place at the address. A host that was there and is closed is replaced, and the
-// connections of one that vanished break.
+// Host returns a host at the address. It replaces a closed one, and breaks the connections of a
+// vanished one.
 func (n *Network) Host(addr string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -107,8 +106,8 @@ func (n *Network) others(addr string) []string {
 	return others
 }
 
-// Block drops the packets in one direction: connections stay, and what is sent over them arrives
-// after Unblock or Heal. New ones do not come about, in neither direction.
+// Block drops the packets in one direction: connections stay, and their bytes arrive after Unblock
+// or Heal. New connections fail in both directions.
 func (n *Network) Block(from, to string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -132,8 +131,7 @@ func (n *Network) Mute(addr string) {
 	}
 }
 
-// Refuse makes a host refuse new connections, as one whose port is closed. Those that are open
-// stay.
+// Refuse makes a host refuse new connections, like a closed port. Open ones stay.
 func (n *Network) Refuse(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,8 +162,8 @@ func (n *Network) open() {
 	n.opened = make(chan struct{})
 }
 
-// Delay sets how long each write is on its way. A lost packet is a long delay: it is sent again,
-// and all that follows on its connection waits for it. f is called by many goroutines; nil ends all
+// Delay sets the delay of each write. A lost packet is a long delay: it is retransmitted, and
+// everything behind it on its connection waits. f is called by many goroutines; nil ends all
 // delays.
 func (n *Network) Delay(f func(from, to string, bytes int) time.Duration) {
 	n.mu.Lock()
@@ -183,7 +181,7 @@ func (n *Network) travel(from, to string, bytes int) time.Duration {
 	return delay(from, to, bytes)
 }
 
-// held returns what to wait for when packets in this direction are dropped, else nil.
+// held returns the channel to wait for while packets in this direction are dropped, else nil.
 func (n *Network) held(from, to string) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
