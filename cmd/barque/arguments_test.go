@@ -26,8 +26,8 @@ import (
 	"github.com/barque/barque/internal/exitcode"
 )
 
-// TestWrongArguments: every command refuses what cannot be meant with exit code 2, a message that
-// names it, and before it asks any server.
+// TestWrongArguments: every command refuses wrong arguments with exit code 2 and a message that
+// names them, before it asks any server.
 func TestWrongArguments(t *testing.T) {
 	asked := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("the server was asked for %s", r.URL)
@@ -203,8 +203,7 @@ func TestWrongArguments(t *testing.T) {
 		{"snapshot restore --yes --kubeconfig= " + there, "--kubeconfig is empty"},
 		{"verify --kubeconfig=", "--kubeconfig is empty"},
 		{"cluster recover --inspect --data-dir " + dir + " --data-dir=", "--data-dir is empty"},
-		// With something else that is wrong, so that a fault of this test's kind does not start
-		// them.
+		// Another wrong flag keeps them from starting if this check fails.
 		{"server --log-level loud --container-runtime-endpoint=", "--container-runtime-endpoint is empty"},
 		{"server --log-level loud --peers=", "--peers is empty"},
 		{"server --log-level loud --cluster-cidr=", "--cluster-cidr is empty"},
@@ -241,8 +240,8 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// TestFlagsThatMayBeEmpty: of every flag that takes text it is decided whether an empty value, as
-// that of a shell's variable that is not set, may mean something.
+// TestFlagsThatMayBeEmpty: every text flag is in one of two lists: an empty value, such as an unset
+// shell variable, is allowed or refused.
 func TestFlagsThatMayBeEmpty(t *testing.T) {
 	mayBe := map[string]string{
 		"output":      "text for people; no file of the doctor",
@@ -279,7 +278,7 @@ func TestFlagsThatMayBeEmpty(t *testing.T) {
 	}
 }
 
-// TestRemovedAlready: to repeat what was done is no failure, and nobody is asked.
+// TestRemovedAlready: repeating a finished removal is no failure and asks no question.
 func TestRemovedAlready(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -312,8 +311,8 @@ func TestLeaveIsCalledSo(t *testing.T) {
 	}
 }
 
-// TestLeaveOfTheServerAtAnAddress: --server is the address of the one that leaves. It says its name
-// itself, and the command says it before anything is done; the kubeconfig gives the identity only.
+// TestLeaveOfTheServerAtAnAddress: --server is the address of the leaving server. The command asks
+// that server for its name and prints it before any change. The kubeconfig only gives the identity.
 func TestLeaveOfTheServerAtAnAddress(t *testing.T) {
 	kubeconfig := secureKubeconfigOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("the kubeconfig's server is asked: %s %s", r.Method, r.URL)
@@ -381,8 +380,8 @@ func TestGroupsShowHelp(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHelps: each has a line that says what it does, and those that change something
-// show how.
+// TestEveryCommandHelps: each command has a short description, and those that change something have
+// examples.
 func TestEveryCommandHelps(t *testing.T) {
 	out, err := run(t, "cluster", "--help")
 	if err != nil {
@@ -399,8 +398,8 @@ func TestEveryCommandHelps(t *testing.T) {
 	}
 }
 
-// TestServerThatHangs: a server that takes the connection and says nothing costs --timeout, and is
-// named.
+// TestServerThatHangs: a server that accepts the connection and never answers costs --timeout, and
+// is named.
 func TestServerThatHangs(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -416,10 +415,10 @@ func TestServerThatHangs(t *testing.T) {
 	}
 }
 
-// deadServer is where nobody listens. A port of a server that was closed would be anybody's.
+// deadServer has no listener. The port of a closed test server could be reused.
 const deadServer = "https://127.0.0.1:1"
 
-// TestDeadServer: an address where nobody listens is told at once, with what to do next.
+// TestDeadServer: an address without a listener is reported at once, with the next step.
 func TestDeadServer(t *testing.T) {
 	address := strings.TrimPrefix(deadServer, "https://")
 	path := kubeconfigOf(t, http.NotFound)
@@ -461,8 +460,8 @@ func TestCtrlCAtTheQuestion(t *testing.T) {
 	}
 }
 
-// TestCtrlCInTheMiddle: a command that is interrupted while it waits for the answer says in what
-// state things are, and where to look.
+// TestCtrlCInTheMiddle: a command that is interrupted while it waits for the answer reports the
+// state, and the command that shows it.
 func TestCtrlCInTheMiddle(t *testing.T) {
 	dir := t.TempDir()
 	for line, c := range map[string]struct {
@@ -510,8 +509,8 @@ func TestCtrlCInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestThePlanIsAlwaysTold: what is done to the quorum is told also to who need not be asked, and
-// not on standard output.
+// TestThePlanIsAlwaysTold: the effect on the quorum is also printed with --yes, and not on standard
+// output.
 func TestThePlanIsAlwaysTold(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, `{"server": "s2", "change": "remove", "done": true, "steps": ["s2 loses its vote"], "voters": {"before": 2, "after": 1}, "mayFail": {}}`)
@@ -537,7 +536,7 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestInterrupted: an interruption has an exit code of its own, unless more is known.
+// TestInterrupted: an interruption has its own exit code, unless more is known.
 func TestInterrupted(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -558,8 +557,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestWithoutRoot: who may not read a file of this machine is told what helps, and the exit code
-// stays.
+// TestWithoutRoot: a permission error on a file of this machine gets advice, and keeps its exit
+// code.
 func TestWithoutRoot(t *testing.T) {
 	denied := fmt.Errorf("open x: %w", syscall.EACCES)
 	for name, c := range map[string]struct {
@@ -581,7 +580,7 @@ func TestWithoutRoot(t *testing.T) {
 	}
 }
 
-// TestCompletion: the scripts are there, and the shell is told the values of flags.
+// TestCompletion: the scripts exist, and the shell gets the values of flags.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		if out, err := run(t, "completion", shell); err != nil || !strings.Contains(out, "barque") {
@@ -595,8 +594,8 @@ func TestCompletion(t *testing.T) {
 		io.WriteString(w, `{"cluster": "c", "from": "s1", "nodes": [{"node": "s1", "role": "server"}, {"node": "a1", "role": "agent"}, {"node": "s2", "role": "server"}]}`)
 	})
 	out, err := "", error(nil)
-	// On a busy machine the names may not be there in the time that a user waits: then nothing is
-	// proposed.
+	// On a busy machine the names may arrive after the user's patience: then there are no
+	// proposals.
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && !strings.Contains(out, "s1"); {
 		out, err = run(t, "__complete", "cluster", "remove", "--kubeconfig", server, "")
 	}
@@ -605,7 +604,7 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// TestNodeFlagNames: a flag of a node that is new is carried over by `cluster join`, too.
+// TestNodeFlagNames: `cluster join` passes all flags of a node on, also new ones.
 func TestNodeFlagNames(t *testing.T) {
 	usage := agentCommand().LocalFlags().FlagUsages()
 	for _, line := range strings.Split(usage, "\n") {

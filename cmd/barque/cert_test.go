@@ -23,10 +23,10 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// certServer answers as a server of three, with what a test wants in its place.
+// certServer answers like one of three servers, with a test's replacements.
 type certServer struct {
 	renew func(w http.ResponseWriter, of string)
-	// looks are the states of the exchange, one for each look; the last one stays.
+	// looks are the states of the exchange, one for each request; the last one stays.
 	looks  []exchange.Status
 	change func(w http.ResponseWriter)
 	looked atomic.Int32
@@ -64,7 +64,7 @@ func (s *certServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestCertRotateTellsItsEnd: the exit code says whether it was done, refused, or is not known.
+// TestCertRotateTellsItsEnd: the exit code shows success, refusal, or an unknown outcome.
 func TestCertRotateTellsItsEnd(t *testing.T) {
 	settled, spreading, issuing := exchange.Status{Generation: 1, Issuer: "old"}, exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old"}, exchange.Status{Generation: 3, Step: pki.Issuing, Issuer: "new"}
 	void := exchange.Status{Generation: 401}
@@ -111,7 +111,7 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 		"undo without --ca":           {&certServer{}, "--undo", 2, "give --ca"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // some wait a second for the next look
+			t.Parallel() // some wait a second for the next request
 			cmd := certCommand()
 			var out strings.Builder
 			cmd.SetOut(&out)

@@ -37,9 +37,8 @@ func TestCtrlCWhileTheAPIIsAsked(t *testing.T) {
 	}
 }
 
-// TestALostAnswer: a write that the server knows nothing certain of, or whose connection is cut,
-// may have been done; one that it refuses was not. What only looks changes nothing, whatever
-// becomes of the answer.
+// TestALostAnswer: a write may have taken effect if the server does not know, or if the connection
+// breaks. A refused one has not. A command that only reads changes nothing in any case.
 func TestALostAnswer(t *testing.T) {
 	answers := map[string]struct {
 		does  http.HandlerFunc
@@ -50,7 +49,7 @@ func TestALostAnswer(t *testing.T) {
 		"refused": {statusOnly(http.StatusServiceUnavailable, "ServiceUnavailable"), 1},
 		"failed":  {statusOnly(http.StatusInternalServerError, "InternalError"), 1},
 	}
-	for line, look := range map[string]string{ // what shows whether it was done; empty for a command that changes nothing
+	for line, look := range map[string]string{ // the command that shows the outcome; empty for a command that changes nothing
 		"token delete abcdef":         "barque token ls",
 		"cluster promote s1":          "barque cluster members",
 		"cluster transfer-leader":     "barque cluster status",
@@ -79,10 +78,10 @@ func TestALostAnswer(t *testing.T) {
 	}
 }
 
-// TestUnsent: where there is no way to a server, or one to somebody else, no command leaves open
-// whether something was changed.
+// TestUnsent: without a route to a server, or with another server at the address, the outcome of
+// every command is certain.
 func TestUnsent(t *testing.T) {
-	other := httptest.NewTLSServer(nil) // of a CA that the kubeconfig does not know
+	other := httptest.NewTLSServer(nil) // of a CA that is not in the kubeconfig
 	t.Cleanup(other.Close)
 	other.Config.ErrorLog = log.New(io.Discard, "", 0)
 	untrusted := filepath.Join(t.TempDir(), "kubeconfig")
@@ -114,8 +113,7 @@ func statusOnly(code int, reason string) http.HandlerFunc {
 	}
 }
 
-// TestAdvice: each command tells what can be done where nobody answers, or where the user has no
-// rights.
+// TestAdvice: each command gives advice if no server answers, or if the user has no permission.
 func TestAdvice(t *testing.T) {
 	refusing := func(status int) string {
 		return kubeconfigOf(t, func(w http.ResponseWriter, r *http.Request) {

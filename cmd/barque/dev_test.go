@@ -11,7 +11,7 @@ import (
 	"github.com/barque/barque/devcluster"
 )
 
-// TestDevCommandLine: what is proposed to be typed works as it stands, from where the user is.
+// TestDevCommandLine: a proposed command works unchanged, from the user's directory.
 func TestDevCommandLine(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
@@ -35,8 +35,8 @@ func TestDevCommandLine(t *testing.T) {
 	}
 }
 
-// TestDevAdvice: what dev commands say is to be typed has the directory and, where only the command
-// line knows it, the name.
+// TestDevAdvice: commands in dev messages have the directory and, if only the command line has it,
+// the name.
 func TestDevAdvice(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
@@ -62,8 +62,8 @@ func TestDevAdvice(t *testing.T) {
 	}
 }
 
-// TestDevName: all dev commands take the same flags, and none is done to a cluster of another name
-// than the one that was given.
+// TestDevName: all dev commands take the same flags, and none changes a cluster of another name
+// than the given one.
 func TestDevName(t *testing.T) {
 	dir := t.TempDir()
 	plan, err := json.Marshal(devcluster.Plan{Name: "mine", Dir: dir, Complete: true})

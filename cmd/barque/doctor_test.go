@@ -17,8 +17,8 @@ import (
 	"github.com/barque/barque/internal/unpack"
 )
 
-// TestDoctorAsksWhoAnswers: with --server nothing at all is asked of the kubeconfig's server, which
-// may be dead, and cost each question its patience.
+// TestDoctorAsksWhoAnswers: with --server no request goes to the kubeconfig's server, which may be
+// dead, and would cost each request its timeout.
 func TestDoctorAsksWhoAnswers(t *testing.T) {
 	var asked []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Whatever is asked of the dead one is answered by nobody, and seen here.
+	// Requests to the dead one get no answer, and are seen here.
 	touched := make(chan struct{})
 	go func() {
 		defer close(touched)
@@ -59,7 +59,7 @@ func TestDoctorAsksWhoAnswers(t *testing.T) {
 	out, err := run(t, "cluster", "doctor", "--kubeconfig", kubeconfig, "--server", strings.TrimPrefix(server.URL, "https://"), "--data-dir", dir, "--output", archive, "--format", "json", "--timeout", "1m")
 	dead.Close()
 	<-touched
-	if code := exitCode(err); code != exitcode.NoQuorum { // the store of s1 has told nothing
+	if code := exitCode(err); code != exitcode.NoQuorum { // the store of s1 has sent no report
 		t.Errorf("exit code %d: %v", code, err)
 	}
 	var found struct{ Silent map[string]string }

@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/kubelet/rootdir"
 )
 
-// TestRootDir: a server that runs no pods touches no directory of a kubelet, and any other node
-// that names none has the default one.
+// TestRootDir: a server without pods touches no directory of a kubelet, and any other node without
+// the flag has the default one.
 func TestRootDir(t *testing.T) {
 	for want, o := range map[string]node.Options{
 		"":              {DataDir: t.TempDir(), NoNode: true},

@@ -8,8 +8,7 @@ import (
 	"github.com/barque/barque/cmd/barque/node"
 )
 
-// The times of grace that are not given are no shorter than that of a node of which nothing special
-// is known.
+// Grace periods without a flag are no shorter than the ordinary node's.
 func TestGraces(t *testing.T) {
 	for line, want := range map[string][3]time.Duration{ // grace, at start, after a good-bye
 		"":                                {40 * time.Second, time.Minute, 40 * time.Second},

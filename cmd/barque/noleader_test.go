@@ -26,8 +26,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// leaderless is a server that has known no leader for long. What it answers goes the ways of a real
-// one.
+// leaderless is a server that has known no leader for long. Its answers pass through the real code.
 type leaderless struct{ changes int }
 
 func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -61,8 +60,8 @@ func (s *leaderless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestCommandsWithoutALeader: a command that is told that there is no leader says so at once, after
-// one request, with an exit code that scripts know it by, and that nothing was changed.
+// TestCommandsWithoutALeader: a command whose server reports that there is no leader fails at once,
+// after one request, with its exit code for scripts, and reports that nothing was changed.
 func TestCommandsWithoutALeader(t *testing.T) {
 	file := savedBackup(t)
 	for line, changes := range map[string]bool{
@@ -99,8 +98,8 @@ func TestCommandsWithoutALeader(t *testing.T) {
 	}
 }
 
-// TestVerifyThatFindsNoLeaderAsItBegins: the leader is lost between looking around and the first
-// write. That has changed nothing, so there is nothing to be removed, which would take minutes.
+// TestVerifyThatFindsNoLeaderAsItBegins: the leader is lost between the first reads and the first
+// write. That has changed nothing, so there is nothing to remove, which would take minutes.
 func TestVerifyThatFindsNoLeaderAsItBegins(t *testing.T) {
 	lost := new(leaderless)
 	kubeconfig := secureKubeconfigOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +124,7 @@ func TestVerifyThatFindsNoLeaderAsItBegins(t *testing.T) {
 	}
 }
 
-// secureKubeconfigOf is kubeconfigOf for who needs the cluster's CA, too.
+// secureKubeconfigOf is kubeconfigOf with the cluster's CA.
 func secureKubeconfigOf(t *testing.T, handler http.Handler) string {
 	t.Helper()
 	server := httptest.NewTLSServer(handler)
@@ -140,8 +139,8 @@ func secureKubeconfigOf(t *testing.T, handler http.Handler) string {
 	return path
 }
 
-// TestOnlyLongWithoutALeaderHasItsOwnExitCode: that the store is busy, or that a leader is just
-// elected, is no reason to look for dead servers.
+// TestOnlyLongWithoutALeaderHasItsOwnExitCode: a busy store, or a running election, is no reason to
+// look for dead servers.
 func TestOnlyLongWithoutALeaderHasItsOwnExitCode(t *testing.T) {
 	kubeconfig := kubeconfigOf(t, statusOnly(http.StatusServiceUnavailable, "ServiceUnavailable"))
 	if _, err := run(t, "token", "ls", "--kubeconfig", kubeconfig); exitCode(err) != 1 {

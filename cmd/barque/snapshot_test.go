@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/raftstore/backup"
 )
 
-// run runs a command line and returns what it printed on standard output, and its error.
+// run runs a command line and returns its standard output, and its error.
 func run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	cmd, out := root(), new(bytes.Buffer)
@@ -86,7 +86,7 @@ func savedBackup(t *testing.T) string {
 	return path
 }
 
-// TestRestoreTellsItsEnd: the exit code of a restore says what became of the cluster.
+// TestRestoreTellsItsEnd: the exit code of a restore shows the outcome.
 func TestRestoreTellsItsEnd(t *testing.T) {
 	file := savedBackup(t)
 	answer := func(status int, body string) http.HandlerFunc {
@@ -143,8 +143,8 @@ func TestWrongKubeconfig(t *testing.T) {
 	}
 }
 
-// TestSnapshotPaths: a directory in place of a backup is told from a damaged one, and no directory
-// is made for a new one.
+// TestSnapshotPaths: a directory in place of a backup is distinguished from a damaged one, and no
+// directory is made for a new one.
 func TestSnapshotPaths(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := run(t, "snapshot", "inspect", dir); err == nil || !strings.Contains(err.Error(), "is a directory") {
@@ -160,7 +160,7 @@ func TestSnapshotPaths(t *testing.T) {
 }
 
 // TestUnsealedBackupsAreRefusedUnasked: `snapshot save` without a key asks no server, and names the
-// ways out. With --unsealed the server is told that it was asked for.
+// ways out. With --unsealed the server learns of the flag.
 func TestUnsealedBackupsAreRefusedUnasked(t *testing.T) {
 	var asked []string
 	backup, err := os.ReadFile(savedBackup(t))

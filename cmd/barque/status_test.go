@@ -14,8 +14,7 @@ import (
 )
 
 // TestStatusExitCodes: the exit code of `cluster status` is the health of the cluster, in each
-// format, and JSON and YAML say the same, also where no server answers. A script may look at
-// either.
+// format, and equals that in JSON and YAML, also if no server answers. A script may use either.
 func TestStatusExitCodes(t *testing.T) {
 	degraded := observed(true, 3, 50)
 	degraded.Peers[0].Status.Warnings = []string{"a backup failed"}

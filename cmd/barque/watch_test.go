@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// observed is what the only server of a cluster sees.
+// observed is the view of a cluster's only server.
 func observed(leader bool, term, revision uint64) *clusterstatus.Observation {
 	s := &raftstore.Status{ID: "s1.x", Name: "s1", Role: "candidate", Term: term, Revision: revision, Version: "v1"}
 	if leader {
@@ -30,8 +30,8 @@ func observed(leader bool, term, revision uint64) *clusterstatus.Observation {
 	return &clusterstatus.Observation{Cluster: "c", From: "s1", Time: time.Now(), Peers: []raftstore.PeerStatus{{Member: member, Status: s}}}
 }
 
-// watchOf runs `cluster status --watch` on a server that answers each look in its own way, and
-// returns what it prints until somebody ends it in the look after these.
+// watchOf runs `cluster status --watch` on a server with an answer for each request. It returns the
+// output before the first request without one, which ends the command.
 func watchOf(t *testing.T, looks []http.HandlerFunc, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -56,8 +56,8 @@ func watchOf(t *testing.T, looks []http.HandlerFunc, args ...string) string {
 	return out.String()
 }
 
-// TestWatchStatus: each look is one line or one document; one that fails is told as such, and is
-// not the end.
+// TestWatchStatus: each request is one line or one document. A failed one is reported, and does not
+// end the command.
 func TestWatchStatus(t *testing.T) {
 	answer := func(o *clusterstatus.Observation) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(o) }
@@ -141,7 +141,7 @@ func TestWatchStatus(t *testing.T) {
 	}
 }
 
-// TestDrawStatus: on a terminal a look takes the place of the one before it, also one that fails.
+// TestDrawStatus: on a terminal each status replaces the last one, also after a failed request.
 func TestDrawStatus(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	h := &ask.Heard{Observations: []*clusterstatus.Observation{observed(true, 3, 50)}}

@@ -67,7 +67,7 @@ func TestNodeAddresses(t *testing.T) {
 	}
 }
 
-// TestFitAddresses: what was found out yields to the cluster's families; what was given does not.
+// TestFitAddresses: detected addresses yield to the cluster's families; given ones do not.
 func TestFitAddresses(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	only4, only6 := DefaultSettings(), DefaultSettings()

@@ -14,7 +14,7 @@ import (
 	"github.com/barque/barque/membership/enroll"
 )
 
-// TestOneProcessADirectory: a second server does not touch the directory of one that runs.
+// TestOneProcessADirectory: a second server does not touch the directory of a running one.
 func TestOneProcessADirectory(t *testing.T) {
 	needs.Root(t, "that one process uses a data directory")
 	o := options(t, "s1")

@@ -38,9 +38,9 @@ type host struct {
 
 	fail     error           // why a join breaks off, after its use was counted
 	attempts []token.Attempt // that were counted
-	gone     error           // why a node gets no new certificates after the end of its own
+	gone     error           // why a node gets no new certificates after its own have expired
 
-	busy  atomic.Int64 // requests that were told to come again
+	busy  atomic.Int64 // requests that were told to retry
 	clock atomic.Int64 // the server's, as a time.Duration after now; limits go by it
 }
 
@@ -97,8 +97,8 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// countBusy counts answers that tell to come again. With each, time goes on for as long as one more
-// request takes.
+// countBusy counts answers that ask for a retry. With each, time advances by the cost of one more
+// request.
 type countBusy struct {
 	http.ResponseWriter
 	h *host
@@ -114,8 +114,8 @@ func (w *countBusy) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// An agent whose server has too many requests to join comes again when it was told to, with each of
-// its requests.
+// An agent whose server has too many requests to join retries each of its requests at the given
+// time.
 func TestAnAgentJoinsABusyServer(t *testing.T) {
 	h := newHost(t)
 	o := options(t, "a1")
@@ -125,7 +125,7 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 			t.Fatalf("request %d: %v", n, err)
 		}
 	}
-	if _, err := join.FetchCA(t.Context(), o.Join, h.token); err != nil { // what the clock has just made room for
+	if _, err := join.FetchCA(t.Context(), o.Join, h.token); err != nil { // the allowance that the clock has just added
 		t.Fatal(err)
 	}
 	h.busy.Store(0)
@@ -139,7 +139,7 @@ func TestAnAgentJoinsABusyServer(t *testing.T) {
 	if len(h.attempts) != 1 {
 		t.Errorf("the token was used %d times", len(h.attempts))
 	}
-	// Who does not wait is told why.
+	// A caller that does not wait gets the reason.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("it was stopped"))
 	var refused *join.RefusedError
@@ -177,7 +177,7 @@ func TestAnAgentJoinsAgainWithOtherKeys(t *testing.T) {
 	}
 }
 
-// A server that was killed while it asked to be let in must never begin a cluster of its own.
+// A server that was killed while it asked for admission must never begin its own cluster.
 func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 	h := newHost(t)
 	o := options(t, "s2")
@@ -201,8 +201,7 @@ func TestAJoinerThatWasKilledDoesNotBeginACluster(t *testing.T) {
 	}
 }
 
-// joinedAgent is an agent of the host's cluster whose certificates were issued so long ago, for a
-// year.
+// joinedAgent is an agent of the host's cluster with certificates for a year, issued that long ago.
 func joinedAgent(t *testing.T, h *host, ago time.Duration) *agent {
 	t.Helper()
 	o := options(t, "a1")
@@ -262,7 +261,7 @@ func TestAnAgentThatStartsLateRenews(t *testing.T) {
 	}
 }
 
-// One that was removed meanwhile, or was off for too long, is told how it can come back.
+// An agent that was removed meanwhile, or was off for too long, gets the way to come back.
 func TestAnAgentThatGetsNoNewCertificatesSaysWhatToDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		days time.Duration
@@ -284,7 +283,7 @@ func TestAnAgentThatGetsNoNewCertificatesSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// While no server answers, or none can tell yet, an agent without good certificates waits.
+// While no server answers, or none knows yet, an agent without valid certificates waits.
 func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 	h := newHost(t)
 	h.gone = errors.New("the store is unavailable")
@@ -311,8 +310,8 @@ func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 	}
 }
 
-// A server whose store nobody counts on joins as a new one; a crash between the two is finished by
-// the next start, with or without the flag.
+// A server whose store is not needed joins as a new one; the next start finishes an interrupted
+// change, with or without the flag.
 func TestWipe(t *testing.T) {
 	h := newHost(t)
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
@@ -363,8 +362,8 @@ func TestWipe(t *testing.T) {
 	check(&plain)
 }
 
-// A node that was away while the cluster exchanged its CA has never heard of the new one. It is let
-// in again, because the cluster knows its CA as a former one; another cluster does not.
+// A node that was away during an exchange of the cluster's CA does not know the new one. It is
+// readmitted, because the cluster knows its CA as a former one; another cluster does not.
 func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {
 	for _, role := range []string{pki.RoleServer, pki.RoleAgent} {
 		t.Run(role, func(t *testing.T) {

@@ -24,10 +24,9 @@ import (
 	"github.com/barque/barque/membership/pulse"
 )
 
-// bigCluster is a thousand nodes on a bad network, seen by the leader: the pulse, the evidence and
-// the node controller are the real ones, with the times of --fast-failure-detection; the nodes and
-// the network are not. Gossip is as bad as can be: it learns of no death, and calls nodes dead that
-// live.
+// bigCluster is a thousand nodes on a bad network, in the leader's view. The pulse, the evidence
+// and the node controller are real, with the times of --fast-failure-detection; the nodes and the
+// network are not. Gossip is the worst possible: it misses deaths, and calls living nodes dead.
 type bigCluster struct {
 	*controllertest.Cluster
 	t    *testing.T
@@ -45,7 +44,7 @@ type bigNode struct {
 	unknown time.Time
 	paused  time.Time // until when
 	pauses  int
-	told    time.Time // when gossip learns how it is, if it does not know
+	told    time.Time // when gossip learns its state, if it does not know it
 	member  gossip.Member
 }
 
@@ -69,11 +68,11 @@ func (c *bigCluster) Changed() <-chan struct{} {
 	return c.changed
 }
 
-// Silent: the nodes are agents, of which the store knows nothing.
+// Silent: the nodes are agents, which the store does not know.
 func (c *bigCluster) Silent() ([]liveness.SilentServer, <-chan struct{}) { return nil, nil }
 
-// answer returns in how long a node's process answers, its share of lost round trips each costing
-// as much as given, and false if it never does.
+// answer returns how long a node's process takes to answer, its share of lost round trips each
+// costing as much as given, and false if it never does.
 func (c *bigCluster) answer(name string, costs ...time.Duration) (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +110,8 @@ func (c *bigCluster) ask(name string) error {
 	return nil
 }
 
-// evidenceOf is the evidence with another way to ask a kubelet: a TCP connection, whose first
-// packet is sent again after a second and others after a fifth of that.
+// evidenceOf is the evidence with another probe of a kubelet: a TCP connection, whose first packet
+// is retransmitted after a second and others after a fifth of that.
 type evidenceOf struct {
 	lives
 	cluster *bigCluster
@@ -191,8 +190,8 @@ func (c *bigCluster) start(times Times) {
 	c.Start(controller.Run)
 }
 
-// trouble goes on for a while: some nodes pause at any time, for half a second and more, gossip
-// calls two living ones dead each second, and kills are spread over the time.
+// trouble lasts for a while: some nodes pause at any time, for half a second and more, gossip calls
+// two living ones dead each second, and kills are spread over the time.
 func (c *bigCluster) trouble(length time.Duration, kills int, longest time.Duration) {
 	const step = 100 * time.Millisecond
 	steps := int(length / step)
@@ -220,7 +219,7 @@ func (c *bigCluster) trouble(length time.Duration, kills int, longest time.Durat
 	}
 }
 
-// learn tells gossip what it is to know by now. The lock is held.
+// learn updates gossip to its present knowledge. The lock is held.
 func (c *bigCluster) learn() {
 	for _, n := range c.nodes {
 		if !c.learns || n.told.IsZero() || time.Now().Before(n.told) {
@@ -242,7 +241,7 @@ func (c *bigCluster) learn() {
 func (c *bigCluster) living() *bigNode {
 	for {
 		n := c.nodes[fmt.Sprintf("n%04d", c.rnd.IntN(len(c.nodes)))]
-		// A pause follows another one after a moment in which the process gets to its work.
+		// A pause follows another one after a moment in which the process works.
 		if n.killed.IsZero() && time.Since(n.paused) > time.Second {
 			return n
 		}

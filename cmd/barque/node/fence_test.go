@@ -28,8 +28,8 @@ import (
 
 // The leader's process is stopped in the middle of a reconcile: the controller of ReplicaSets has
 // decided to create a pod and has not sent it. The others elect a leader, which creates the pods.
-// When the old one goes on, its write arrives, and is refused for its term: nothing of the deposed
-// leadership gets in.
+// When the old one continues, its write arrives, and is refused for its term: no write of the
+// deposed leader takes effect.
 func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 	hold := t.TempDir()
 	servers := startThree(t, hold)
@@ -103,7 +103,7 @@ func TestAWriteOfADeposedLeaderIsRefused(t *testing.T) {
 		}
 		return nil
 	})
-	// A linearizable list, at the old leader: whatever it has sent is behind that.
+	// A linearizable list, at the old leader, comes after all of its writes.
 	if after := podsOf(t, old.client()); !maps.Equal(before, after) {
 		t.Errorf("the pods were %v, and are %v after the old leader went on", before, after)
 	}
@@ -128,8 +128,7 @@ func create(ctx context.Context, client appsclient.ReplicaSetInterface, wanted *
 	}
 }
 
-// stopUnready ends all servers and starts one, which cannot become ready alone, and is told to
-// stop.
+// stopUnready ends all servers and starts one, which cannot become ready alone, and stops it.
 func stopUnready(t *testing.T, servers []*process) {
 	for _, p := range servers {
 		p.signal(syscall.SIGKILL)
@@ -184,7 +183,7 @@ func havePods(ctx context.Context, client kubernetes.Interface, want int) error 
 	return err
 }
 
-// podsOf returns the names of the pods that there are, by UID.
+// podsOf returns the names of the existing pods, by UID.
 func podsOf(t *testing.T, client kubernetes.Interface) map[types.UID]string {
 	t.Helper()
 	var list *corev1.PodList

@@ -18,15 +18,15 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// joinFiles are what a join writes, in this order. A machine that is killed has the first ones.
+// joinFiles are the files of a join, in the order of writing. A killed machine has the first ones.
 var joinFiles = map[string][]string{
 	pki.RoleServer: {"node.json", "pki/join.attempt", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
 	pki.RoleAgent:  {"pki/node.key", "pki/gossip.key", "pki/join.attempt", "pki/node-client.crt", "pki/node-serving.crt", "pki/gossip.credential", "pki/ca.crt", "node.json"},
 }
 
-// A machine that is killed at any moment of its join goes on with it when it is started again: it
-// never begins a cluster of its own, and costs the token one use. A try that broke off and is not
-// repeated leaves nothing in the way.
+// A machine that is killed at any moment of its join continues when it is started again. It never
+// begins its own cluster, and costs the token one use. An interrupted try that is not repeated
+// blocks nothing.
 func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 	for role, files := range joinFiles {
 		enlist := enlistServer
@@ -91,7 +91,7 @@ func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 	}
 }
 
-// askingFiles are the files of a machine whose try broke off before the server had answered.
+// askingFiles are the files of a machine whose try was interrupted before the server had answered.
 func askingFiles(t *testing.T, h *host, like *Options, role string) map[string][]byte {
 	t.Helper()
 	o := *like
@@ -117,7 +117,7 @@ func askingFiles(t *testing.T, h *host, like *Options, role string) map[string][
 	return files
 }
 
-// checkComplete checks that the directory has what a join leaves, and nothing else.
+// checkComplete checks that the directory has exactly the files of a join.
 func checkComplete(t *testing.T, role, dir string, files []string) {
 	t.Helper()
 	want := slices.Clone(files)
@@ -151,8 +151,8 @@ func put(t *testing.T, path string, data []byte) {
 	}
 }
 
-// A node with data that is killed at any moment of its joining again is of one cluster: the old
-// one, or the one that has let it in, also when it is started without the flags.
+// A node with data that is killed at any moment of its rejoin belongs to one cluster: the old one,
+// or the one that has admitted it, also if it is started without the flags.
 func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 	for role, files := range map[string][]string{
 		pki.RoleServer: {"pki/rejoin.json", "pki/ca.key", "pki/service-account.key", "pki/ca.crt", "node.json"},
@@ -244,8 +244,7 @@ func TestJoiningAgainGoesOnAfterAKillAtEachStep(t *testing.T) {
 	}
 }
 
-// checkSpent checks that a plan that was carried out changes nothing when it comes back, as after a
-// loss of power.
+// checkSpent checks that a finished plan changes nothing when it reappears, as after a power loss.
 func checkSpent(t *testing.T, enlist func(context.Context, *Options, *slog.Logger) (*enroll.Record, error), o *Options, plan string) {
 	t.Helper()
 	data, err := os.ReadFile(plan)

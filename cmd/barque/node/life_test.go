@@ -7,7 +7,7 @@ import (
 	"github.com/barque/barque/membership/gossip"
 )
 
-// TestGossipTellsWhatTheKubeletFinds: each ill has its word, and nothing else is told.
+// TestGossipTellsWhatTheKubeletFinds: each finding has its word, and nothing else is reported.
 func TestGossipTellsWhatTheKubeletFinds(t *testing.T) {
 	for ills, want := range map[kubelet.Ills]gossip.Health{
 		{}:                            0,

@@ -49,7 +49,7 @@ func TestGossipKeysOnDiskAreTheirOwnersAlone(t *testing.T) {
 	}
 }
 
-// newKeys is a manager over a store of its own, with the given members.
+// newKeys is a manager with its own store and the given members.
 func newKeys(t *testing.T, members ...keyring.Member) (*keyring.Manager, ringStore, *keyring.Own) {
 	t.Helper()
 	store := raftstore.NewInMemory(raftstore.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -104,8 +104,8 @@ func TestKeysHandler(t *testing.T) {
 	}
 }
 
-// The store itself carries the rotation: what is committed reaches the manager of every server, and
-// a leader of another term moves nothing on.
+// The store itself carries the rotation: a commit reaches the manager of every server, and a leader
+// of another term advances nothing.
 func TestRotationThroughTheStore(t *testing.T) {
 	member := keyring.Member{Name: "s1", Alive: true, State: "alive"}
 	m, store, own := newKeys(t, member)

@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/membership/join"
 )
 
-// An agent whose servers have all got new addresses finds them by the one that it is told of.
+// An agent whose servers have all got new addresses finds them by the given one.
 func TestAgentLooksForTheServerThatIsNamed(t *testing.T) {
 	old := join.Server{Name: "s1", API: netip.MustParseAddrPort("10.0.0.1:6443"), Gossip: netip.MustParseAddrPort("10.0.0.1:7946")}
 	for flag, want := range map[string]join.Server{

@@ -219,8 +219,8 @@ func TestParseTaints(t *testing.T) {
 	}
 }
 
-// Just after a start gossip shows only this server; what was known of the others must not be
-// lost, or nobody would be asked to join.
+// Just after a start gossip shows only this server. The recorded servers must not be lost, or no
+// server would be asked to join.
 func TestKnownServersAreNotForgotten(t *testing.T) {
 	at := func(name, addr string) join.Server {
 		return join.Server{Name: name, API: netip.MustParseAddrPort(addr + ":6443")}

@@ -25,7 +25,7 @@ func newServer(t *testing.T) (*credentials.Server, *Options, *enroll.Record) {
 	return ids, o, r
 }
 
-// nextCA holds the key of a new CA, and returns it with the bundle that makes it known.
+// nextCA stores the key of a new CA, and returns it with the bundle that spreads it.
 func nextCA(t *testing.T, h *credentials.Home) (*pki.Authority, pki.Bundle) {
 	t.Helper()
 	next, err := pki.NextAuthority("c1", time.Now())
@@ -47,8 +47,7 @@ func nextCA(t *testing.T, h *credentials.Home) (*pki.Authority, pki.Bundle) {
 	return next, b
 }
 
-// A restart with the flags of long ago goes on: a token of a CA that was retired was made for this
-// cluster.
+// A restart with old flags continues: a token of a retired CA was made for this cluster.
 func TestAnOldTokenInTheUnitFileKeepsNobodyFromStarting(t *testing.T) {
 	ids, o, r := newServer(t)
 	token, err := pki.NewToken(ids.Trust.Digest())

@@ -35,18 +35,18 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Servers as processes of their own, each this test's binary again, in a network namespace of the
-// test's, where all addresses are the loopback's: for what cannot be seen inside one process. They
-// run no pods.
+// Servers as separate processes, each this test's binary again, in a network namespace of the
+// test's, where all addresses are the loopback's. They show effects that cannot be seen inside one
+// process. They run no pods.
 
 // childEnv holds the order of a process that is to be a server.
 const childEnv = "BARQUE_TEST_SERVER"
 
-// order is what such a process is told.
+// order is the configuration of such a process.
 type order struct {
 	Options
-	// Hold is a directory. When there is a file "arm" in it, the first leader to come by with the
-	// creation of a pod stops there: see holdPods.
+	// Hold is a directory. While it has a file "arm", the first leader that creates a pod stops
+	// there: see holdPods.
 	Hold string
 }
 
@@ -117,7 +117,7 @@ func (s *space) dial(ctx context.Context, network, address string) (conn net.Con
 	return conn, err
 }
 
-// process is a server in a process of its own.
+// process is a server in its own process.
 type process struct {
 	t     *testing.T
 	space *space
@@ -205,7 +205,7 @@ func (p *process) client() kubernetes.Interface {
 	return client
 }
 
-// ready is nil when the server says that it is.
+// ready is nil when the server reports that it is ready.
 func (p *process) ready(ctx context.Context) error {
 	select {
 	case <-p.ended:
@@ -223,7 +223,7 @@ func (p *process) ready(ctx context.Context) error {
 	return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// patience is for what takes seconds, and longer where packages are tested beside these servers.
+// patience is for operations of seconds, and longer if other packages are tested at the same time.
 const patience = 4 * time.Minute
 
 // until repeats try until it returns nil.
@@ -246,7 +246,7 @@ func until(t *testing.T, limit time.Duration, what string, try func(ctx context.
 	}
 }
 
-// newOrder is what the i-th server of a test is told. Each has a port of its own for the API, which
+// newOrder is the configuration of a test's i-th server. Each has its own port for the API, which
 // is served on all addresses.
 func newOrder(t *testing.T, i int, hold string) order {
 	t.Helper()
@@ -299,11 +299,11 @@ func startThree(t *testing.T, hold string) []*process {
 const (
 	armFile    = "arm"
 	heldFile   = "held"   // the name of the server and the term
-	answerFile = "answer" // what the API said to the write
+	answerFile = "answer" // the API's answer to the write
 )
 
-// stopHere stops the process before it returns. A signal to the whole process may be taken by
-// another thread of it, and until that one gets a CPU this one would go on.
+// stopHere stops the process before it returns. Another thread may take a signal to the whole
+// process, and until that one gets a CPU this one would continue.
 func stopHere() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -311,10 +311,10 @@ func stopHere() error {
 }
 
 // holdPods stops this process, as SIGSTOP from outside would, at the first creation of a pod by a
-// controller while the file "arm" is there: after what was decided, before it is sent. When the
-// process goes on, the write is sent, come what may, and the answer written down. A server that
-// does not know yet that it was deposed may take the write and lose it: such an answer is "outcome
-// unknown", and the write is sent again.
+// controller while the file "arm" exists: after the decision, before the request. When the process
+// continues, the write is sent in any case, and the answer recorded. A server that does not know
+// yet that it was deposed may take the write and lose it: such an answer is "outcome unknown", and
+// the write is sent again.
 func holdPods(dir string) func(uint64, http.RoundTripper) http.RoundTripper {
 	return func(term uint64, next http.RoundTripper) http.RoundTripper {
 		return roundTripFunc(func(r *http.Request) (*http.Response, error) {

@@ -64,7 +64,7 @@ type readyStore struct{ *raftstore.Store }
 
 func (readyStore) Ready(context.Context) error { return nil }
 
-// saved makes a backup of a store with one key by a server of its own, and returns the file and the
+// saved makes a backup of a store with one key by its own server, and returns the file and the
 // server's record.
 func saved(t *testing.T, keyFile string) (string, *enroll.Record, *Options) {
 	t.Helper()
@@ -123,7 +123,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 	if s, err := settingsOf(r); err != nil || s.Domain != "restored.example" {
 		t.Errorf("settings %+v, %v", s, err)
 	}
-	// A crash before the state is there is made good; so is one just after.
+	// A crash before the state is there is repaired; so is one just after.
 	store := &successor{Store: testStore(t, "/left-by-nobody")}
 	for range 2 {
 		again, err := enlistServer(t.Context(), o, quiet())

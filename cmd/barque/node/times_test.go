@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What a flag says reaches the node controller, each in its own field.
+// Each flag's value reaches its field of the node controller.
 func TestSettingsOfTheNodeController(t *testing.T) {
 	times := DefaultTimes()
 	times.MonitorPeriod, times.MonitorGrace, times.StartupGrace, times.GoodbyeGrace = time.Second, 2*time.Second, 3*time.Second, 4*time.Second
