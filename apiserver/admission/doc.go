@@ -1,7 +1,6 @@
-// Package admission holds Barque's built-in admission steps: what Kubernetes does to objects
-// between authorization and validation without being asked.
+// Package admission holds Barque's built-in admission steps: Kubernetes' own changes of objects
+// between authorization and validation.
 //
-// Steps read what they need from listers and, where a lister may be behind a write that the request
-// depends on, ask the API. They change only what is left open: a value that the client has set is
-// checked, not replaced.
+// Steps read listers and, if a lister may be behind a write that the request depends on, ask the
+// API. They fill in open fields only: a value from the client is checked, not replaced.
 package admission

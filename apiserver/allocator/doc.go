@@ -1,7 +1,7 @@
-// Package allocator has the ranges from which Services get their addresses and node ports, and
-// says which value of a range to try next. It keeps nothing: what is taken is in the datastore,
-// and its readers say so.
+// Package allocator has the ranges of Services' addresses and node ports, and selects the next
+// value of a range to try. It keeps nothing: the taken values are in the datastore, and its readers
+// report them.
 //
-// Each range has a low band that is used last, for people who ask for a certain value (KEP-3070 for
+// Each range has a low band that is used last, for users who ask for a certain value (KEP-3070 for
 // addresses, KEP-3668 for node ports).
 package allocator

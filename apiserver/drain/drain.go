@@ -1,11 +1,10 @@
-// Package drain takes a server out of service before it stops. A server that is told to stop, and
-// that another one can stand in for, first sees to it that nobody needs it:
+// Package drain takes a server out of service before it stops, if another server can replace it:
 //
 //	told to stop ─▶ not ready ─▶ hands leadership over ─▶ out of the endpoints ─▶ its parts stop, the newest first
 //
-// It serves on meanwhile. Load balancers and the kubernetes Service's endpoints leave it by its
-// /readyz; when its port closes, what is left are clients with a connection, which are told to go
-// with the answer that they wait for, or in the middle of a watch.
+// It serves meanwhile. Load balancers and the kubernetes Service's endpoints leave it by its
+// /readyz. When its port closes, only clients with a connection are left. They are told to leave
+// with their next answer, or in the middle of a watch.
 package drain
 
 import (

@@ -1,5 +1,5 @@
-// Package extra has what all handlers share that a server serves beside the API's objects (see
-// apiserver.Config): who may ask, and how handlers answer.
+// Package extra has the common parts of a server's handlers beside the API's objects (see
+// apiserver.Config): the permissions, and the form of answers.
 package extra
 
 import (

@@ -1,15 +1,15 @@
-// Package fairness shares a server out among those who ask it: API priority and fairness, by the
-// library of k8s.io/apiserver.
+// Package fairness shares a server among its clients: API priority and fairness, by the library of
+// k8s.io/apiserver.
 //
-// FlowSchemas tell which requests belong together and which priority level they have; a
-// PriorityLevelConfiguration tells which share of the server its requests may take, and whether
-// they wait in line or are refused beyond it. The library reads both from informers, limits
-// requests by them, and writes into the status of a FlowSchema whether its level exists. It does so
-// on every server; a condition that is right already is not written.
+// FlowSchemas group requests and assign each group a priority level. A PriorityLevelConfiguration
+// sets the share of the server for its requests, and whether excess requests wait or are refused.
+// The library reads both from informers, limits requests by them, and writes into the status of a
+// FlowSchema whether its level exists. It does so on every server; a correct condition is not
+// written again.
 //
-// This package has what the library leaves to its users: the objects that every cluster has, and
-// who the controllers are. It is not for the API of these kinds, which package groups/flowcontrol
-// declares.
+// This package has the parts that the library leaves to its users: the default objects of every
+// cluster, and the identities of the controllers. It does not serve the API of these kinds, which
+// package groups/flowcontrol declares.
 package fairness
 
 import (

@@ -1,3 +1,3 @@
-// Package reviews answers the questions that are asked by creating an object: who a token belongs
-// to, who I am, and whether somebody may do something. Nothing of it is stored.
+// Package reviews serves the questions that are asked by creating an object: the user of a token,
+// one's own identity, and whether a user may do something. Nothing of it is stored.
 package reviews

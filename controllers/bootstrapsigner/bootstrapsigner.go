@@ -1,7 +1,7 @@
 // Package bootstrapsigner signs the ConfigMap kube-public/cluster-info with each bootstrap token
-// that is for signing. Who has such a token can tell that the kubeconfig in it, which anybody may
-// read, is the cluster's. The signatures are JSON Web Signatures (RFC 7515) without the payload.
-// Nobody here makes the ConfigMap: it is for users, and for tools such as kubeadm.
+// for signing. A holder of such a token can verify that the kubeconfig in it, which is public, is
+// the cluster's. The signatures are JSON Web Signatures (RFC 7515) without the payload. Users, or
+// tools such as kubeadm, make the ConfigMap; the package does not.
 package bootstrapsigner
 
 import (

@@ -1,10 +1,10 @@
-// Package certificates holds the controllers of the certificates.k8s.io API group: one approves
-// what kubelets ask for, one signs by the cluster's CA what was approved, two clean up, and one
-// publishes the CA that API servers are verified with as a ClusterTrustBundle.
+// Package certificates holds the controllers of the certificates.k8s.io API group. One approves
+// kubelets' requests, one signs approved requests by the cluster's CA, two clean up, and one
+// publishes the CA of API servers as a ClusterTrustBundle.
 //
-// The key of the CA is not here: a Signer has it. Of the signers of Kubernetes those four are
-// served that kube-controller-manager serves; kubernetes.io/kube-apiserver-client-pod is reserved
-// upstream (k8s.io/api v0.37) and nobody's yet.
+// The key of the CA is not here: a Signer has it. It serves the four signers of Kubernetes that
+// kube-controller-manager serves; kubernetes.io/kube-apiserver-client-pod is reserved upstream
+// (k8s.io/api v0.37) and has no signer yet.
 package certificates
 
 import (

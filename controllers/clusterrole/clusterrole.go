@@ -1,5 +1,5 @@
-// Package clusterrole fills the ClusterRoles that are made of others: those with an
-// aggregationRule get the rules of all ClusterRoles that it selects.
+// Package clusterrole fills aggregated ClusterRoles: one with an aggregationRule gets the rules of
+// all ClusterRoles that it selects.
 package clusterrole
 
 import (

@@ -1,10 +1,10 @@
 // Package deployment rolls Deployments out: it keeps one ReplicaSet per pod template, moves
-// replicas from the old ones to the newest within the limits of the strategy, and tells in the
-// status how far it is.
+// replicas from the old ones to the newest within the limits of the strategy, and reports its
+// progress in the status.
 //
-// All choices are made by decide, one step at a time, from what the informers show; the steps are
-// small enough that a new leader goes on from any of them. Nothing about a rollout is kept in
-// memory: revisions and sizes live in the ReplicaSets' annotations.
+// All choices are made by decide, one step at a time, from the informers' view. The steps are small
+// enough for a new leader to continue from any of them. Nothing about a rollout is kept in memory:
+// revisions and sizes live in the ReplicaSets' annotations.
 package deployment
 
 import (

@@ -1,9 +1,8 @@
-// Package disruption computes the status of PodDisruptionBudgets, from which the eviction
-// subresource takes what it allows, and takes back the conditions of disruptions that did not come.
+// Package disruption computes the status of PodDisruptionBudgets, which the eviction subresource
+// spends, and removes the conditions of disruptions that did not happen.
 //
-// The eviction subresource writes the same status: it lowers what is allowed and notes the pod. A
-// conflict of the two is decided by the next look. While a budget cannot be computed it allows
-// nothing.
+// The eviction subresource writes the same status: it lowers the allowance and records the pod. The
+// next look decides a conflict of the two. While a budget cannot be computed it allows nothing.
 package disruption
 
 import (

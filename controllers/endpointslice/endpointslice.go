@@ -1,7 +1,7 @@
 // Package endpointslice keeps the EndpointSlices of every Service with a selector in step with the
-// pods that the selector matches. What goes into which slice is decided by k8s.io/endpointslice;
-// this package brings it the changes, and holds it back while its informer does not show the
-// slices that it wrote last.
+// pods that the selector matches. k8s.io/endpointslice decides the contents of each slice. This
+// package passes it the changes, and delays it while its informer does not show the slices that it
+// wrote last.
 package endpointslice
 
 import (

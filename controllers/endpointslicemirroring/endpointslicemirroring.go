@@ -1,5 +1,5 @@
-// Package endpointslicemirroring keeps EndpointSlices of those Endpoints that users and older
-// operators write for Services without a selector, because all that routes reads EndpointSlices
+// Package endpointslicemirroring mirrors Endpoints that users and older operators write for
+// Services without a selector into EndpointSlices, because all routing reads EndpointSlices
 // (KEP-0752).
 package endpointslicemirroring
 

@@ -1,6 +1,6 @@
 // Package noderole labels the Nodes of servers as the control plane. A kubelet must not do that
-// itself (NodeRestriction forbids it: whoever has taken over an agent could call it a server); who
-// is a server is known by the member's proven role in gossip.
+// itself (NodeRestriction forbids it: an attacker on an agent could label it a server). A server is
+// known by the member's proven role in gossip.
 //
 // Labels are only added: an operator's own role labels are left alone.
 package noderole

@@ -1,6 +1,6 @@
-// Package pods holds what the workload controllers agree on about pods: which are active, ready
-// and available, how one is made from a template, whose it is, and which one to give up first.
-// All of it is pure; the writes are in control.go, what is read from informers in index.go.
+// Package pods holds the workload controllers' common rules about pods: which are active, ready and
+// available, making one from a template, their owner, and which one to delete first. All of it is
+// pure; the writes are in control.go, the reads from informers in index.go.
 package pods
 
 import (

@@ -1,5 +1,5 @@
 // Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies, and
-// writes into the status of each what it has found, and which generation it has looked at.
+// writes the findings and the checked generation into the status of each.
 //
 // An expression is checked against the schemas of the kinds that the policy names. It may be right
 // all the same: the findings are warnings, and a kind that is not served is not checked, neither

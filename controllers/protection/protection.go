@@ -1,15 +1,16 @@
-// Package protection keeps storage objects that are in use from going. Each has a finalizer, which
-// the API server puts on new ones and these controllers on older ones. They take it off an object
-// that is being deleted when nothing uses it any more:
+// Package protection keeps storage objects in use from being removed. Each has a finalizer, which
+// the API server puts on new ones and these controllers on older ones. They remove it from an
+// object under deletion when it is no longer used:
 //
-//   - a claim is used by pods that have a node: a kubelet starts no pod on a claim that is being
-//     deleted, so that others come too late;
+//   - a claim is used by pods that have a node: a kubelet starts no pod on a claim under deletion,
+//     so later pods do not count;
 //   - a volume is used by the claim that it is bound to;
 //   - a class of volume attributes is used by the claims and volumes that name it.
 //
-// What the informers do not know of a claim's pods is asked for before the finalizer goes.
+// Before the finalizer is removed, the API server is asked for pods of the claim that the informers
+// do not show.
 //
-// NewUnused is about claims that are not used: they tell since when, by a condition.
+// NewUnused reports unused claims by a condition with the time.
 package protection
 
 import (

@@ -1,10 +1,10 @@
-// Package replicaset keeps as many pods alive as each ReplicaSet wants: it creates what is
-// missing, deletes what is too much in the order of package pods, adopts matching orphans, lets go
-// what no longer matches, and writes the status. ReplicationControllers are ReplicaSets of another
-// name to it.
+// Package replicaset keeps as many pods alive as each ReplicaSet wants: it creates missing pods,
+// deletes surplus ones in the order of package pods, adopts matching orphans, releases pods that no
+// longer match, and writes the status. It treats ReplicationControllers as ReplicaSets of another
+// name.
 //
 // It acts on its informers' view only when that shows its own last writes (runtime.Writes), and,
-// the first time in a term, those of the leader before it (pods.Fresh).
+// the first time in a term, those of the former leader (pods.Fresh).
 package replicaset
 
 import (

@@ -1,13 +1,13 @@
-// Package resourcequota keeps the books of ResourceQuotas: it counts what the objects of a
-// namespace use, which the API server only adds to when it charges a request, and gives back what
-// deleted and finished objects used.
+// Package resourcequota keeps the sums of ResourceQuotas: it computes the usage of a
+// namespace's objects, and gives back that of deleted and finished ones. The API server only adds
+// to it when it charges a request.
 //
-// Kinds whose objects must be looked into are counted by the informers of the process. All others
-// are counted by their metadata, and only while some quota asks for their count.
+// Kinds whose contents matter are counted by the informers of the process. All others are counted
+// by their metadata, and only while a quota asks for their count.
 //
 // Invariants:
 //   - a quota is written when its numbers change, and not otherwise;
-//   - what the API server has charged for an object that is not stored yet is not given back: see
+//   - a charge by the API server for an object that is not stored yet is not given back: see
 //     charges.
 package resourcequota
 

@@ -1,8 +1,8 @@
-// Package servicecidr looks after ServiceCIDRs: it makes them ready, and keeps one that is being
-// deleted for as long as Services have addresses in it that are in no other one.
+// Package servicecidr reconciles ServiceCIDRs: it makes them ready, and keeps one under deletion as
+// long as Services have addresses in it that are in no other one.
 //
 // No address is given from a ServiceCIDR after its deletion has begun: the API server gives each in
-// a transaction that requires the ServiceCIDR as it was before. So the finalizer goes as soon as a
+// a transaction that requires the unchanged ServiceCIDR. So the finalizer is removed as soon as a
 // list, newer than the deletion, has no address that needs the ServiceCIDR; there is no grace
 // period.
 package servicecidr

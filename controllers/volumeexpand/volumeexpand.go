@@ -1,7 +1,7 @@
-// Package volumeexpand tells of claims that ask for more space than they have that somebody else
-// makes their volumes larger: the resizer of the CSI driver or the node. No kind of volume can be
-// made larger from here, so that all else about a resize (conditions, allocatedResources, what
-// becomes of one that fails) is theirs.
+// Package volumeexpand reports, for claims that ask for more space, that another component enlarges
+// their volumes: the resizer of the CSI driver or the node. It can enlarge no kind of volume
+// itself. So the rest of a resize (conditions, allocatedResources, the outcome of a failed one) is
+// theirs.
 package volumeexpand
 
 import (

@@ -1,5 +1,5 @@
-// Package apart runs a test once more in a process with a network of its own, which it may change
-// as it likes: however the process ends, what it made there is gone with it.
+// Package apart runs a test again in a process with its own network, which it may change freely:
+// however the process ends, its network ends with it.
 package apart
 
 import (

@@ -1,15 +1,14 @@
-// Package mountspace takes a mount namespace that was just made out of what the machine does with
-// its mounts.
+// Package mountspace separates a new mount namespace from the machine's mounts.
 //
-// A new mount namespace is a copy: whatever is mounted anywhere on the machine at that moment is
-// mounted once more, for as long as anybody lives in the namespace, and does not go when it is
-// unmounted outside unless the machine's mounts are shared. A disk image of somebody else stays
-// busy, and cannot be attached again; a network namespace stays, with its interfaces, though its
-// name was deleted. Own is for whoever makes a mount namespace, before anything else is done in it.
+// A new mount namespace is a copy: everything mounted on the machine at that moment is mounted once
+// more, for the life of the namespace. Unless the machine's mounts are shared, an unmount outside
+// does not remove the copy. Another program's disk image stays busy, and cannot be attached again.
+// A network namespace stays, with its interfaces, though its name was deleted. The maker of a mount
+// namespace calls Own before anything else is done in it.
 //
-// It is for tests, which have namespaces of their own beside each other. Nothing of the product
-// makes one but what runs containers, and that leaves the machine's mounts behind by pivoting into
-// the container's root.
+// It is for tests, which have their own namespaces beside each other. In the product only
+// the container runtime makes one, and that leaves the machine's mounts behind by pivoting into the
+// container's root.
 package mountspace
 
 import (

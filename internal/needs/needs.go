@@ -1,11 +1,10 @@
-// Package needs says what a test needs that not every machine has. Where it is missing the test is
-// skipped, and it is told what is missing and what is not tested for that: in the test's output,
-// and in the file that NOT_TESTED in the environment names, which `make test-unit` and `make
-// test-e2e` show at their end. A skipped test says nothing by itself in the output of a run that
-// passes.
+// Package needs declares a test's requirements that not every machine meets. Without them the test
+// is skipped, and the missing requirement and the untested part are reported. The report is in the
+// test's output, and in the file that NOT_TESTED in the environment names, which `make test-unit`
+// and `make test-e2e` show at their end. The output of a passing run would not show a skipped test.
 //
-// It is not for tests that are never run by themselves (the bodies of child processes), nor for
-// cases that do not apply.
+// It is not for tests that never run by themselves (the bodies of child processes), nor for cases
+// that do not apply.
 package needs
 
 import (

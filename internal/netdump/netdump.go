@@ -1,5 +1,5 @@
-// Package netdump reads lists from the kernel by netlink. One that is changed while it is read
-// comes back incomplete, and says so; what is to be done is to read it again.
+// Package netdump reads lists from the kernel by netlink. A list that changes during the read is
+// incomplete, and marked so; the package then reads it again.
 package netdump
 
 import (
@@ -9,12 +9,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// tries is how often a list is read until somebody changes it all the time. One takes less than a
-// millisecond.
+// tries is how often a changing list is read. One read takes less than a millisecond.
 const tries = 100
 
-// Whole calls list until nobody has changed in the middle what it returns. Where that does not come
-// about it fails with netlink.ErrDumpInterrupted; any other error of list ends it at once.
+// Whole calls list until the result was not changed during the read. After tries calls it fails
+// with netlink.ErrDumpInterrupted; any other error of list ends it at once.
 func Whole[T any](list func() ([]T, error)) ([]T, error) {
 	for range tries {
 		all, err := list()

@@ -1,11 +1,11 @@
-// Package procstat reads what the kernel tells of a process in /proc/PID (proc(5)).
+// Package procstat reads the kernel's data about a process in /proc/PID (proc(5)).
 //
 // A process lives as long as one of its threads does, and /proc/PID is about the first of them.
-// While that is dead and others are not, most of what is asked for is with them only: so it is for
-// good in a program that ends its first thread, and for a moment when another thread starts a new
-// program (execve(2)), until it takes the first one's place. Who looks at that moment may see a
-// thread that is being taken away, and there are no arguments from then on until the new program is
-// in memory. The answers here are those of the process.
+// While that is dead and others are not, most of the data are with the others only. That is
+// permanent in a program that ends its first thread. It is temporary when another thread starts a
+// new program (execve(2)), until it takes the first one's place. A reader at that moment may see a
+// thread under removal, and there are no arguments until the new program is in memory. The answers
+// here are those of the process.
 package procstat
 
 import (

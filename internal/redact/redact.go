@@ -1,6 +1,6 @@
-// Package redact takes secrets out of text that leaves a machine for other people's eyes. It knows
-// the forms that secrets have, and whichever ones it is told of. It would rather take out too much
-// than too little; where text is known to hold secrets as a rule, leave the text out instead.
+// Package redact removes secrets from text that leaves a machine for other people. It knows the
+// forms of secrets, and takes a list of others. It removes too much rather than too little. Text
+// that usually holds secrets must be left out instead.
 package redact
 
 import (

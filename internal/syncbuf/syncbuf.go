@@ -1,5 +1,5 @@
-// Package syncbuf has a buffer for what a process or a logger says while a test looks at it. It
-// keeps everything: what runs for long wants package tail.
+// Package syncbuf has a buffer for the output of a process or a logger that a test reads meanwhile.
+// It keeps everything; package tail is for long runs.
 package syncbuf
 
 import (

@@ -1,5 +1,5 @@
-// Package tail keeps the end of what a program writes, such as its log, in a bounded piece of
-// memory, so that it can be shown on demand where the log itself is out of reach.
+// Package tail keeps the end of a program's output, such as its log, in a bounded piece of memory,
+// so that it can be shown on demand if the log itself is out of reach.
 package tail
 
 import (

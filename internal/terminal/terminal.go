@@ -1,5 +1,6 @@
-// Package terminal writes for people: text that fits the width of their terminal, in colours where
-// it shows any, in tables that leave out what matters least, and numbers with their nouns.
+// Package terminal formats output for people: text that fits the width of their terminal, in
+// colours if it shows any, in tables that drop the least important columns, and numbers with their
+// nouns.
 package terminal
 
 import (

@@ -1,6 +1,6 @@
-// Package trouble paces what is said of a step that is tried every few seconds and fails again and
-// again: it is told when that begins, each minute while it goes on, and when it is over. Errors are
-// not compared, because they may tell times.
+// Package trouble limits the log lines about a step that is tried every few seconds and fails
+// repeatedly. It reports the begin, each minute of the failure, and the end. Errors are not
+// compared, because they may contain times.
 package trouble
 
 import (

@@ -1,11 +1,11 @@
-// Package cri is the kubelet's door to the container runtime: a narrow interface over CRI v1 and a
-// client of it on a Unix socket.
+// Package cri is the kubelet's interface to the container runtime: a narrow interface over CRI v1
+// and a client of it on a Unix socket.
 //
-// It owns the connection, the deadlines of every call and the labels by which a sandbox or a
-// container is known to belong to a pod. It keeps no state of its own: whoever wants to know how a
-// pod is asks the runtime, and learns from Events when to ask again. The connection heals by
-// itself, so a runtime that is restarted under running pods costs failed calls and nothing else.
+// It owns the connection, the deadlines of every call and the labels that assign a sandbox or a
+// container to a pod. It keeps no state of its own: callers ask the runtime for the state of a pod,
+// and Events tell them when to ask again. The connection recovers by itself, so a restart of the
+// runtime under running pods only costs failed calls.
 //
-// It does not decide anything about pods (package pods does) and pulls no image by itself (package
-// images does).
+// It takes no decision about pods (package pods does) and pulls no image by itself (package images
+// does).
 package cri

@@ -1,8 +1,8 @@
-// Package images gets the images that containers are started from, by their pull policy and with
-// the pod's credentials, and removes those that nobody uses when the disk fills.
+// Package images gets the images of containers, by their pull policy and with the pod's
+// credentials, and removes unused ones when the disk fills.
 //
-// It bounds how many pulls run at a time and lets those who want the same image with the same
-// credentials wait for one pull. Back-off between failures is the caller's.
+// It bounds the concurrent pulls. Requests for the same image with the same credentials share one
+// pull. Back-off between failures is the caller's.
 package images
 
 import (

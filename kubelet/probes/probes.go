@@ -1,8 +1,8 @@
-// Package probes asks containers how they are: whether they have started, are alive and are ready.
+// Package probes checks whether containers have started, are alive and are ready.
 //
-// One goroutine per container and kind of probe runs from when the container runs until Forget or
-// the container's end, and keeps a result; Health gives the sum of them. A result that changes is
-// told through Config.Changed. What follows from a result is not decided here.
+// One goroutine per container and kind of probe runs from the container's start until Forget or the
+// container's end, and keeps a result; Health combines them. A change of a result is passed to
+// Config.Changed. Its consequences are decided elsewhere.
 package probes
 
 import (

@@ -1,7 +1,7 @@
-// Package rootdir says where a kubelet keeps pods' volumes and the sockets of plugins, and sees to
-// it that no two kubelets use one directory: each would remove the pods of the other.
+// Package rootdir selects a kubelet's directory of pods' volumes and plugins' sockets, and ensures
+// that no two kubelets use one directory: each would remove the pods of the other.
 //
-// A directory has the file Owner with the data directory of the node whose it is.
+// A directory has the file Owner with the data directory of its node.
 package rootdir
 
 import (

@@ -1,10 +1,10 @@
 // Package server is the node's own HTTPS server, on port 10250: logs, exec, attach and port-forward
-// of its pods, and what it knows about them and itself.
+// of its pods, and data about them and the node.
 //
-// Whoever calls must prove who it is (a client certificate of the cluster's CA, or a token that the
-// API server vouches for) and be allowed to by the API server; members of system:masters always
-// are. The paths and parameters are those of every Kubernetes node. Streams are carried through to
-// the runtime's own streaming server, so every protocol that it speaks works.
+// Callers authenticate by a client certificate of the cluster's CA, or by a token that the API
+// server accepts. The API server must authorize them; members of system:masters always are. The
+// paths and parameters are those of every Kubernetes node. Streams are passed to the runtime's own
+// streaming server, so every protocol that it supports works.
 package server
 
 import (

@@ -1,16 +1,16 @@
-// Package shutdown ends the pods of a node in order before the machine goes down.
+// Package shutdown ends the pods of a node in order before the machine shuts down.
 //
-// systemd's logind tells that a shutdown begins, and waits with it for whoever holds an inhibitor
-// lock. While a Manager holds one it ends pods, those of low priority first, each group within a
-// time of its own. It waits for the volumes of a group before it ends the next one: their drivers
-// may be pods, too. Then it gives the lock back, and the machine goes down.
+// systemd's logind announces a shutdown, and delays it for holders of an inhibitor lock. A Manager
+// with the lock ends pods, those of low priority first, each group within its own time. It waits
+// for the volumes of a group before it ends the next one: their drivers may be pods, too. Then it
+// releases the lock, and the machine shuts down.
 //
-// logind's property PreparingForShutdown is the truth, and a signal the hint to read it. So a
-// kubelet that starts in the middle of a shutdown goes on with it, and none is started by others on
-// the bus.
+// logind's property PreparingForShutdown is authoritative, and a signal the hint to read it. So a
+// kubelet that starts during a shutdown continues it, and other programs on the bus cannot start
+// one.
 //
-// It ends no container itself: package pods does. It changes no Node object: who assembles it asks
-// Begun and has the status written when Changed is called.
+// It ends no container itself: package pods does. It changes no Node object: its caller asks Begun
+// and writes the status when Changed is called.
 package shutdown
 
 import (

@@ -1,10 +1,10 @@
 // Package static runs the pods whose manifests are files of the node, and mirrors them to the API
 // server, so that users see them.
 //
-// A static pod needs no API server: its file is what counts. It is known by a UID that changes with
-// the file's content, so that a changed file makes another pod. Its mirror at the API server has
-// the same name and another UID; it carries the status and decides nothing. A mirror that somebody
-// deletes comes back; the pod ends when its file goes.
+// A static pod needs no API server: its file is authoritative. Its UID changes with the file's
+// content, so that a changed file makes another pod. Its mirror at the API server has the same name
+// and another UID; it carries the status and decides nothing. A deleted mirror comes back; the pod
+// ends when its file is removed.
 //
 // Source reads files. Mirrors keeps the objects at the API server.
 package static

@@ -1,5 +1,5 @@
 // Package discovery declares the resources of the discovery.k8s.io API group: the endpoint slices
-// that tell service proxies and DNS where the pods of a service are.
+// with the addresses of a service's pods, for service proxies and DNS.
 package discovery
 
 import (

@@ -1,6 +1,5 @@
 // Package flowcontrol declares the resources of the flowcontrol.apiserver.k8s.io API group: the
-// levels of priority that requests to the API have, and the schemas that tell which request has
-// which.
+// priority levels of requests to the API, and the schemas that assign a level to a request.
 package flowcontrol
 
 import (
