@@ -29,6 +29,7 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/watchwriter"
 )
 
 // minWatchTimeout is how long watches live at least, unless their clients ask for less; each gets
@@ -145,7 +146,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 		return nil, err
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(s.withDocuments(handler))), parts.codecs)
+		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		return quietLeavers(withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated))
 	}
 	return c, nil

@@ -44,9 +44,12 @@ func (p *Pods) List(ctx context.Context, options *internalversion.ListOptions) (
 
 // Watch implements rest.Watcher.
 func (p *Pods) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
+	if !isPolicyView(ctx, options) {
+		return p.WatchGathered(ctx, options)
+	}
 	w, err := p.Storage.Watch(ctx, options)
-	if err != nil || !isPolicyView(ctx, options) {
-		return w, err
+	if err != nil {
+		return nil, err
 	}
 	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
 		object := event.Object

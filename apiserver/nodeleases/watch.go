@@ -25,7 +25,7 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 		options = &metainternalversion.ListOptions{}
 	}
 	if !hasNodes(ctx) {
-		return s.Storage.Watch(ctx, options)
+		return s.WatchGathered(ctx, options)
 	}
 	w := &watcher{
 		storage: s, ctx: ctx, options: forNodes(options), match: s.matching(options), storedAt: s.storedAt,

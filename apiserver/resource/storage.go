@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/watchwriter"
 )
 
 // Storage serves the main resource of a Kind.
@@ -54,12 +56,27 @@ func (s *Storage) ListEncoded(ctx context.Context, options *metainternalversion.
 	return raw.Answer(list), nil
 }
 
+// WatchGathered watches as Watch does. Events that are ready at the same time are sent together: for
+// those who hand the watch to the client as it is.
+func (s *Storage) WatchGathered(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	w, err := s.Store.Watch(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return watchwriter.Gather(ctx, w), nil
+}
+
 // served is a Storage that nothing is wrapped around.
 type served struct{ *Storage }
 
 // List implements rest.Lister.
 func (s *served) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	return s.ListEncoded(ctx, options)
+}
+
+// Watch implements rest.Watcher.
+func (s *served) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	return s.WatchGathered(ctx, options)
 }
 
 // Build implements Resource.

@@ -186,7 +186,7 @@ type customResources struct{ *RESTOptions }
 func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := o.factory.StorageConfig
 	config.Codec = unstructured.UnstructuredJSONScheme
-	return o.options(config.ForResource(resource), resource.Group+"/"+resource.Resource, o.cached), nil
+	return o.options(config.ForResource(resource), resource.Group+"/"+resource.Resource, o.cachedGathered), nil
 }
 
 // store makes the storage of a resource without a cache.

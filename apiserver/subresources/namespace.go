@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -32,6 +33,11 @@ func NewNamespaces(s *resource.Storage) *Namespaces {
 // List implements rest.Lister.
 func (n *Namespaces) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	return n.ListEncoded(ctx, options)
+}
+
+// Watch implements rest.Watcher.
+func (n *Namespaces) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
+	return n.WatchGathered(ctx, options)
 }
 
 // DeleteCollection hides that of the embedded storage, so that it is neither served nor named in

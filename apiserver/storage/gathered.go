@@ -1,0 +1,39 @@
+package storage
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/apiserver/watchwriter"
+)
+
+// gathered is a storage whose watches are handed to clients as they are.
+type gathered struct{ storage.Interface }
+
+// Watch implements storage.Interface.
+func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	w, err := g.Interface.Watch(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return watchwriter.Gather(ctx, w), nil
+}
+
+// cachedGathered is a generic.StorageDecorator that puts the watch cache over the store, for
+// registries that change nothing in what is watched.
+func (o *RESTOptions) cachedGathered(
+	config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
+	newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	cached, destroy, err := o.cached(config, resourcePrefix, keyFunc, newObject, newList, attrs, triggers, indexers)
+	if err != nil {
+		return nil, nil, err
+	}
+	return gathered{cached}, destroy, nil
+}

@@ -1,0 +1,21 @@
+// Package watchwriter writes the responses of watches so that events which are ready at the same
+// time go out together.
+//
+// The API machinery flushes a watch's response when the queue of its events is empty. On a busy
+// server each event finds it empty: the goroutine that fills the queue and the one that writes take
+// turns. Each event of each watcher is a frame, a TLS record and a system call then, which cost far
+// more than the event itself, whose encoding all watchers share.
+//
+// So a [Handler] wraps the response, and [Gather] tells it the queue. At a flush, the response lets
+// the goroutines run that are ready, among them those that bring the next events. Where the queue
+// has events then, the flush is left to the last of them.
+//
+// # What always holds
+//
+//   - No event waits for time to pass, or for an event that may not come. On an idle server nothing
+//     else is ready, and an event is sent at once.
+//   - The bytes are those that the API machinery writes, in the same order.
+//   - A response holds no more than [enough] bytes back, and none after its watch has been stopped.
+//   - Only a storage whose watch is handed to the client as it is calls Gather: whoever leaves
+//     events out between the queue and the response would leave the flush out, too.
+package watchwriter

@@ -1,0 +1,127 @@
+package watchwriter
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+)
+
+// enough is how many bytes are written without waiting for more: what fits into one record of TLS
+// and one frame of HTTP/2.
+const enough = 16 << 10
+
+type writerKey struct{}
+
+// Handler lets the responses of watches be gathered. It stands behind the filter that finds out
+// what is requested.
+func Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		flusher, flushes := w.(http.Flusher)
+		if !ok || info.Verb != "watch" || !flushes {
+			next.ServeHTTP(w, r)
+			return
+		}
+		gathering := &writer{ResponseWriter: w, flusher: flusher}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(gathering), r.WithContext(context.WithValue(r.Context(), writerKey{}, gathering)))
+	})
+}
+
+// Gather tells the response of a request which watch it is written from. The watch that it returns
+// must be the one that is handed to the client.
+func Gather(ctx context.Context, w watch.Interface) watch.Interface {
+	response, ok := ctx.Value(writerKey{}).(*writer)
+	if !ok {
+		return w
+	}
+	response.queue = w.ResultChan()
+	return &gathered{w, response}
+}
+
+// gathered is a watch whose response may hold events back.
+type gathered struct {
+	watch.Interface
+	response *writer
+}
+
+// Stop implements watch.Interface. The server calls it when the last event was written, before the
+// response ends.
+func (g *gathered) Stop() {
+	g.Interface.Stop()
+	g.response.release()
+}
+
+// writer is the response of a watch. Only the goroutine that serves the request uses it.
+type writer struct {
+	http.ResponseWriter
+	flusher http.Flusher
+	queue   <-chan watch.Event // of the events that follow; nil before Gather
+	begun   bool               // the header was sent, and only events follow
+	held    *[]byte            // written, but not passed on; nil when there is nothing
+	err     error              // of what was passed on
+}
+
+var (
+	_ responsewriter.UserProvidedDecorator = (*writer)(nil)
+	_ http.Flusher                         = (*writer)(nil)
+)
+
+// buffers are for what is held. A watch has one only while it holds something.
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, enough)) }}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (w *writer) Write(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	if !w.begun {
+		return w.ResponseWriter.Write(p)
+	}
+	if w.held == nil {
+		w.held = buffers.Get().(*[]byte)
+	}
+	if len(*w.held)+len(p) <= enough {
+		*w.held = append(*w.held, p...)
+		return len(p), nil
+	}
+	if w.release(); w.err != nil {
+		return 0, w.err
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (w *writer) Flush() {
+	if w.queue != nil {
+		w.begun = true
+	}
+	if w.held != nil {
+		runtime.Gosched()
+		if len(w.queue) > 0 {
+			return // the event that is there is written next, and ends with a flush
+		}
+		w.release()
+	}
+	w.flusher.Flush()
+}
+
+// release passes on what is held.
+func (w *writer) release() {
+	if w.held == nil {
+		return
+	}
+	if _, err := w.ResponseWriter.Write(*w.held); err != nil && w.err == nil {
+		w.err = err
+	}
+	*w.held = (*w.held)[:0]
+	buffers.Put(w.held)
+	w.held = nil
+}
