@@ -20,7 +20,7 @@ type rawList struct {
 	store *Store
 	// cache spares the decoding of an object that it has at the same revision; nil where there is
 	// none.
-	cache *resuming
+	cache *cachedObjects
 }
 
 // rawList returns the list to fill in place of one of objects. It is nil where stored bytes are not
@@ -35,7 +35,7 @@ func (s *Store) rawList(ctx context.Context, opts storage.ListOptions) *rawList 
 
 func (r *rawList) decode(ctx context.Context, key string, value []byte, revision uint64) (runtime.Object, error) {
 	if r.cache != nil {
-		if obj := r.cache.cached(ctx, key, revision); obj != nil {
+		if obj := r.cache.get(ctx, key, revision); obj != nil {
 			return obj, nil
 		}
 	}
@@ -150,7 +150,10 @@ func (r *resuming) listRaw(ctx context.Context, key string, opts storage.ListOpt
 		return false, nil
 	}
 	l.begin(view, continueKey)
-	raw.cache = r
+	raw.cache = &cachedObjects{resuming: r, key: key, list: listObj}
+	if opts.Predicate.Limit == 0 && continueKey == "" {
+		raw.cache.worth = view.Count(prefix, l.from) / askingCost
+	}
 	if err := l.collectRaw(raw); err != nil {
 		raw.Abandon()
 		return false, nil
@@ -158,8 +161,10 @@ func (r *resuming) listRaw(ctx context.Context, key string, opts storage.ListOpt
 	if answers.ConsistentRead {
 		r.countConsistent(true)
 	}
-	// Without selectors the cache has no use for an index.
-	cachermetrics.RecordListCacheMetrics(r.store.groupResource, "", view.Count(prefix, l.from), l.len())
+	if !raw.cache.counted() {
+		// Without selectors the cache has no use for an index.
+		cachermetrics.RecordListCacheMetrics(r.store.groupResource, "", view.Count(prefix, l.from), l.len())
+	}
 	return true, nil
 }
 
@@ -196,18 +201,4 @@ func (r *resuming) cachedView(ctx context.Context, here raftstore.View, opts sto
 func (r *resuming) countConsistent(success bool) {
 	of := r.store.groupResource
 	cachermetrics.ConsistentReadTotal.WithLabelValues(of.Group, of.Resource, strconv.FormatBool(success), "false").Inc()
-}
-
-// cached returns a copy of an object as the watch cache has it, nil when it does not have it at
-// that revision. The copy is shallow: nothing that it refers to may be changed.
-func (r *resuming) cached(ctx context.Context, key string, revision uint64) runtime.Object {
-	obj := r.store.newObject()
-	key = "/" + strings.TrimPrefix(key, r.store.pathPrefix)
-	if err := r.CacheDelegator.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, obj); err != nil {
-		return nil
-	}
-	if has, err := r.store.versioner.ObjectResourceVersion(obj); err != nil || has != revision {
-		return nil
-	}
-	return obj
 }
