@@ -77,12 +77,13 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 	bearer := bearertoken.New(token)
 	var ways []authenticator.Request
 	if cfg.ClientCAs != nil && len(cfg.ProxyClients) > 0 {
-		ways = append(ways, headerrequest.NewDynamicVerifyOptionsSecure(cfg.ClientCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
+		proxied := headerrequest.NewDynamicVerifyOptionsSecure(cfg.ClientCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
 			headerrequest.StaticStringSlice{UserHeader}, headerrequest.StaticStringSlice{UIDHeader},
-			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix}))
+			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix})
+		ways = append(ways, &namedCertificates{cfg.ClientCAs, cfg.ProxyClients, proxied})
 	}
 	if cfg.ClientCAs != nil {
-		ways = append(ways, x509.NewDynamic(cfg.ClientCAs, x509.CommonNameUserConversion))
+		ways = append(ways, newCertificates(cfg.ClientCAs))
 	}
 	ways = append(ways, bearer, websocket.NewProtocolAuthenticator(token))
 	requests = group.NewAuthenticatedGroupAdder(union.New(ways...))

@@ -24,7 +24,7 @@ import (
 
 const issuerURL = "https://kubernetes.default.svc.cluster.local"
 
-func newKey(t *testing.T) crypto.Signer {
+func newKey(t testing.TB) crypto.Signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,0 +1,123 @@
+package authn
+
+import (
+	cryptox509 "crypto/x509"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/utils/lru"
+)
+
+// rememberedCertificates is how many client certificates are remembered: one of each node that a
+// server has as a client, and room for others. Each takes some kilobytes.
+const rememberedCertificates = 4096
+
+// certificates authenticates by client certificates, as the API machinery does. That verifies the
+// signature for each request, which takes a good part of what a small request takes. Here the
+// result is remembered for a certificate. It holds while the authorities are the same, and while
+// those that vouch for the certificate are valid. Whether the certificate itself is valid is
+// checked each time.
+type certificates struct {
+	authorities x509.VerifyOptionFunc
+	first       authenticator.Request // verifies all
+	verified    *lru.Cache            // *verified by *cryptox509.Certificate, which connections share
+}
+
+func newCertificates(authorities x509.VerifyOptionFunc) *certificates {
+	return &certificates{authorities, x509.NewDynamic(authorities, x509.CommonNameUserConversion), lru.New(rememberedCertificates)}
+}
+
+// verified is a certificate that authorities vouch for.
+type verified struct {
+	by                  *cryptox509.CertPool
+	notBefore, notAfter time.Time             // when all of them are valid
+	again               authenticator.Request // verifies the rest
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	// With intermediate ones, it depends on these, too.
+	if r.TLS == nil || len(r.TLS.PeerCertificates) != 1 {
+		return c.first.AuthenticateRequest(r)
+	}
+	options, ok := c.authorities()
+	if !ok {
+		return nil, false, nil
+	}
+	leaf := r.TLS.PeerCertificates[0]
+	if known, ok := c.verified.Get(leaf); ok && known.(*verified).holds(options) {
+		return known.(*verified).again.AuthenticateRequest(r)
+	}
+	chains, err := leaf.Verify(options)
+	if err != nil {
+		return c.first.AuthenticateRequest(r) // which says what is wrong
+	}
+	v := c.vouchedFor(leaf, chains[0][1:], options)
+	c.verified.Add(leaf, v)
+	return v.again.AuthenticateRequest(r)
+}
+
+// vouchedFor remembers a certificate and the chain of its authorities.
+func (c *certificates) vouchedFor(leaf *cryptox509.Certificate, chain []*cryptox509.Certificate, options cryptox509.VerifyOptions) *verified {
+	v := &verified{by: options.Roots, notBefore: leaf.NotBefore, notAfter: leaf.NotAfter}
+	for _, authority := range chain {
+		if authority.NotBefore.After(v.notBefore) {
+			v.notBefore = authority.NotBefore
+		}
+		if authority.NotAfter.Before(v.notAfter) {
+			v.notAfter = authority.NotAfter
+		}
+	}
+	itself := cryptox509.NewCertPool()
+	itself.AddCert(leaf)
+	v.again = x509.NewDynamic(func() (cryptox509.VerifyOptions, bool) {
+		options, ok := c.authorities()
+		options.Roots = itself // no signature of its own chain is verified again
+		return options, ok
+	}, x509.CommonNameUserConversion)
+	return v
+}
+
+// holds tells whether the authorities are the same, and valid.
+func (v *verified) holds(options cryptox509.VerifyOptions) bool {
+	now := options.CurrentTime
+	if now.IsZero() {
+		now = time.Now()
+	}
+	return v.by == options.Roots && !now.Before(v.notBefore) && !now.After(v.notAfter)
+}
+
+// namedCertificates authenticates requests with certificates of some common names, and verifies no
+// others.
+type namedCertificates struct {
+	authorities x509.VerifyOptionFunc
+	names       []string
+	next        authenticator.Request
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (c *namedCertificates) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, false, nil
+	}
+	if name := r.TLS.PeerCertificates[0].Subject.CommonName; !slices.Contains(c.names, name) {
+		if _, ok := c.authorities(); !ok {
+			return nil, false, nil
+		}
+		return nil, false, otherNameError(name)
+	}
+	return c.next.AuthenticateRequest(r)
+}
+
+// otherNameError says that a certificate is none of those that are wanted. It counts only where
+// nothing else authenticates the request, so its text is made late.
+type otherNameError string
+
+// Error implements error. The text is that of the API machinery.
+func (e otherNameError) Error() string {
+	return fmt.Sprintf("x509: subject with cn=%s is not in the allowed list", string(e))
+}
