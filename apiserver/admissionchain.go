@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -58,6 +59,8 @@ func (s *Server) admissionParts(sec *security) (*registry.Parts, error) {
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.client.Discovery()))
 	go wait.Until(mapper.Reset, mapperReset, stopped) // it ends with Run
 
+	webhookUsers := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil,
+		s.loopback.overTLS(user.APIServerUser, user.SystemPrivilegedGroup), tracing.NewNoopTracerProvider())
 	p := &registry.Parts{
 		ServerID:           s.cfg.Name,
 		Version:            newEffectiveVersion(s.cfg.Build),
@@ -67,7 +70,7 @@ func (s *Server) admissionParts(sec *security) (*registry.Parts, error) {
 		Informers:          s.informers,
 		Authorizer:         sec.authorizer,
 		Stopped:            stopped,
-		WebhookUsers:       webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, own, tracing.NewNoopTracerProvider()),
+		WebhookUsers:       webhookUsers,
 		NodeLeases:         s.cfg.SignsOfLife != nil,
 		NotReadySeconds:    s.cfg.TolerationSeconds.NotReady,
 		UnreachableSeconds: s.cfg.TolerationSeconds.Unreachable,

@@ -12,13 +12,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/inprocess"
 )
 
-// loopback lets the parts of this process be clients of its own server. Each identity gets a
-// random token that only this process knows.
+// loopback lets the parts of this process be clients of its own server, without a network. Each
+// identity gets a random token that only this process knows.
 type loopback struct {
-	host string
-	ca   []byte
+	host      string
+	ca        []byte
+	transport *inprocess.Transport
 
 	mu         sync.RWMutex
 	tokens     map[string]user.Info
@@ -36,7 +39,10 @@ func newLoopback(address net.Addr, ca []byte) (*loopback, error) {
 			host = "::1"
 		}
 	}
-	return &loopback{host: "https://" + net.JoinHostPort(host, port), ca: ca, tokens: map[string]user.Info{}, identities: map[string]string{}}, nil
+	return &loopback{
+		host: "https://" + net.JoinHostPort(host, port), ca: ca, transport: inprocess.New(),
+		tokens: map[string]user.Info{}, identities: map[string]string{},
+	}, nil
 }
 
 // config returns a client configuration for the identity. Requests are not rate limited: the
@@ -51,8 +57,35 @@ func (l *loopback) config(name string, groups ...string) *restclient.Config {
 			ContentType:        "application/vnd.kubernetes.protobuf",
 			AcceptContentTypes: "application/vnd.kubernetes.protobuf,application/json",
 		},
-		TLSClientConfig: restclient.TLSClientConfig{CAData: l.ca, ServerName: genericapiserver.LoopbackClientServerNameOverride},
+		Transport: l.transport,
 	}
+}
+
+// overTLS is config for libraries that look for the address and the CA in it.
+func (l *loopback) overTLS(name string, groups ...string) *restclient.Config {
+	c := l.config(name, groups...)
+	c.Transport = nil
+	c.TLSClientConfig = restclient.TLSClientConfig{CAData: l.ca, ServerName: genericapiserver.LoopbackClientServerNameOverride}
+	return c
+}
+
+// port is the server's listener. While it accepts connections, requests in the process are served.
+type port struct {
+	net.Listener
+	opens  func()
+	closes func()
+}
+
+// Accept implements net.Listener.
+func (p *port) Accept() (net.Conn, error) {
+	p.opens()
+	return p.Listener.Accept()
+}
+
+// Close implements net.Listener.
+func (p *port) Close() error {
+	p.closes()
+	return p.Listener.Close()
 }
 
 // token returns the token of an identity.

@@ -74,10 +74,12 @@ func New(cfg Config) (*Server, error) {
 	if s.loopback, err = newLoopback(cfg.Listener.Addr(), loopbackCA); err != nil {
 		return nil, err
 	}
-	own := s.loopback.config(user.APIServerUser, user.SystemPrivilegedGroup)
-	if s.client, err = kubernetes.NewForConfig(own); err != nil {
+	if s.client, err = kubernetes.NewForConfig(s.LoopbackConfig()); err != nil {
 		return nil, fmt.Errorf("loopback client: %w", err)
 	}
+	serving.Listener = &port{Listener: serving.Listener, closes: s.loopback.transport.Refuse, opens: func() {
+		s.loopback.transport.Serve(s.chain.aggregator.GenericAPIServer.Handler)
+	}}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(dropManagedFields))
 
 	sec, err := s.newSecurity(serving.ClientCA)
@@ -88,7 +90,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := s.genericConfig(serving, own, sec, parts)
+	config, err := s.genericConfig(serving, s.loopback.overTLS(user.APIServerUser, user.SystemPrivilegedGroup), sec, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -188,6 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 		err = <-ended
 	}
 	stop(err)
+	s.loopback.transport.Close()
 	for _, f := range s.closers {
 		f()
 	}
