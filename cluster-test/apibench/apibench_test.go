@@ -17,7 +17,7 @@ import (
 )
 
 func TestWanted(t *testing.T) {
-	for only, want := range map[string]int{"": 30, "^list": 6, "^list JSON 16$": 1, "definitions": 0} {
+	for only, want := range map[string]int{"": 34, "^list": 6, "^watch protobuf": 5, "^list JSON 16$": 1, "definitions": 0} {
 		if got := wanted(regexp.MustCompile(only)); len(got) != want {
 			t.Errorf("%q: %v", only, got)
 		}

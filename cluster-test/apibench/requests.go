@@ -62,8 +62,12 @@ var encodings = []encoding{
 func wanted(only *regexp.Regexp) []testCase {
 	var out []testCase
 	for _, operation := range []string{"create", "get", "update", "list", "watch"} {
+		numbers := []int{1, 16, mostClient}
+		if operation == "watch" {
+			numbers = append(numbers, 200, 2000)
+		}
 		for _, e := range encodings {
-			for _, clients := range []int{1, 16, mostClient} {
+			for _, clients := range numbers {
 				if c := (testCase{operation, e, clients}); only.MatchString(c.String()) {
 					out = append(out, c)
 				}
@@ -141,12 +145,17 @@ func (c connection) send(ctx context.Context, method, path, media string, body [
 	return res, nil
 }
 
+// connect returns a connection of client i. It is made by the first request.
+func (l *load) connect(i int) connection {
+	e := l.Servers[i%len(l.Servers)]
+	return connection{e.Client(), e.URL}
+}
+
 // newLoad makes the clients of a side, and the objects.
 func newLoad(ctx context.Context, s *sides.Side) (*load, error) {
 	l := &load{Side: s}
 	for i := range l.clients {
-		e := s.Servers[i%len(s.Servers)]
-		l.clients[i] = connection{e.Client(), e.URL}
+		l.clients[i] = l.connect(i)
 	}
 	for _, name := range []string{laid, made} {
 		body, err := json.Marshal(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})

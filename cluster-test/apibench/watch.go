@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,38 +20,86 @@ import (
 // writers is how many clients update objects while others watch.
 const writers = 4
 
-// measureWatch opens as many watches as there are clients and counts what they get while others
-// write as fast as they can.
+// opening is how many watches are opened at a time.
+const opening = 16
+
+// watching is the open watches of a side.
+type watching struct {
+	events atomic.Int64 // of all of them together
+	ended  atomic.Int64 // watches that the server has ended
+	all    sync.WaitGroup
+	end    context.CancelFunc
+	own    []connection // that were made for them
+}
+
+// watch opens as many watches as the case has clients. The first have the connections of the
+// load's clients, and each further one has a connection of its own.
+func (l *load) watch(ctx context.Context, c testCase, version string) (*watching, error) {
+	ctx, end := context.WithCancel(ctx)
+	w := &watching{end: end}
+	for i := mostClient; i < c.clients; i++ {
+		w.own = append(w.own, l.connect(i))
+	}
+	clients := slices.Concat(l.clients[:], w.own)
+	path := pathTo(laid, "") + "?watch=true&resourceVersion=" + version
+	failures := make([]error, opening)
+	var opened sync.WaitGroup
+	for first := range opening {
+		opened.Go(func() {
+			for i := first; i < c.clients && failures[first] == nil; i += opening {
+				failures[first] = w.open(ctx, clients[i], path, c.encoding)
+			}
+		})
+	}
+	opened.Wait()
+	if err := errors.Join(failures...); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// open opens one watch. It ends with the context, which ends the answer.
+func (w *watching) open(ctx context.Context, client connection, path string, e encoding) error {
+	res, err := client.send(ctx, http.MethodGet, path, e.media+";stream=watch", nil)
+	if err != nil {
+		return err
+	}
+	w.all.Go(func() {
+		defer res.Body.Close()
+		_ = e.count(res.Body, &w.events) // it ends with an error, whoever ends it
+		if ctx.Err() == nil {
+			w.ended.Add(1)
+		}
+	})
+	return nil
+}
+
+func (w *watching) close() {
+	w.end()
+	w.all.Wait()
+	for _, c := range w.own {
+		c.CloseIdleConnections()
+	}
+}
+
+// measureWatch opens watches and counts what they get while others write as fast as they can. A
+// server ends watches that do not take their events in time; those count as failed.
 func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration) (sample, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	version, err := l.version(ctx)
 	if err != nil {
 		return sample{}, err
 	}
-	var events atomic.Int64
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer cancel()
-	failures := make(chan error, c.clients)
-	for i := range c.clients {
-		res, err := l.clients[i].send(ctx, http.MethodGet, pathTo(laid, "")+"?watch=true&resourceVersion="+version, c.encoding.media+";stream=watch", nil)
-		if err != nil {
-			return sample{}, err
-		}
-		// It ends with ctx, which ends the answer.
-		all.Go(func() {
-			defer res.Body.Close()
-			if err := c.encoding.count(res.Body, &events); ctx.Err() == nil {
-				failures <- fmt.Errorf("a watch has ended: %w", err)
-			}
-		})
+	w, err := l.watch(ctx, c, version)
+	if err != nil {
+		return sample{}, err
 	}
+	defer w.close()
 	before, err := l.Use()
 	if err != nil {
 		return sample{}, err
 	}
-	began, first := time.Now(), events.Load()
+	began, first := time.Now(), w.events.Load()
 	var writing sync.WaitGroup
 	var failed atomic.Int64
 	update := testCase{operation: "update", encoding: encodings[0]}
@@ -64,20 +113,18 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 		})
 	}
 	writing.Wait()
-	n, lasted := int(events.Load()-first), time.Since(began)
+	n, lasted := int(w.events.Load()-first), time.Since(began)
 	after, err := l.Use()
 	if err != nil {
 		return sample{}, err
 	}
-	select {
-	case err := <-failures:
-		return sample{}, fmt.Errorf("%s on %s: %w", c, l.Name, err)
-	default:
+	if n == 0 || int(w.ended.Load()) == c.clients {
+		return sample{}, fmt.Errorf("%s on %s: %d events came; %d watches have ended, %d updates failed", c, l.Name, n, w.ended.Load(), failed.Load())
 	}
-	if n == 0 {
-		return sample{}, fmt.Errorf("%s on %s: no event came; %d updates failed", c, l.Name, failed.Load())
-	}
-	return sample{perSecond: float64(n) / lasted.Seconds(), cpu: perThousand(after.CPU-before.CPU, n), failed: int(failed.Load())}, ctx.Err()
+	return sample{
+		perSecond: float64(n) / lasted.Seconds(), cpu: perThousand(after.CPU-before.CPU, n),
+		failed: int(failed.Load() + w.ended.Load()),
+	}, ctx.Err()
 }
 
 // version returns the newest resourceVersion.
@@ -93,7 +140,7 @@ func (l *load) version(ctx context.Context) (string, error) {
 
 // count counts the events of a watch until it ends.
 func (e encoding) count(body io.Reader, events *atomic.Int64) error {
-	in := bufio.NewReaderSize(body, 64<<10)
+	in := bufio.NewReaderSize(body, 16<<10)
 	for {
 		if e.name == "JSON" {
 			switch _, err := in.ReadSlice('\n'); {
