@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/internal/linear"
 )
 
@@ -21,7 +22,7 @@ func (j *judge) order(patience time.Duration) {
 	case errors.Is(err, linear.ErrUndecided):
 		j.Unjudged = append(j.Unjudged, fmt.Sprintf("whether the history of %d calls is linearizable was not found out in %v", len(ops), patience))
 	case err != nil:
-		j.fault("the history of %d calls is not linearizable", len(ops))
+		j.log.Violated(history.Linearizes, "the history of %d calls is not linearizable", len(ops))
 	}
 }
 

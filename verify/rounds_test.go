@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/internal/history"
 )
 
 // round is work whose end takes a second.
@@ -148,9 +150,9 @@ func TestNotJudged(t *testing.T) {
 	}
 	impossible := w.call(Get, "x", "", 0)
 	impossible.Client, impossible.Revision = "d", 5
-	j := &judge{calls: append(w.calls, impossible)}
+	j := &judge{log: history.New(), calls: append(w.calls, impossible)}
 	j.order(20 * time.Millisecond)
-	if len(j.Violations) != 0 || len(j.Unjudged) != 1 || !strings.Contains(j.Unjudged[0], "not found out in 20ms") {
-		t.Errorf("%q, not judged: %q", j.Violations, j.Unjudged)
+	if len(j.log.All) != 0 || len(j.Unjudged) != 1 || !strings.Contains(j.Unjudged[0], "not found out in 20ms") {
+		t.Errorf("%q, not judged: %q", j.log.All, j.Unjudged)
 	}
 }

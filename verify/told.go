@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// moment is a time in the record, and a revision that is known to have been before or after it.
+// moment is a time in the record, and a revision that is known to have been after it.
 type moment struct {
 	at       time.Duration
 	revision uint64
@@ -23,63 +23,49 @@ func (j *judge) moments() {
 	for i := range j.calls {
 		c := &j.calls[i]
 		if c.Outcome == Done && c.Revision > 0 {
-			j.heard = append(j.heard, moment{c.End, c.Revision})
+			j.heard.Add(int64(c.End), c.Revision)
 		}
 		if c.wrote() {
 			j.later = append(j.later, moment{c.Begin, c.Revision})
 		}
 	}
-	byTime := func(a, b moment) int { return cmp.Compare(a.at, b.at) }
-	slices.SortFunc(j.heard, byTime)
-	slices.SortFunc(j.later, byTime)
-	for i := 1; i < len(j.heard); i++ {
-		j.heard[i].revision = max(j.heard[i].revision, j.heard[i-1].revision)
-	}
+	slices.SortFunc(j.later, func(a, b moment) int { return cmp.Compare(a.at, b.at) })
 	for i := len(j.later) - 2; i >= 0; i-- {
 		j.later[i].revision = min(j.later[i].revision, j.later[i+1].revision)
 	}
 }
 
-// firstFrom returns the place of the first moment that is not before a time.
-func firstFrom(all []moment, at time.Duration) int {
-	n, _ := slices.BinarySearchFunc(all, at, func(m moment, at time.Duration) int { return cmp.Compare(m.at, at) })
-	return n
-}
-
 // floor returns the newest revision that anybody was told before a time; 0 when nobody was.
-func (j *judge) floor(at time.Duration) uint64 {
-	if n := firstFrom(j.heard, at); n > 0 {
-		return j.heard[n-1].revision
-	}
-	return 0
-}
+func (j *judge) floor(at time.Duration) uint64 { return j.heard.Before(int64(at)) }
 
 // ceiling returns a revision that is above all that was done by a time: that of a write which began
 // later; 0 when none did.
 func (j *judge) ceiling(at time.Duration) uint64 {
-	if n := firstFrom(j.later, at+1); n < len(j.later) {
+	n, _ := slices.BinarySearchFunc(j.later, at+1, func(m moment, at time.Duration) int { return cmp.Compare(m.at, at) })
+	if n < len(j.later) {
 		return j.later[n].revision
 	}
 	return 0
 }
 
-// closed says whether the history has all that calls did of which anybody was told: it has no gap,
-// and it has the last write, which began when all other calls had ended. Watchers that did not come
-// to the end leave it open.
-func (j *judge) closed() bool {
+// closed says whether the history has all that calls did of which anybody was told, and from which
+// revision on: it has no gap, and it has the last write, which began when all other calls had
+// ended. Watchers that did not come to the end leave it open.
+func (j *judge) closed() (from uint64, closed bool) {
 	last := -1
 	for i, c := range j.calls {
 		if c.Verb != List && (last < 0 || c.Begin > j.calls[last].Begin) {
 			last = i
 		}
 	}
-	if last < 0 || !j.calls[last].wrote() || len(j.covered) != 1 || j.calls[last].Revision > j.covered[0].to {
-		return false
+	spans := j.log.Spans
+	if last < 0 || !j.calls[last].wrote() || len(spans) != 1 || j.calls[last].Revision > spans[0].To {
+		return 0, false
 	}
 	for i, c := range j.calls {
 		if i != last && c.Verb != List && c.End > j.calls[last].Begin {
-			return false
+			return 0, false
 		}
 	}
-	return true
+	return spans[0].From, true
 }

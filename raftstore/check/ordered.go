@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/internal/linear"
 	"github.com/barque/barque/raftstore"
 )
@@ -33,17 +34,15 @@ const searchTime = 2 * time.Minute
 
 func (j *judge) ordered() {
 	if err := linear.Check(j.operations(), searchTime); errors.Is(err, linear.ErrUndecided) {
-		j.violated(Linearizes, "not judged: %v", err)
+		j.Violated(history.Linearizes, "not judged: %v", err)
 	} else if err != nil {
-		j.violated(Linearizes, "%v", err)
+		j.Violated(history.Linearizes, "%v", err)
 	}
 }
 
 // Visualize writes an HTML page with the operations, as far as they can be ordered.
 func (r *Record) Visualize(w io.Writer) error {
 	j := newJudge(r, Options{})
-	j.gather()
-	j.explain()
 	return linear.Visualize(w, j.operations(), 10*time.Second)
 }
 
@@ -68,7 +67,7 @@ func (j *judge) operations() []linear.Operation {
 		}
 		for _, item := range r.Items {
 			if content := contents[group(item.Key)]; content != nil {
-				content[item.Key] = linear.Item{Exists: true, Value: string(item.Value)}
+				content[item.Key] = linear.Item{Exists: true, Value: item.Value}
 			}
 		}
 		for _, g := range slices.Sorted(maps.Keys(groups)) {
@@ -82,8 +81,8 @@ func (j *judge) operations() []linear.Operation {
 func (j *judge) written(w *Write) linear.Operation {
 	o := linear.Operation{Client: w.Client, Call: w.Call, Return: w.Return, Require: make(map[string]linear.Item), Put: make(map[string]string)}
 	switch {
-	case w.Outcome == Unknown && w.effect != 0:
-		o.Return = max(w.Call, j.history[w.effect].seen)
+	case w.Outcome == Unknown && w.effect() != 0:
+		o.Return = max(w.Call, j.seen[w.effect()])
 	case w.Outcome == Conflicted:
 		o.Outcome, o.Found = linear.Conflict, map[string]linear.Item{w.Conflict.Key: {}}
 		if w.Conflict.Current != nil {
@@ -112,13 +111,9 @@ func (j *judge) demanded(p raftstore.Precondition) linear.Item {
 	if p.ModRevision == 0 {
 		return linear.Item{}
 	}
-	item := linear.Item{Exists: true}
-	if h := j.history[p.ModRevision]; h != nil {
-		for _, e := range h.events {
-			if e.Item.Key == p.Key && e.Kind != raftstore.Deleted {
-				item.Value = string(e.Item.Value)
-			}
-		}
+	demanded := linear.Item{Exists: true}
+	if item, _ := j.At(p.Key, p.ModRevision); item.Revision == p.ModRevision {
+		demanded.Value = item.Value
 	}
-	return item
+	return demanded
 }

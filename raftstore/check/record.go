@@ -5,8 +5,9 @@
 // The record holds taps: watches of everything on each server, which show every revision as it
 // comes about. The verdict builds the one history of the store from them, on which all servers must
 // agree, and holds everything that anybody was told against it. Each Put carries a value of its
-// own, so that each change finds the write that made it. Beside that, package order looks for an
-// order by itself, without revisions.
+// own, so that each change finds the write that made it. What is judged so at every level is
+// package history's; terms, fences, expiry, views and deletes that nobody acknowledged are judged
+// here. Beside that, package linear looks for an order by itself, without revisions.
 //
 // It is for tests, and does not care how the store runs: simulated or in processes of its own.
 package check
@@ -20,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -48,7 +50,7 @@ type Write struct {
 	Conflict       *raftstore.ConflictError // of Conflicted
 	Err            string                   // of the others
 
-	effect uint64 // the revision at which it took effect, as found out; 0: it did not
+	made *history.Write // as the history has it
 }
 
 // ReadKind tells reads apart.
@@ -69,13 +71,15 @@ type Read struct {
 	Kind           ReadKind
 	Asked          uint64 // of AtLeast and At
 	Revision       uint64
-	Items          []raftstore.Item // all of them
+	Keys           []string       // that were asked for; nil: all
+	Items          []history.Item // all that there are of them
 }
 
 // Delivery is one batch of a watch.
 type Delivery struct {
-	At    int64
-	Batch raftstore.Batch
+	At       int64
+	Revision uint64
+	Events   []history.Event
 }
 
 // Watch is one watcher, from its start to its end.
@@ -84,9 +88,12 @@ type Watch struct {
 	Prefix               string
 	After                uint64 // what it was asked for; 0 only where Tap is set
 	Resumes              bool   // it goes on where the client's last one ended
-	Tap                  bool   // of everything, from the start of a server on
+	Tap                  bool   // of everything; what taps show is the history
 	MustReach            uint64 // the revision that it had to come to; 0: none
 	Err                  string // why it ended
+	// Items are all that there was at After, of a tap that read them there: the history may begin
+	// with them, or go on behind a part that no tap saw.
+	Items []raftstore.Item
 
 	mu         sync.Mutex
 	deliveries []Delivery
@@ -102,7 +109,9 @@ type LedTerm struct {
 
 // Record is what happened. All methods are safe for concurrent use.
 type Record struct {
-	start time.Time
+	start  time.Time
+	values Values
+	first  Watch // a tap that has seen nothing but the beginning
 
 	mu       sync.Mutex
 	writes   []*Write
@@ -110,6 +119,8 @@ type Record struct {
 	watches  []*Watch
 	ledTerms []LedTerm
 	notes    []Note
+	checked  int // answers, by the verdict
+	skipped  int // about parts that no tap saw
 }
 
 // Note is for people who read the record: a fault, mostly.
@@ -118,8 +129,25 @@ type Note struct {
 	Text string
 }
 
-// NewRecord returns an empty record that begins now.
-func NewRecord() *Record { return &Record{start: time.Now()} }
+// NewRecord returns an empty record that begins now, of a store in which nothing has happened.
+func NewRecord() *Record { return NewRecordAt(0, nil, whole) }
+
+// NewRecordAt returns an empty record that begins now, of a store with some items.
+func NewRecordAt(revision uint64, items []raftstore.Item, values Values) *Record {
+	return &Record{start: time.Now(), values: values, first: Watch{Tap: true, After: revision, Items: items}}
+}
+
+// Follow adds the writes of unknown outcome that an earlier record has and its verdict has not
+// found: they may still take effect.
+func (r *Record) Follow(earlier *Record) {
+	for _, w := range earlier.writes {
+		if w.Outcome == Unknown && w.effect() == 0 && w.Call >= 0 {
+			again := *w
+			again.Call, again.Return = -1, -1
+			r.writes = append(r.writes, &again)
+		}
+	}
+}
 
 // Now returns the time of the record.
 func (r *Record) Now() int64 { return int64(time.Since(r.start)) }
@@ -150,6 +178,12 @@ func (r *Record) Write(w Write, result raftstore.Result, err error) {
 	if err != nil {
 		w.Err = err.Error()
 	}
+	w.Txn.Ops = slices.Clone(w.Txn.Ops)
+	for i := range w.Txn.Ops {
+		if op := &w.Txn.Ops[i]; op.Kind == raftstore.Put {
+			op.Value = []byte(r.values(op.Value))
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writes = append(r.writes, &w)
@@ -159,7 +193,7 @@ func (r *Record) Write(w Write, result raftstore.Result, err error) {
 func (r *Record) Read(read Read, v raftstore.View) {
 	read.Return, read.Revision = r.Now(), v.Revision()
 	v.Ascend("", "", func(item raftstore.Item) bool {
-		read.Items = append(read.Items, item)
+		read.Items = append(read.Items, r.values.item(&item))
 		return true
 	})
 	r.mu.Lock()
@@ -177,9 +211,10 @@ func (r *Record) Watch(w *Watch) *Watch {
 
 // Deliver adds a batch to a watch.
 func (r *Record) Deliver(w *Watch, b raftstore.Batch) {
+	d := Delivery{r.Now(), b.Revision, r.values.events(b.Events)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.deliveries = append(w.deliveries, Delivery{r.Now(), b})
+	w.deliveries = append(w.deliveries, d)
 }
 
 // LedTerm adds a term in which a server leads.
@@ -202,14 +237,23 @@ func (r *Record) Terms() int {
 }
 
 // Counts says how much happened.
-type Counts struct{ Writes, Unknown, Reads, Watches, Events, Terms int }
+type Counts struct {
+	Writes, Unknown, Reads, Watches, Events, Terms int
+	Checked, Skipped                               int // answers, by the verdict: skipped are those about parts that no tap saw
+}
+
+// Add adds what happened elsewhere.
+func (c *Counts) Add(o Counts) {
+	c.Writes, c.Unknown, c.Reads, c.Watches = c.Writes+o.Writes, c.Unknown+o.Unknown, c.Reads+o.Reads, c.Watches+o.Watches
+	c.Events, c.Terms, c.Checked, c.Skipped = c.Events+o.Events, c.Terms+o.Terms, c.Checked+o.Checked, c.Skipped+o.Skipped
+}
 
 // Counts returns how much happened.
 func (r *Record) Counts() Counts {
 	c := Counts{Terms: r.Terms()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.Writes, c.Reads, c.Watches = len(r.writes), len(r.reads), len(r.watches)
+	c.Writes, c.Reads, c.Watches, c.Checked, c.Skipped = len(r.writes), len(r.reads), len(r.watches), r.checked, r.skipped
 	for _, w := range r.writes {
 		if w.Outcome == Unknown {
 			c.Unknown++
@@ -247,7 +291,7 @@ func (r *Record) Print(w io.Writer) {
 	}
 	for _, x := range r.watches {
 		for _, d := range x.deliveries {
-			add(d.At, "%v (tap: %v, life %d): revision %d %s", x, x.Tap, x.Life, d.Batch.Revision, describe(d.Batch.Events))
+			add(d.At, "watch %v (life %d): revision %d %v", x, x.Life, d.Revision, d.Events)
 		}
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })

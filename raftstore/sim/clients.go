@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/check"
 )
@@ -85,7 +86,7 @@ func (cl *client) read(ctx context.Context, s *server, p *process, kind check.Re
 	}
 	if err != nil {
 		if kind == check.At && errors.Is(err, raftstore.ErrFutureRevision) {
-			cl.c.problem(check.Linearizes, "revision %d, which was told before, is called a future one by server %d", read.Asked, s.index)
+			cl.c.problem(history.Linearizes, "revision %d, which was told before, is called a future one by server %d", read.Asked, s.index)
 		}
 		return
 	}

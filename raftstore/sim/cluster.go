@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/check"
 	"github.com/barque/barque/raftstore/faultpoint"
@@ -37,7 +38,7 @@ type cluster struct {
 	faults  int // how many the storm has made
 
 	mu       sync.Mutex
-	problems []check.Violation
+	problems []history.Violation
 }
 
 // server is a machine: its disk and its clock stay when its process crashes.
@@ -110,7 +111,7 @@ func (c *cluster) problem(promise, format string, args ...any) {
 	c.note("PROBLEM "+format, args...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.problems = append(c.problems, check.Violation{Promise: promise, What: fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, history.Violation{Promise: promise, What: fmt.Sprintf(format, args...)})
 }
 
 // live returns the process of a server; nil while it has none.

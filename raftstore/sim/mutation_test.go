@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/check"
 	"github.com/barque/barque/raftstore/kv"
@@ -23,16 +24,16 @@ func TestChecksFindFaults(t *testing.T) {
 		edit    func(s *server, m *mount, cfg *raftstore.Config)
 		spoil   func(*raftstore.Server) api
 	}{
-		{name: "a log that says it has synced, and forgets in a crash", promise: check.OneHistory, only: []string{"crash of a majority", "crash of all"}, edit: forgetful},
-		{name: "reads that do not ask the leader", promise: check.Linearizes, spoil: func(s *raftstore.Server) api { return staleReads{s} }},
-		{name: "watches that leave out an event", promise: check.Reliable, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &skipping{Watcher: w} })},
-		{name: "watches that repeat an event", promise: check.Unique, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &repeating{Watcher: w} })},
-		{name: "watches that split a revision", promise: check.Atomic, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &splitting{Watcher: w} })},
-		{name: "progress that overtakes events", promise: check.Bookmarkable, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &hasty{Watcher: w} })},
-		{name: "watches that begin too late", promise: check.Resumable, spoil: func(s *raftstore.Server) api { return lateWatches{s} }},
+		{name: "a log that says it has synced, and forgets in a crash", promise: history.OneHistory, only: []string{"crash of a majority", "crash of all"}, edit: forgetful},
+		{name: "reads that do not ask the leader", promise: history.Linearizes, spoil: func(s *raftstore.Server) api { return staleReads{s} }},
+		{name: "watches that leave out an event", promise: history.Reliable, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &skipping{Watcher: w} })},
+		{name: "watches that repeat an event", promise: history.Unique, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &repeating{Watcher: w} })},
+		{name: "watches that split a revision", promise: history.Atomic, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &splitting{Watcher: w} })},
+		{name: "progress that overtakes events", promise: history.Bookmarkable, spoil: watches(func(w raftstore.Watcher) raftstore.Watcher { return &hasty{Watcher: w} })},
+		{name: "watches that begin too late", promise: history.Resumable, spoil: func(s *raftstore.Server) api { return lateWatches{s} }},
 		{name: "fences that nobody looks at", promise: check.Fence, spoil: func(s *raftstore.Server) api { return unfenced{s} }},
-		{name: "writes that are done twice", promise: check.Once, spoil: func(s *raftstore.Server) api { return twice{s} }},
-		{name: "writes that are called refused, and are done", promise: check.NotExecuted, spoil: func(s *raftstore.Server) api { return liar{s} }},
+		{name: "writes that are done twice", promise: history.Once, spoil: func(s *raftstore.Server) api { return twice{s} }},
+		{name: "writes that are called refused, and are done", promise: history.NotExecuted, spoil: func(s *raftstore.Server) api { return liar{s} }},
 		{name: "preconditions that nobody looks at", promise: check.Preconditions, spoil: func(s *raftstore.Server) api { return unconditional{s} }},
 		{name: "keys that expire early", promise: check.ExpiryOnTime, spoil: func(s *raftstore.Server) api { return shortLived{s} }},
 	} {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/check"
 )
@@ -63,9 +64,9 @@ type Result struct {
 	Record    *check.Record
 	Clocks    check.Clocks
 	Simulated time.Duration
-	Stormy    time.Duration     // the part of it in which faults came
-	Faults    int               // how many there were
-	Problems  []check.Violation // with servers; what clients were told is in the Record
+	Stormy    time.Duration       // the part of it in which faults came
+	Faults    int                 // how many there were
+	Problems  []history.Violation // with servers; what clients were told is in the Record
 }
 
 // recovery is how long, after all harm was taken back, the cluster may take until it is as it
@@ -186,7 +187,7 @@ func (c *cluster) compare(ctx context.Context) {
 			}
 			equal = equal && status.Revision == first.Revision && status.StateHash == first.StateHash
 			if status.Quarantined != "" || status.Undecided != "" {
-				c.problem(check.OneHistory, "server %d: %s%s", i, status.Quarantined, status.Undecided)
+				c.problem(history.OneHistory, "server %d: %s%s", i, status.Quarantined, status.Undecided)
 				return
 			}
 		}
@@ -196,7 +197,7 @@ func (c *cluster) compare(ctx context.Context) {
 		}
 		pause(ctx, 100*time.Millisecond)
 	}
-	c.problem(check.OneHistory, "the states are not equal:%s", text)
+	c.problem(history.OneHistory, "the states are not equal:%s", text)
 }
 
 // expired checks that what should have expired long ago has.

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/raftstore/check"
 )
 
@@ -46,10 +47,7 @@ func (t *total) add(r Result, opts Options) {
 	if opts.Leaders < math.MaxInt {
 		t.quota += opts.Leaders
 	}
-	t.counts.Writes += n.Writes
-	t.counts.Unknown += n.Unknown
-	t.counts.Reads += n.Reads
-	t.counts.Events += n.Events
+	t.counts.Add(n)
 }
 
 func (t *total) String() string {
@@ -129,7 +127,7 @@ func simulate(t *testing.T, opts Options, all *total) {
 }
 
 // keep writes the record where people can look at it.
-func keep(t *testing.T, seed uint64, record *check.Record, violations []check.Violation) string {
+func keep(t *testing.T, seed uint64, record *check.Record, violations []history.Violation) string {
 	dir := *out
 	if dir == "" {
 		dir = os.TempDir()

@@ -206,7 +206,7 @@ func killInStart(ctx context.Context, t *trial) error {
 }
 
 // flipped flips bytes of one kind of file of a member that was killed. It must refuse them at its
-// start or find them later; at the latest when it serves, the audit finds what it did not. It is
+// start or find them later; at the latest when it serves, its answers are found wrong. It is
 // replaced after that in any case: what lies damaged and unread might be read at any time.
 func flipped(kind damage.Kind) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {

@@ -5,9 +5,10 @@
 // The faults come from a seed, which it prints: the same seed makes the same faults of the same
 // parameters in the same order. Processes are not deterministic, so what they meet may differ.
 //
-// What is checked: all that package audit checks; a history of single keys for linearizability, by
-// porcupine; that after each fault the group comes back whole; that no member ends without being
-// told to, or goes into quarantine; that all have the same state in the end.
+// What is checked: all that package check does but for clocks, in turns of some faults each; a
+// history of single keys for linearizability, by porcupine; that after each fault the group comes
+// back whole; that no member ends without being told to, or goes into quarantine; that all have the
+// same state at the end of each turn.
 //
 // The report tells for each fault for how long no write succeeded. That is measured at the clients:
 // the longest time between two acknowledged writes of any of them.

@@ -33,7 +33,7 @@ func command(ctx context.Context) error {
 	repeat := plan.Repeat("chaos-store", "LOGSTORE="+cfg.options.LogStore)
 	plan.Announce(os.Stdout, repeat)
 	r, err := execute(ctx, cfg)
-	if r != nil && r.log != nil {
+	if r != nil {
 		r.report(os.Stdout)
 		if *page != "" {
 			if e := r.page(repeat).WriteFile(*page); e != nil {

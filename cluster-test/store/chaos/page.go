@@ -28,10 +28,10 @@ func (r *run) page(repeat string) *timeline.Run {
 		Title:   fmt.Sprintf("Barque's store under faults, seed %d, log in %s", r.cfg.Seed, r.cfg.options.LogStore),
 		Repeat:  repeat,
 		Verdict: r.failures,
-		Facts:   []string{r.log.Summary()},
+		Facts:   []string{r.summary()},
 		Length:  time.Since(r.start),
 		Samples: r.samples.all,
-		Writing: []timeline.Stretch{r.writing},
+		Writing: r.writing,
 	}
 	for _, m := range r.group.Members() {
 		p.Servers = append(p.Servers, m.Name)

@@ -10,7 +10,7 @@ import (
 
 // report writes what the run has shown: a table of the faults, the time line, and what is wrong.
 func (r *run) report(w io.Writer) {
-	fmt.Fprintf(w, "\n%s\n%d writes acknowledged in %v\n", r.log.Summary(), len(r.acks.at), time.Since(r.start).Round(time.Second))
+	fmt.Fprintf(w, "\n%s\n%d writes acknowledged in %v\n", r.summary(), len(r.acks.at), time.Since(r.start).Round(time.Second))
 	r.table(w)
 	if r.missed > 0 {
 		fmt.Fprintf(w, "\n%d armed fault points were not reached in %v: others were armed instead\n", r.missed, armedFor)
@@ -22,6 +22,13 @@ func (r *run) report(w io.Writer) {
 	if len(r.failures) == 0 {
 		fmt.Fprintln(w, "\nno fault of the store was found")
 	}
+}
+
+// summary tells in a line what was judged.
+func (r *run) summary() string {
+	n := r.judged
+	return fmt.Sprintf("%d transactions (%d of unknown outcome), %d answers checked (%d could not be), %d batches of %d watches",
+		n.Writes, n.Unknown, n.Checked, n.Skipped, n.Events, n.Watches)
 }
 
 // table has a line for each kind of fault, in the order of allFaults.

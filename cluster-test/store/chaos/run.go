@@ -16,8 +16,7 @@ import (
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/cluster-test/timeline"
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/storetest"
-	"github.com/barque/barque/raftstore/storetest/audit"
+	"github.com/barque/barque/raftstore/check"
 )
 
 // config of a run.
@@ -44,14 +43,15 @@ const (
 type run struct {
 	cfg     config
 	group   *store.Group
-	log     *audit.Log
 	acks    *acks
 	samples samples
 	much    atomic.Bool // see writer
 	start   time.Time
 	records []record
-	missed  int              // armed fault points that no member reached
-	writing timeline.Stretch // when there were writers
+	missed  int                // armed fault points that no member reached
+	writing []timeline.Stretch // when there were writers
+	judged  check.Counts       // of all turns
+	writers []*writer
 
 	mu       sync.Mutex
 	active   []*store.Member // that should serve, when no fault is on
@@ -101,15 +101,15 @@ func execute(ctx context.Context, cfg config) (r *run, err error) {
 
 // begin writes the first key, so that watchers have a revision to begin after.
 func (r *run) begin(ctx context.Context) error {
-	first, err := r.active[0].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/first"}}})
-	if err != nil {
+	if _, err := r.active[0].Commit(ctx, raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/first"}}}); err != nil {
 		return fmt.Errorf("the first write: %w", err)
 	}
-	items, _, err := r.active[0].List(ctx, member.ListArgs{View: raftstore.ViewOptions{Revision: first.Revision}})
-	if err != nil {
-		return fmt.Errorf("the first state: %w", err)
+	for _, m := range r.group.Members() {
+		for i := range 2 {
+			name := fmt.Sprintf("%s-w%d", m.Name, i)
+			r.writers = append(r.writers, &writer{run: r, name: name, member: m, rnd: r.cfg.Rand(name)})
+		}
 	}
-	r.log = audit.New(first.Revision, items)
 	return nil
 }
 
@@ -133,105 +133,17 @@ func (r *run) say(format string, args ...any) {
 	}
 }
 
-// work runs the clients, and the faults, and checks in the end.
+// work makes the faults, in turns.
 func (r *run) work(ctx context.Context) {
-	clients, stopClients := context.WithCancel(context.Background())
-	watching, stopWatchers := context.WithCancel(context.Background())
-	var working, watchers sync.WaitGroup
-	began := time.Since(r.start)
-	defer func() { // also when the faults panic
-		stopClients()
-		stopWatchers()
-		working.Wait()
-		watchers.Wait()
-	}()
-	for _, m := range r.group.Members() {
-		for i := range 2 {
-			name := fmt.Sprintf("%s-w%d", m.Name, i)
-			w := &writer{name: name, log: r.log, rnd: r.cfg.Rand(name), acks: r.acks, all: &r.samples, much: &r.much}
-			working.Go(func() { w.run(clients, m) })
-		}
+	var record *check.Record
+	for number, more := 0, true; more && !r.failed(); {
+		record, more = r.turn(ctx, record, &number)
 	}
-	for i := range 3 {
-		rd := &reader{log: r.log, rnd: r.cfg.Rand(fmt.Sprintf("reader %d", i)), pick: r.pick}
-		working.Go(func() { rd.run(clients) })
-	}
-	streams := r.watch(watching, &watchers)
-	for i := 0; !r.failed() && ctx.Err() == nil; {
-		// A history of single keys is searched for an order; it must not grow with the length of
-		// the run.
-		history := storetest.NewHistory()
-		history.Prefix = fmt.Sprintf("/reg/%d/", i)
-		registers, stop := context.WithCancel(clients)
-		var done sync.WaitGroup
-		for c := range 4 {
-			rnd := r.cfg.Rand(fmt.Sprintf("register %d of %d", c, i))
-			done.Go(func() {
-				history.Client(registers, r.cfg.Seed+uint64(i), 4, func() storetest.Server { return r.await(rnd, history.Prefix) })
-			})
-		}
-		first := i
-		more := r.epoch(ctx, &i)
-		stop()
-		done.Wait()
-		if i == first {
-			break // it was time to end; the history may be empty
-		}
-		if err := history.Verify(patience); err != nil {
-			r.fail("%v", err)
-		}
-		if !more {
-			break
-		}
-	}
-	r.writing = timeline.Stretch{From: began, To: time.Since(r.start)}
-	stopClients()
-	working.Wait()
-	r.finish(streams)
-	stopWatchers()
-	watchers.Wait()
 }
 
-// faultsPerEpoch is how many faults one history of single keys sees.
-const faultsPerEpoch = 6
-
-// epoch makes some faults, from number i on, and says whether there are more.
-func (r *run) epoch(ctx context.Context, i *int) bool {
-	for n := 0; n < faultsPerEpoch; n++ {
-		if ctx.Err() != nil || r.cfg.Over(*i, time.Since(r.start)) {
-			return false
-		}
-		r.inject(*i)
-		*i++
-		if r.failed() {
-			return false
-		}
-	}
-	return true
-}
-
-// watch opens watchers: of everything on each member, of everything and of a part wherever there is
-// a member.
-func (r *run) watch(ctx context.Context, watchers *sync.WaitGroup) (streams []*audit.Stream) {
-	follow := func(name, prefix string, pick func() *store.Member) {
-		s := r.log.Watch(name, prefix, r.log.Head())
-		streams = append(streams, s)
-		w := &watcher{stream: s, prefix: prefix, pick: pick}
-		watchers.Go(func() { w.run(ctx) })
-	}
-	for _, m := range r.group.Members() {
-		follow("of everything on "+m.Name, "", func() *store.Member {
-			if r.isActive(m) {
-				return m
-			}
-			return r.pick(nil) // it is not a member now
-		})
-	}
-	for _, prefix := range []string{"", "/pair/", "/reg/"} {
-		rnd := r.cfg.Rand("watcher of " + prefix)
-		follow("that moves, of "+prefix, prefix, func() *store.Member { return r.pick(rnd) })
-	}
-	return streams
+// over says whether there is no next fault.
+func (r *run) over(ctx context.Context, number int) bool {
+	return ctx.Err() != nil || r.cfg.Over(number, time.Since(r.start))
 }
 
 func (r *run) isActive(m *store.Member) bool {
@@ -272,7 +184,7 @@ func (r *run) pick(rnd *rand.Rand) *store.Member {
 
 // await is pick for the clients of a History, which need some server: a member that does not run
 // fails their operations at once.
-func (r *run) await(rnd *rand.Rand, prefix string) storetest.Server {
+func (r *run) await(rnd *rand.Rand, prefix string) server {
 	m := r.pick(rnd)
 	if m == nil {
 		m = r.group.Members()[0]

@@ -1,20 +1,22 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/storetest/audit"
+	"github.com/barque/barque/raftstore/check"
 )
 
 const (
@@ -34,48 +36,59 @@ func operation(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, opTimeout) // brief: what became of it may stay unknown, and another one follows
 }
 
+// mark begins the values of writers, a token follows. Others are not asked who wrote them.
+const mark = "#"
+
+// hashed keeps the token and a hash of a value, so that what is recorded does not grow with values.
+func hashed(value []byte) string {
+	token := ""
+	if rest, ok := bytes.CutPrefix(value, []byte(mark)); ok {
+		begin, _, _ := bytes.Cut(rest, []byte{' '})
+		token = string(begin)
+	}
+	return fmt.Sprintf("%s %016x", token, xxhash.Sum64(value))
+}
+
 // writer writes through one member, as an API server does through its store; while that one is down
 // it does nothing.
 type writer struct {
-	name string
-	log  *audit.Log
-	rnd  *rand.Rand
-	acks *acks
-	all  *samples
-	much *atomic.Bool // write much, to what there is already
-	made int
-	own  []raftstore.Item // keys that it has made and not deleted, oldest first
+	*run
+	name   string
+	member *store.Member
+	rnd    *rand.Rand
+	made   int
+	own    []raftstore.Item // keys that it has made and not deleted, oldest first
 }
 
-func (w *writer) run(ctx context.Context, m *store.Member) {
+func (w *writer) work(ctx context.Context, t *turn) {
 	for ctx.Err() == nil {
-		if !m.Running() {
+		if !w.member.Running() {
 			schedule.Pause(ctx, 20*time.Millisecond)
 			continue
 		}
-		w.write(ctx, m)
+		w.write(ctx, t)
 		schedule.Pause(ctx, time.Duration(w.rnd.IntN(int(8*time.Millisecond))))
 	}
 }
 
 // transaction draws what is written next. All its values have the token.
 func (w *writer) transaction(token string) raftstore.Txn {
-	value := audit.Value(token, strings.Repeat("v", 1+w.rnd.IntN(200)))
-	put := raftstore.Op{Kind: raftstore.Put, Key: "/log/" + token, Value: value}
+	value := func(c string, length int) []byte { return []byte(mark + token + " " + strings.Repeat(c, length)) }
+	put := raftstore.Op{Kind: raftstore.Put, Key: "/log/" + token, Value: value("v", 1+w.rnd.IntN(200))}
 	switch n := w.rnd.IntN(20); {
 	case w.much.Load() || n < 3:
 		if w.much.Load() {
-			value = audit.Value(token, strings.Repeat("M", muchValue))
+			put.Value = value("M", muchValue)
 		}
 		k := w.rnd.IntN(pairs)
 		return raftstore.Txn{Ops: []raftstore.Op{
-			{Kind: raftstore.Put, Key: fmt.Sprintf("/pair/%d/a", k), Value: value},
-			{Kind: raftstore.Put, Key: fmt.Sprintf("/pair/%d/b", k), Value: value},
+			{Kind: raftstore.Put, Key: fmt.Sprintf("/pair/%d/a", k), Value: put.Value},
+			{Kind: raftstore.Put, Key: fmt.Sprintf("/pair/%d/b", k), Value: put.Value},
 		}}
 	case n == 3:
 		put.Key, put.TTL = "/ttl/"+token, time.Duration(1+w.rnd.IntN(3000))*time.Millisecond
 	case n == 4:
-		put.Value = audit.Value(token, strings.Repeat("V", w.rnd.IntN(bigValue)))
+		put.Value = value("V", w.rnd.IntN(bigValue))
 	case len(w.own) > ownKeys || n < 8 && len(w.own) > 10:
 		oldest := w.own[0]
 		return raftstore.Txn{
@@ -86,16 +99,16 @@ func (w *writer) transaction(token string) raftstore.Txn {
 	return raftstore.Txn{Require: []raftstore.Precondition{{Key: put.Key}}, Ops: []raftstore.Op{put}}
 }
 
-func (w *writer) write(ctx context.Context, m *store.Member) {
+func (w *writer) write(ctx context.Context, t *turn) {
 	w.made++
-	token := fmt.Sprintf("%s-%d", w.name, w.made)
-	txn := w.transaction(token)
-	call := w.log.BeginWrite(fmt.Sprintf("write %s of %s by %s", token, txn.Ops[0].Key, m.Name), token, txn.Ops)
+	txn := w.transaction(fmt.Sprintf("%s-%d", w.name, w.made))
+	call := check.Write{Server: w.member.Index, Txn: txn, Call: t.record.Now()}
 	limited, cancel := operation(ctx)
 	begin := time.Since(w.acks.start)
-	r, err := m.Commit(limited, txn)
+	r, err := server{w.member, ""}.Commit(limited, txn)
 	cancel()
-	w.all.add(m, begin, time.Since(w.acks.start), err == nil)
+	t.record.Write(call, r, err)
+	w.samples.add(w.member, begin, time.Since(w.acks.start), err == nil)
 	op := txn.Ops[0]
 	switch {
 	case op.Kind == raftstore.Delete:
@@ -104,23 +117,8 @@ func (w *writer) write(ctx context.Context, m *store.Member) {
 		w.own = append(w.own, raftstore.Item{Key: op.Key, ModRevision: r.Revision})
 	}
 	if err == nil {
+		t.told(r.Revision)
 		w.acks.add()
-	}
-	report(call, r, err)
-}
-
-// report tells the audit how a commit ended.
-func report(call *audit.Call, r raftstore.Result, err error) {
-	var conflict *raftstore.ConflictError
-	switch {
-	case err == nil:
-		call.Committed(r.Revision)
-	case errors.As(err, &conflict):
-		call.Conflict(conflict)
-	case certain(err):
-		call.Refused(err)
-	default:
-		call.Unknown()
 	}
 }
 
@@ -135,16 +133,15 @@ func certain(err error) bool {
 
 // reader reads in all ways through whatever member there is.
 type reader struct {
-	log  *audit.Log
-	rnd  *rand.Rand
-	pick func(*rand.Rand) *store.Member
+	*turn
+	rnd *rand.Rand
 }
 
-func (r *reader) run(ctx context.Context) {
+func (r *reader) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		if m := r.pick(r.rnd); m != nil {
 			limited, cancel := operation(ctx)
-			r.read(limited, m)
+			r.list(limited, m)
 			cancel()
 		}
 		schedule.Pause(ctx, time.Duration(r.rnd.IntN(int(10*time.Millisecond))))
@@ -158,20 +155,24 @@ var pairKeys = func() (keys []string) {
 	return keys
 }()
 
-func (r *reader) read(ctx context.Context, m *store.Member) {
-	opts, kind := raftstore.ViewOptions{}, "read"
-	switch head := r.log.Head(); r.rnd.IntN(4) {
+func (r *reader) list(ctx context.Context, m *store.Member) {
+	var opts raftstore.ViewOptions
+	read := r.read(m, check.Linearizable)
+	read.Keys = pairKeys
+	switch r.rnd.IntN(4) {
 	case 0:
-		opts, kind = raftstore.ViewOptions{Stale: true}, "stale read"
+		opts.Stale, read.Kind = true, check.Stale
 	case 1:
-		opts, kind = raftstore.ViewOptions{Revision: head - min(head, uint64(r.rnd.IntN(200)))}, "read of the past"
+		newest := r.newest.Load()
+		opts.Revision = newest - min(newest-r.base, uint64(r.rnd.IntN(200)))
+		read.Asked, read.Kind = opts.Revision, check.At
 	}
-	call := r.log.Begin(kind + " by " + m.Name)
 	items, revision, err := m.List(ctx, member.ListArgs{Prefix: "/pair/", View: opts})
 	if err != nil {
 		return
 	}
-	call.Read(revision, pairKeys, items, opts == raftstore.ViewOptions{})
+	r.record.Read(read, view{revision, items})
+	r.told(revision)
 }
 
 // server is a member as storetest.Server: a view has the keys under the prefix only.

@@ -1,0 +1,129 @@
+package history
+
+import "slices"
+
+// Watch is one watcher. It may go on by another server where it was.
+type Watch struct {
+	Name    string
+	Resumes bool   // it goes on where another one ended
+	Reach   uint64 // all that it wants up to here must have come
+
+	log   *Log
+	wants func(key string) bool // nil: everything
+	parts []*part
+}
+
+// part is a time in which a watcher misses nothing: all that it wants after a revision comes.
+type part struct {
+	after    uint64
+	items    []Item // at after, where the watcher has read them
+	last     uint64 // all up to here has come
+	progress uint64 // what it was told of that
+	got      []*Entry
+}
+
+// Watch adds a watcher of some keys, or of everything (nil), of which the history is made. It
+// begins with Begin.
+func (l *Log) Watch(name string, wants func(key string) bool) *Watch {
+	w := &Watch{Name: name, log: l, wants: wants}
+	l.watches = append(l.watches, w)
+	return w
+}
+
+// Begin has the watcher begin after a revision, or begin anew, as one does that was told that the
+// store no longer has what comes next. items are what it has read there.
+func (w *Watch) Begin(after uint64, items []Item) {
+	if n := len(w.parts); n > 0 && after < w.parts[n-1].last {
+		w.log.Violated(Resumable, "watcher %s began anew at revision %d, and had seen %d", w.Name, after, w.parts[n-1].last)
+	}
+	w.parts = append(w.parts, &part{after: after, items: items, last: after, progress: after})
+}
+
+// Told is called with what the watcher was told of a revision: events, or, without, progress.
+func (w *Watch) Told(revision uint64, events ...Event) {
+	p := w.parts[len(w.parts)-1]
+	e := &Entry{revision, events, w.Name}
+	switch progress := len(events) == 0; {
+	case progress && revision < p.last:
+		w.log.Violated(Bookmarkable, "watcher %s: progress at revision %d after %d", w.Name, revision, p.last)
+	case progress:
+		p.progress = revision
+	case revision <= p.last:
+		w.log.Violated(p.late(revision), "watcher %s: %s after revision %d", w.Name, e, p.last)
+	}
+	p.last, p.got = max(p.last, revision), append(p.got, e)
+}
+
+// late is the promise that events break which come when those of a later revision have come.
+func (p *part) late(revision uint64) string {
+	switch {
+	case slices.ContainsFunc(p.got, func(e *Entry) bool { return e.Revision == revision && len(e.Events) > 0 }):
+		return Unique
+	case revision <= p.after:
+		return Resumable
+	case revision <= p.progress:
+		return Bookmarkable
+	}
+	return Ordered
+}
+
+// Watchers checks, as far as the history is known, that all watchers were told all that they want,
+// whole. Of a watcher one missed revision is told for each promise.
+func (l *Log) Watchers() {
+	for _, w := range l.watches {
+		for _, p := range w.parts {
+			at, begun, broken := p.after, false, make(map[string]bool)
+			for _, e := range p.got {
+				promise, to := Reliable, e.Revision-1
+				if len(e.Events) == 0 {
+					promise, to = Bookmarkable, e.Revision
+				} else if !begun && w.Resumes {
+					promise = Resumable
+				}
+				broken[promise] = broken[promise] || w.missing(promise, at, to)
+				if len(e.Events) > 0 && w.wants != nil { // Gather has compared the others
+					w.whole(e)
+				}
+				at, begun = max(at, e.Revision), begun || len(e.Events) > 0
+			}
+			w.missing(Reliable, at, w.Reach)
+		}
+	}
+}
+
+// missing reports the first revision after one, up to another, of which the watcher wants something
+// that it was not told.
+func (w *Watch) missing(promise string, after, to uint64) (found bool) {
+	for _, e := range w.log.Between(after, to) {
+		if wanted := w.of(e); len(wanted) > 0 {
+			w.log.Violated(promise, "watcher %s was not told: %s (%s was)", w.Name, &Entry{e.Revision, wanted, ""}, e.by)
+			return true
+		}
+	}
+	return false
+}
+
+// of returns those events of an entry that the watcher wants.
+func (w *Watch) of(e *Entry) []Event {
+	if w.wants == nil {
+		return e.Events
+	}
+	return slices.DeleteFunc(slices.Clone(e.Events), func(ev Event) bool { return !w.wants(ev.Item.Key) })
+}
+
+// whole checks that an entry is all of its revision that the watcher wants, and nothing else.
+func (w *Watch) whole(e *Entry) {
+	all := w.log.Entry(e.Revision)
+	if all == nil {
+		if s, known := w.log.Span(e.Revision); known && s.From < e.Revision || e.Revision > w.log.Head() {
+			w.log.Violated(Reliable, "watcher %s was told %s, and no watcher of everything was", w.Name, e)
+		}
+		return
+	}
+	switch want := w.of(all); {
+	case len(e.Events) != len(want):
+		w.log.Violated(Atomic, "watcher %s was told %s, which is %v", w.Name, e, want)
+	case !slices.Equal(e.Events, want):
+		w.log.Violated(OneHistory, "watcher %s was told %s, which is %v", w.Name, e, want)
+	}
+}
