@@ -64,7 +64,6 @@ const betweenFaults = time.Second
 
 // inject makes one fault, waits until the cluster is whole, and records it.
 func (r *run) inject(number int) {
-	defer r.reached()
 	f := r.cfg.At(number)
 	t := &trial{run: r, rnd: r.cfg.Rand(fmt.Sprintf("fault %d", number))}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("not within %v", patience))
@@ -75,32 +74,27 @@ func (r *run) inject(number int) {
 	}
 	schedule.Pause(ctx, wait)
 	if err := t.aim(ctx); err != nil {
-		r.fail("before %s: %v", f.name, err)
+		r.Fail("before %s: %v", f.name, err)
 		return
 	}
-	span := timeline.Span{Kind: f.name, Begin: time.Since(r.start), Unheard: f.alone}
+	span := timeline.Span{Kind: f.name, Begin: r.Elapsed(), Unheard: f.alone}
 	r.setDamaging(f.damages)
 	defer r.setDamaging(false)
 	err := f.run(ctx, t)
 	err = errors.Join(err, t.heal())
-	span.End, span.Note, span.Targets = time.Since(r.start), t.note, t.hit
+	span.End, span.Note, span.Targets = r.Elapsed(), t.leader+" led; "+t.note, t.hit
 	if err != nil {
-		r.fail("%s: %s: %v", f.name, t.note, err)
+		r.Fail("%s: %s: %v", f.name, t.note, err)
 	} else {
 		r.settle(f)
 	}
 	r.evictions.end(time.Now())
-	span.Settled = time.Since(r.start)
-	if !r.failed() {
+	span.Settled = r.Elapsed()
+	if !r.Failed() {
 		r.wait("the watch on every server has told of all changes of pods", r.allTold)
 	}
 	r.evictions.told(time.Now())
-	r.mu.Lock()
-	r.spans = append(r.spans, span)
-	gaps := (&timeline.Run{Spans: []timeline.Span{span}, Samples: r.samples}).Gaps()
-	r.mu.Unlock()
-	r.say("%d %s: %s led; %s; longest time without a write %v; whole after %v", number+1, f.name, t.leader, t.note,
-		gaps[0].Round(time.Millisecond), (span.Settled - span.End).Round(10*time.Millisecond))
+	r.Made(span)
 }
 
 // setDamaging says whether the fault that is on may make a server's state wrong.

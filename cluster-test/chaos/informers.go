@@ -94,7 +94,7 @@ func (r *run) wait(what string, check func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := clustertest.Poll(ctx, patience, check); err != nil {
-		r.fail("%s: %v", what, err)
+		r.Fail("%s: %v", what, err)
 		return false
 	}
 	return true

@@ -48,7 +48,7 @@ func command(ctx context.Context) error {
 	if err := errors.Join(err, r.report(os.Stdout)); err != nil {
 		return err
 	}
-	if len(r.failures) > 0 {
+	if r.Failed() {
 		return fmt.Errorf("%w; repeat with\n  %s", errFailed, cfg.repeat)
 	}
 	return nil

@@ -272,7 +272,7 @@ func (p *pods) watchTwins(ctx context.Context) {
 	for told := map[string]bool{}; ctx.Err() == nil; schedule.Pause(ctx, 250*time.Millisecond) {
 		running, err := p.run.runningPods()
 		if err != nil {
-			p.run.fail("look for running pods: %v", err)
+			p.run.Fail("look for running pods: %v", err)
 			return
 		}
 		p.mu.Lock()
@@ -288,7 +288,7 @@ func (p *pods) watchTwins(ctx context.Context) {
 		}
 		p.mu.Unlock()
 		for _, t := range twins {
-			p.run.fail("%s", t)
+			p.run.Fail("%s", t)
 		}
 	}
 }

@@ -202,7 +202,7 @@ func (r *run) followPods(ctx context.Context, s verify.Server, h *podHistory) {
 // failWatch fails the run for what is wrong with a server's watch of pods.
 func (r *run) failWatch(server string, wrong []string) {
 	for _, text := range wrong {
-		r.fail("the watch of pods on %s: %s", server, text)
+		r.Fail("the watch of pods on %s: %s", server, text)
 	}
 }
 
@@ -220,6 +220,6 @@ func (r *run) sawPod(pod *corev1.Pod, kind watch.EventType) {
 // judge notes what is wrong with the end of a pod.
 func (r *run) judge(wrong string) {
 	if wrong != "" {
-		r.fail("%s", wrong)
+		r.Fail("%s", wrong)
 	}
 }

@@ -4,52 +4,28 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/barque/barque/cluster-test/timeline"
 )
 
-// report writes what the run has shown: a table of the faults, what is wrong, and the page with the
-// time line.
+// report writes what the run has shown.
 func (r *run) report(w io.Writer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := timeline.Run{
-		Title: fmt.Sprintf("chaos, seed %d", r.cfg.Seed), Repeat: r.cfg.repeat, Verdict: r.failures, Length: r.length,
-		Spans: r.spans, Samples: r.samples, Writing: r.writing,
-	}
+	t := timeline.Run{Title: fmt.Sprintf("chaos, seed %d", r.cfg.Seed), Repeat: r.cfg.repeat}
 	for _, s := range r.servers {
 		t.Servers = append(t.Servers, s.Name)
 	}
 	orderly, forced := r.evictions.counts()
 	r.pods.mu.Lock()
 	t.Facts = []string{
-		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.spans), len(r.cfg.Faults)),
+		fmt.Sprintf("%d servers, %d agents, %d faults of %d kinds", servers, agents, len(r.Spans()), len(r.cfg.Faults)),
 		fmt.Sprintf("%d writes of the probe acknowledged, %d calls of clients judged, %d calls of the Service (%d failed)", r.acked, r.calls, r.pods.calls, r.pods.bad),
 		fmt.Sprintf("%d pods evicted in order and %d removed by force, each after something had happened to its node", orderly, forced),
 		fmt.Sprintf("changes of pods looked at, of the server whose watch told of the fewest: %d", r.fewestPodChanges()),
-		fmt.Sprintf("longest time without an acknowledged write: %v", t.Longest().Round(time.Millisecond)),
 	}
 	r.pods.mu.Unlock()
-	fmt.Fprintln(w)
-	for _, f := range t.Facts {
-		fmt.Fprintln(w, f)
-	}
-	fmt.Fprintln(w)
-	if err := t.Table(w); err != nil {
-		return err
-	}
-	for _, f := range r.failures {
-		fmt.Fprintf(w, "\nFAILURE %s\n", f)
-	}
-	if len(r.failures) == 0 {
-		fmt.Fprintln(w, "\nno broken promise was found")
-	}
-	if r.cfg.page == "" {
-		return nil
-	}
-	fmt.Fprintf(w, "\nthe time line is in %s\n", r.cfg.page)
-	return t.WriteFile(r.cfg.page)
+	return r.Report(w, r.cfg.page, t)
 }
 
 // fewestPodChanges is how many changes of pods each server's watch has told of at least; mu is

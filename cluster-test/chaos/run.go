@@ -16,7 +16,7 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/disk"
-	"github.com/barque/barque/cluster-test/timeline"
+	"github.com/barque/barque/cluster-test/faultrun"
 	"github.com/barque/barque/verify"
 )
 
@@ -48,6 +48,7 @@ var serverArgs = []string{
 
 // run is one run.
 type run struct {
+	faultrun.Run
 	cfg      config
 	cluster  *clustertest.Cluster
 	servers  []verify.Server
@@ -55,23 +56,17 @@ type run struct {
 	pods     *pods
 	watchers *informerSet
 	rules    map[string]rules // of each node, before there was anything
-	start    time.Time
 
 	evictions evictions
 	told      []*podHistory // of each server's watch
 
 	mu       sync.Mutex
-	samples  []timeline.Sample
-	spans    []timeline.Span
-	failures []string
 	damaging bool // the fault that is on may make a server's state wrong
 	// podChanges is how many changes of pods each server's watch has told of, when these have
 	// ended.
 	podChanges []int
-	acked      int                // writes of probes that have ended
-	calls      int                // of the judged clients
-	writing    []timeline.Stretch // of each probe
-	length     time.Duration      // of what the report draws
+	acked      int // writes of probes that have ended
+	calls      int // of the judged clients
 }
 
 // execute makes a run. The error is about the run itself: that there was none. What is wrong with
@@ -83,17 +78,18 @@ func execute(ctx context.Context, cfg config) (_ *run, err error) {
 	}
 	starting, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	r := &run{cfg: cfg, start: time.Now()}
+	r := &run{cfg: cfg}
+	r.Start(cfg.out)
 	r.cluster, err = clustertest.Up(starting, options)
 	if r.cluster == nil {
 		return nil, err
 	}
 	defer func() {
-		if r.failed() || err != nil {
+		if r.Failed() || err != nil {
 			r.keep()
 		}
 		if down := r.cluster.Down(); down != nil { // it tells what was left behind
-			r.fail("remove the cluster: %v", down)
+			r.Fail("remove the cluster: %v", down)
 		}
 	}()
 	if err != nil {
@@ -136,30 +132,9 @@ func (r *run) begin(ctx context.Context) (err error) {
 	if r.pods, err = r.startPods(ctx); err != nil {
 		return fmt.Errorf("start pods: %w", err)
 	}
-	r.start = time.Now() // from here on there is something to see
-	r.say("a cluster of %d servers and %d agents runs, with its pods", servers, agents)
+	r.Start(r.cfg.out) // from here on there is something to see
+	r.Say("a cluster of %d servers and %d agents runs, with its pods", servers, agents)
 	return nil
-}
-
-// fail notes what is wrong with the cluster.
-func (r *run) fail(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	text := fmt.Sprintf("at %v: ", time.Since(r.start).Round(time.Millisecond)) + fmt.Sprintf(format, args...)
-	r.failures = append(r.failures, text)
-	r.say("FAILURE %s", text)
-}
-
-func (r *run) failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.failures) > 0
-}
-
-func (r *run) say(format string, args ...any) {
-	if r.cfg.out != nil {
-		fmt.Fprintf(r.cfg.out, "%8.1fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
-	}
 }
 
 // faultsPerTurn is how many faults one judged workload sees. It must not grow with the length of
@@ -175,7 +150,7 @@ func (r *run) work(ctx context.Context) {
 	defer r.pods.stop()
 	defer r.lookOut(background)()
 	number, turns := 0, 0
-	for more := true; more && !r.failed(); turns++ {
+	for more := true; more && !r.Failed(); turns++ {
 		if r.cfg.At(number).alone {
 			r.inject(number)
 			number++
@@ -184,7 +159,7 @@ func (r *run) work(ctx context.Context) {
 		}
 		more = r.turn(ctx, turns, &number)
 	}
-	if !r.failed() {
+	if !r.Failed() {
 		r.finish(background)
 	}
 }
@@ -205,23 +180,16 @@ func (r *run) lookOut(ctx context.Context) (stop func()) {
 	}
 }
 
-// reached notes that the report draws all up to now.
-func (r *run) reached() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.length = time.Since(r.start)
-}
-
 // over says whether there is no next fault.
 func (r *run) over(ctx context.Context, number int) bool {
-	return ctx.Err() != nil || r.cfg.Over(number, time.Since(r.start))
+	return ctx.Err() != nil || r.cfg.Over(number, r.Elapsed())
 }
 
 // turn makes some faults, one at least if nothing has failed, while a workload runs, judges that,
 // and reports whether there are more.
 func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 	background := context.WithoutCancel(ctx)
-	began := time.Since(r.start)
+	began := r.Elapsed()
 	r.probe = verify.NewProbe(r.servers, namespace, fmt.Sprintf("probe-%d", turn))
 	r.probe.Observe = r.observer(false)
 	r.probe.Start(background)
@@ -229,10 +197,10 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 		Servers: r.servers, Namespace: namespace, Run: fmt.Sprintf("turn-%d", turn), Seed: r.cfg.Seed + uint64(turn), Observe: r.observer(true),
 	})
 	if err != nil {
-		r.fail("start the clients: %v", err)
+		r.Fail("start the clients: %v", err)
 		return false
 	}
-	for n := 0; n < faultsPerTurn && !r.failed(); n++ {
+	for n := 0; n < faultsPerTurn && !r.Failed(); n++ {
 		if n > 0 && (r.over(ctx, *number) || r.cfg.At(*number).alone) {
 			break
 		}
@@ -240,46 +208,39 @@ func (r *run) turn(ctx context.Context, turn int, number *int) (more bool) {
 		*number++
 	}
 	bear := patience
-	if r.failed() { // what is broken stays so: nobody waits for it to come back
+	if r.Failed() { // what is broken stays so: nobody waits for it to come back
 		bear = failedPatience
 	}
 	verdict, err := w.Stop(background, bear)
-	r.mu.Lock()
-	r.writing = append(r.writing, timeline.Stretch{From: began, To: time.Since(r.start)})
-	r.mu.Unlock()
-	r.reached()
+	r.Writing(began)
 	probed, probeErr := r.probe.Stop(background, bear)
 	if err := errors.Join(err, probeErr); err != nil {
-		r.fail("end the clients: %v", err)
+		r.Fail("end the clients: %v", err)
 	}
-	r.say("judged: %v", verdict)
+	r.Say("judged: %v", verdict)
 	r.mu.Lock()
 	r.acked, r.calls = r.acked+probed.Acknowledged, r.calls+verdict.Calls
 	r.mu.Unlock()
 	for _, v := range slices.Concat(verdict.Violations, probed.Violations) {
-		r.fail("%s", v)
+		r.Fail("%s", v)
 	}
 	// The cluster was whole when the clients ended: what stays away then is a failure.
 	for _, u := range slices.Concat(verdict.Unjudged, probed.Unjudged) {
-		r.fail("this could not be judged, and is no broken promise by itself: %s", u)
+		r.Fail("this could not be judged, and is no broken promise by itself: %s", u)
 	}
-	return !r.failed() && !r.over(ctx, *number)
+	return !r.Failed() && !r.over(ctx, *number)
 }
 
 // observer returns what notes writes for the report.
 func (r *run) observer(aside bool) func(server string, begin, end time.Time, ok bool) {
-	return func(server string, begin, end time.Time, ok bool) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.samples = append(r.samples, timeline.Sample{Server: server, Begin: begin.Sub(r.start), End: end.Sub(r.start), OK: ok, Aside: aside})
-	}
+	return func(server string, begin, end time.Time, ok bool) { r.Wrote(server, begin, end, ok, aside) }
 }
 
 // keep puts the logs aside.
 func (r *run) keep() {
 	dir, err := os.MkdirTemp("", "barque-chaos-failed-")
 	if err != nil {
-		r.say("could not keep the logs: %v", err)
+		r.Say("could not keep the logs: %v", err)
 		return
 	}
 	for _, n := range r.cluster.Nodes() {
@@ -288,15 +249,15 @@ func (r *run) keep() {
 			err = os.WriteFile(dir+"/"+n+".log", data, 0o600)
 		}
 		if err != nil {
-			r.say("could not keep the log of %s: %v", n, err)
+			r.Say("could not keep the log of %s: %v", n, err)
 		}
 	}
 	f, err := os.Create(dir + "/cluster.txt")
 	if err != nil {
-		r.say("could not keep the state of the cluster: %v", err)
+		r.Say("could not keep the state of the cluster: %v", err)
 		return
 	}
 	r.cluster.Dump(f)
 	f.Close()
-	r.say("logs of all nodes and the state of the cluster are in %s", dir)
+	r.Say("logs of all nodes and the state of the cluster are in %s", dir)
 }

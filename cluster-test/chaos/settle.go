@@ -30,17 +30,17 @@ func (r *run) settle(f fault) {
 		}
 		var broken *stateError
 		if errors.As(err, &broken) && !(f.damages && broken.quarantine) {
-			r.fail("after %s: %v", after, err) // also when it would heal
+			r.Fail("after %s: %v", after, err) // also when it would heal
 			return
 		}
 		for _, n := range r.cluster.Nodes() {
 			if !r.cluster.Alive(n) {
-				r.fail("after %s: node %s has ended by itself; its log ends with:\n%s", after, n, clustertest.Tail(r.cluster.LogFile(n), 15))
+				r.Fail("after %s: node %s has ended by itself; its log ends with:\n%s", after, n, clustertest.Tail(r.cluster.LogFile(n), 15))
 				return
 			}
 		}
 		if ctx.Err() != nil {
-			r.fail("after %s the cluster was not whole within %v: %v", after, patience, err)
+			r.Fail("after %s the cluster was not whole within %v: %v", after, patience, err)
 			return
 		}
 		schedule.Pause(ctx, 200*time.Millisecond)
@@ -111,7 +111,7 @@ func (r *run) finish(ctx context.Context) {
 	r.evictions.stop()
 	r.pods.stop()
 	if err := r.cluster.Client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
-		r.fail("remove the namespace: %v", err)
+		r.Fail("remove the namespace: %v", err)
 		return
 	}
 	gone := r.wait("the namespace goes", func(ctx context.Context) error {

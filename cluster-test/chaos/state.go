@@ -23,10 +23,10 @@ func (e *stateError) Error() string { return e.text }
 func (r *run) oneState() {
 	state, err := awaitState(context.Background(), r.status)
 	if err != nil {
-		r.fail("all servers at one revision with one state: %v", err)
+		r.Fail("all servers at one revision with one state: %v", err)
 		return
 	}
-	r.say("all servers have the same state: %s", state)
+	r.Say("all servers have the same state: %s", state)
 }
 
 // awaitState asks until all servers have the same state at the same revision, and returns that.
@@ -115,7 +115,7 @@ func (r *run) watchStates(ctx context.Context) {
 		}
 		var broken *stateError
 		if errors.As(mustNot(status), &broken) && !(broken.quarantine && r.mayDamage()) {
-			r.fail("server %s: %v", s.Name, broken)
+			r.Fail("server %s: %v", s.Name, broken)
 			return
 		}
 	}

@@ -42,12 +42,14 @@ func TestShortRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.report(t.Output())
-	for _, f := range r.failures {
+	if err := r.report(t.Output(), "", ""); err != nil {
+		t.Error(err)
+	}
+	for _, f := range r.Failures() {
 		t.Error(f)
 	}
-	if len(r.failures) == 0 && len(r.records) != len(plan.Faults) {
-		t.Errorf("%d of %d faults were made", len(r.records), len(plan.Faults))
+	if made := len(r.Spans()); !r.Failed() && made != len(plan.Faults) {
+		t.Errorf("%d of %d faults were made", made, len(plan.Faults))
 	}
 	if checked := r.judged.Checked; checked < 100 {
 		t.Errorf("only %d answers were checked", checked)
@@ -116,7 +118,7 @@ func TestFindsLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := strings.Join(r.failures, "\n")
+	found := strings.Join(r.Failures(), "\n")
 	for _, want := range []string{"what clients and watchers were told is wrong", "was told to somebody", linear.ErrNone.Error()} {
 		if !strings.Contains(found, want) {
 			t.Errorf("not found: %q in\n%s", want, found)

@@ -11,6 +11,7 @@ import (
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
+	"github.com/barque/barque/cluster-test/timeline"
 )
 
 // fault is a way to break the group. run breaks it, holds it so for a while, and puts right what
@@ -59,26 +60,23 @@ func (r *run) inject(number int) {
 	schedule.Pause(ctx, betweenFaults)
 	var err error
 	if t.leader, err = r.group.AwaitLeader(ctx); err != nil {
-		r.fail("before %s: %v", f.name, err)
+		r.Fail("before %s: %v", f.name, err)
 		return
 	}
 	t.others = slices.DeleteFunc(r.members(), func(m *store.Member) bool { return m == t.leader })
 	slices.SortFunc(t.others, func(a, b *store.Member) int { return a.Index - b.Index })
 	t.rnd.Shuffle(len(t.others), func(i, j int) { t.others[i], t.others[j] = t.others[j], t.others[i] })
-	rec := record{fault: f, target: t.leader.Name, begin: time.Since(r.start)}
+	span := timeline.Span{Kind: f.name, Begin: r.Elapsed()}
 	err = f.run(ctx, t)
 	r.group.Heal()
-	rec.end, rec.note = time.Since(r.start), t.note
+	span.End, span.Note = r.Elapsed(), t.leader.Name+" led; "+t.note
 	if err != nil {
-		r.fail("%s: %v", f.name, err)
+		r.Fail("%s: %v", f.name, err)
 	} else {
 		r.settle()
 	}
-	rec.settled = time.Since(r.start)
-	rec.gap = r.acks.gap(rec.begin, rec.settled)
-	r.records = append(r.records, rec)
-	r.say("%-20s %s led; %s; longest time without a write %v; whole after %v", f.name, t.leader.Name, rec.note,
-		rec.gap.Round(time.Millisecond), (rec.settled - rec.end).Round(time.Millisecond))
+	span.Settled = r.Elapsed()
+	r.Made(span)
 }
 
 // hold lets time pass with the fault on: between the two durations.

@@ -33,20 +33,13 @@ func command(ctx context.Context) error {
 	repeat := plan.Repeat("chaos-store", "LOGSTORE="+cfg.options.LogStore)
 	plan.Announce(os.Stdout, repeat)
 	r, err := execute(ctx, cfg)
-	if r != nil {
-		r.report(os.Stdout)
-		if *page != "" {
-			if e := r.page(repeat).WriteFile(*page); e != nil {
-				err = errors.Join(err, e)
-			} else {
-				fmt.Printf("\nthe faults drawn against the writes: %s\n", *page)
-			}
-		}
-	}
-	if err != nil {
+	if r == nil {
 		return err
 	}
-	if len(r.failures) > 0 {
+	if err := errors.Join(err, r.report(os.Stdout, *page, repeat)); err != nil {
+		return err
+	}
+	if r.Failed() {
 		return fmt.Errorf("%w; repeat with\n  %s", errFailed, repeat)
 	}
 	return nil

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/cluster-test/faultrun"
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
-	"github.com/barque/barque/cluster-test/timeline"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/check"
 )
@@ -41,38 +41,23 @@ const (
 
 // run is one run.
 type run struct {
+	faultrun.Run
 	cfg     config
 	group   *store.Group
-	acks    *acks
-	samples samples
-	much    atomic.Bool // see writer
-	start   time.Time
-	records []record
-	missed  int                // armed fault points that no member reached
-	writing []timeline.Stretch // when there were writers
-	judged  check.Counts       // of all turns
+	much    atomic.Bool  // see writer
+	missed  int          // armed fault points that no member reached
+	judged  check.Counts // of all turns
 	writers []*writer
 
-	mu       sync.Mutex
-	active   []*store.Member // that should serve, when no fault is on
-	failures []string
-}
-
-// record is what became of one fault.
-type record struct {
-	fault      fault
-	target     string
-	begin, end time.Duration // the fault was on
-	settled    time.Duration // the group was whole again
-	gap        time.Duration // without an acknowledged write
-	note       string
+	mu     sync.Mutex
+	active []*store.Member // that should serve, when no fault is on
 }
 
 // execute makes a run. The error is about the run itself: that there was none. What is wrong with
 // the store is in the failures of the run.
 func execute(ctx context.Context, cfg config) (r *run, err error) {
-	r = &run{cfg: cfg, start: time.Now()}
-	r.acks = &acks{start: r.start}
+	r = &run{cfg: cfg}
+	r.Start(cfg.out)
 	opts := store.Config{Size: size, Dir: cfg.dir, Links: true, Grace: answerGrace, Options: cfg.options}
 	if store.DisksPossible() == nil {
 		opts.DiskMegabytes = diskMegabytes
@@ -93,7 +78,7 @@ func execute(ctx context.Context, cfg config) (r *run, err error) {
 		return nil, err
 	}
 	r.work(ctx)
-	if r.failed() && !cfg.discard {
+	if r.Failed() && !cfg.discard {
 		r.keep()
 	}
 	return r, context.Cause(ctx)
@@ -113,37 +98,17 @@ func (r *run) begin(ctx context.Context) error {
 	return nil
 }
 
-// fail notes what is wrong with the store.
-func (r *run) fail(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.failures = append(r.failures, fmt.Sprintf("at %v: ", time.Since(r.start).Round(time.Millisecond))+fmt.Sprintf(format, args...))
-	r.say("FAILURE %s", r.failures[len(r.failures)-1])
-}
-
-func (r *run) failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.failures) > 0
-}
-
-func (r *run) say(format string, args ...any) {
-	if r.cfg.out != nil {
-		fmt.Fprintf(r.cfg.out, "%8.3fs  %s\n", time.Since(r.start).Seconds(), fmt.Sprintf(format, args...))
-	}
-}
-
 // work makes the faults, in turns.
 func (r *run) work(ctx context.Context) {
 	var record *check.Record
-	for number, more := 0, true; more && !r.failed(); {
+	for number, more := 0, true; more && !r.Failed(); {
 		record, more = r.turn(ctx, record, &number)
 	}
 }
 
 // over says whether there is no next fault.
 func (r *run) over(ctx context.Context, number int) bool {
-	return ctx.Err() != nil || r.cfg.Over(number, time.Since(r.start))
+	return ctx.Err() != nil || r.cfg.Over(number, r.Elapsed())
 }
 
 func (r *run) isActive(m *store.Member) bool {
@@ -196,8 +161,8 @@ func (r *run) await(rnd *rand.Rand, prefix string) server {
 func (r *run) keep() {
 	path, err := r.group.Keep()
 	if err != nil {
-		r.say("could not keep the data and the logs: %v", err)
+		r.Say("could not keep the data and the logs: %v", err)
 		return
 	}
-	r.say("data and logs of all members are in %s", path)
+	r.Say("data and logs of all members are in %s", path)
 }

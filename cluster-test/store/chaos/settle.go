@@ -22,11 +22,11 @@ func (r *run) settle() {
 			break
 		}
 		if ctx.Err() != nil {
-			r.fail("the group did not recover in %v: %v", patience, err)
+			r.Fail("the group did not recover in %v: %v", patience, err)
 			return
 		}
 		if died := r.died(); died != "" {
-			r.fail("%s", died)
+			r.Fail("%s", died)
 			return
 		}
 		schedule.Pause(ctx, 20*time.Millisecond)
@@ -66,7 +66,7 @@ func (r *run) whole(ctx context.Context) error {
 			return err
 		}
 		if status.Quarantined != "" {
-			r.fail("%s is in quarantine: %s", m.Name, status.Quarantined)
+			r.Fail("%s is in quarantine: %s", m.Name, status.Quarantined)
 		}
 		voters := 0
 		for _, k := range known {

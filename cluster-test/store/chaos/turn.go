@@ -11,7 +11,6 @@ import (
 	"github.com/barque/barque/cluster-test/schedule"
 	"github.com/barque/barque/cluster-test/store"
 	"github.com/barque/barque/cluster-test/store/member"
-	"github.com/barque/barque/cluster-test/timeline"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/check"
 	"github.com/barque/barque/raftstore/storetest"
@@ -37,7 +36,7 @@ func (r *run) turn(ctx context.Context, last *check.Record, number *int) (record
 	t := &turn{run: r, registers: storetest.NewHistory()}
 	t.registers.Prefix = fmt.Sprintf("/reg/%d/", *number)
 	if err := t.begin(last); err != nil {
-		r.fail("begin a turn: %v", err)
+		r.Fail("begin a turn: %v", err)
 		return nil, false
 	}
 	clients, stopClients := context.WithCancel(context.Background())
@@ -49,20 +48,20 @@ func (r *run) turn(ctx context.Context, last *check.Record, number *int) (record
 		working.Wait()
 		watchers.Wait()
 	}()
-	began := time.Since(r.start)
+	began := r.Elapsed()
 	t.work(clients, &working, uint64(*number))
 	t.watch(watching, &watchers)
-	for n := 0; n < faultsPerTurn && !r.failed(); n++ {
+	for n := 0; n < faultsPerTurn && !r.Failed(); n++ {
 		if n > 0 && r.over(ctx, *number) {
 			break
 		}
 		r.inject(*number)
 		*number++
 	}
-	r.writing = append(r.writing, timeline.Stretch{From: began, To: time.Since(r.start)})
+	r.Writing(began)
 	stopClients()
 	working.Wait()
-	if r.failed() {
+	if r.Failed() {
 		return nil, false
 	}
 	end, ok := t.finish()
@@ -111,8 +110,8 @@ func (t *turn) work(ctx context.Context, working *sync.WaitGroup, number uint64)
 	}
 }
 
-// watch starts watchers: of everything on each member, of everything and of a part wherever there is
-// a member.
+// watch starts watchers: of everything on each member, of everything and of a part wherever there
+// is a member.
 func (t *turn) watch(ctx context.Context, watchers *sync.WaitGroup) {
 	follow := func(name, prefix string, pick func() *store.Member) {
 		w := &watcher{turn: t, name: name, prefix: prefix, pick: pick}
@@ -145,7 +144,7 @@ func (t *turn) finish() (revision uint64, ok bool) {
 			break
 		}
 		if ctx.Err() != nil {
-			t.fail("the members did not come to the same state in %v: %v", patience, err)
+			t.Fail("the members did not come to the same state in %v: %v", patience, err)
 			return 0, false
 		}
 		schedule.Pause(ctx, 50*time.Millisecond)
@@ -155,7 +154,7 @@ func (t *turn) finish() (revision uint64, ok bool) {
 			schedule.Pause(ctx, 10*time.Millisecond)
 		}
 		if last := w.last.Load(); last < revision {
-			t.fail("the watcher %s came to revision %d of %d in %v", w.name, last, revision, patience)
+			t.Fail("the watcher %s came to revision %d of %d in %v", w.name, last, revision, patience)
 			return 0, false
 		}
 	}
@@ -182,7 +181,7 @@ func (t *turn) equal(ctx context.Context, revision *uint64) error {
 			return fmt.Errorf("%s is at revision %d, another one at %d", m.Name, status.Revision, *revision)
 		}
 		if status.StateHash != hash {
-			t.fail("at revision %d %s has the state %s, another one has %s", *revision, m.Name, status.StateHash, hash)
+			t.Fail("at revision %d %s has the state %s, another one has %s", *revision, m.Name, status.StateHash, hash)
 		}
 	}
 	for _, m := range t.members() {
@@ -221,10 +220,10 @@ func (t *turn) judge(end uint64) {
 		violations = append(violations, v.String())
 	}
 	if len(violations) > 0 {
-		t.fail("what clients and watchers were told is wrong:\n  %s", strings.Join(violations, "\n  "))
+		t.Fail("what clients and watchers were told is wrong:\n  %s", strings.Join(violations, "\n  "))
 	}
 	if err := t.registers.Verify(patience); err != nil {
-		t.fail("%v", err)
+		t.Fail("%v", err)
 	}
 	t.judged.Add(t.record.Counts())
 }

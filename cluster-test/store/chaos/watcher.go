@@ -84,7 +84,7 @@ func (w *watcher) restart(ctx context.Context, m *store.Member) {
 		return
 	}
 	if last := w.last.Load(); revision < last {
-		w.fail("the watcher %s began anew at revision %d, and had seen %d", w.name, revision, last)
+		w.Fail("the watcher %s began anew at revision %d, and had seen %d", w.name, revision, last)
 	}
 	w.record.Read(read, view{revision, items})
 	if w.prefix == "" {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -104,11 +103,11 @@ func (w *writer) write(ctx context.Context, t *turn) {
 	txn := w.transaction(fmt.Sprintf("%s-%d", w.name, w.made))
 	call := check.Write{Server: w.member.Index, Txn: txn, Call: t.record.Now()}
 	limited, cancel := operation(ctx)
-	begin := time.Since(w.acks.start)
+	begin := time.Now()
 	r, err := server{w.member, ""}.Commit(limited, txn)
 	cancel()
 	t.record.Write(call, r, err)
-	w.samples.add(w.member, begin, time.Since(w.acks.start), err == nil)
+	w.Wrote(w.member.Name, begin, time.Now(), err == nil, false)
 	op := txn.Ops[0]
 	switch {
 	case op.Kind == raftstore.Delete:
@@ -118,7 +117,6 @@ func (w *writer) write(ctx context.Context, t *turn) {
 	}
 	if err == nil {
 		t.told(r.Revision)
-		w.acks.add()
 	}
 }
 
@@ -228,44 +226,4 @@ func (v view) Ascend(prefix, from string, fn func(raftstore.Item) bool) {
 func (v view) Count(prefix, from string) (n int) {
 	v.Ascend(prefix, from, func(raftstore.Item) bool { n++; return true })
 	return n
-}
-
-// acks are the acknowledged writes.
-type acks struct {
-	start time.Time
-	mu    sync.Mutex
-	at    []time.Duration // in order
-}
-
-func (a *acks) add() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.at = append(a.at, time.Since(a.start))
-}
-
-// gap returns the longest time without an acknowledged write that has a part between the two times.
-func (a *acks) gap(from, to time.Duration) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var longest, before time.Duration
-	for _, at := range append(a.at[:len(a.at):len(a.at)], to) {
-		if at > from && before < to {
-			longest = max(longest, at-before)
-		}
-		before = at
-	}
-	return longest
-}
-
-// counts returns how many writes were acknowledged in each part of a length.
-func (a *acks) counts(part time.Duration) (counts []int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, at := range a.at {
-		for len(counts) <= int(at/part) {
-			counts = append(counts, 0)
-		}
-		counts[at/part]++
-	}
-	return counts
 }
