@@ -62,6 +62,7 @@ func KeysHandler(keys *keyring.Manager) http.Handler {
 // change continues even if reading the keys failed afterwards.
 func (a *KeysAnswer) judge(err error, begun bool) int {
 	var refused *keyring.RefusedError
+	var conflict *raftstore.ConflictError
 	if err == nil {
 		return http.StatusOK
 	}
@@ -69,7 +70,10 @@ func (a *KeysAnswer) judge(err error, begun bool) int {
 	switch {
 	case begun, errors.Is(err, raftstore.ErrUnknownOutcome):
 		a.Unfinished = true
-	case errors.As(err, &refused), errors.Is(err, keyring.ErrConflict):
+	case errors.As(err, &conflict):
+		a.Error = "write the state of the gossip keys: the gossip keys were changed at the same time by somebody else; look with `barque cluster keys list`"
+		fallthrough
+	case errors.As(err, &refused):
 		a.Refused = true
 		return http.StatusConflict
 	case errors.Is(err, raftstore.ErrLeaderless):

@@ -113,7 +113,7 @@ func writeKeys(w io.Writer, s *keyring.Status) error {
 		if k.Sends {
 			use = "send and read"
 		}
-		if k.Made != nil {
+		if !k.Made.IsZero() {
 			made = k.Made.Format(time.RFC3339)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", k.ID, use, made)

@@ -128,18 +128,11 @@ func (ids *Agent) gossipPool() *gossip.Pool {
 func (ids *Agent) gossipChanged() <-chan struct{} { return ids.gossipPool().Changed() }
 
 // newestCA is the newest generation of CAs that a living server has taken over.
-func (ids *Agent) newestCA() uint64 {
-	pool := ids.gossipPool()
-	if pool == nil {
-		return 0
+func (ids *Agent) newestCA() (generation uint64) {
+	if pool := ids.gossipPool(); pool != nil {
+		generation, _ = newest(pool, "", func(f gossip.Facts) uint64 { return f.Trust })
 	}
-	var newest uint64
-	for _, m := range pool.Members() {
-		if m.Role == pki.RoleServer && m.State == gossip.Alive {
-			newest = max(newest, m.Facts.Trust)
-		}
-	}
-	return newest
+	return generation
 }
 
 // Run keeps the certificates good, once gossip runs.

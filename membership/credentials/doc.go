@@ -2,6 +2,5 @@
 // certificates of servers and agents, their proof for gossip, and the gossip keys. It makes
 // connections with them.
 //
-// The node's record stores the cluster's data; the package sees it as an interface. The package
-// also decides which nodes an exchange of the CA waits for, from the store, the API and gossip.
+// The node's record stores the cluster's data; the package sees it as an interface.
 package credentials

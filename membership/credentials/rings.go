@@ -23,12 +23,18 @@ func NewRing(r RingRecord, pool *gossip.Pool) *keyring.Own {
 func NewRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(context.Context, uint64) (keyring.Ring, error), config keyring.RefresherConfig) *keyring.Refresher {
 	config.Own, config.Changed, config.Fetch = own, pool.Changed, fetch
 	config.Seen = func() (generation uint64, anyServer bool) {
-		for _, m := range pool.Members() {
-			if m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != self {
-				generation, anyServer = max(generation, m.Facts.KeyGeneration), true
-			}
-		}
-		return generation, anyServer
+		return newest(pool, self, func(f gossip.Facts) uint64 { return f.KeyGeneration })
 	}
 	return keyring.NewRefresher(config)
+}
+
+// newest is the newest generation that a living server other than this node shows, and whether there
+// is any.
+func newest(pool *gossip.Pool, self string, generation func(gossip.Facts) uint64) (newest uint64, anyServer bool) {
+	for _, m := range pool.Members() {
+		if m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != self {
+			newest, anyServer = max(newest, generation(m.Facts)), true
+		}
+	}
+	return newest, anyServer
 }

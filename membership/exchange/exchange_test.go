@@ -16,11 +16,10 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/membership/shelftest"
 	"github.com/barque/barque/pki"
 )
-
-var errConflict = errors.New("it has changed")
 
 // home is a server's, in memory.
 type home struct {
@@ -116,7 +115,7 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, shelf: shelftest.New(errConflict), changed: make(chan struct{})}
+	c := &cluster{t: t, shelf: shelftest.New(), changed: make(chan struct{})}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
 		keys := []crypto.Signer{key, account}
@@ -144,9 +143,8 @@ func (c *cluster) start(n *node) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var wg sync.WaitGroup
 	if n.home.Keys() != nil {
-		e := New(Config{
-			Cluster: "c1", Trust: n.home.trust, Shelf: c.shelf, Home: n.home, Members: c.members, Changed: c.gossip,
-			Fetch: c.fetch, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&c.said, nil)),
+		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch,
+			Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip, Logger: slog.New(slog.NewTextHandler(&c.said, nil))},
 		})
 		c.tell(n, func() { n.exchange = e })
 		wg.Go(func() { e.Run(ctx) })
@@ -212,15 +210,19 @@ func (c *cluster) gossip() <-chan struct{} {
 	return c.changed
 }
 
-func (c *cluster) members() ([]Member, error) {
+func (c *cluster) members() ([]rollover.Member, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []Member
+	var out []rollover.Member
 	for _, n := range c.nodes {
 		if n.removed {
 			continue
 		}
-		out = append(out, Member{Name: n.name, Server: n.exchange != nil, Alive: n.alive, Generation: n.generation, Signer: n.signer})
+		role := pki.RoleAgent
+		if n.exchange != nil {
+			role = pki.RoleServer
+		}
+		out = append(out, rollover.Member{Name: n.name, Role: role, Alive: n.alive, Generation: n.generation, Signer: n.signer})
 	}
 	return out, nil
 }
@@ -423,7 +425,7 @@ func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
 			t.Errorf("in an hour it has said %d times that the disk is full", n)
 		}
 		full(false)
-		<-time.After(retryMost)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if is := ill.exchange.Status(); is.Problem != "" {
 			t.Errorf("when there is space: %+v", is)
@@ -459,6 +461,7 @@ func TestARestoredBackup(t *testing.T) {
 		"another cluster": `{"format":2,"cluster":"other","bundle":BUNDLE}`,
 		"not a CA":        `{"format":2,"cluster":"c1","bundle":{"generation":99,"cas":["x"]}}`,
 		"newer format":    `{"format":9,"cluster":"c1","bundle":{"generation":99,"cas":["x"]}}`,
+		"newer form":      `{"format":9,"cluster":"c1","bundle":["x"]}`,
 		"damaged":         `{`,
 		"without a CA":    `{"format":2,"cluster":"c1","bundle":{"generation":99,"step":"spreading"}}`,
 		"empty":           ``,
@@ -479,7 +482,7 @@ func TestARestoredBackup(t *testing.T) {
 				if is := c.nodes[1].exchange.Status(); is.Generation != 4 || is.Step != pki.Settled {
 					t.Errorf("the status is %+v", is)
 				}
-				if name == "newer format" {
+				if strings.HasPrefix(name, "newer") {
 					return // it is a newer Barque's, and left alone
 				}
 				c.apply(c.nodes[0], Begin)
@@ -508,7 +511,7 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 					c.kill(n)
 				case n.exchange != nil && random.IntN(4) == 0:
 					change := []Change{Begin, Begin, Undo}[random.IntN(3)]
-					if _, err := n.exchange.Apply(t.Context(), change); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, errConflict) {
+					if _, err := n.exchange.Apply(t.Context(), change); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, shelftest.ErrConflict) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				}

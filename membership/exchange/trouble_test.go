@@ -8,11 +8,13 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/membership/rollover"
 )
 
 // fullShelf takes nothing while it is full.
 type fullShelf struct {
-	Shelf
+	rollover.Store
 	full atomic.Bool
 }
 
@@ -22,7 +24,7 @@ func (s *fullShelf) Put(ctx context.Context, state []byte, revision, term uint64
 	if s.full.Load() {
 		return errShelfFull
 	}
-	return s.Shelf.Put(ctx, state, revision, term)
+	return s.Store.Put(ctx, state, revision, term)
 }
 
 // TestALeaderThatCannotGoOn says so when that begins, each minute and not at each try, and when it
@@ -32,15 +34,15 @@ func TestALeaderThatCannotGoOn(t *testing.T) {
 		c := newCluster(t, 1, 0)
 		synctest.Wait()
 		leader := c.nodes[0]
-		shelf := &fullShelf{Shelf: c.shelf}
-		leader.exchange.Shelf = shelf
+		shelf := &fullShelf{Store: c.shelf}
+		leader.exchange.Server.Store = shelf
 		c.apply(leader, Begin)
 		shelf.full.Store(true)
 		time.AfterFunc(10*time.Minute+time.Second, func() { shelf.full.Store(false) })
 		c.lead(leader, 20*time.Minute)
 		c.settled(4)
 		for text, times := range map[string]int{
-			" err=\"the disk is full\"":                                      11, // at once, and each minute
+			": the disk is full\"": 11, // at once, and each minute
 			"the exchange of the CA can go on again\" after=10m2s tries=301": 1,
 			"the exchange of the CA goes on":                                 2, // and not what was only tried
 		} {

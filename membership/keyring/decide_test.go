@@ -8,13 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/membership/rollover"
 )
 
 // model is a cluster on paper: what each member reads and sends with, while a rotation is moved on,
 // undone, forced, and members go and come back at any moment.
 type model struct {
 	rng     *rand.Rand
-	doc     *document
+	doc     document
 	keys    int // made so far
 	members []*modelMember
 	now     time.Time
@@ -31,12 +33,19 @@ func (m *model) take(member *modelMember) {
 	member.ring, member.gen = m.doc.ids(), m.doc.Generation
 }
 
-func (m *model) view() []Member {
-	var out []Member
+func (m *model) view() []rollover.Member {
+	var out []rollover.Member
 	for _, member := range m.members {
-		out = append(out, Member{Name: member.name, Alive: member.alive, Generation: member.gen})
+		out = append(out, rollover.Member{Name: member.name, Alive: member.alive, Generation: member.gen})
 	}
 	return out
+}
+
+// lead does what a leader that has the newest keys decides.
+func (m *model) lead() {
+	if rollover.Decide(m.doc.Generation, string(m.doc.Step), m.doc.holdUp(m.view(), m.now), m.doc.Generation, 0) == rollover.Advance {
+		m.doc = m.doc.next(m.now)
+	}
 }
 
 // act does one thing at random and says what.
@@ -50,9 +59,7 @@ func (m *model) act() string {
 		return member.name + " takes the newest keys"
 	case 3, 4:
 		m.now = m.now.Add(time.Second)
-		if next := m.doc.advance(m.view(), m.now); next != nil {
-			m.doc = next
-		}
+		m.lead()
 		return fmt.Sprintf("the leader moves on: %q", m.doc.Step)
 	case 5:
 		if next, err := m.doc.undo(m.now); err == nil {
@@ -88,7 +95,7 @@ func (m *model) understood() error {
 func TestLivingMembersAlwaysUnderstandEachOther(t *testing.T) {
 	rotations := 0
 	for seed := range uint64(300) {
-		m := &model{rng: rand.New(rand.NewPCG(seed, 1)), doc: &document{Keys: []sealedKey{{ID: "k0"}}}, now: time.Unix(1e9, 0)}
+		m := &model{rng: rand.New(rand.NewPCG(seed, 1)), doc: document{Keys: []sealedKey{{ID: "k0"}}}, now: time.Unix(1e9, 0)}
 		for i := range 5 {
 			m.members = append(m.members, &modelMember{name: fmt.Sprint("m", i), alive: true, ring: []string{"k0"}})
 		}
@@ -111,9 +118,7 @@ func TestLivingMembersAlwaysUnderstandEachOther(t *testing.T) {
 			for _, member := range m.members {
 				m.take(member)
 			}
-			if next := m.doc.advance(m.view(), m.now); next != nil {
-				m.doc = next
-			}
+			m.lead()
 		}
 		if m.doc.Step != AtRest || len(m.doc.Keys) != 1 {
 			t.Fatalf("seed %d: stays in step %q with %v", seed, m.doc.Step, m.doc.ids())
@@ -126,41 +131,41 @@ func TestLivingMembersAlwaysUnderstandEachOther(t *testing.T) {
 
 func TestWhoIsWaitedFor(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	d := &document{Generation: 5, Step: Add, StepBegan: now, Keys: []sealedKey{{ID: "old"}, {ID: "new"}}}
-	done, late := Member{Name: "done", Alive: true, Generation: 5}, Member{Name: "late", Alive: true, Generation: 4}
-	ahead := Member{Name: "ahead", Alive: true, Generation: 6}
-	dead, barred := Member{Name: "dead", Generation: 4}, Member{Name: "barred", Alive: true, Generation: 4, Barred: "removed"}
-	forced := *d
+	d := document{Generation: 5, Step: Add, StepBegan: now, Keys: []sealedKey{{ID: "old"}, {ID: "new"}}}
+	done, late := rollover.Member{Name: "done", Alive: true, Generation: 5}, rollover.Member{Name: "late", Alive: true, Generation: 4}
+	ahead := rollover.Member{Name: "ahead", Alive: true, Generation: 6}
+	dead, barred := rollover.Member{Name: "dead", Generation: 4}, rollover.Member{Name: "barred", Alive: true, Generation: 4, Barred: "removed"}
+	forced := d
 	forced.Forced = true
 	for what, c := range map[string]struct {
-		doc     *document
-		members []Member
+		doc     document
+		members []rollover.Member
 		after   time.Duration
 		goes    bool
 	}{
-		"all have done it":             {d, []Member{done, ahead}, 0, true},
-		"one has not":                  {d, []Member{done, late}, time.Hour, false},
-		"the dead are not":             {d, []Member{done, dead}, 0, true},
-		"nor those who get no key":     {d, []Member{done, barred}, 0, true},
-		"forced, and not yet":          {&forced, []Member{done, late}, forcePatience - 1, false},
-		"forced, and long enough":      {&forced, []Member{done, late}, forcePatience, true},
-		"forced, and the clock is off": {&forced, []Member{done, late}, -time.Hour, false},
+		"all have done it":             {d, []rollover.Member{done, ahead}, 0, true},
+		"one has not":                  {d, []rollover.Member{done, late}, time.Hour, false},
+		"the dead are not":             {d, []rollover.Member{done, dead}, 0, true},
+		"nor those who get no key":     {d, []rollover.Member{done, barred}, 0, true},
+		"forced, and not yet":          {forced, []rollover.Member{done, late}, forcePatience - 1, false},
+		"forced, and long enough":      {forced, []rollover.Member{done, late}, forcePatience, true},
+		"forced, and the clock is off": {forced, []rollover.Member{done, late}, -time.Hour, false},
 	} {
-		if next := c.doc.advance(c.members, now.Add(c.after)); (next != nil) != c.goes {
-			t.Errorf("%s: %+v", what, next)
+		if late := c.doc.holdUp(c.members, now.Add(c.after)); (len(late) == 0) != c.goes {
+			t.Errorf("%s: it waits for %v", what, late)
 		}
 	}
-	if got := waiting([]Member{late, done, dead, barred}, 5); !slices.Equal(got, []string{"late"}) {
+	if got := waiting([]rollover.Member{late, done, dead, barred}, 5); !slices.Equal(got, []string{"late"}) {
 		t.Errorf("waiting for %v", got)
 	}
-	if got := missing([]Member{late, dead, barred}); len(got) != 1 || got[0].Name != "dead" {
+	if got := missing([]rollover.Member{late, dead, barred}); len(got) != 1 || got[0].Name != "dead" {
 		t.Errorf("missing %v", got)
 	}
 }
 
 func TestUndoIsRefusedWhenItIsTooLate(t *testing.T) {
 	for _, step := range []Step{AtRest, Remove} {
-		d := &document{Step: step, Keys: []sealedKey{{ID: "new"}}}
+		d := document{Step: step, Keys: []sealedKey{{ID: "new"}}}
 		var refused *RefusedError
 		if _, err := d.undo(time.Now()); !errors.As(err, &refused) {
 			t.Errorf("%q: %v", step, err)

@@ -13,17 +13,13 @@
 //	   │                                                                           │
 //	   └────────────────────────────── all have done so ◀──────────────────────────┘
 //
-// Where a rotation stands is one value in the store. Every step that changes keys has the next
-// generation. What holds:
+// It is a rollover (package rollover) whose state has the keys, sealed with the CA's key. What holds
+// beside what does for every rollover:
 //
-//   - the leader alone moves on, in its term; the next leader goes on from where the last one was;
 //   - a member never sends with a key before all living ones could read it;
-//   - no member goes back to an older generation, whatever a restored backup says: the leader puts
-//     the value right;
-//   - keys reach a member by the store, where they are sealed with the CA's key, or over TLS from a
-//     server that has checked its certificate and that it still belongs to the cluster. They are
-//     never sent in the pool itself: whoever knows the old key would learn the new one;
-//   - a member writes keys to its disk before it uses them.
+//   - keys reach a member by the store, or over TLS from a server that has checked its certificate
+//     and that it still belongs to the cluster. They are never sent in the pool itself: whoever
+//     knows the old key would learn the new one.
 //
 // A member that was away meanwhile asks a server when it comes back (Refresher). One that lives and
 // cannot be reached holds a rotation up, unless it is forced.

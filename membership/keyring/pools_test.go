@@ -19,6 +19,7 @@ import (
 
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/membership/shelftest"
 	"github.com/barque/barque/pki"
 )
@@ -59,7 +60,7 @@ func newCluster(t *testing.T, net int, servers, agents int, probe time.Duration)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{T: t, ca: ca, store: shelftest.New(keyring.ErrConflict), nodes: map[string]*node{}, probe: probe,
+	c := &cluster{T: t, ca: ca, store: shelftest.New(), nodes: map[string]*node{}, probe: probe,
 		first: bytes.Repeat([]byte{7}, keyring.KeySize)}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprint("s", i+1), role: "server", addr: freeAddr(t, net+i), ring: keyring.Ring{Keys: [][]byte{c.first}}}
@@ -119,8 +120,8 @@ func (c *cluster) start(name string) {
 		c.Fatal(err)
 	}
 	n.own = keyring.NewOwn(n.disk(), n.save, func(r keyring.Ring) error { return n.pool.SetKeys(r.Keys, r.Generation) })
-	n.manager = keyring.New(keyring.Config{ClusterID: "c1", Store: c.store, Own: n.own, Sealer: c.ca,
-		Members: func() []keyring.Member { return c.members(n.pool) }, Changed: n.pool.Changed, Logger: quiet})
+	n.manager = keyring.New(keyring.Config{Own: n.own, Sealer: c.ca, Members: func() []rollover.Member { return c.members(n.pool) },
+		Server: rollover.Server{Cluster: "c1", Store: c.store, Changed: n.pool.Changed, Logger: quiet}})
 	refresher := keyring.NewRefresher(keyring.RefresherConfig{Own: n.own, Changed: n.pool.Changed, Logger: quiet,
 		Fetch: func(_ context.Context, generation uint64) (keyring.Ring, error) { return c.fetch(name, generation) },
 		Seen: func() (newest uint64, any bool) {
@@ -182,9 +183,9 @@ func (c *cluster) fetch(name string, generation uint64) (keyring.Ring, error) {
 	return keyring.Ring{}, errors.New("no server has it")
 }
 
-func (c *cluster) members(pool *gossip.Pool) (out []keyring.Member) {
+func (c *cluster) members(pool *gossip.Pool) (out []rollover.Member) {
 	for _, m := range pool.Members() {
-		member := keyring.Member{Name: m.Name, Role: m.Role, Alive: m.State == gossip.Alive, State: string(m.State), Generation: m.Facts.KeyGeneration}
+		member := rollover.Member{Name: m.Name, Role: m.Role, Alive: m.State == gossip.Alive, State: string(m.State), Generation: m.Facts.KeyGeneration}
 		if _, is := c.barred.Load(m.Name); is {
 			member.Barred = "removed"
 		}
@@ -201,7 +202,7 @@ func (c *cluster) lead(name string) {
 	n := c.nodes[name]
 	go func() {
 		defer close(done)
-		if err := n.manager.Drive(ctx, term); err != nil {
+		if err := n.manager.Lead(ctx, term); err != nil {
 			c.Error(err)
 		}
 	}()
@@ -507,7 +508,7 @@ func TestRestoredBackup(t *testing.T) {
 		})
 		if s := c.atRest(); s.Keys[0].ID != after.Keys[0].ID {
 			t.Fatalf("%s: %+v, before %+v", what, s, after)
-		} else if made := s.Keys[0].Made; made == nil || !made.Equal(*after.Keys[0].Made) {
+		} else if made := s.Keys[0].Made; !made.Equal(after.Keys[0].Made) {
 			t.Errorf("%s: the key was made at %v, and %v before", what, made, after.Keys[0].Made)
 		} else {
 			after = s

@@ -3,11 +3,12 @@ package keyring
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/membership/rollover"
 )
 
 // KeySize is the size of a key in bytes: AES-256.
@@ -102,24 +103,22 @@ func (s Step) Text() string {
 	}[s]
 }
 
-const documentFormat = 1
+// format is raised when an older Barque could no longer read a document.
+const format = 1
 
-// document is what is in the store.
+// document is the state of the keys, which all servers share.
 type document struct {
-	Format     int         `json:"format"`
-	Cluster    string      `json:"cluster"`
+	rollover.Envelope
 	Generation uint64      `json:"generation"`
 	Step       Step        `json:"step,omitempty"`
 	Forced     bool        `json:"forced,omitempty"` // goes on without members that do not follow
 	Began      time.Time   `json:"began,omitzero"`
 	StepBegan  time.Time   `json:"stepBegan,omitzero"`
 	Keys       []sealedKey `json:"keys"` // the first one is for sending
-
-	revision uint64 // of the value in the store; 0: there is none
-	// foreign are the keys of a document of another cluster: one that began with a backup of it may
-	// use them, too.
-	foreign []sealedKey
 }
+
+// At implements rollover.State.
+func (d document) At() (generation uint64, step string) { return d.Generation, string(d.Step) }
 
 type sealedKey struct {
 	ID     string    `json:"id"`
@@ -135,9 +134,9 @@ type Sealer interface {
 
 const sealPurpose = "barque gossip keys v1"
 
-func seal(s Sealer, cluster string, key []byte, made time.Time) (sealedKey, error) {
+func (p *poolKeys) seal(key []byte, made time.Time) (sealedKey, error) {
 	id := KeyID(key)
-	sealed, err := s.Seal(sealPurpose, key, []byte(cluster+"\x00"+id))
+	sealed, err := p.Sealer.Seal(sealPurpose, key, []byte(p.Cluster+"\x00"+id))
 	if err != nil {
 		return sealedKey{}, fmt.Errorf("seal gossip key %s: %w", id, err)
 	}
@@ -145,7 +144,7 @@ func seal(s Sealer, cluster string, key []byte, made time.Time) (sealedKey, erro
 }
 
 // ring opens the document's keys.
-func (d *document) ring(s Sealer) (Ring, error) {
+func (d document) ring(s Sealer) (Ring, error) {
 	r := Ring{Generation: d.Generation}
 	for _, k := range d.Keys {
 		key, err := s.Open(sealPurpose, k.Sealed, []byte(d.Cluster+"\x00"+k.ID))
@@ -155,41 +154,4 @@ func (d *document) ring(s Sealer) (Ring, error) {
 		r.Keys = append(r.Keys, key)
 	}
 	return r, r.valid()
-}
-
-var errFormat = errors.New("the state of the gossip keys in the store was written by a newer Barque: update this server")
-
-// errForeign is returned for a document of another cluster, which a backup brought, and errDamaged
-// for one that means nothing. The leader writes a right one.
-var (
-	errForeign = errors.New("the state of the gossip keys in the store is another cluster's")
-	errDamaged = errors.New("the state of the gossip keys in the store is damaged")
-)
-
-func repairable(err error) bool { return errors.Is(err, errForeign) || errors.Is(err, errDamaged) }
-
-// decode reads the value. With an error comes a document without keys, of generation 0.
-func decode(value []byte, revision uint64, cluster string) (*document, error) {
-	d := &document{revision: revision}
-	if revision == 0 {
-		return d, nil
-	}
-	if err := json.Unmarshal(value, d); err != nil {
-		return &document{revision: revision}, fmt.Errorf("%w: %w", errDamaged, err)
-	}
-	keys := map[Step]int{AtRest: 1, Add: 2, Use: 2, Remove: 1, Back: 2, Withdraw: 1}
-	switch {
-	case d.Format > documentFormat:
-		return &document{revision: revision}, errFormat
-	case d.Cluster != cluster:
-		return &document{revision: revision, foreign: d.Keys}, errForeign
-	case keys[d.Step] != len(d.Keys):
-		return &document{revision: revision}, fmt.Errorf("%w: %d keys in step %q", errDamaged, len(d.Keys), d.Step)
-	}
-	return d, nil
-}
-
-func (d *document) encode() ([]byte, error) {
-	d.Format = documentFormat
-	return json.Marshal(d)
 }

@@ -6,21 +6,14 @@ package members
 
 import (
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 
-	"github.com/barque/barque/membership/credentials"
-	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
-	"github.com/barque/barque/membership/join"
-	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/pki"
 )
 
@@ -42,7 +35,6 @@ type Members struct {
 	Pool    Pool
 	Nodes   coreinformers.NodeInformer
 	Marks
-	Logger *slog.Logger
 }
 
 // Marks are the tests of a Node's labels.
@@ -117,28 +109,6 @@ func isReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
-}
-
-// Exchange are all nodes that the exchange of the CA has to do with.
-func (m *Members) Exchange() ([]exchange.Member, error) {
-	if !m.Synced() {
-		return nil, join.ErrNotYet
-	}
-	list, err := m.Nodes.Lister().List(labels.Everything())
-	if err != nil {
-		return nil, fmt.Errorf("list the nodes: %w", err)
-	}
-	var servers []string
-	for _, s := range m.Servers() {
-		servers = append(servers, s.Name)
-	}
-	made := map[string]time.Time{}
-	for _, n := range list {
-		if m.Marks.IsServer(n) || runsBarque(n) || m.Marks.IsMember(n) || liveness.InPool(n, m.Pool.Member) { // others are foreign nodes
-			made[n.Name] = n.CreationTimestamp.Time
-		}
-	}
-	return credentials.ExchangeMembers(time.Now(), servers, made, m.Pool.Members()), nil
 }
 
 // NameTaken keeps a second machine from taking the name of a living node or a voter.

@@ -1,8 +1,10 @@
 package members
 
 import (
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,7 +13,7 @@ import (
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/gossip"
-	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/pki"
 )
 
@@ -57,17 +59,64 @@ func TestFormerServersGetNoKeys(t *testing.T) {
 	server, agent := map[string]string{noderole.Label: ""}, map[string]string{nodeleases.MemberLabel: ""}
 	older := node("older", nil) // its machine has been away since before the label
 	older.Status.NodeInfo.KubeletVersion = version.Kubernetes + "+barque.v1"
-	got := marks.addAway([]keyring.Member{{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"}, {Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"}},
-		[]Server{{Name: "s1"}, {Name: "s2"}}, []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent), node("a2", agent), node("foreign", nil), older})
-	want := []keyring.Member{
+	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}},
+		pool:  []gossip.Member{{Name: "s1", Role: pki.RoleServer, State: gossip.Alive}, {Name: "a1", Role: pki.RoleAgent, State: gossip.Alive}, {Name: "new", Role: pki.RoleAgent, State: gossip.Alive}},
+		nodes: []*corev1.Node{node("s1", server), node("s2", server), node("s3", server), node("a1", agent), node("a2", agent), node("foreign", nil), older}}
+	want := []rollover.Member{
 		{Name: "s1", Role: pki.RoleServer, Alive: true, State: "alive"},
 		{Name: "a1", Role: pki.RoleAgent, Alive: true, State: "alive"},
+		{Name: "new", Role: pki.RoleAgent, Alive: true, State: "alive"}, // as long as not all Nodes are known
 		{Name: "s2", Role: pki.RoleServer, State: "not in the pool"},
 		{Name: "s3", Role: pki.RoleServer, State: "not in the pool", Barred: `"s3" is no server of this cluster any more`},
 		{Name: "a2", Role: pki.RoleAgent, State: "not in the pool"},
 		{Name: "older", Role: pki.RoleAgent, State: "not in the pool"},
 	}
+	for range 2 {
+		if got := is.list(time.Now(), func(gossip.Facts) uint64 { return 0 }); !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		is.synced, want[2].Barred = true, `"new" is no node of this cluster any more: it has no Node object`
+	}
+}
+
+// Whoever was removed and goes on to gossip holds no exchange up; whoever is away does, and one
+// that has joined just now.
+func TestWhomAnExchangeWaitsFor(t *testing.T) {
+	now := time.Now()
+	member := func(name, role string, state gossip.State, since time.Duration) gossip.Member {
+		return gossip.Member{Name: name, Role: role, State: state, Since: now.Add(-since), Facts: gossip.Facts{Trust: 1}}
+	}
+	node := func(name, label string, made time.Duration) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: ""}, CreationTimestamp: metav1.NewTime(now.Add(-made))}}
+	}
+	nodes := []*corev1.Node{node("a7", nodeleases.MemberLabel, time.Minute)} // made anew after another machine of the name went
+	for _, name := range []string{"a1", "a2", "a6"} {
+		nodes = append(nodes, node(name, nodeleases.MemberLabel, 2*time.Hour))
+	}
+	for _, name := range []string{"s1", "s3", "s5", "a8"} {
+		nodes = append(nodes, node(name, noderole.Label, 2*time.Hour))
+	}
+	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}, {Name: "s4"}}, nodes: nodes, synced: true, pool: []gossip.Member{
+		member("s1", pki.RoleServer, gossip.Alive, time.Hour),
+		member("s2", pki.RoleServer, gossip.Dead, time.Hour),
+		member("s3", pki.RoleServer, gossip.Alive, time.Hour),   // removed; its Node is there yet
+		member("s5", pki.RoleServer, gossip.Dead, time.Hour),    // removed and stopped; its Node is there yet
+		member("s6", pki.RoleServer, gossip.Alive, time.Minute), // removed, without a Node
+		member("a1", pki.RoleAgent, gossip.Alive, time.Hour),
+		member("a2", pki.RoleAgent, gossip.Dead, time.Hour),
+		member("a3", pki.RoleAgent, gossip.Alive, time.Hour),   // removed
+		member("a4", pki.RoleAgent, gossip.Dead, time.Second),  // removed and stopped
+		member("a5", pki.RoleAgent, gossip.Alive, time.Second), // has no Node yet
+		member("a7", pki.RoleServer, gossip.Dead, time.Hour),   // was a server of the name, which is an agent's now
+	}}
+	var got []string
+	for _, m := range is.cas(now) {
+		got = append(got, fmt.Sprintf("%s %t %d", m.Name, m.Alive, m.Generation))
+	}
+	slices.Sort(got)
+	// a8 is off, and people have marked it as a server.
+	want := []string{"a1 true 1", "a2 false 1", "a5 true 1", "a6 false 0", "a7 false 0", "a8 false 0", "s1 true 1", "s2 false 1", "s4 false 0"}
 	if !slices.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("got  %v\nwant %v", got, want)
 	}
 }

@@ -1,6 +1,5 @@
 // Package shelftest is, for tests, one value that several servers share: what the store is to
-// package exchange and to package keyring, in memory, and seen by all at once. It is linked into no
-// program.
+// package rollover, in memory, and seen by all at once. It is linked into no program.
 package shelftest
 
 import (
@@ -9,13 +8,14 @@ import (
 	"sync"
 )
 
+// ErrConflict is returned for a write that names another revision than that of the value.
+var ErrConflict = errors.New("it has changed")
+
 // ErrTermOver is returned for a write that was to be made in another term than the leader's.
 var ErrTermOver = errors.New("the term is over")
 
 // Shelf holds one value. Each write has to name the revision that it replaces.
 type Shelf struct {
-	conflict error
-
 	mu       sync.Mutex
 	value    []byte
 	revision uint64 // of value; 0: there is none
@@ -25,9 +25,8 @@ type Shelf struct {
 	changed  chan struct{} // closed and replaced at every change
 }
 
-// New returns an empty one, which refuses with conflict what names another revision. No leader was
-// elected yet.
-func New(conflict error) *Shelf { return &Shelf{conflict: conflict, changed: make(chan struct{})} }
+// New returns an empty one. No leader was elected yet.
+func New() *Shelf { return &Shelf{changed: make(chan struct{})} }
 
 // Elect begins a term. A leader of one before writes nothing more.
 func (s *Shelf) Elect() (term uint64) {
@@ -50,7 +49,7 @@ func (s *Shelf) Put(_ context.Context, value []byte, revision, term uint64) erro
 	defer s.mu.Unlock()
 	switch {
 	case revision != s.revision:
-		return s.conflict
+		return ErrConflict
 	case term != 0 && term != s.term:
 		return ErrTermOver
 	}

@@ -163,10 +163,12 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		}
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	ca := runtime.Routine{Name: "ca", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-		return s.exchange.Lead(ctx, runtime.TermFrom(ctx))
-	}}
-	return slices.Concat([]runtime.Routine{ensure, s.driveKeys(), ca}, list, []runtime.Routine{schedule}), nil
+	rollover := func(name string, lead func(ctx context.Context, term uint64) error) runtime.Routine {
+		return runtime.Routine{Name: name, Run: func(ctx context.Context, _ kubernetes.Interface) error {
+			return lead(ctx, runtime.TermFrom(ctx))
+		}}
+	}
+	return slices.Concat([]runtime.Routine{ensure, rollover("gossip keys", s.keys.Lead), rollover("ca", s.exchange.Lead)}, list, []runtime.Routine{schedule}), nil
 }
 
 // serves tells whether this server's API has a resource.

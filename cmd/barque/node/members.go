@@ -3,19 +3,16 @@ package node
 import (
 	"context"
 	"crypto"
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/controllers/noderole"
-	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
@@ -23,6 +20,7 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/members"
+	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
 )
@@ -38,8 +36,7 @@ const (
 func (s *server) newMembers() *members.Members {
 	return &members.Members{
 		Servers: s.storeServers, Pool: s.pool, Nodes: s.api.Informers().Core().V1().Nodes(),
-		Marks:  members.Marks{IsMember: nodeleases.IsMember, IsServer: isServers},
-		Logger: s.logger,
+		Marks: members.Marks{IsMember: nodeleases.IsMember, IsServer: isServers},
 	}
 }
 
@@ -115,26 +112,9 @@ func (s *server) succeeds(cluster string) bool {
 	return slices.ContainsFunc(s.store.Predecessors(), func(p raftstore.Succession) bool { return p.Cluster == cluster })
 }
 
-// newManager is this server's part in the rotation of gossip keys.
-func (s *server) newManager(own *keyring.Own) *keyring.Manager {
-	return keyring.New(keyring.Config{
-		ClusterID: s.record.Cluster.ID, Store: ringStore{register.New(s.store, gossipKeysKey)}, Own: own, Sealer: s.ids.Trust,
-		Members: func() []keyring.Member { return s.members.Keys() }, Changed: s.pool.Changed,
-		Logger: s.logger.With("part", "gossip"),
-	})
-}
-
-// ringStore keeps the state of the gossip keys in the store.
-type ringStore struct{ register.Register }
-
-// Put implements keyring.Store.
-func (s ringStore) Put(ctx context.Context, value []byte, revision, term uint64) error {
-	err := s.Register.Put(ctx, value, revision, term)
-	var conflict *raftstore.ConflictError
-	if errors.As(err, &conflict) {
-		return keyring.ErrConflict
-	}
-	return err
+// rollover is this server, for keys that all share. Their state is in the store at the key.
+func (s *server) rollover(key, part string) rollover.Server {
+	return rollover.Server{Cluster: s.record.Cluster.ID, Store: register.New(s.store, key), Changed: s.pool.Changed, Logger: s.logger.With("part", part)}
 }
 
 // gossipKeys returns the keys for other nodes.
@@ -150,20 +130,10 @@ func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring
 	return keyring.Ring{Generation: keys.Generation, Keys: keys.Keys}, err
 }
 
-// driveKeys is leader work.
-func (s *server) driveKeys() runtime.Routine {
-	return runtime.Routine{Name: "gossip keys", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-		return s.keys.Drive(ctx, runtime.TermFrom(ctx))
-	}}
-}
-
 // startExchange follows the state of the CAs in the store.
 func (s *server) startExchange(ctx context.Context) error {
-	s.exchange = exchange.New(exchange.Config{
-		Cluster: s.record.Cluster.ID, Trust: s.ids.Trust, Shelf: register.New(s.store, caKey), Home: s.ids.Home,
-		Fetch: s.ids.FetchKey, Members: func() ([]exchange.Member, error) { return s.members.Exchange() }, Changed: s.pool.Changed,
-		Now: time.Now, Logger: s.logger.With("part", "ca"),
-	})
+	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca"), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
+		Members: func() ([]rollover.Member, error) { return s.members.CAs() }})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 

@@ -33,6 +33,7 @@ import (
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/members"
+	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/ranges"
@@ -266,7 +267,8 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	}
 	s.met.Store(s.pool)
 	keys := credentials.NewRing(s.record, s.pool)
-	s.keys = s.newManager(keys)
+	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip"), Own: keys, Sealer: s.ids.Trust,
+		Members: func() []rollover.Member { return s.members.GossipKeys() }})
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
 		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, refresher.Run, func(ctx context.Context) error {

@@ -1,0 +1,147 @@
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/barque/barque/membership/rollover"
+	"github.com/barque/barque/pki"
+)
+
+// Home is what this server keeps of its CAs.
+type Home interface {
+	// Keys are those that this server has: of CAs, and of service accounts.
+	Keys() []crypto.Signer
+	// Hold writes down a key that is not used yet.
+	Hold(use pki.KeyUse, key crypto.Signer) error
+	// Adopt writes the bundle down and makes it what this server believes. Its keys are held.
+	Adopt(b pki.Bundle) error
+	// Tidy drops the keys that the bundles which were adopted have no use for; never one that is
+	// held for a bundle to come. It fails when it could not drop all, and may be repeated.
+	Tidy() error
+}
+
+// State is what the servers share.
+type State struct {
+	rollover.Envelope
+	Bundle pki.Bundle `json:"bundle"`
+}
+
+// At implements rollover.State.
+func (s State) At() (generation uint64, step string) {
+	return s.Bundle.Generation, string(s.Bundle.Step)
+}
+
+// format is raised when an older Barque could no longer read a State.
+const format = 2
+
+// cas are the CAs and their keys, as a rollover.Kind.
+type cas struct{ Config }
+
+func (c *cas) state(b pki.Bundle) State {
+	return State{rollover.Envelope{Format: format, Cluster: c.Cluster}, b}
+}
+
+// own is the state of what this server believes.
+func (c *cas) own() State { return c.state(c.Trust.Bundle()) }
+
+func (c *cas) Check(s State) error {
+	_, err := s.Bundle.NeedsKeys() // which reads all that is in it
+	return err
+}
+
+func (c *cas) Uses() uint64 { return c.Trust.Bundle().Generation }
+
+// Rebuild is for servers that do not know better: they would take the older state for what holds.
+func (c *cas) Rebuild(State) (State, error) { return c.own(), nil }
+
+// Waiting returns whom the exchange waits for before its next step, each with the reason.
+func (c *cas) Waiting(s State) []string {
+	digests, err := s.Bundle.Digests()
+	if err != nil {
+		return []string{fmt.Sprintf("the CA that issues cannot be read: %v", err)}
+	}
+	members, err := c.Members()
+	if err != nil {
+		return []string{fmt.Sprintf("this server does not know all nodes yet: %v", err)}
+	}
+	var out []string
+	for _, m := range members {
+		why := ""
+		switch {
+		case !m.Alive && !s.Bundle.Forced:
+			why = "shows no life"
+		case !m.Alive:
+		case m.Generation < s.Bundle.Generation:
+			why = "has not taken the CAs over yet"
+		case m.Signer != digests[0]:
+			why = "has certificates of another CA yet"
+		}
+		if why != "" {
+			out = append(out, fmt.Sprintf("%s %s %s", m.Role, m.Name, why))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Next needs the key of the CA that issues, which a server has that has taken the state over.
+func (c *cas) Next(s State) (State, error) {
+	if c.Uses() != s.Bundle.Generation {
+		return s, ErrBehind
+	}
+	b, err := c.Trust.Advance(time.Now())
+	return c.state(b), err
+}
+
+func (c *cas) Tidy() error {
+	if err := c.Home.Tidy(); err != nil {
+		return fmt.Errorf("a key that is retired is still on disk: %w", err)
+	}
+	return nil
+}
+
+// Fetch gets the keys that the bundle needs and this server does not have.
+func (c *cas) Fetch(ctx context.Context, s State) (use func() error, err error) {
+	needs, err := s.Bundle.NeedsKeys()
+	if err != nil {
+		return nil, err
+	}
+	var hold []func() error
+	for _, need := range needs {
+		if slices.ContainsFunc(c.Home.Keys(), func(k crypto.Signer) bool { return isOf(k, need.Digest) }) {
+			continue
+		}
+		keyPEM, err := c.Config.Fetch(ctx, need.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("get %s, from another server: %w", need, err)
+		}
+		key, err := pki.ParseKey(keyPEM)
+		if err == nil && !isOf(key, need.Digest) {
+			err = errors.New("it is another one")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s, that another server sends: %w", need, err)
+		}
+		hold = append(hold, func() error { return c.Home.Hold(need.Use, key) })
+	}
+	return func() error {
+		for _, write := range append(hold, func() error { return c.Home.Adopt(s.Bundle) }) {
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		c.Logger.Info("the cluster's CAs have changed", "generation", s.Bundle.Generation, "step", cmp.Or(s.Bundle.Step, "settled"), "cas", len(s.Bundle.CAs))
+		return nil
+	}, nil
+}
+
+func isOf(key crypto.Signer, digest string) bool {
+	is, err := pki.KeyDigest(key)
+	return err == nil && is == digest
+}

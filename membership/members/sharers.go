@@ -1,0 +1,125 @@
+package members
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/rollover"
+	"github.com/barque/barque/pki"
+)
+
+// registering is how long an agent may be alive before it has its Node.
+const registering = 2 * time.Minute
+
+// away is the state of a member that this server has not met since it started.
+const away = "not in the pool"
+
+// sharers are the facts of which the members that share keys follow.
+type sharers struct {
+	Marks
+	servers []Server // members of the store
+	nodes   []*corev1.Node
+	synced  bool // these are all
+	pool    []gossip.Member
+}
+
+func (m *Members) sharers() sharers {
+	return sharers{m.Marks, m.Servers(), m.nodes(), m.Synced(), m.Pool.Members()}
+}
+
+// GossipKeys are all members, by the keys of gossip that they use.
+func (m *Members) GossipKeys() []rollover.Member {
+	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return f.KeyGeneration })
+}
+
+// CAs are the members that the exchange of the CA waits for, by the CAs that they have taken over.
+// An agent that registers just now is one. So is a server that is none any more, if gossip does not
+// know it: people may have marked an agent.
+func (m *Members) CAs() ([]rollover.Member, error) {
+	if !m.Synced() {
+		return nil, join.ErrNotYet
+	}
+	return m.sharers().cas(time.Now()), nil
+}
+
+func (s sharers) cas(now time.Time) []rollover.Member {
+	all := s.list(now.Add(-registering), func(f gossip.Facts) uint64 { return f.Trust })
+	return slices.DeleteFunc(all, func(is rollover.Member) bool { return is.Barred != "" && is.State != away })
+}
+
+// list adds to the pool's members those that the pool does not know. Who was removed is barred: it
+// gets no keys, so that waiting for it would be for ever. An agent has its Node or is alive since
+// the time. The Node of a foreign node is no member's.
+func (s sharers) list(since time.Time, generation func(gossip.Facts) uint64) []rollover.Member {
+	var all []rollover.Member
+	listed := map[string]bool{}
+	add := func(is rollover.Member, barred error) {
+		if barred != nil {
+			is.Barred = barred.Error()
+		}
+		if !listed[is.Name] {
+			listed[is.Name], all = true, append(all, is)
+		}
+	}
+	made := map[string]time.Time{}
+	for _, n := range s.nodes {
+		made[n.Name] = n.CreationTimestamp.Time
+	}
+	for _, p := range s.pool {
+		alive := p.State == gossip.Alive
+		registered, known := made[p.Name]
+		if !alive && registered.After(p.Since) {
+			continue // the Node is another machine's
+		}
+		var barred error
+		switch {
+		case slices.ContainsFunc(s.servers, func(s Server) bool { return s.Name == p.Name }):
+		case p.Role == pki.RoleServer:
+			barred = noServer(p.Name)
+		case s.synced && !known && !(alive && p.Since.After(since)):
+			barred = noNode(p.Name)
+		}
+		add(rollover.Member{Name: p.Name, Role: p.Role, Alive: alive, State: string(p.State), Generation: generation(p.Facts), Signer: p.ProvenBy}, barred)
+	}
+	for _, server := range s.servers {
+		add(rollover.Member{Name: server.Name, Role: pki.RoleServer, State: away}, nil)
+	}
+	for _, n := range s.nodes {
+		switch {
+		case s.IsServer(n):
+			add(rollover.Member{Name: n.Name, Role: pki.RoleServer, State: away}, noServer(n.Name))
+		case s.IsMember(n) || runsBarque(n):
+			add(rollover.Member{Name: n.Name, Role: pki.RoleAgent, State: away}, nil)
+		}
+	}
+	return all
+}
+
+func noServer(name string) error { return fmt.Errorf("%q is no server of this cluster any more", name) }
+
+func noNode(name string) error {
+	return fmt.Errorf("%q is no node of this cluster any more: it has no Node object", name)
+}
+
+// Barred tells why a node gets no gossip keys: it was taken out of the cluster.
+func (m *Members) Barred(name, role string) error {
+	if role == pki.RoleServer {
+		if m.ServerNamed(name) {
+			return nil
+		}
+		return noServer(name)
+	}
+	if !m.Synced() {
+		return join.ErrNotYet
+	}
+	if _, err := m.Nodes.Lister().Get(name); apierrors.IsNotFound(err) {
+		return noNode(name)
+	}
+	return nil
+}

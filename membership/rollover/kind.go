@@ -1,0 +1,75 @@
+package rollover
+
+import (
+	"context"
+	"log/slog"
+)
+
+// Envelope begins the value of every Kind. A State embeds it.
+type Envelope struct {
+	Format  int    `json:"format"`
+	Cluster string `json:"cluster"` // ID
+}
+
+// State is what the servers of a cluster share, as JSON. Its zero value is none.
+type State interface {
+	// At returns the generation and the step; an empty step is at rest.
+	At() (generation uint64, step string)
+}
+
+// Member is a member of the cluster, by what a server knows.
+type Member struct {
+	Name       string `json:"name"`
+	Role       string `json:"role"`
+	Alive      bool   `json:"-"`
+	State      string `json:"state"`            // in words: alive, dead, left, or unknown to the pool
+	Generation uint64 `json:"generation"`       // of the keys that it has taken over
+	Signer     string `json:"-"`                // digest of the CA of its certificates
+	Barred     string `json:"barred,omitempty"` // why it gets no keys: it was removed. Nobody waits for it
+}
+
+// Kind is a kind of keys, on this server.
+type Kind[S State] interface {
+	// Check tells why a state that was read is damaged. It may be another cluster's.
+	Check(s S) error
+	// Uses returns the generation that this server uses.
+	Uses() uint64
+	// Rebuild returns the state of what this server uses. The store has the older one, or none.
+	Rebuild(older S) (S, error)
+	// Waiting names the members that the next step waits for, and Next returns the state after it.
+	Waiting(s S) []string
+	Next(s S) (S, error)
+	// Fetch gets what this server lacks for the state. use writes that down, and then uses it.
+	Fetch(ctx context.Context, s S) (use func() error, err error)
+	// Tidy drops what this server has no use for any more. It may be repeated.
+	Tidy() error
+}
+
+// About is what there is to know of a Kind.
+type About struct {
+	Name   string // of the rollover, in messages
+	Keys   string // in messages
+	Format int    // raised when an older Barque could no longer read a State
+	First  uint64 // generation with which a cluster begins
+}
+
+// Server is the server that a Manager is part of.
+type Server struct {
+	Cluster string // ID
+	Store   Store
+	// Changed returns a channel that is closed when what gossip knows of the members has changed.
+	Changed func() <-chan struct{}
+	Logger  *slog.Logger
+}
+
+// Store keeps one value for all servers.
+type Store interface {
+	// Get returns the newest value and the revision of its last change; 0 is no value.
+	Get(ctx context.Context) (value []byte, revision uint64, err error)
+	// Put sets the value if its revision is still the one given, and, unless term is 0, only while
+	// that term of the leader lasts.
+	Put(ctx context.Context, value []byte, revision, term uint64) error
+	// Follow calls f with the value that this server has, and then after each change, until ctx
+	// ends.
+	Follow(ctx context.Context, f func(value []byte, revision uint64)) error
+}
