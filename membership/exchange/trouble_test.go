@@ -42,7 +42,7 @@ func TestALeaderThatCannotGoOn(t *testing.T) {
 		c.lead(leader, 20*time.Minute)
 		c.settled(4)
 		for text, times := range map[string]int{
-			": the disk is full\"": 11, // at once, and each minute
+			" err=\"write the state of the CAs: the disk is full\"":          11, // at once, and each minute
 			"the exchange of the CA can go on again\" after=10m2s tries=301": 1,
 			"the exchange of the CA goes on":                                 2, // and not what was only tried
 		} {
