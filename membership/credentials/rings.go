@@ -28,8 +28,8 @@ func NewRefresher(self string, pool *gossip.Pool, own *keyring.Own, fetch func(c
 	return keyring.NewRefresher(config)
 }
 
-// newest is the newest generation that a living server other than this node shows, and whether there
-// is any.
+// newest is the newest generation that a living server other than this node shows, and whether
+// there is such a server.
 func newest(pool *gossip.Pool, self string, generation func(gossip.Facts) uint64) (newest uint64, anyServer bool) {
 	for _, m := range pool.Members() {
 		if m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != self {

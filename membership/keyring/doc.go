@@ -13,7 +13,7 @@
 //	   │                                                                           │
 //	   └────────────────────────────── all have done so ◀──────────────────────────┘
 //
-// It is a rollover (package rollover) whose state has the keys, sealed with the CA's key. What holds
+// It is a rollover (package rollover). Its state has the keys, sealed with the CA's key. What holds,
 // beside what does for every rollover:
 //
 //   - a member never sends with a key before all living ones could read it;

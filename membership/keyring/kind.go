@@ -36,8 +36,8 @@ func (p *poolKeys) Check(d document) error {
 	return nil
 }
 
-// own is the document of keys that this server uses, at rest and not sealed. It tells when they were
-// made as far as this server has heard; zero is with the cluster.
+// own is the document of keys that this server uses, at rest and not sealed. It tells when they
+// were made, as far as this server has heard; zero is with the cluster.
 func (p *poolKeys) own(own Ring) document {
 	d := document{Envelope: rollover.Envelope{Format: format, Cluster: p.Cluster}, Generation: own.Generation}
 	p.mu.Lock()

@@ -187,7 +187,7 @@ func (m *Manager[S]) take(ctx context.Context, s S, current context.Context) err
 
 // Lead makes the steps while this server leads, in the term, until ctx ends.
 func (m *Manager[S]) Lead(ctx context.Context, term uint64) error {
-	said := ""
+	waiting, told := "", false
 	var failing trouble.Trouble
 	for {
 		members := m.Changed()
@@ -197,11 +197,12 @@ func (m *Manager[S]) Lead(ctx context.Context, term uint64) error {
 			return nil
 		}
 		m.tell(&failing, s, m.about.Name, err)
-		waiting := strings.Join(late, "; ")
-		if waiting != "" && waiting != said {
+		if now := strings.Join(late, "; "); now != waiting {
+			waiting, told = now, false
+		} else if now != "" && !told { // whoever is late for a moment only is no news
+			told = true
 			m.Logger.Info(m.about.Name+" waits", at(s, "for", waiting)...)
 		}
-		said = waiting
 		select {
 		case <-ctx.Done():
 			return nil
