@@ -119,7 +119,7 @@ func TestFindsLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := strings.Join(r.Failures(), "\n")
-	for _, want := range []string{"what clients and watchers were told is wrong", "was told to somebody", linear.ErrNone.Error()} {
+	for _, want := range []string{"what clients and watchers were told is wrong", "an acknowledged write stays", linear.ErrNone.Error()} {
 		if !strings.Contains(found, want) {
 			t.Errorf("not found: %q in\n%s", want, found)
 		}
