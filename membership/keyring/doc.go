@@ -13,8 +13,8 @@
 //	   │                                                                           │
 //	   └────────────────────────────── all have done so ◀──────────────────────────┘
 //
-// It is a rollover (package rollover). Its state has the keys, sealed with the CA's key. What holds,
-// beside what does for every rollover:
+// It is a rollover (package rollover). Its state has the keys, sealed with the CA's key.
+// What holds, beside what does for every rollover:
 //
 //   - a member never sends with a key before all living ones could read it;
 //   - keys reach a member by the store, or over TLS from a server that has checked its certificate
