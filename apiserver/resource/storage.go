@@ -56,8 +56,8 @@ func (s *Storage) ListEncoded(ctx context.Context, options *metainternalversion.
 	return raw.Answer(list), nil
 }
 
-// WatchGathered watches as Watch does. Events that are ready at the same time are sent together: for
-// those who hand the watch to the client as it is.
+// WatchGathered watches as Watch does. Events that are ready at the same time are sent together:
+// for those who hand the watch to the client as it is.
 func (s *Storage) WatchGathered(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	w, err := s.Store.Watch(ctx, options)
 	if err != nil {

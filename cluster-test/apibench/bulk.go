@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -225,8 +226,9 @@ func continueOf(list io.Reader) (string, error) {
 	}
 	token := ""
 	for d.More() {
-		var key, value any
-		if err := errors.Join(d.Decode(&key), d.Decode(&value)); err != nil {
+		key, err := d.Token()
+		var value any
+		if err = cmp.Or(err, d.Decode(&value)); err != nil {
 			return "", fmt.Errorf("metadata of a list: %w", err)
 		}
 		if key == "continue" {
