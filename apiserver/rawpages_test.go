@@ -189,26 +189,6 @@ func TestRawPages(t *testing.T) {
 	}
 }
 
-// TestFirstRawList: the first list of many objects, which takes them from a list of the watch
-// cache, counts as one.
-func TestFirstRawList(t *testing.T) {
-	k := newRawMaps(t, 1<<20, true)
-	k.create(t, 100, 10)
-	opts := apistorage.ListOptions{Recursive: true, Predicate: apistorage.Everything}
-	must(k.list(t.Context(), opts))(t) // after which the watch cache has all
-	before := counted(t)
-	plain := must(k.list(t.Context(), opts))(t).(*corev1.ConfigMapList)
-	plainly := since(t, before)
-	before = counted(t)
-	list := must(k.raw(t, opts))(t)
-	if rawly := since(t, before); !maps.Equal(rawly, plainly) {
-		t.Errorf("counted are\n%v, of the plain list\n%v", rawly, plainly)
-	}
-	if raw, ok := list.(*rawlist.List); !ok || raw.Len() != len(plain.Items) {
-		t.Errorf("the list is a %T, and the plain one has %d objects", list, len(plain.Items))
-	}
-}
-
 func testRawPages(t *testing.T, cached bool) {
 	k := newRawMaps(t, 1<<20, cached)
 	newest := k.create(t, 5, 10)

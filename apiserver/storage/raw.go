@@ -20,7 +20,7 @@ type rawList struct {
 	store *Store
 	// cache spares the decoding of an object that it has at the same revision; nil where there is
 	// none.
-	cache *cachedObjects
+	cache *resuming
 }
 
 // rawList returns the list to fill in place of one of objects. It is nil where stored bytes are not
@@ -35,7 +35,7 @@ func (s *Store) rawList(ctx context.Context, opts storage.ListOptions) *rawList 
 
 func (r *rawList) decode(ctx context.Context, key string, value []byte, revision uint64) (runtime.Object, error) {
 	if r.cache != nil {
-		if obj := r.cache.get(ctx, key, revision); obj != nil {
+		if obj := r.cache.cached(ctx, key, revision); obj != nil {
 			return obj, nil
 		}
 	}
@@ -150,10 +150,7 @@ func (r *resuming) listRaw(ctx context.Context, key string, opts storage.ListOpt
 		return false, nil
 	}
 	l.begin(view, continueKey)
-	raw.cache = &cachedObjects{resuming: r, key: key, list: listObj}
-	if opts.Predicate.Limit == 0 && continueKey == "" {
-		raw.cache.worth = view.Count(prefix, l.from) / askingCost
-	}
+	raw.cache = r
 	if err := l.collectRaw(raw); err != nil {
 		raw.Abandon()
 		return false, nil
@@ -161,10 +158,8 @@ func (r *resuming) listRaw(ctx context.Context, key string, opts storage.ListOpt
 	if answers.ConsistentRead {
 		r.countConsistent(true)
 	}
-	if !raw.cache.counted() {
-		// Without selectors the cache has no use for an index.
-		cachermetrics.RecordListCacheMetrics(r.store.groupResource, "", view.Count(prefix, l.from), l.len())
-	}
+	// Without selectors the cache has no use for an index.
+	cachermetrics.RecordListCacheMetrics(r.store.groupResource, "", view.Count(prefix, l.from), l.len())
 	return true, nil
 }
 
@@ -201,4 +196,18 @@ func (r *resuming) cachedView(ctx context.Context, here raftstore.View, opts sto
 func (r *resuming) countConsistent(success bool) {
 	of := r.store.groupResource
 	cachermetrics.ConsistentReadTotal.WithLabelValues(of.Group, of.Resource, strconv.FormatBool(success), "false").Inc()
+}
+
+// cached returns a copy of an object as the watch cache has it, nil when it does not have it at
+// that revision. The copy is shallow: nothing that it refers to may be changed.
+func (r *resuming) cached(ctx context.Context, key string, revision uint64) runtime.Object {
+	obj := r.store.newObject()
+	key = "/" + strings.TrimPrefix(key, r.store.pathPrefix)
+	if err := r.CacheDelegator.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, obj); err != nil {
+		return nil
+	}
+	if has, err := r.store.versioner.ObjectResourceVersion(obj); err != nil || has != revision {
+		return nil
+	}
+	return obj
 }
