@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
@@ -171,6 +173,15 @@ func (r *run) allRules() (map[string]rules, error) {
 	return out, nil
 }
 
+// countAllRules counts rules without reading them: github.com/google/nftables cannot read all that
+// the kernel shows, as the direction of a connection, which has one byte.
+func countAllRules() (int, error) {
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETRULE, unix.NLM_F_DUMP)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC})
+	all, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	return len(all), err
+}
+
 // countRules counts what is in the network namespace of this thread.
 func countRules() (in rules, err error) {
 	conn, err := nftables.New()
@@ -181,12 +192,9 @@ func countRules() (in rules, err error) {
 	if err != nil {
 		return in, err
 	}
-	for _, c := range chains {
-		all, err := conn.GetRules(c.Table, c)
-		if err != nil {
-			return in, err
-		}
-		in.chains, in.rules = in.chains+1, in.rules+len(all)
+	in.chains = len(chains)
+	if in.rules, err = countAllRules(); err != nil {
+		return in, fmt.Errorf("list the rules: %w", err)
 	}
 	tables, err := conn.ListTables()
 	if err != nil {
