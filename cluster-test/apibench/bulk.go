@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -19,8 +18,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/barque/barque/cluster-test/figure"
 	"github.com/barque/barque/cluster-test/kubeapiserver"
@@ -287,7 +284,7 @@ func (l *load) createPods(ctx context.Context, n int) error {
 	progress("making %d pods", n)
 	// Upstream's servers have no controller that makes the namespace's ServiceAccount. Where there
 	// is one, it may be as fast: the first pod tells whether it is there.
-	account, err := json.Marshal(&corev1.ServiceAccount{
+	account, err := encodings[1].encode(&corev1.ServiceAccount{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Namespace: made, Name: "default"},
 	})
 	if err != nil {
@@ -307,9 +304,9 @@ func (l *load) createPod(ctx context.Context, client int) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: made, Name: fmt.Sprintf("p%d", l.names.Add(1)), Labels: map[string]string{"app": "bulk"}},
 		Spec:       corev1.PodSpec{SchedulerName: "nobody", Containers: []corev1.Container{{Name: "c", Image: "example.com/none:1"}}},
 	}
-	var body bytes.Buffer
-	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pod, &body); err != nil {
+	body, err := encodings[0].encode(pod)
+	if err != nil {
 		return err
 	}
-	return l.clients[client].do(ctx, http.MethodPost, podsPath, encodings[0], body.Bytes())
+	return l.clients[client].do(ctx, http.MethodPost, podsPath, encodings[0], body)
 }

@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/kubernetes/scheme"
 
@@ -46,16 +47,16 @@ func (c testCase) String() string {
 // encoding is how objects are written on the wire.
 type encoding struct {
 	name, media string
-	encode      func(*corev1.ConfigMap) ([]byte, error)
+	encode      func(runtime.Object) ([]byte, error)
 }
 
 var encodings = []encoding{
-	{"protobuf", "application/vnd.kubernetes.protobuf", func(cm *corev1.ConfigMap) ([]byte, error) {
+	{"protobuf", "application/vnd.kubernetes.protobuf", func(obj runtime.Object) ([]byte, error) {
 		var b bytes.Buffer
-		err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(cm, &b)
+		err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(obj, &b)
 		return b.Bytes(), err
 	}},
-	{"JSON", "application/json", func(cm *corev1.ConfigMap) ([]byte, error) { return json.Marshal(cm) }},
+	{"JSON", "application/json", func(obj runtime.Object) ([]byte, error) { return json.Marshal(obj) }},
 }
 
 // wanted returns the cases whose names match.
@@ -158,7 +159,7 @@ func newLoad(ctx context.Context, s *sides.Side) (*load, error) {
 		l.clients[i] = l.connect(i)
 	}
 	for _, name := range []string{laid, made} {
-		body, err := json.Marshal(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+		body, err := encodings[1].encode(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
 		if err == nil {
 			err = l.clients[0].do(ctx, http.MethodPost, "/api/v1/namespaces", encodings[1], body)
 		}
