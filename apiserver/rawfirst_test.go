@@ -38,7 +38,7 @@ func BenchmarkFirstLists(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				if _, err := maps.list(b.Context(), opts); err != nil { // waits for the watch cache
+				if _, err := maps.list(b.Context(), opts); err != nil {
 					b.Fatal(err)
 				}
 				b.StartTimer()

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	apistorage "k8s.io/apiserver/pkg/storage"
-	cachermetrics "k8s.io/apiserver/pkg/storage/cacher/metrics"
 	etcdmetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	storagemetrics "k8s.io/apiserver/pkg/storage/metrics"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -77,7 +76,7 @@ type rawMaps struct {
 	backend *askedBackend
 }
 
-// newRawMaps makes it, with or without the watch cache, which is ready.
+// newRawMaps makes it. cached objects are kept decoded.
 func newRawMaps(t testing.TB, room int, cached bool, change ...func(*storage.RESTOptionsConfig)) *rawMaps {
 	t.Helper()
 	w := newTrips(t)
@@ -110,10 +109,6 @@ func newRawMaps(t testing.TB, room int, cached bool, change ...func(*storage.RES
 	}
 	t.Cleanup(destroy)
 	k.store = made
-	await(t, "the watch cache is ready", func(context.Context) (error, bool) {
-		err := made.ReadinessCheck()
-		return err, err == nil
-	})
 	return k
 }
 
@@ -134,21 +129,17 @@ func (k *rawMaps) raw(t testing.TB, opts apistorage.ListOptions) (runtime.Object
 	return k.list(taking(t.Context(), runtime.ContentTypeProtobuf, k.GroupVersion()), opts)
 }
 
-// listMetrics are what is counted of lists. How long a watch cache was waited for is not among
-// them: a list of stored bytes waits for none.
+// listMetrics are what is counted of lists.
 var listMetrics = map[string]bool{
-	"apiserver_cache_list_total": true, "apiserver_cache_list_fetched_objects_total": true, "apiserver_cache_list_returned_objects_total": true,
 	"apiserver_storage_list_total": true, "apiserver_storage_list_fetched_objects_total": true,
 	"apiserver_storage_list_evaluated_objects_total": true, "apiserver_storage_list_returned_objects_total": true,
 	"apiserver_storage_list_duration_seconds": true, "apiserver_storage_decode_errors_total": true,
-	"apiserver_watch_cache_consistent_read_total": true,
-	"etcd_requests_total":                         true, "etcd_request_errors_total": true, "etcd_request_duration_seconds": true,
+	"etcd_requests_total": true, "etcd_request_errors_total": true, "etcd_request_duration_seconds": true,
 }
 
 // counted is what listMetrics have of ConfigMaps.
 func counted(t testing.TB) map[string]float64 {
 	t.Helper()
-	cachermetrics.Register()
 	etcdmetrics.Register()
 	storagemetrics.Register()
 	values := make(map[string]float64)
@@ -259,8 +250,7 @@ func testRawPages(t *testing.T, cached bool) {
 }
 
 // TestRawListsFailAlike: where a list fails, the words, the cause and the time to wait are those of
-// the plain list. A watch cache waits for a revision that is to come, and only then says that there
-// is none.
+// the plain list.
 func TestRawListsFailAlike(t *testing.T) {
 	everything, limited, broken := apistorage.Everything, apistorage.Everything, apistorage.Everything
 	limited.Limit, broken.Continue = 2, "nonsense"
@@ -282,7 +272,7 @@ func TestRawListsFailAlike(t *testing.T) {
 			k.backend.setLeaderless(name == "no leader")
 			if name == "an object that cannot be decoded" {
 				if cached {
-					continue // the cache would hide it
+					continue // one that was decoded before is not decoded again
 				}
 				must(k.backend.Commit(t.Context(), raftstore.Txn{
 					Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/configmaps/default/broken", Value: []byte("k8s\x00nonsense")}},
@@ -329,15 +319,11 @@ func TestRawListsAreBounded(t *testing.T) {
 			}
 			objects += n
 		}
-		check := func(what, mediaType string, raw bool, asked float64) {
+		check := func(what, mediaType string, raw bool) {
 			t.Helper()
 			before := counted(t)
 			must(k.list(t.Context(), opts))(t)
 			plainly := since(t, before)
-			if name := "etcd_requests_total group= operation=getCurrentResourceVersion resource=configmaps"; cached {
-				plainly[name] *= asked
-				plainly[strings.Replace(name, "requests_total", "request_duration_seconds", 1)] *= asked
-			}
 			for range 2 {
 				before := counted(t)
 				list := must(k.list(taking(t.Context(), mediaType, k.GroupVersion()), opts))(t)
@@ -357,16 +343,15 @@ func TestRawListsAreBounded(t *testing.T) {
 			}
 		}
 		create("map", 20, "x")
-		check("a small list in JSON", runtime.ContentTypeJSON, true, 1)
-		// They come last, and have more bytes in JSON than in the store. Whether the server is
-		// asked for the newest state twice is all that tells such a list from others.
+		check("a small list in JSON", runtime.ContentTypeJSON, true)
+		// They come last, and have more bytes in JSON than in the store.
 		create("zap", 10, strings.Repeat("<", 1<<10))
-		check("a list that is larger than it seems", runtime.ContentTypeJSON, false, 2)
+		check("a list that is larger than it seems", runtime.ContentTypeJSON, false)
 		create("zoo", 10, strings.Repeat("x", 4<<10))
-		check("a large list in JSON", runtime.ContentTypeJSON, false, 1)
-		check("a large list as it is stored", runtime.ContentTypeProtobuf, true, 1)
+		check("a large list in JSON", runtime.ContentTypeJSON, false)
+		check("a large list as it is stored", runtime.ContentTypeProtobuf, true)
 		create("many", 400, "")
-		check("a list of many objects", runtime.ContentTypeProtobuf, false, 1)
+		check("a list of many objects", runtime.ContentTypeProtobuf, false)
 	}
 }
 
@@ -387,13 +372,13 @@ func TestRawListsOfEncryptedKinds(t *testing.T) {
 	}
 }
 
-// TestRawListsSpareDecoding: what the watch cache has is not decoded for the first list.
+// TestRawListsSpareDecoding: what was decoded is not decoded for the first list.
 func TestRawListsSpareDecoding(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		k := newRawMaps(t, 1<<20, cached)
 		k.create(t, 3, 10)
 		opts := apistorage.ListOptions{Predicate: apistorage.Everything, Recursive: true}
-		must(k.list(t.Context(), opts))(t) // until which a watch cache has caught up
+		must(k.list(t.Context(), opts))(t) // keeps what it decodes
 		ctx := request.WithLatencyTrackers(taking(t.Context(), runtime.ContentTypeProtobuf, k.GroupVersion()))
 		if list, ok := must(k.list(ctx, opts))(t).(*rawlist.List); !ok || list.Len() != 3 {
 			t.Fatalf("cached=%v: the list is not made of stored bytes", cached)

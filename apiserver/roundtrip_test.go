@@ -89,7 +89,7 @@ func kindOf(t testing.TB, scheme *runtime.Scheme, r resource.Resource) (schema.G
 	return schema.GroupVersionKind{}, nil
 }
 
-// newObjectStore is the store of a resource, without the watch cache and without rules for what
+// newObjectStore is the store of a resource, without rules for what
 // comes in.
 func newObjectStore(t testing.TB, backend *raftstore.Store, gr schema.GroupResource, options generic.RESTOptions, object runtime.Object) apistorage.Interface {
 	t.Helper()

@@ -6,26 +6,20 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/barque/barque/apiserver/storage"
-	"github.com/barque/barque/raftstore"
 )
 
 // Bridge sends what the Kubernetes libraries log to our logger. Their informational lines are
 // details to an operator of Barque, so they come at debug level, as does what is no error of this
 // server.
 func Bridge(logger *slog.Logger) {
-	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(outage)}))
+	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler()}))
 }
 
 // demoted lowers informational records to debug, and records that need nobody.
 type demoted struct {
 	slog.Handler
-	outage *outage
 }
 
 func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
@@ -34,7 +28,7 @@ func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
-	if d.outage.told(r.Message) || givenUp(r) || tooLate(r) || r.Message == cutOff {
+	if givenUp(r) || tooLate(r) || r.Message == cutOff {
 		r.Level = slog.LevelDebug
 	}
 	if !d.Handler.Enabled(ctx, r.Level) {
@@ -44,11 +38,11 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return demoted{d.Handler.WithAttrs(attrs), d.outage}
+	return demoted{d.Handler.WithAttrs(attrs)}
 }
 
 func (d demoted) WithGroup(name string) slog.Handler {
-	return demoted{d.Handler.WithGroup(name), d.outage}
+	return demoted{d.Handler.WithGroup(name)}
 }
 
 func demote(level slog.Level) slog.Level {
@@ -93,33 +87,3 @@ func tooLate(r slog.Record) (is bool) {
 // streams, which end with the process, and now and then one that was about to begin, and which
 // net/http does not tell of the end.
 const cutOff = "Failed to shutdown server: context deadline exceeded"
-
-// outage is the state of the lines that the API's caches, some hundred, write each second while the
-// store cannot be read. One a minute is enough: the store itself logs since when there is no
-// leader, and when there is one again.
-type outage struct {
-	mu   sync.Mutex
-	next time.Time // when another line is told
-}
-
-const outageAgain = time.Minute
-
-// told reports whether the line is one of those and adds nothing to one of the last minute. Of a
-// store that is closed none is told: the server stops, and the caches go on asking until the
-// process ends.
-func (o *outage) told(line string) bool {
-	if !strings.HasPrefix(line, "cacher (") || !strings.Contains(line, storage.Unreadable) {
-		return false
-	}
-	if strings.Contains(line, raftstore.ErrClosed.Error()) {
-		return true
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	now := time.Now()
-	if now.Before(o.next) {
-		return true
-	}
-	o.next = now.Add(outageAgain)
-	return false
-}

@@ -8,75 +8,48 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
-	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/internal/syncbuf"
-	"github.com/barque/barque/raftstore"
 )
 
-// TestAnOutageIsToldOnceAMinute: however many caches cannot read the store, one line a minute says
-// so. What is no error of this server is not told, everything else is.
-func TestAnOutageIsToldOnceAMinute(t *testing.T) {
+// TestFaultsAreTold: what is no error of this server is not told, everything else is.
+func TestFaultsAreTold(t *testing.T) {
 	defer klog.ClearLogger()
-	synctest.Test(t, func(t *testing.T) {
-		var said syncbuf.Buffer
-		read := 0 // of it
-		Bridge(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo})))
-		lines := func(what string, want ...string) {
-			t.Helper()
-			all := said.String()
-			got := strings.Split(strings.TrimSuffix(all[read:], "\n"), "\n")
-			read = len(all)
-			if len(want) == 0 && len(got) == 1 && got[0] == "" {
-				return
-			}
-			if len(got) != len(want) {
-				t.Fatalf("%s: %d lines, want %d:\n%s", what, len(got), len(want), strings.Join(got, "\n"))
-			}
-			for i := range want {
-				if !strings.Contains(got[i], want[i]) {
-					t.Errorf("%s: line %d is %s, want %q", what, i, got[i], want[i])
-				}
+	var said syncbuf.Buffer
+	read := 0 // of it
+	Bridge(slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelInfo})))
+	lines := func(what string, want ...string) {
+		t.Helper()
+		all := said.String()
+		got := strings.Split(strings.TrimSuffix(all[read:], "\n"), "\n")
+		read = len(all)
+		if len(want) == 0 && len(got) == 1 && got[0] == "" {
+			return
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%s: %d lines, want %d:\n%s", what, len(got), len(want), strings.Join(got, "\n"))
+		}
+		for i := range want {
+			if !strings.Contains(got[i], want[i]) {
+				t.Errorf("%s: line %d is %s, want %q", what, i, got[i], want[i])
 			}
 		}
-		outage := func(why string) {
-			for i := range 100 {
-				klog.Errorf("cacher (things%d): unexpected ListAndWatch error: failed to list: %s: %s; reinitializing...", i, storage.Unreadable, why)
-			}
-		}
-		for range 2 {
-			outage("no leader")
-			lines("it begins", "level=ERROR msg=\"cacher (things0): unexpected ListAndWatch error: failed to list: "+storage.Unreadable+": no leader")
-			<-time.After(outageAgain - time.Second)
-			outage("no leader")
-			lines("it goes on")
-			<-time.After(time.Second)
-			outage("the newest reason")
-			lines("after a minute", "the newest reason")
-			klog.Errorf("cacher (things): unexpected ListAndWatch error: what was read makes no sense; reinitializing...")
-			lines("another error", "makes no sense")
-			<-time.After(outageAgain)
-			outage(raftstore.ErrClosed.Error())
-			lines("the server stops")
-			klog.ErrorS(nil, "Post-timeout activity", "method", "GET", "path", "/readyz")
-			klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/readyz")
-			utilruntime.HandleError(fmt.Errorf("apiserver was unable to write a application/json response: %w", http.ErrHandlerTimeout))
-			utilruntime.HandleError(fmt.Errorf("apiserver received an error that is not an metav1.Status: %#+v: %v", http.ErrHandlerTimeout, http.ErrHandlerTimeout))
-			utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: false, err: gone, panic-reason: <nil>"))
-			klog.Errorf("Failed to shutdown server: %v", context.DeadlineExceeded)
-			klog.Info("a detail")
-			lines("nobody's fault")
-			utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: true, err: <nil>, panic-reason: nil map"))
-			lines("a panic", "nil map")
-			klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/api/v1/pods")
-			klog.Error("a fault")
-			klog.Errorf("Failed to shutdown server: %v", errors.New("another reason"))
-			lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"", "level=ERROR msg=\"Failed to shutdown server: another reason\"")
-		}
-	})
+	}
+	klog.ErrorS(nil, "Post-timeout activity", "method", "GET", "path", "/readyz")
+	klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/readyz")
+	utilruntime.HandleError(fmt.Errorf("apiserver was unable to write a application/json response: %w", http.ErrHandlerTimeout))
+	utilruntime.HandleError(fmt.Errorf("apiserver received an error that is not an metav1.Status: %#+v: %v", http.ErrHandlerTimeout, http.ErrHandlerTimeout))
+	utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: false, err: gone, panic-reason: <nil>"))
+	klog.Errorf("Failed to shutdown server: %v", context.DeadlineExceeded)
+	klog.Info("a detail")
+	lines("nobody's fault")
+	utilruntime.HandleError(errors.New("FinishRequest: post-timeout activity - time-elapsed: 5µs, panicked: true, err: <nil>, panic-reason: nil map"))
+	lines("a panic", "nil map")
+	klog.ErrorS(nil, "Timeout or abort while handling", "method", "GET", "URI", "/api/v1/pods")
+	klog.Error("a fault")
+	klog.Errorf("Failed to shutdown server: %v", errors.New("another reason"))
+	lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"", "level=ERROR msg=\"Failed to shutdown server: another reason\"")
 }

@@ -212,7 +212,7 @@ func (k *Kind[T]) attributes() storage.AttrFunc {
 	}
 }
 
-// addIndexes makes the watch cache dispatch by, and list from, the declared fields.
+// addIndexes makes the storage tell watches and lists apart by the declared fields.
 func (k *Kind[T]) addIndexes(options *generic.StoreOptions) {
 	if len(k.IndexFields) == 0 {
 		return
@@ -221,7 +221,7 @@ func (k *Kind[T]) addIndexes(options *generic.StoreOptions) {
 	indexers := cache.Indexers{}
 	for _, name := range k.IndexFields {
 		value := func(obj runtime.Object) string { return k.Fields(typed[T](obj))[name] }
-		// The cacher takes one trigger; the first field is it.
+		// The storage takes one trigger; the first field is it.
 		if len(options.TriggerFunc) == 0 {
 			options.TriggerFunc[name] = value
 		}

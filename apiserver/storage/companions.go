@@ -78,7 +78,7 @@ func (o *RESTOptions) Objects(resource schema.GroupResource, example runtime.Obj
 		config.Transformer = o.cfg.Transformers.TransformerForResource(resource)
 	}
 	prefix = "/" + prefix + "/"
-	store, err := o.store(config, prefix, func() runtime.Object { return example.DeepCopyObject() }, nil)
+	store, err := o.store(config, prefix, func() runtime.Object { return example.DeepCopyObject() }, nil, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -12,26 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/apiserver/pkg/storage/value"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
 )
-
-// What the watch cache does otherwise than the store, so that a test cannot be run over it.
-const (
-	cacheRefuses   = "a watch cache that meets an object which cannot be read is not ready until it can, and refuses watches with 429: there is none that could tell of it"
-	storesProgress = "the watch cache has the store's progress for itself; its clients get bookmarks of its own making, once a minute"
-)
-
-// leftOut are the tests of the suite that are not run in one of the two ways, raw or cached, and
-// why. TestLeftOutTestsFail looks after that they would fail there.
-func leftOut() map[string]string {
-	return map[string]string{
-		"RunTestWatchError/cached":                    cacheRefuses,
-		"RunTestWatchWithUnsafeDelete/cached":         cacheRefuses,
-		"RunWatchErrorIsBlockingFurtherEvents/cached": cacheRefuses,
-		"RunOptionalTestProgressNotify/cached":        storesProgress,
-	}
-}
 
 // gates are feature gates.
 type gates map[featuregate.Feature]bool
@@ -106,12 +88,14 @@ func readTests() []conformance {
 	return []conformance{
 		{name: "RunTestGet", run: func(t *testing.T, e *env) { storagetesting.RunTestGet(e.ctx, t, lasting{e.store}) }},
 		{name: "RunTestList", opts: envOptions{prefix: "/registry"}, run: func(t *testing.T, e *env) {
-			storagetesting.RunTestList(e.ctx, t, e.store, e.compactAsWrite, e.cached, e.recorder)
+			if e.cached {
+				e.store = paged{e.store}
+			}
+			storagetesting.RunTestList(e.ctx, t, e.store, e.compactAsWrite, false, e.recorder)
 		}},
 		simple("RunTestListPaging", storagetesting.RunTestListPaging),
 		{name: "RunTestConsistentList", run: func(t *testing.T, e *env) {
-			snapshots := e.cached && utilfeature.DefaultFeatureGate.Enabled(features.ListFromCacheSnapshot)
-			storagetesting.RunTestConsistentList(e.ctx, t, e.store, e.increaseRV, e.cached, true, snapshots)
+			storagetesting.RunTestConsistentList(e.ctx, t, settled{e.store, e}, e.increaseRV, false, true, false)
 		}},
 		{name: "RunTestGetListNonRecursive", run: func(t *testing.T, e *env) {
 			storagetesting.RunTestGetListNonRecursive(e.ctx, t, e.increaseRV, e.store)
@@ -140,10 +124,8 @@ func readTests() []conformance {
 			storagetesting.RunTestCompactRevision(e.ctx, t, e.store, e.increaseRV, e.compact)
 		}},
 		{name: "RunTestStats", run: func(t *testing.T, e *env) {
-			if !e.cached { // the cache enables it by itself
-				if err := e.raw.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
-					t.Fatal(err)
-				}
+			if err := e.raw.EnableResourceSizeEstimation(func(context.Context) ([]string, error) { return nil, nil }); err != nil {
+				t.Fatal(err)
 			}
 			storagetesting.RunTestStats(e.ctx, t, e.store, e.codec, e.transformer, true)
 		}},
@@ -160,10 +142,6 @@ func watchTests() []conformance {
 	return []conformance{
 		simple("RunTestWatch", storagetesting.RunTestWatch),
 		{name: "RunTestWatchFromZero", run: func(t *testing.T, e *env) {
-			if e.cached { // the cache keeps a history of its own, which nothing outside can compact
-				storagetesting.RunTestWatchFromZero(e.ctx, t, e.store, nil)
-				return
-			}
 			storagetesting.RunTestWatchFromZero(e.ctx, t, e.store, e.compact)
 		}},
 		simple("RunTestDeleteTriggerWatch", storagetesting.RunTestDeleteTriggerWatch),
@@ -183,7 +161,7 @@ func watchTests() []conformance {
 		{name: "RunOptionalTestProgressNotify", run: func(t *testing.T, e *env) {
 			storagetesting.RunOptionalTestProgressNotify(e.ctx, t, e.store, e.increaseRV)
 		}},
-		{name: "RunTestClusterScopedWatch", opts: envOptions{clusterScoped: true, indexes: true}, run: func(t *testing.T, e *env) {
+		{name: "RunTestClusterScopedWatch", opts: envOptions{indexes: true}, run: func(t *testing.T, e *env) {
 			storagetesting.RunTestClusterScopedWatch(e.ctx, t, e.store)
 		}},
 		{name: "RunTestNamespaceScopedWatch", opts: envOptions{indexes: true}, run: func(t *testing.T, e *env) {

@@ -1,6 +1,7 @@
-// Package storage keeps Kubernetes API objects in Barque's datastore. It is the
-// k8s.io/apiserver storage.Interface over the contract of package raftstore, and the
-// RESTOptionsGetter that puts it, with the watch cache over it, under every registry.
+// Package storage keeps Kubernetes API objects in Barque's datastore. It is the k8s.io/apiserver
+// storage.Interface over the contract of package raftstore, and the RESTOptionsGetter that puts it
+// under every registry. There is no watch cache over it: the store is in this process, and keeps
+// the history that watches need. What is read often is kept decoded, in an objectcache.
 //
 // It owns the mapping of objects to keys and values: where a resource's keys lie, how an object
 // is encoded (and encrypted, when a transformer is given), how revisions become resourceVersions,
@@ -9,7 +10,8 @@
 // What always holds:
 //   - every write is guarded by the revision of what it was computed from; nothing is overwritten
 //     unseen, and an update that changes nothing writes nothing;
-//   - a read without a resourceVersion is linearizable;
+//   - a read without a resourceVersion is linearizable, and one of any state (resourceVersion 0) is
+//     no older than the newest state was when the server started;
 //   - a list is one snapshot of the store, and its continue token keeps naming that snapshot until
 //     it leaves history, which is answered with 410 and a token for going on inconsistently;
 //   - a watch delivers every revision after its start, in order, or ends with an error event;

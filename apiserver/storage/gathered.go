@@ -25,7 +25,7 @@ func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOption
 	return watchwriter.Gather(ctx, w), nil
 }
 
-// cachedGathered is a generic.StorageDecorator that puts the watch cache over the store, for
+// cachedGathered is a generic.StorageDecorator of resources whose objects are kept decoded, for
 // registries that change nothing in what is watched.
 func (o *RESTOptions) cachedGathered(
 	config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),

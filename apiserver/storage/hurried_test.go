@@ -53,9 +53,9 @@ func (l lasting) GuaranteedUpdate(ctx context.Context, key string, out runtime.O
 	}, cached)
 }
 
-// untilBookmark has a watch that ends without a bookmark go on for as long again. The watch cache
-// tells one two seconds before a watch ends, and looks after that once in a second: of the three
-// seconds that tests give to a watch, a busy machine may not have the rest.
+// untilBookmark has a watch that ends without a bookmark go on for as long again. One comes two
+// seconds before a watch ends: of the three seconds that tests give to a watch, a busy machine may
+// not have the rest.
 type untilBookmark struct {
 	storage.Interface
 	env *env

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,6 +31,9 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	if err != nil {
 		return err
 	}
+	if s.objects != nil && opts.ResourceVersion == "0" && opts.Predicate.Continue == "" {
+		opts.Predicate.Limit = 0 // Kubernetes lists all that it has in memory at once
+	}
 	l, err := s.newListing(ctx, prefix, opts, listObj)
 	if err != nil {
 		return err
@@ -41,13 +45,18 @@ func (s *Store) GetList(ctx context.Context, key string, opts storage.ListOption
 	start := time.Now()
 	// What a list costs is recorded when it fails, too.
 	defer func() {
-		metrics.RecordStorageListMetrics(s.groupResource, "", l.fetched, l.evaluated, l.len())
+		metrics.RecordStorageListMetrics(s.groupResource, l.indexName(), l.fetched, l.evaluated, l.len())
 		metrics.RecordListLatency(s.groupResource, false, start)
 	}()
 
 	view, err := s.listView(ctx, opts, uint64(pinned), continueKey, prefix)
 	if err != nil {
 		return err
+	}
+	if pinned <= 0 && continueKey == "" {
+		if keys, as, ok := s.indexed(ctx, prefix, opts.Recursive, &opts.Predicate, view); ok {
+			view, l.keys = as, keys
+		}
 	}
 	l.begin(view, continueKey)
 	if raw := s.rawList(ctx, opts); raw != nil {
@@ -81,6 +90,23 @@ func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned u
 	return s.viewNotOlder(ctx, verb, opts.ResourceVersion)
 }
 
+// indexed returns the keys of the objects that can match a predicate, with a snapshot in which they
+// can, which is no older than the one given. It is false where all objects are to be looked into.
+func (s *Store) indexed(
+	ctx context.Context, prefix string, recursive bool, pred *storage.SelectionPredicate, view raftstore.View,
+) (keys []string, as raftstore.View, ok bool) {
+	value, ok := s.index.wanted(pred)
+	if !ok || !recursive {
+		return nil, nil, false
+	}
+	keys, revision, ok := s.index.list(ctx, prefix, value, view.Revision())
+	if !ok || revision == view.Revision() {
+		return keys, view, ok
+	}
+	as, err := s.backend.View(ctx, raftstore.ViewOptions{Revision: revision})
+	return keys, as, err == nil
+}
+
 // listing makes one list.
 type listing struct {
 	store  *Store
@@ -90,6 +116,9 @@ type listing struct {
 	opts   storage.ListOptions
 	list   runtime.Object
 	items  *listItems
+	keys   []string // of the objects to look into; nil for all below the prefix
+	// byLabels is set when the labels of an object can be read without decoding it, and matter.
+	byLabels bool
 	walk
 }
 
@@ -104,6 +133,7 @@ type walk struct {
 	hasMore            bool
 	failed             error
 	fetched, evaluated int
+	kept               int // bytes of the stored objects that were decoded for all
 }
 
 func (s *Store) newListing(ctx context.Context, prefix string, opts storage.ListOptions, list runtime.Object) (*listing, error) {
@@ -111,7 +141,8 @@ func (s *Store) newListing(ctx context.Context, prefix string, opts storage.List
 	if err != nil {
 		return nil, err
 	}
-	return &listing{store: s, ctx: ctx, prefix: prefix, strip: prefix, opts: opts, list: list, items: items}, nil
+	byLabels := s.plain && opts.Predicate.Label != nil && !opts.Predicate.Label.Empty()
+	return &listing{store: s, ctx: ctx, prefix: prefix, strip: prefix, opts: opts, list: list, items: items, byLabels: byLabels}, nil
 }
 
 // begin begins with a snapshot, at the key after which a page is continued, or else with the first.
@@ -133,13 +164,22 @@ func (l *listing) collect() error {
 
 // visitAll visits what the list may have.
 func (l *listing) visitAll() error {
-	if l.opts.Recursive {
+	switch {
+	case l.keys != nil:
+		for _, key := range l.keys {
+			if item, ok := l.view.Get(key); ok && !l.visit(item) {
+				break
+			}
+		}
+	case l.opts.Recursive:
 		if l.raw == nil {
 			l.items.grow(l.capacity())
 		}
 		l.view.Ascend(l.prefix, l.from, l.visit)
-	} else if item, ok := l.view.Get(l.prefix); ok {
-		l.visit(item)
+	default:
+		if item, ok := l.view.Get(l.prefix); ok {
+			l.visit(item)
+		}
 	}
 	if l.failed != nil {
 		return l.failed
@@ -184,6 +224,14 @@ func (l *listing) capacity() int {
 	return count
 }
 
+// indexName is the name of the index that told what to look into, "" without one.
+func (l *listing) indexName() string {
+	if l.keys == nil {
+		return ""
+	}
+	return storage.FieldIndex(l.store.index.field)
+}
+
 // len is how many objects the list has by now.
 func (l *listing) len() int {
 	if l.raw != nil {
@@ -226,9 +274,17 @@ func (l *listing) add(item raftstore.Item) error {
 	if l.raw != nil {
 		return l.raw.Add(l.ctx, item.Key, item.Value, item.ModRevision)
 	}
-	data, _, err := s.transformer.TransformFromStorage(l.ctx, item.Value, keyContext(item.Key))
+	if l.byLabels && !l.labelled(item.Value) {
+		return nil
+	}
+	if s.objects != nil {
+		if o, err := l.shared(storedItem(&item)); o != nil || err != nil {
+			return l.addShared(o, err)
+		}
+	}
+	data, err := s.transform(l.ctx, item.Key, item.Value)
 	if err != nil {
-		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", item.Key, err))
+		return listError(item.Key, err)
 	}
 	slot := l.items.push()
 	obj, err := s.decode(l.ctx, item.Key, data, item.ModRevision, slot)
@@ -244,6 +300,53 @@ func (l *listing) add(item raftstore.Item) error {
 		l.items.replaceLast(obj)
 	}
 	return nil
+}
+
+// labelled tells from the stored labels whether an object can match. Every kind that is stored as
+// protobuf is selected by the labels in its metadata.
+func (l *listing) labelled(value []byte) bool {
+	stored, ok := rawlist.StoredLabels(value)
+	return !ok || l.opts.Predicate.Label.Matches(stored)
+}
+
+// shared returns the decoded object of an item. It is nil for one that nobody has decoded when the
+// list is too long to be kept.
+func (l *listing) shared(of objectcache.Stored) (*objectcache.Object, error) {
+	if o := l.store.objects.Peek(of); o != nil {
+		return o, nil
+	}
+	if l.kept += len(of.Value); !l.store.objects.Fits(l.kept) {
+		return nil, nil
+	}
+	o, err := l.store.shared(l.ctx, of)
+	if err != nil {
+		return nil, listError(of.Key, err)
+	}
+	return o, nil
+}
+
+// addShared adds a decoded object if it matches.
+func (l *listing) addShared(o *objectcache.Object, err error) error {
+	if err != nil {
+		return err
+	}
+	if matched, err := l.opts.Predicate.Matches(o.Shared()); err != nil || !matched {
+		return nil
+	}
+	if slot := l.items.push(); !o.CopyTo(slot) {
+		l.items.pop()
+		return fmt.Errorf("a %T is stored where a list has a %T", o.Shared(), slot)
+	}
+	return nil
+}
+
+// listError makes an answer of why an object of a list could not be read.
+func listError(key string, err error) error {
+	var transform *transformError
+	if errors.As(err, &transform) {
+		return storage.NewInternalError(fmt.Errorf("unable to transform key %q: %w", key, transform.err))
+	}
+	return err
 }
 
 // listItems appends to the Items of a list, decoding in place: an object of the list costs no

@@ -5,17 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/storetest"
-	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
@@ -92,7 +88,7 @@ func (w way) over() string {
 
 // ways are all of them. The short run has the one that most code takes part in.
 func ways() []way {
-	if testing.Short() && os.Getenv(runLeftOut) == "" {
+	if testing.Short() {
 		return []way{{places()[2], true}}
 	}
 	var all []way
@@ -102,8 +98,7 @@ func ways() []way {
 	return all
 }
 
-// TestConformance runs every test of the suite in every way, and demands that each was run or is
-// left out.
+// TestConformance runs every test of the suite in every way, and demands that each was run.
 func TestConformance(t *testing.T) {
 	done := make(map[string][]string) // the tests of a way
 	all := slices.Concat(writeTests(), readTests(), watchTests(), corruptTests())
@@ -115,9 +110,6 @@ func TestConformance(t *testing.T) {
 			for _, c := range group.tests {
 				for _, w := range ways() {
 					t.Run(c.name+c.variant+"/"+w.String(), func(t *testing.T) {
-						if why := leftOut()[c.name+"/"+w.over()]; why != "" && os.Getenv(runLeftOut) == "" {
-							t.Skip(why)
-						}
 						done[w.String()] = append(done[w.String()], c.name)
 						c.start(t, w)
 					})
@@ -131,40 +123,10 @@ func TestConformance(t *testing.T) {
 	exported := exportedTests(t)
 	for _, w := range ways() {
 		for name := range exported {
-			if leftOut()[name+"/"+w.over()] == "" && !slices.Contains(done[w.String()], name) {
+			if !slices.Contains(done[w.String()], name) {
 				t.Errorf("%s was not run in the way %s", name, w)
 			}
 		}
-	}
-	for test := range leftOut() {
-		if name, over, _ := strings.Cut(test, "/"); !exported[name] || over != "raw" && over != "cached" {
-			t.Errorf("%s is left out, and there is no such test", test)
-		}
-	}
-}
-
-// runLeftOut is set for processes that run what is left out.
-const runLeftOut = "STORAGE_TEST_RUN_LEFT_OUT"
-
-// TestLeftOutTestsFail runs what is left out in processes of their own: what would pass must not
-// be.
-func TestLeftOutTestsFail(t *testing.T) {
-	needs.AllTests(t)
-	t.Parallel()
-	for test, why := range leftOut() {
-		t.Run(test, func(t *testing.T) {
-			t.Parallel()
-			name, over, _ := strings.Cut(test, "/")
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConformance$/.*/^"+name+"$/^single$/^"+over+"$")
-			cmd.Env = append(os.Environ(), runLeftOut+"=1")
-			out, err := cmd.CombinedOutput()
-			if err == nil {
-				t.Fatalf("it passes, and is left out because %s", why)
-			}
-			if !regexp.MustCompile("--- FAIL: TestConformance/.*/" + name + "/single/" + over).Match(out) {
-				t.Errorf("it does not fail, it does not run: %v\n%s", err, out)
-			}
-		})
 	}
 }
 
@@ -205,24 +167,4 @@ func (c conformance) start(t *testing.T, w way) {
 		opts.backend = w.open(t)
 	}
 	c.run(t, newEnv(t, opts))
-}
-
-// TestConformanceWithoutSnapshots runs lists again with a watch cache that keeps no snapshots, so
-// that the store answers those of older revisions. RunTestList is not among them: it then counts
-// the pages in which etcd is read, and a list here is one read.
-func TestConformanceWithoutSnapshots(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ListFromCacheSnapshot, false)
-	lists := []string{
-		"RunTestConsistentList", "RunTestGetListNonRecursive", "RunTestListPaging", "RunTestListContinuation", "RunTestListContinuationWithFilter",
-	}
-	for _, c := range readTests() {
-		if !slices.Contains(lists, c.name) {
-			continue
-		}
-		for _, w := range ways() {
-			if w.cached {
-				t.Run(c.name+"/"+w.String(), func(t *testing.T) { c.start(t, w) })
-			}
-		}
-	}
 }

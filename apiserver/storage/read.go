@@ -40,21 +40,37 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 		}
 		return storage.NewKeyNotFoundError(key, 0)
 	}
-	data, _, err := s.transformer.TransformFromStorage(ctx, item.Value, keyContext(key))
-	if err != nil {
-		return corruptOr(key, err, storage.NewInternalError(err))
+	if s.objects != nil {
+		o, err := s.shared(ctx, storedItem(&item))
+		if err != nil {
+			return getError(key, err)
+		}
+		return assign(out, o.GetObject())
 	}
-	if err := s.decodeInto(ctx, key, data, item.ModRevision, out); err != nil {
-		return corruptOr(key, err, err)
+	data, err := s.transform(ctx, key, item.Value)
+	if err == nil {
+		err = s.decodeInto(ctx, key, data, item.ModRevision, out)
 	}
-	return nil
+	return getError(key, err)
 }
+
+// getError makes an answer of why an object could not be read.
+func getError(key string, err error) error {
+	var transform *transformError
+	if errors.As(err, &transform) {
+		return corruptOr(key, transform.err, storage.NewInternalError(transform.err))
+	}
+	return corruptOr(key, err, err)
+}
+
+// neverRead is why even an old state cannot be shown.
+const neverRead = "this server has not read the newest state since it was started"
 
 // preferNewest is how long a read that takes any snapshot waits for the newest one.
 const preferNewest = time.Second
 
-// viewNotOlder returns a snapshot at least as new as a resourceVersion: "" demands the newest; "0"
-// prefers it, and takes what this server has when there is nobody to ask.
+// viewNotOlder returns a snapshot at least as new as a resourceVersion: "" demands the newest, and
+// "0" takes any.
 func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) (raftstore.View, error) {
 	if resourceVersion == "" {
 		return s.view(ctx, verb, raftstore.ViewOptions{})
@@ -76,15 +92,26 @@ func (s *Store) viewNotOlder(ctx context.Context, verb, resourceVersion string) 
 		return nil, err
 	}
 	if view.Revision() < revision {
-		return nil, storage.NewTooLargeResourceVersionError(revision, view.Revision(), 0)
+		return nil, s.tooLarge(revision, view.Revision())
 	}
 	return view, nil
 }
 
-// viewAny returns the newest snapshot, or else what this server has. Whoever can live with any
-// takes it from the watch cache; what comes here are the resources without one, and a client that
-// has just written through a server that follows expects to see it there.
+// viewAny returns a snapshot for those who can live with any. It is what this server has, once that
+// is no older than the newest state was when the Store was made: a server that starts with the
+// state of an old snapshot would show clients a past that they have left behind.
+//
+// Without decoded objects, as for events, it is the newest one while there is somebody to ask. A
+// client that has just written through a server that follows expects to see it there.
 func (s *Store) viewAny(ctx context.Context, verb string) (raftstore.View, error) {
+	if s.objects != nil {
+		view, err := s.view(ctx, verb, raftstore.ViewOptions{Stale: s.caughtUp.Load()})
+		if errors.Is(err, raftstore.ErrLeaderless) {
+			// Who asks for any state, as informers do, has better ways to wait than to begin anew.
+			err = apierrors.NewTooManyRequests(neverRead+": "+err.Error(), retryAfterSeconds)
+		}
+		return view, err
+	}
 	short, cancel := context.WithTimeout(ctx, preferNewest)
 	defer cancel()
 	view, err := s.view(short, verb, raftstore.ViewOptions{})
@@ -105,7 +132,17 @@ func (s *Store) viewAt(ctx context.Context, verb string, revision uint64) (rafts
 	if err != nil {
 		return nil, err
 	}
-	return nil, storage.NewTooLargeResourceVersionError(revision, newest.Revision(), 0)
+	return nil, s.tooLarge(revision, newest.Revision())
+}
+
+// tooLarge says that there is no such revision yet. As with Kubernetes, clients are asked to come
+// back where objects are kept.
+func (s *Store) tooLarge(revision, newest uint64) error {
+	retry := 0
+	if s.objects != nil {
+		retry = retryAfterSeconds
+	}
+	return storage.NewTooLargeResourceVersionError(revision, newest, retry)
 }
 
 // decodeInto decodes a transformed value into out and sets its resourceVersion.

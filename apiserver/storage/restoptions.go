@@ -1,23 +1,19 @@
 package storage
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
+	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/cacher"
-	"k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -58,7 +54,10 @@ type RESTOptionsConfig struct {
 	// Together lists resources that are one, shown by several groups. Each is stored as the first
 	// of its list.
 	Together [][]schema.GroupResource
-	// Uncached lists the resources that have no watch cache. nil means DefaultUncached.
+	// Objects has objects as they were decoded; nil makes one of DefaultObjectCache bytes. Several
+	// RESTOptions may share it.
+	Objects *objectcache.Cache
+	// Uncached lists the resources whose objects are not kept decoded. nil means DefaultUncached.
 	Uncached []schema.GroupResource
 	// Transformers encrypt resources at rest; nil keeps all as they are.
 	Transformers value.ResourceTransformers
@@ -83,8 +82,11 @@ func DefaultResourcePrefixes() map[schema.GroupResource]string {
 	}
 }
 
-// DefaultUncached are the resources that are written far more than they are read: a watch cache of
-// them would cost more than it saves.
+// DefaultObjectCache is how many bytes of decoded objects are kept.
+const DefaultObjectCache = 64 << 20
+
+// DefaultUncached are the resources that are written far more than they are read: decoded objects
+// of them would only be in the way of others.
 func DefaultUncached() []schema.GroupResource {
 	return []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 }
@@ -117,6 +119,9 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 	if cfg.Uncached == nil {
 		cfg.Uncached = DefaultUncached()
 	}
+	if cfg.Objects == nil {
+		cfg.Objects = objectcache.New(DefaultObjectCache)
+	}
 	if cfg.CountTracker == nil {
 		cfg.CountTracker = flowcontrolrequest.NewStorageObjectCountTracker()
 	}
@@ -143,7 +148,6 @@ func NewRESTOptions(cfg RESTOptionsConfig) (*RESTOptions, error) {
 	for _, resource := range cfg.Uncached {
 		o.uncached[resource] = true
 	}
-	enableProgress()
 	return o, nil
 }
 
@@ -176,7 +180,7 @@ func (o *RESTOptions) options(config *storagebackend.ConfigForResource, prefix s
 }
 
 // CustomResources returns the options of resources whose kinds are in no scheme. They are stored
-// as JSON below the name of their group, and each has a watch cache.
+// as JSON below the name of their group.
 func (o *RESTOptions) CustomResources() generic.RESTOptionsGetter { return customResources{o} }
 
 type customResources struct{ *RESTOptions }
@@ -189,14 +193,19 @@ func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime
 	return o.options(config.ForResource(resource), resource.Group+"/"+resource.Resource, o.cachedGathered), nil
 }
 
-// store makes the storage of a resource without a cache.
-func (o *RESTOptions) store(config *storagebackend.ConfigForResource, resourcePrefix string, newObject, newList func() runtime.Object) (*Store, error) {
+// store makes the storage of a resource.
+func (o *RESTOptions) store(
+	config *storagebackend.ConfigForResource, resourcePrefix string, newObject, newList func() runtime.Object,
+	objects *objectcache.Cache, triggers storage.IndexerFuncs,
+) (*Store, error) {
 	return New(Config{
 		Backend:          o.cfg.Backend,
 		Codec:            config.Codec,
 		New:              newObject,
 		NewList:          newList,
 		RawLists:         o.cfg.RawLists,
+		Objects:          objects,
+		Triggers:         triggers,
 		Prefix:           config.Prefix,
 		ResourcePrefix:   resourcePrefix,
 		GroupResource:    config.GroupResource,
@@ -207,79 +216,29 @@ func (o *RESTOptions) store(config *storagebackend.ConfigForResource, resourcePr
 	})
 }
 
-// raw is a generic.StorageDecorator that decorates nothing.
+// raw is a generic.StorageDecorator of resources whose objects are not kept decoded.
 func (o *RESTOptions) raw(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
 	newObject, newList func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	store, err := o.store(config, resourcePrefix, newObject, newList)
+	store, err := o.store(config, resourcePrefix, newObject, newList, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	return store, func() {}, nil
+	return store, store.Close, nil
 }
 
-// cached is a generic.StorageDecorator that puts the watch cache over the store.
+// cached is a generic.StorageDecorator of resources whose objects are kept decoded. A registry's
+// subresources share its storage and close it again.
 func (o *RESTOptions) cached(
-	config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
-	newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
+	newObject, newList func() runtime.Object, _ storage.AttrFunc, triggers storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	store, err := o.store(config, resourcePrefix, newObject, newList)
+	store, err := o.store(config, resourcePrefix, newObject, newList, o.cfg.Objects, triggers)
 	if err != nil {
 		return nil, nil, err
 	}
-	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
-		Storage:             store,
-		Versioner:           store.Versioner(),
-		GroupResource:       config.GroupResource,
-		EventsHistoryWindow: config.EventsHistoryWindow,
-		ResourcePrefix:      resourcePrefix,
-		KeyFunc:             keyFunc,
-		NewFunc:             newObject,
-		NewListFunc:         newList,
-		GetAttrsFunc:        attrs,
-		IndexerFuncs:        triggers,
-		Indexers:            indexers,
-		Codec:               config.Codec,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
-	}
-	delegator := cacher.NewCacheDelegator(watchCache, store)
-	// A registry's subresources share its storage and destroy it again.
-	destroy := sync.OnceFunc(func() {
-		if !stopCache(store, delegator, watchCache) {
-			store.log.Warn("a watch cache that was too far behind when it was stopped is left as it is", "resource", config.GroupResource, "waited", stopLimit)
-		}
-	})
-	return &resuming{delegator, store, watchCache}, destroy, nil
-}
-
-const (
-	// drainLimit is for how long a watch cache that is to end may take in what its source has for
-	// it. On an idle machine that is milliseconds.
-	drainLimit = 10 * time.Second
-	// stopLimit is for how long the end of a watch cache is waited for.
-	stopLimit = 5 * time.Second
-)
-
-// stopCache ends a watch cache. Events that still reach it while it stops can block it for good
-// (its dispatcher has gone, and its queue holds a hundred), so their source is stopped first. It
-// returns false when the cache was so far behind that it is blocked all the same.
-func stopCache(store *Store, delegator, watchCache interface{ Stop() }) bool {
-	store.closeWatches(time.After(drainLimit))
-	delegator.Stop()
-	ended := make(chan struct{})
-	go func() { // ends with the cache; with the process where that is blocked
-		watchCache.Stop()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-		return true
-	case <-time.After(stopLimit):
-		return false
-	}
+	return store, store.Close, nil
 }
 
 // everyResource is an APIResourceConfigSource: what a server stores is what it serves.
@@ -289,20 +248,3 @@ func (everyResource) ResourceEnabled(schema.GroupVersionResource) bool          
 func (everyResource) AnyResourceForGroupEnabled(string) bool                     { return true }
 func (everyResource) ResourceExplicitlyEnabled(schema.GroupVersionResource) bool { return true }
 func (everyResource) VersionExplicitlyEnabled(schema.GroupVersion) bool          { return true }
-
-// enableProgress tells the watch cache that progress can be asked for, without which it serves
-// neither consistent lists nor streamed ones. The API machinery has one switch for that in a
-// process, and sets it by the version of etcd that a client reports.
-func enableProgress() {
-	feature.DefaultFeatureSupportChecker.CheckClient(context.Background(), progressCapable{}, storage.RequestWatchProgress)
-}
-
-// progressCapable answers as an etcd of the first version whose progress requests are reliable;
-// those of a Store always are.
-type progressCapable struct{}
-
-func (progressCapable) Endpoints() []string { return []string{"barque"} }
-
-func (progressCapable) Status(context.Context, string) (*clientv3.StatusResponse, error) {
-	return &clientv3.StatusResponse{Version: "3.5.13"}, nil
-}

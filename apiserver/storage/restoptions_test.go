@@ -6,14 +6,11 @@ import (
 	"crypto/aes"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/barque/barque/raftstore"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -23,26 +20,8 @@ import (
 
 var examplePods = schema.GroupResource{Group: example.GroupName, Resource: "pods"}
 
-// open makes the storage of a resource of the example group as a registry would, and waits until it
-// is ready.
+// open makes the storage of a resource of the example group as a registry would.
 func open(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
-	t.Helper()
-	store := openUnready(t, cfg)
-	awaitReady(t, store)
-	return store
-}
-
-func awaitReady(t *testing.T, store storage.Interface) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, hang, true, func(context.Context) (bool, error) {
-		return store.ReadinessCheck() == nil, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func openUnready(t *testing.T, cfg RESTOptionsConfig) storage.Interface {
 	t.Helper()
 	cfg.Scheme, cfg.Serializer = newExampleScheme()
 	options, err := NewRESTOptions(cfg)
@@ -81,31 +60,6 @@ func stored(t *testing.T, backend Backend, key string) raftstore.Item {
 	return item
 }
 
-// A cache whose reflector is blocked by a dispatcher that has gone never ends. Whoever stops the
-// server does not wait for it.
-func TestABlockedCacheHoldsNobodyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ended, blocked := make(chan struct{}), make(chan struct{})
-		close(ended)
-		began := time.Now()
-		if stopCache(&Store{}, stopper(ended), stopper(blocked)) {
-			t.Error("it is said to have ended")
-		}
-		if took := time.Since(began); took > drainLimit+stopLimit {
-			t.Errorf("it took %s", took)
-		}
-		close(blocked)
-		if !stopCache(&Store{}, stopper(ended), stopper(ended)) {
-			t.Error("one that has ended is said to be blocked")
-		}
-	})
-}
-
-// stopper ends when the channel is closed.
-type stopper chan struct{}
-
-func (s stopper) Stop() { <-s }
-
 func TestRESTOptions(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -126,8 +80,8 @@ func TestRESTOptions(t *testing.T) {
 			t.Parallel()
 			tt.cfg.Backend = newBackend(t)
 			store := open(t, tt.cfg)
-			if _, raw := store.(*Store); raw == tt.cached {
-				t.Errorf("the storage is a %T", store)
+			if keeps := store.(*Store).objects != nil; keeps != tt.cached {
+				t.Errorf("it keeps decoded objects: %v", keeps)
 			}
 			prefix := strings.TrimSuffix(strings.TrimPrefix(tt.key, "/registry"), "ns/p")
 			out := &example.Pod{}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -24,13 +25,10 @@ import (
 	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/cacher"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 )
 
 const testValuePrefix = "test!"
@@ -57,10 +55,9 @@ func exampleCodec() runtime.Codec {
 type env struct {
 	opts        envOptions
 	ctx         context.Context
-	store       storage.Interface // raw, or the watch cache over it
-	raw         *Store
+	store       storage.Interface
+	raw         *Store // the same
 	cached      bool
-	cache       *cacher.Cacher // when cached
 	backend     *raftstore.Store
 	codec       runtime.Codec
 	transformer *storagetesting.PrefixTransformer
@@ -72,14 +69,14 @@ type env struct {
 
 type envOptions struct {
 	// backend of the store; one in memory when it is nil.
-	backend     *raftstore.Store
+	backend *raftstore.Store
+	// cached keeps decoded objects.
 	cached      bool
 	prefix      string
 	codec       runtime.Codec
 	transformer value.Transformer
-	indexes     bool
-	// clusterScoped keys do not hold a namespace.
-	clusterScoped bool
+	// indexes are made of the nodes of pods, when it is cached.
+	indexes bool
 	// rawLists answers lists with stored bytes.
 	rawLists *rawlist.Cache
 	// failing makes the transformer and the codec able to fail.
@@ -113,19 +110,13 @@ func newEnv(t testing.TB, opts envOptions) *env {
 		e.reads = newSwappable(e.transformer)
 	}
 	e.start(t)
-	if e.cached {
-		if err := e.cache.Wait(e.ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return e
 }
 
-// start makes the store, and the watch cache over it, which may not be ready yet. It may be done
-// again, as a server does that starts again.
+// start makes the store. It may be done again, as a server does that starts again.
 func (e *env) start(t testing.TB) {
 	t.Helper()
-	raw, err := New(Config{
+	config := Config{
 		Backend:          e.backend,
 		Codec:            e.codec,
 		New:              func() runtime.Object { return &example.Pod{} },
@@ -136,65 +127,24 @@ func (e *env) start(t testing.TB) {
 		GroupResource:    pods,
 		Transformer:      e.opts.transformer,
 		ProgressInterval: time.Second,
-	})
+	}
+	if e.cached {
+		config.Objects = objectcache.New(DefaultObjectCache)
+	}
+	if e.cached && e.opts.indexes {
+		config.Triggers = storage.IndexerFuncs{"spec.nodeName": func(obj runtime.Object) string { return obj.(*example.Pod).Spec.NodeName }}
+	}
+	raw, err := New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(raw.Close)
 	if e.reads != nil {
 		// Set here, its errors are not named corrupt: that is what these tests expect unless
 		// they bring their own transformer.
 		raw.transformer = e.reads
 	}
 	e.raw, e.store = raw, raw
-	if e.cached {
-		e.store = newCache(t, e, e.opts)
-	}
-}
-
-// newCache puts a watch cache over the environment's store, as RESTOptions does, with a recorder
-// of what it asks the store between the two.
-func newCache(t testing.TB, e *env, opts envOptions) storage.Interface {
-	t.Helper()
-	enableProgress()
-	recording := &recordingStore{Store: e.raw, recorder: e.recorder}
-	config := cacher.Config{
-		Storage:             recording,
-		Versioner:           e.raw.Versioner(),
-		GroupResource:       pods,
-		EventsHistoryWindow: cacher.DefaultEventFreshDuration,
-		ResourcePrefix:      "/pods/",
-		KeyFunc:             func(obj runtime.Object) (string, error) { return storage.NamespaceKeyFunc("/pods/", obj) },
-		GetAttrsFunc:        podAttrs,
-		NewFunc:             func() runtime.Object { return &example.Pod{} },
-		NewListFunc:         func() runtime.Object { return &example.PodList{} },
-		Indexers:            &cache.Indexers{},
-		Codec:               e.codec,
-		Clock:               fastPollClock{},
-	}
-	if opts.clusterScoped {
-		config.KeyFunc = func(obj runtime.Object) (string, error) { return storage.NoNamespaceKeyFunc("/pods/", obj) }
-	}
-	if opts.indexes {
-		config.IndexerFuncs = storage.IndexerFuncs{"spec.nodeName": func(obj runtime.Object) string {
-			return obj.(*example.Pod).Spec.NodeName
-		}}
-		config.Indexers = &cache.Indexers{
-			"f:spec.nodeName":      func(obj any) ([]string, error) { return []string{obj.(*example.Pod).Spec.NodeName}, nil },
-			"f:metadata.namespace": func(obj any) ([]string, error) { return []string{obj.(*example.Pod).Namespace}, nil },
-		}
-	}
-	c, err := cacher.NewCacherFromConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	delegator := cacher.NewCacheDelegator(c, recording)
-	t.Cleanup(func() { // as stopCache does, however long it takes
-		e.raw.closeWatches(time.After(hang))
-		delegator.Stop()
-		c.Stop()
-	})
-	e.cache = c
-	return &resuming{delegator, e.raw, c}
 }
 
 func podAttrs(obj runtime.Object) (labels.Set, fields.Set, error) {
@@ -256,9 +206,6 @@ func (e *env) increase(ctx context.Context, t testing.TB) int64 {
 // nothing that the store adds on the way out.
 func (e *env) checkStored(ctx context.Context, t *testing.T, key string) {
 	t.Helper()
-	if e.cached {
-		return // the cache hands writes through; the store's own run checks them
-	}
 	view, err := e.backend.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +227,7 @@ func (e *env) checkStored(ctx context.Context, t *testing.T, key string) {
 func (e *env) checkReads(t *testing.T, _, objects uint64) {
 	t.Helper()
 	if e.cached {
-		return // the cache answers from its own snapshots
+		return // what was decoded before is not read again
 	}
 	if reads := e.transformer.GetReadsAndReset(); reads != objects {
 		t.Errorf("read %d objects, want %d", reads, objects)
@@ -307,8 +254,7 @@ func (s withPrefixTransformer) UpdateTransformer(modify storagetesting.Transform
 	return func() { s.env.reads.swap(original) }
 }
 
-// swappable is a transformer that can be replaced while others, such as a watch cache, read through
-// it.
+// swappable is a transformer that can be replaced while others read through it.
 type swappable struct {
 	mu  sync.RWMutex
 	now value.Transformer
@@ -343,39 +289,9 @@ func (s *swappable) TransformToStorage(ctx context.Context, data []byte, dataCtx
 	return s.get().TransformToStorage(ctx, data, dataCtx)
 }
 
-// recordingStore tells a recorder which lists the watch cache could not answer by itself.
-type recordingStore struct {
-	*Store
-	recorder *storagetesting.KubernetesRecorder
-}
-
-func (s *recordingStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
-	if prefix, err := s.prepareKey(key, opts.Recursive); err == nil && opts.Recursive {
-		if revision, continueKey, err := storage.ValidateListOptions(prefix, s.versioner, opts); err == nil {
-			_, _ = s.recorder.List(ctx, prefix, kubernetes.ListOptions{Revision: revision, Limit: opts.Predicate.Limit, Continue: continueKey})
-		}
-	}
-	return s.Store.GetList(ctx, key, opts, list)
-}
-
 // noLists stands where the recorder expects an etcd client.
 type noLists struct{ kubernetes.Interface }
 
 func (noLists) List(context.Context, string, kubernetes.ListOptions) (kubernetes.ListResponse, error) {
 	return kubernetes.ListResponse{}, nil
 }
-
-// fastPollClock is the real clock, except that the watch cache's poll for compactions, every 15 s,
-// comes every 10 ms.
-type fastPollClock struct{ clock.RealClock }
-
-func (c fastPollClock) NewTimer(d time.Duration) clock.Timer {
-	if d == 15*time.Second {
-		return fastTimer{c.RealClock.NewTimer(10 * time.Millisecond)}
-	}
-	return c.RealClock.NewTimer(d)
-}
-
-type fastTimer struct{ clock.Timer }
-
-func (t fastTimer) Reset(time.Duration) bool { return t.Timer.Reset(10 * time.Millisecond) }

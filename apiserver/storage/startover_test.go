@@ -3,12 +3,11 @@ package storage
 import (
 	"context"
 	"errors"
-	"path"
 	"testing"
 
+	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 )
@@ -19,9 +18,8 @@ type transformable interface {
 	storagetesting.InterfaceWithTransformerOverride
 }
 
-// startingOver makes store and watch cache anew whenever a test changes what can be read, as a
-// server does that starts again. A cache that has decoded its objects goes on with these, and would
-// not notice; one that begins with what cannot be read is not ready for as long.
+// startingOver makes the store anew whenever a test changes what can be read, as a server does that
+// starts again. One that has decoded its objects goes on with these, and would not notice.
 type startingOver struct {
 	withPrefixTransformer
 	t testing.TB
@@ -57,21 +55,9 @@ func (s *startingOver) update(revert func()) func() {
 	}
 }
 
-// GetList implements storage.Interface. It asks for a first page, as kubectl does: of these a cache
-// that is not ready asks the store, and lists of everything it refuses with 429.
-func (s *startingOver) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
-	if opts.Predicate.Limit == 0 {
-		opts.Predicate.Limit = 500
-	}
-	return s.withPrefixTransformer.GetList(ctx, key, opts, list)
-}
-
-// paged is a watch cache for RunTestListInconsistentContinuation, which asks for a page of any
-// state, and updates an object to one without a namespace.
-//
-// For any state, which is revision 0, the cache gives all of its own at once, whatever the limit
-// is: it is asked for the newest. And it files objects by the names in them: it gets what the API
-// server would have made of that object, whose namespace is in its key.
+// paged is for tests that ask for a page of any state, which is revision 0. With decoded objects
+// the store gives all that it has then, whatever the limit is, as Kubernetes does: it is asked for
+// the newest.
 type paged struct{ storage.Interface }
 
 // GetList implements storage.Interface.
@@ -82,18 +68,22 @@ func (p paged) GetList(ctx context.Context, key string, opts storage.ListOptions
 	return p.Interface.GetList(ctx, key, opts, list)
 }
 
-// GuaranteedUpdate implements storage.Interface.
-func (p paged) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
-	return p.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, func(input runtime.Object, res storage.ResponseMeta) (runtime.Object, *uint64, error) {
-		obj, ttl, err := update(input, res)
-		if pod, ok := obj.(*example.Pod); ok {
-			pod.Namespace = path.Base(path.Dir(key))
-		}
-		return obj, ttl, err
-	}, cached)
+// settled is for a test that takes any state for the newest: a server that follows has all that was
+// written before a list.
+type settled struct {
+	storage.Interface
+	env *env
 }
 
-// progressing has a store tell its progress in bookmarks, as the watch cache has it, and asks for
+// GetList implements storage.Interface.
+func (s settled) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	if _, err := s.env.backend.View(ctx, raftstore.ViewOptions{}); err != nil {
+		return err
+	}
+	return s.Interface.GetList(ctx, key, opts, list)
+}
+
+// progressing has a store tell its progress in bookmarks, and asks for
 // it after each new object.
 type progressing struct{ storage.Interface }
 

@@ -102,6 +102,10 @@ func (r *stateReader) fromItem(ctx context.Context, item *raftstore.Item, sugges
 			return st, nil
 		}
 	}
+	if o := r.store.peek(storedItem(item)); o != nil && !r.wantCorrupt {
+		st.obj = o.GetObject()
+		return st, nil
+	}
 	obj := r.emptyObject()
 	if err := r.store.decodeInto(ctx, r.key, st.data, st.revision, obj); err != nil {
 		if r.wantCorrupt {

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +28,10 @@ import (
 // DefaultProgressInterval is how often an idle watch that asked for progress gets it.
 const DefaultProgressInterval = 5 * time.Second
 
+// DefaultBookmarkInterval is how often a watch that allows bookmarks gets one, about. It is that of
+// Kubernetes.
+const DefaultBookmarkInterval = time.Minute
+
 // Config says what a Store keeps and where.
 type Config struct {
 	Backend Backend
@@ -41,6 +44,12 @@ type Config struct {
 	// RawLists answers lists with stored bytes, and remembers which may be sent as they are; nil
 	// decodes and encodes all of them. Values that a Transformer changes are never sent.
 	RawLists *rawlist.Cache
+	// Objects has objects as they were decoded. nil decodes an object for each who reads it, and
+	// makes a read at resourceVersion 0 one of the newest state.
+	Objects *objectcache.Cache
+	// Triggers are the fields by which watches are told apart before an object is looked into; the
+	// store takes one. It needs Objects.
+	Triggers storage.IndexerFuncs
 	// Prefix is put before every key, for example "/registry".
 	Prefix string
 	// ResourcePrefix starts every key that the registries hand in, for example "/pods".
@@ -52,14 +61,18 @@ type Config struct {
 	// ProgressInterval is how often an idle watch that asked for progress gets it; 0 means
 	// DefaultProgressInterval.
 	ProgressInterval time.Duration
+	// BookmarkInterval is how often a watch that allows bookmarks gets one; 0 means
+	// DefaultBookmarkInterval.
+	BookmarkInterval time.Duration
 	// Companions adds to each write what must take effect with it; nil adds nothing.
 	Companions Companions
 	// Logger gets what nobody can be told by an answer; nil discards it.
 	Logger *slog.Logger
 }
 
-// Store is a storage.Interface for the objects of one resource. It has no goroutine of its own;
-// each watch has one, which ends when the watch is stopped or its context is done.
+// Store is a storage.Interface for the objects of one resource. Each watch has a goroutine, which
+// ends when the watch is stopped or its context is done. One with a trigger has another one from
+// the first watch that asks for a value of it on (index.go), which ends with Close.
 type Store struct {
 	backend        Backend
 	codec          runtime.Codec
@@ -71,18 +84,23 @@ type Store struct {
 	groupResource  schema.GroupResource
 	companions     Companions
 	progress       time.Duration
+	bookmarks      time.Duration
 	log            *slog.Logger
-	format         *rawlist.Format // nil when lists are not answered with stored bytes
+	objects        *objectcache.Space // nil when nothing decoded is kept
+	index          *index             // nil without a trigger
+	plain          bool               // values are stored as they are encoded
+	format         *rawlist.Format    // nil when lists are not answered with stored bytes
 	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
 	// cannot be read are told apart from other errors, so that they can be deleted unread.
 	nameCorrupt bool
 
 	estimateSize atomic.Bool
 	begun        atomic.Bool // the backend is past its first revision
+	caughtUp     atomic.Bool // the newest state was read once: what this server has is no older
 
 	mu      sync.Mutex
-	closed  bool                  // no more watches
-	watches map[*watcher]struct{} // those that want progress
+	closed  bool // no more watches
+	watches map[*watcher]struct{}
 }
 
 var _ storage.Interface = (*Store)(nil)
@@ -105,6 +123,7 @@ func New(cfg Config) (*Store, error) {
 		groupResource:  cfg.GroupResource,
 		companions:     cfg.Companions,
 		progress:       cfg.ProgressInterval,
+		bookmarks:      cfg.BookmarkInterval,
 		log:            cfg.Logger,
 		nameCorrupt:    utilfeature.DefaultFeatureGate.Enabled(features.AllowUnsafeMalformedObjectDeletion),
 		watches:        make(map[*watcher]struct{}),
@@ -115,7 +134,8 @@ func New(cfg Config) (*Store, error) {
 	if cfg.RawLists != nil && cfg.New != nil && cfg.NewList != nil && s.transformer == nil {
 		s.format = rawlist.NewFormat(s.groupResource, s.codec, cfg.New(), cfg.NewList(), cfg.RawLists)
 	}
-	if s.transformer == nil {
+	s.plain = s.transformer == nil
+	if s.plain {
 		s.transformer = identity.NewEncryptCheckTransformer()
 	}
 	if s.nameCorrupt {
@@ -123,6 +143,16 @@ func New(cfg Config) (*Store, error) {
 	}
 	if s.progress == 0 {
 		s.progress = DefaultProgressInterval
+	}
+	if s.bookmarks == 0 {
+		s.bookmarks = DefaultBookmarkInterval
+	}
+	if cfg.Objects != nil {
+		s.objects = cfg.Objects.Space()
+		for field, value := range cfg.Triggers {
+			s.index = newIndex(s, field, value)
+			break
+		}
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -141,9 +171,8 @@ func (s *Store) ReadinessCheck() error { return nil }
 // CompactRevision implements storage.Interface.
 func (s *Store) CompactRevision() int64 { return int64(s.backend.Compacted()) }
 
-// GetCurrentResourceVersion implements storage.Interface. Its caller is about to wait until the
-// watch cache has seen this revision, so watches that are behind are asked for progress at once
-// and the wait ends without a round of polling.
+// GetCurrentResourceVersion implements storage.Interface. Its caller may be about to wait until a
+// watch has seen this revision, so watches with progress that are behind are asked for it at once.
 func (s *Store) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	view, err := s.view(ctx, "getCurrentResourceVersion", raftstore.ViewOptions{})
 	if err != nil {
@@ -187,7 +216,7 @@ func (s *Store) Stats(ctx context.Context) (storage.Stats, error) {
 }
 
 // EnableResourceSizeEstimation implements storage.Interface. The store is in this process, so the
-// keys need not come from the watch cache.
+// keys need not come from a watch cache.
 func (s *Store) EnableResourceSizeEstimation(keys storage.KeysFunc) error {
 	if keys == nil {
 		return errors.New("KeysFunc cannot be nil")
@@ -216,6 +245,9 @@ func (s *Store) view(ctx context.Context, verb string, opts raftstore.ViewOption
 		view, err = s.firstRevision(ctx)
 	}
 	s.account(ctx, verb, start, err)
+	if err == nil && !opts.Stale && opts.Revision == 0 {
+		s.caughtUp.Store(true)
+	}
 	if err != nil && !errors.Is(err, raftstore.ErrCompacted) && !errors.Is(err, raftstore.ErrFutureRevision) {
 		err = ReadError(err)
 	}
@@ -260,7 +292,7 @@ func (s *Store) account(ctx context.Context, verb string, start time.Time, err e
 	metrics.RecordEtcdRequest(verb, s.groupResource, err, start)
 }
 
-// track notes a watch that wants progress. It fails when the store takes no more watches.
+// track notes a watch. It fails when the store takes no more watches.
 func (s *Store) track(w *watcher) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,24 +309,16 @@ func (s *Store) untrack(w *watcher) {
 	delete(s.watches, w)
 }
 
-// closeWatches ends the watches that want progress, which are those of a watch cache, and refuses
-// new ones. It returns when their consumer has taken what they had for it, or has given up.
-func (s *Store) closeWatches(giveUp <-chan time.Time) {
+// Close ends all watches, and refuses new ones.
+func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
-	watches := slices.Collect(maps.Keys(s.watches))
-	s.mu.Unlock()
-	poll := time.NewTicker(time.Millisecond)
-	defer poll.Stop()
-	for _, w := range watches {
+	for w := range s.watches {
 		w.Stop()
-		for len(w.result) > 0 {
-			select {
-			case <-poll.C:
-			case <-giveUp:
-				return
-			}
-		}
+	}
+	s.mu.Unlock()
+	if s.index != nil {
+		s.index.close()
 	}
 }
 
@@ -304,7 +328,7 @@ func (s *Store) requestProgress(revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watches {
-		if revision == 0 || w.delivered.Load() < revision {
+		if w.progress && w.source != nil && (revision == 0 || w.delivered.Load() < revision) {
 			w.source.RequestProgress()
 		}
 	}

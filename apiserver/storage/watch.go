@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/raftstore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/storage"
@@ -67,7 +69,9 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		acceptAll:       opts.Predicate.Empty(),
 		progress:        opts.ProgressNotify || direct,
 		tellsBegin:      direct,
-		timestamps:      opts.RecordTimestamps,
+		bookmarks:       s.objects != nil && opts.Predicate.AllowWatchBookmarks && s.newObject != nil,
+		own:             s.objects == nil || direct,
+		from:            opts.ResourceVersion,
 		after:           revision,
 		initial:         wantInitial || (opts.SendInitialEvents == nil && revision == 0),
 		initialBookmark: wantInitial && opts.Predicate.AllowWatchBookmarks,
@@ -75,9 +79,6 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	go w.run(ctx)
-	// The watches that clients open against a cached resource are initialized by the cache; this
-	// one is ready as soon as it is open.
-	utilflowcontrol.WatchInitialized(ctx)
 	return w, nil
 }
 
@@ -90,16 +91,18 @@ type watcher struct {
 	pred            storage.SelectionPredicate
 	acceptAll       bool
 	progress        bool
-	tellsBegin      bool // its progress, as soon as it can be asked for that
-	timestamps      bool
+	tellsBegin      bool   // its progress, as soon as it can be asked for that
+	bookmarks       bool   // now and then, and before the request's time is over
+	own             bool   // objects are the consumer's, and not shared
+	from            string // the resourceVersion that was asked for
 	after           uint64 // the last revision that the consumer knows
 	initial         bool   // begin with what exists
 	initialBookmark bool   // and mark where that ends
 
 	cancel    context.CancelFunc
 	result    chan watch.Event
-	source    raftstore.Watcher
-	delivered atomic.Uint64 // the revision up to which everything is in result
+	source    raftstore.Watcher // set under the lock of the store
+	delivered atomic.Uint64     // the revision up to which everything is in result
 }
 
 // Stop implements watch.Interface.
@@ -124,30 +127,30 @@ func (w *watcher) run(ctx context.Context) {
 
 // stream sends events until something ends it, and returns what.
 func (w *watcher) stream(ctx context.Context) error {
+	if err := w.store.track(w); err != nil {
+		return err
+	}
+	defer w.store.untrack(w)
 	if w.initial {
 		if err := w.sendInitial(ctx); err != nil {
 			return err
 		}
 	}
-	opts := raftstore.WatchOptions{Prefix: w.key, After: w.after}
-	if w.progress {
-		opts.Progress = w.store.progress
-	}
-	source, err := w.store.backend.Watch(opts)
+	utilflowcontrol.WatchInitialized(ctx)
+	source, err := w.open()
 	if err != nil {
 		return err
 	}
 	defer source.Close()
-	w.source = source
 	w.delivered.Store(w.after)
-	if w.progress {
-		if err := w.store.track(w); err != nil {
-			return err
-		}
-		defer w.store.untrack(w)
-	}
+	w.store.mu.Lock()
+	w.source = source
+	w.store.mu.Unlock()
 	if w.tellsBegin {
 		source.RequestProgress() // whoever has asked before was not heard
+	}
+	if w.bookmarks {
+		defer w.remind(ctx, source)()
 	}
 	for {
 		batch, err := source.Next(ctx)
@@ -161,25 +164,79 @@ func (w *watcher) stream(ctx context.Context) error {
 	}
 }
 
+// open returns what the watch reads.
+func (w *watcher) open() (raftstore.Watcher, error) {
+	if value, ok := w.store.index.wanted(&w.pred); ok && w.recursive && !w.own {
+		return w.store.index.watch(w.key, value, w.after)
+	}
+	opts := raftstore.WatchOptions{Prefix: w.key, After: w.after}
+	if w.progress {
+		opts.Progress = w.store.progress
+	}
+	return w.store.backend.Watch(opts)
+}
+
+// beforeEnd is how long before the end of a request its watch gets a last bookmark. A client that
+// goes on from there has little to be told again. It is that of Kubernetes.
+const beforeEnd = 2 * time.Second
+
+// remind asks for bookmarks, until the function that it returns is called.
+func (w *watcher) remind(ctx context.Context, source raftstore.Watcher) (stop func()) {
+	var (
+		mu      sync.Mutex
+		stopped bool
+		timers  []*time.Timer
+	)
+	mu.Lock()
+	defer mu.Unlock()
+	spread := func() time.Duration { return wait.Jitter(w.store.bookmarks, bookmarkJitter) }
+	timers = append(timers, time.AfterFunc(spread(), func() {
+		source.RequestProgress()
+		mu.Lock()
+		defer mu.Unlock()
+		if !stopped {
+			timers[0].Reset(spread())
+		}
+	}))
+	if end, ok := ctx.Deadline(); ok {
+		if before := time.Until(end) - beforeEnd; before > 0 {
+			timers = append(timers, time.AfterFunc(before, source.RequestProgress))
+		}
+	}
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		for _, t := range timers {
+			t.Stop()
+		}
+	}
+}
+
+// bookmarkJitter spreads the bookmarks of watches that began together.
+const bookmarkJitter = 0.1
+
 // sendInitial sends all that exists, as of now, as added.
 func (w *watcher) sendInitial(ctx context.Context) error {
-	view, err := w.store.view(ctx, "list", raftstore.ViewOptions{})
+	view, err := w.initialView(ctx)
 	if err != nil {
 		return err
 	}
-	if w.after > view.Revision() {
-		return storage.NewTooLargeResourceVersionError(w.after, view.Revision(), retryAfterSeconds)
-	}
 	var failed error
+	read := 0
 	visit := func(item raftstore.Item) bool {
-		obj, err := w.decode(ctx, item.Key, item.Value, item.ModRevision)
-		if err == nil && w.matches(obj) {
-			err = w.send(ctx, watch.Event{Type: watch.Added, Object: obj})
-		}
-		failed = err
-		return err == nil
+		read += len(item.Value)
+		failed = w.sendExisting(ctx, &item, read)
+		return failed == nil
 	}
-	if w.recursive {
+	if keys, as, ok := w.store.indexed(ctx, w.key, w.recursive, &w.pred, view); ok {
+		view = as
+		for _, key := range keys {
+			if item, ok := view.Get(key); ok && !visit(item) {
+				break
+			}
+		}
+	} else if w.recursive {
 		view.Ascend(w.key, w.key, visit)
 	} else if item, ok := view.Get(w.key); ok {
 		visit(item)
@@ -198,12 +255,66 @@ func (w *watcher) sendInitial(ctx context.Context) error {
 	if err := storage.AnnotateInitialEventsEndBookmark(obj); err != nil {
 		return fmt.Errorf("mark the end of the initial events of %s: %w", w.key, err)
 	}
-	return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: w.stamped(obj)})
+	return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: obj})
+}
+
+// initialView returns the snapshot that the watch begins with.
+func (w *watcher) initialView(ctx context.Context) (raftstore.View, error) {
+	if w.store.objects != nil && w.after == 0 && w.from != "" {
+		return w.store.viewAny(ctx, "list")
+	}
+	view, err := w.store.view(ctx, "list", raftstore.ViewOptions{})
+	if err == nil && w.after > view.Revision() {
+		err = storage.NewTooLargeResourceVersionError(w.after, view.Revision(), retryAfterSeconds)
+	}
+	return view, err
+}
+
+// sendExisting sends an object that exists as added, if it matches. read is how many bytes of
+// objects were read until now.
+func (w *watcher) sendExisting(ctx context.Context, item *raftstore.Item, read int) error {
+	var (
+		obj    runtime.Object
+		shared *objectcache.Object
+		err    error
+	)
+	of := storedItem(item)
+	if !w.own {
+		shared = w.store.peek(of)
+		if shared == nil && w.store.objects.Fits(read) {
+			shared, err = w.store.shared(ctx, of)
+		}
+	}
+	switch {
+	case err != nil:
+		return untransformed(err)
+	case shared != nil:
+		if obj = shared; !w.matches(shared.Shared()) {
+			return nil
+		}
+	default:
+		if obj, err = w.store.decodeStored(ctx, of); err != nil {
+			return untransformed(err)
+		}
+		if !w.matches(obj) {
+			return nil
+		}
+	}
+	return w.send(ctx, watch.Event{Type: watch.Added, Object: obj})
+}
+
+// untransformed takes out of an error what a watch need not tell apart.
+func untransformed(err error) error {
+	var transform *transformError
+	if errors.As(err, &transform) {
+		return transform.err
+	}
+	return err
 }
 
 func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 	if len(batch.Events) == 0 {
-		if !w.progress {
+		if !w.progress && !w.bookmarks {
 			return nil
 		}
 		metrics.RecordEtcdBookmark(w.store.groupResource)
@@ -211,7 +322,7 @@ func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 		if err != nil {
 			return err
 		}
-		return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: w.stamped(obj)})
+		return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: obj})
 	}
 	for i := range batch.Events {
 		event := &batch.Events[i]
@@ -226,7 +337,7 @@ func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 		if obj == nil {
 			continue
 		}
-		if err := w.send(ctx, watch.Event{Type: kind, Object: w.stamped(obj)}); err != nil {
+		if err := w.send(ctx, watch.Event{Type: kind, Object: obj}); err != nil {
 			return err
 		}
 	}
@@ -238,23 +349,22 @@ func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 // tell.
 func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.EventType, runtime.Object, error) {
 	item := &event.Item
+	// That of a deletion is the object as it was last, with the revision at which it ceased to be.
+	obj, looked, err := w.read(ctx, storedItem(item))
 	if event.Kind == raftstore.Deleted {
-		// The object as it was last, with the revision at which it ceased to be.
-		obj, err := w.decode(ctx, item.Key, item.Value, item.ModRevision)
 		if err != nil {
 			return "", nil, deletedError(err)
 		}
-		if !w.matches(obj) {
+		if !w.matches(looked) {
 			return "", nil, nil
 		}
 		return watch.Deleted, obj, nil
 	}
-	obj, err := w.decode(ctx, item.Key, item.Value, item.ModRevision)
 	if err != nil {
 		return "", nil, err
 	}
 	if event.Kind == raftstore.Created || event.Prev == nil {
-		if !w.matches(obj) {
+		if !w.matches(looked) {
 			return "", nil, nil
 		}
 		return watch.Added, obj, nil
@@ -262,27 +372,35 @@ func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.
 	if w.acceptAll {
 		return watch.Modified, obj, nil
 	}
-	old, err := w.decode(ctx, item.Key, event.Prev.Value, item.ModRevision)
+	is := w.matches(looked)
+	_, before, err := w.read(ctx, storedItem(event.Prev))
 	if err != nil {
 		return "", nil, err
 	}
-	switch is, was := w.matches(obj), w.matches(old); {
+	switch was := w.matches(before); {
 	case is && was:
 		return watch.Modified, obj, nil
 	case is:
 		return watch.Added, obj, nil
 	case was:
-		return watch.Deleted, old, nil
+		// The object as it was, with the revision at which it ceased to match.
+		gone, err := w.store.decodeStored(ctx, objectcache.Stored{Key: item.Key, Value: event.Prev.Value, Revision: item.ModRevision})
+		return watch.Deleted, gone, untransformed(err)
 	}
 	return "", nil, nil
 }
 
-func (w *watcher) decode(ctx context.Context, key string, value []byte, revision uint64) (runtime.Object, error) {
-	data, _, err := w.store.transformer.TransformFromStorage(ctx, value, keyContext(key))
-	if err != nil {
-		return nil, err
+// read returns a stored object as it is sent, and as it can be looked into.
+func (w *watcher) read(ctx context.Context, of objectcache.Stored) (sent, looked runtime.Object, err error) {
+	if w.own {
+		obj, err := w.store.decodeStored(ctx, of)
+		return obj, obj, untransformed(err)
 	}
-	return w.store.decode(ctx, key, data, revision, nil)
+	o, err := w.store.shared(ctx, of)
+	if err != nil {
+		return nil, nil, untransformed(err)
+	}
+	return o, o.Shared(), nil
 }
 
 func (w *watcher) matches(obj runtime.Object) bool {
@@ -309,42 +427,6 @@ func (w *watcher) send(ctx context.Context, event watch.Event) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// stamped adds the time of decoding when the consumer, the watch cache, wants to measure from it.
-func (w *watcher) stamped(obj runtime.Object) runtime.Object {
-	if !w.timestamps {
-		return obj
-	}
-	return &timedObject{Object: obj, time: time.Now()}
-}
-
-// timedObject is a storage.WatchEventWithRecordTime.
-type timedObject struct {
-	runtime.Object
-	time time.Time
-}
-
-var _ storage.WatchEventWithRecordTime = (*timedObject)(nil)
-
-// RecordTime implements storage.WatchEventWithRecordTime.
-func (t *timedObject) RecordTime() time.Time { return t.time }
-
-// Unwrap implements storage.WatchEventWithRecordTime.
-func (t *timedObject) Unwrap() runtime.Object { return t.Object }
-
-// DeepCopyObject implements runtime.Object.
-func (t *timedObject) DeepCopyObject() runtime.Object {
-	return &timedObject{Object: t.Object.DeepCopyObject(), time: t.time}
-}
-
-// GetObjectMeta implements metav1.ObjectMetaAccessor.
-func (t *timedObject) GetObjectMeta() metav1.Object {
-	accessor, err := meta.Accessor(t.Object)
-	if err != nil {
-		return nil
-	}
-	return accessor
 }
 
 // deletedError says that an object which cannot be read was deleted, if that is so: the consumer

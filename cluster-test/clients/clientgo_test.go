@@ -311,7 +311,6 @@ func TestPagination(t *testing.T) {
 	})
 
 	t.Run("ExpiredWatch", func(t *testing.T) {
-		s.restart(syscall.SIGTERM) // the watch cache of a server that runs from the beginning knows everything
 		w, err := maps_.Watch(ctx, metav1.ListOptions{ResourceVersion: "1"})
 		if err == nil {
 			defer w.Stop()

@@ -1,0 +1,173 @@
+package storage
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/barque/barque/raftstore"
+)
+
+// fieldWatch is a raftstore.Watcher of the changes of objects with one value of the field of an
+// index. It may tell of others, too, while it reads history: who reads it looks at the objects.
+type fieldWatch struct {
+	index  *index
+	value  string
+	prefix string
+	after  uint64 // what comes up to this revision was returned by Next
+	owed   atomic.Bool
+
+	// Guarded by the lock of the index.
+	history raftstore.Watcher // nil while the queue has what comes next; changed by Next alone
+	entered bool
+	from    uint64 // the queue has what comes after this revision
+	queue   []raftstore.Batch
+
+	woken  chan struct{} // holds a token when the queue has changed
+	closed chan struct{}
+	once   sync.Once
+}
+
+var _ raftstore.Watcher = (*fieldWatch)(nil)
+
+// watch returns a watch of the changes after a revision, 0 for the newest.
+func (x *index) watch(prefix, value string, after uint64) (*fieldWatch, error) {
+	w := &fieldWatch{
+		index: x, value: value, prefix: prefix, after: after,
+		woken: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// begin enters the index, and reads history if the index does not reach back far enough.
+func (w *fieldWatch) begin() error {
+	if from, entered := w.index.enter(w); entered && (w.after >= from || w.after == 0) {
+		w.after = max(w.after, from)
+		return nil
+	}
+	history, err := w.index.store.backend.Watch(raftstore.WatchOptions{Prefix: w.prefix, After: w.after})
+	if err != nil {
+		w.Close()
+		return err
+	}
+	w.index.mu.Lock()
+	w.history = history
+	w.index.mu.Unlock()
+	w.join()
+	history.RequestProgress()
+	return nil
+}
+
+// join enters the index, if it can be entered, and leaves history once the queue has what follows.
+func (w *fieldWatch) join() {
+	if from, entered := w.index.enter(w); !entered || w.after < from {
+		return
+	}
+	w.history.Close()
+	w.index.mu.Lock()
+	defer w.index.mu.Unlock()
+	w.history = nil
+}
+
+// Next implements raftstore.Watcher.
+func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
+	for {
+		if w.history != nil {
+			batch, err := w.history.Next(ctx)
+			if err != nil {
+				return raftstore.Batch{}, err
+			}
+			w.after = max(w.after, batch.Revision)
+			w.join()
+			if len(batch.Events) > 0 || w.owed.Swap(false) {
+				return batch, nil
+			}
+			continue
+		}
+		batch, has, entered := w.pop()
+		switch {
+		case has && (batch.Revision < w.after || batch.Revision == w.after && len(batch.Events) > 0):
+			// It was in history, or is before the beginning.
+		case has:
+			w.after = max(w.after, batch.Revision)
+			return batch, nil
+		case !entered:
+			if err := w.begin(); err != nil {
+				return raftstore.Batch{}, err
+			}
+		default:
+			if err := w.await(ctx); err != nil {
+				return raftstore.Batch{}, err
+			}
+		}
+	}
+}
+
+func (w *fieldWatch) await(ctx context.Context) error {
+	select {
+	case <-w.woken:
+		return nil
+	case <-w.closed:
+		return raftstore.ErrClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// pop takes the first batch out of the queue. It also tells whether the index still knows the
+// watch.
+func (w *fieldWatch) pop() (batch raftstore.Batch, has, entered bool) {
+	w.index.mu.Lock()
+	defer w.index.mu.Unlock()
+	if has = len(w.queue) > 0; has {
+		batch, w.queue[0] = w.queue[0], raftstore.Batch{}
+		if w.queue = w.queue[1:]; len(w.queue) == 0 {
+			w.queue = nil
+		}
+	}
+	return batch, has, w.entered
+}
+
+// push adds a batch to the queue. The caller holds the lock of the index.
+func (w *fieldWatch) push(batch raftstore.Batch) {
+	w.queue = append(w.queue, batch)
+	w.wake()
+}
+
+func (w *fieldWatch) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// RequestProgress implements raftstore.Watcher.
+func (w *fieldWatch) RequestProgress() {
+	x := w.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case w.history != nil:
+		w.owed.Store(true)
+		w.history.RequestProgress()
+	case w.entered && x.source != nil:
+		x.asking[w] = true
+		x.source.RequestProgress()
+	}
+}
+
+// Close implements raftstore.Watcher.
+func (w *fieldWatch) Close() {
+	w.once.Do(func() {
+		close(w.closed)
+		w.index.mu.Lock()
+		defer w.index.mu.Unlock()
+		w.index.expel(w)
+		if w.history != nil {
+			w.history.Close()
+		}
+	})
+}

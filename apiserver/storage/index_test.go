@@ -1,0 +1,439 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/raftstore"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/apis/example"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// ofNode selects the pods of a node.
+func ofNode(node string) storage.SelectionPredicate {
+	return storage.SelectionPredicate{
+		Label: labels.Everything(), Field: fields.SelectorFromSet(fields.Set{"spec.nodeName": node}),
+		GetAttrs: podAttrs, IndexFields: []string{"spec.nodeName"},
+	}
+}
+
+// place puts a pod onto a node, and makes it if there is none.
+func (e *env) place(t testing.TB, name, node string) uint64 {
+	t.Helper()
+	out := &example.Pod{}
+	err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/"+name, out, true, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+		pod := obj.(*example.Pod)
+		pod.Namespace, pod.Name, pod.Spec.NodeName = "ns", name, node
+		pod.Generation++ // so that something is written
+		return pod, nil
+	}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.revisionOf(t, out)
+}
+
+func (e *env) remove(t testing.TB, name string) {
+	t.Helper()
+	err := e.store.Delete(e.ctx, "/pods/ns/"+name, &example.Pod{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+	if err != nil && !storage.IsNotFound(err) {
+		t.Fatal(err)
+	}
+}
+
+func (e *env) revisionOf(t testing.TB, obj runtime.Object) uint64 {
+	t.Helper()
+	revision, err := e.raw.versioner.ObjectResourceVersion(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return revision
+}
+
+// told is what a watch says of one change.
+type told struct {
+	kind                 watch.EventType
+	name, node, revision string
+}
+
+func tell(e watch.Event) told {
+	if shared, is := e.Object.(runtime.CacheableObject); is {
+		e.Object = shared.GetObject()
+	}
+	pod, ok := e.Object.(*example.Pod)
+	if !ok {
+		return told{kind: e.Type, name: fmt.Sprintf("%v", e.Object)}
+	}
+	return told{kind: e.Type, name: pod.Name, node: pod.Spec.NodeName, revision: pod.ResourceVersion}
+}
+
+// until reads a watch to the change of a pod.
+func until(t testing.TB, w watch.Interface, name string) []told {
+	t.Helper()
+	var all []told
+	for limit := time.After(hang); ; {
+		select {
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				t.Fatalf("the watch ended after %v", all)
+			}
+			if all = append(all, tell(e)); e.Type == watch.Error || all[len(all)-1].name == name {
+				return all
+			}
+		case <-limit:
+			t.Fatalf("%s has not come, only %v", name, all)
+		}
+	}
+}
+
+// TestAnIndexedWatchTellsWhatAPlainOneTells has watches of single nodes begin at any moment, in the
+// past and now, while pods are made, moved and deleted, and lets the index begin anew meanwhile.
+// Each must tell the same as a watch of a storage that looks into every change.
+func TestAnIndexedWatchTellsWhatAPlainOneTells(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	failing := &endingWatches{Backend: e.backend}
+	e.raw.index.follow = failing.Watch
+	plain := newEnv(t, envOptions{backend: e.backend, cached: true})
+	random := rand.New(rand.NewPCG(1, 2))
+	nodes := []string{"", "a", "b", "c"}
+	step := func() {
+		name := fmt.Sprintf("p%d", random.IntN(6))
+		if random.IntN(4) == 0 {
+			e.remove(t, name)
+			return
+		}
+		e.place(t, name, nodes[random.IntN(len(nodes))])
+	}
+	type pair struct {
+		node           string
+		indexed, plain watch.Interface
+	}
+	var pairs []pair
+	begin := func(node string, from uint64) {
+		t.Helper()
+		opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode(node), Recursive: true}
+		p := pair{node: node}
+		var err error
+		if p.indexed, err = e.store.Watch(e.ctx, "/pods/", opts); err != nil {
+			t.Fatal(err)
+		}
+		if p.plain, err = plain.store.Watch(e.ctx, "/pods/", opts); err != nil {
+			t.Fatal(err)
+		}
+		pairs = append(pairs, p)
+	}
+	first := e.place(t, "first", "a")
+	for i := range 400 {
+		step()
+		if i%20 == 0 {
+			begin(nodes[random.IntN(len(nodes))], first+uint64(random.IntN(i+1)))
+		}
+		if i%100 == 50 {
+			failing.end()
+		}
+	}
+	for _, node := range nodes {
+		e.place(t, "last-"+node, node)
+	}
+	for i, p := range pairs {
+		got, want := until(t, p.indexed, "last-"+p.node), until(t, p.plain, "last-"+p.node)
+		if !slices.Equal(got, want) {
+			t.Errorf("watch %d, of node %q, told\n%v\nwant\n%v", i, p.node, got, want)
+		}
+		p.indexed.Stop()
+		p.plain.Stop()
+	}
+	if failing.begun < 2 {
+		t.Error("the index did not begin anew")
+	}
+	for _, node := range nodes {
+		for _, revision := range []string{"", "0"} {
+			opts := storage.ListOptions{Predicate: ofNode(node), Recursive: true, ResourceVersion: revision}
+			got, want := &example.PodList{}, &example.PodList{}
+			if err := e.store.GetList(e.ctx, "/pods/", opts, got); err != nil {
+				t.Fatal(err)
+			}
+			if err := plain.store.GetList(e.ctx, "/pods/", opts, want); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.EqualFunc(got.Items, want.Items, func(a, b example.Pod) bool { return a.Name == b.Name && a.ResourceVersion == b.ResourceVersion }) {
+				t.Errorf("node %q at %q: listed %v, want %v", node, revision, got.Items, want.Items)
+			}
+		}
+	}
+}
+
+// endingWatches can make the newest of its watches fall behind history.
+type endingWatches struct {
+	Backend
+	mu    sync.Mutex
+	begun int
+	now   *endingWatch
+}
+
+func (b *endingWatches) Watch(opts raftstore.WatchOptions) (raftstore.Watcher, error) {
+	w, err := b.Backend.Watch(opts)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begun++
+	b.now = &endingWatch{Watcher: w}
+	return b.now, nil
+}
+
+func (b *endingWatches) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now == nil {
+		return // the index begins at this moment
+	}
+	b.now.behind.Store(true)
+	b.now.RequestProgress()
+}
+
+type endingWatch struct {
+	raftstore.Watcher
+	behind atomic.Bool
+}
+
+func (w *endingWatch) Next(ctx context.Context) (raftstore.Batch, error) {
+	batch, err := w.Watcher.Next(ctx)
+	if w.behind.Load() {
+		return raftstore.Batch{}, raftstore.ErrCompacted
+	}
+	return batch, err
+}
+
+// TestASlowIndexedWatchMissesNothing does not read a watch while more happens than is kept for it.
+func TestASlowIndexedWatchMissesNothing(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	from := e.place(t, "p", "a")
+	opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode("a"), Recursive: true}
+	w, err := e.store.Watch(e.ctx, "/pods/", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	e.awaitIndex(t)
+	const changes = 3 * (indexQueue + watchBuffer)
+	for range changes {
+		e.place(t, "p", "a")
+	}
+	e.place(t, "last", "a")
+	all := until(t, w, "last")
+	if len(all) != changes+1 {
+		t.Fatalf("told of %d changes, want %d", len(all), changes+1)
+	}
+	for i, is := range all {
+		if want := strconv.FormatUint(from+1+uint64(i), 10); is.revision != want {
+			t.Fatalf("change %d is of revision %s, want %s", i, is.revision, want)
+		}
+	}
+}
+
+// awaitIndex waits until a watch is in the index.
+func (e *env) awaitIndex(t testing.TB) {
+	t.Helper()
+	for limit := time.Now().Add(hang); ; {
+		e.raw.index.mu.Lock()
+		in := len(e.raw.index.watches)
+		e.raw.index.mu.Unlock()
+		if in > 0 {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the watch has not entered the index")
+		}
+		<-time.After(time.Millisecond) // brief: the interval of a poll
+	}
+}
+
+// TestAWatchIsWokenForItsNodeAlone counts what the watch of a node without pods has to look at
+// while others get theirs.
+func TestAWatchIsWokenForItsNodeAlone(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	from := e.place(t, "p", "busy")
+	w, err := e.raw.index.watch("/pods/", "idle", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	next := make(chan raftstore.Batch, 1)
+	go func() { // ends with the batch, or with Close
+		for {
+			batch, err := w.Next(e.ctx)
+			if err != nil {
+				close(next)
+				return
+			}
+			next <- batch
+		}
+	}()
+	e.awaitIndex(t)
+	e.place(t, "warm", "idle") // it may still read history
+	for batch := range next {
+		if strings.HasSuffix(batch.Events[0].Item.Key, "/warm") {
+			break
+		}
+	}
+	for range 50 {
+		e.place(t, "p", "busy")
+	}
+	e.place(t, "mine", "idle")
+	batch := <-next
+	if len(batch.Events) != 1 || !strings.HasSuffix(batch.Events[0].Item.Key, "/mine") {
+		t.Errorf("woken for %+v", batch.Events)
+	}
+}
+
+// TestAnIndexedWatchHasBookmarks asks for progress of a watch whose node has no pods.
+func TestAnIndexedWatchHasBookmarks(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	e.raw.bookmarks = 10 * time.Millisecond
+	from := e.place(t, "p", "busy")
+	pred := ofNode("idle")
+	pred.AllowWatchBookmarks = true
+	w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: pred, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	e.awaitIndex(t)
+	newest := e.place(t, "p", "busy")
+	for limit := time.After(hang); ; {
+		select {
+		case event := <-w.ResultChan():
+			if event.Type != watch.Bookmark {
+				t.Fatalf("got %s %v", event.Type, event.Object)
+			}
+			if e.revisionOf(t, event.Object) >= newest {
+				return
+			}
+		case <-limit:
+			t.Fatal("no bookmark has come to the newest revision")
+		}
+	}
+}
+
+// TestClosedStoresEndTheirWatches closes a storage as the registry of a definition does that
+// changes.
+func TestClosedStoresEndTheirWatches(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	from := e.place(t, "p", "a")
+	for _, pred := range []storage.SelectionPredicate{ofNode("a"), storage.Everything} {
+		opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: pred, Recursive: true}
+		w, err := e.store.Watch(e.ctx, "/pods/", opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			for event := range w.ResultChan() {
+				t.Errorf("got %s %v", event.Type, event.Object)
+			}
+			if again, err := e.store.Watch(e.ctx, "/pods/", opts); err == nil {
+				for event := range again.ResultChan() {
+					t.Errorf("after the end: %s %v", event.Type, event.Object)
+				}
+			} else if !errors.Is(err, raftstore.ErrClosed) {
+				t.Error(err)
+			}
+		}()
+	}
+	e.raw.Close()
+	e.raw.Close()
+}
+
+// TestIndexedWatchesEndWithTheDatastore closes it under a watch that waits in the index.
+func TestIndexedWatchesEndWithTheDatastore(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	from := e.place(t, "p", "a")
+	opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode("a"), Recursive: true}
+	w, err := e.store.Watch(e.ctx, "/pods/", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.awaitIndex(t)
+	e.place(t, "last", "a")
+	until(t, w, "last")
+	if err := e.backend.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for event := range w.ResultChan() {
+		t.Errorf("got %s %v", event.Type, event.Object)
+	}
+}
+
+// TestASelectorDecodesWhatMatches lists by labels what was never decoded.
+func TestASelectorDecodesWhatMatches(t *testing.T) {
+	t.Parallel()
+	decoded := &countingCodec{Codec: protobufCodec()}
+	e := newEnv(t, envOptions{cached: true, codec: decoded, rawLists: rawlist.NewCache(1 << 20)})
+	for i := range 20 {
+		pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("p%02d", i), Labels: map[string]string{"app": "other", "n": fmt.Sprint(i)}}}
+		if i%5 == 0 {
+			pod.Labels["app"] = "web"
+		}
+		if err := e.store.Create(e.ctx, "/pods/ns/"+pod.Name, pod, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		selector      string
+		want, decodes int
+	}{
+		{"app=web", 4, 4},
+		{"app=web", 4, 0}, // they are kept
+		{"app!=web,n in (1,2,5)", 2, 2},
+		{"!app", 0, 0},
+		{"app", 20, 14},
+	} {
+		selector, err := labels.Parse(tt.selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := decoded.n.Load()
+		list := &example.PodList{}
+		opts := storage.ListOptions{Recursive: true, Predicate: storage.SelectionPredicate{Label: selector, Field: fields.Everything(), GetAttrs: podAttrs}}
+		if err := e.store.GetList(e.ctx, "/pods/", opts, list); err != nil {
+			t.Fatal(err)
+		}
+		if n := int(decoded.n.Load() - before); len(list.Items) != tt.want || n != tt.decodes {
+			t.Errorf("%s: %d objects of %d that were decoded, want %d of %d", tt.selector, len(list.Items), n, tt.want, tt.decodes)
+		}
+	}
+}
+
+// countingCodec counts what is decoded.
+type countingCodec struct {
+	runtime.Codec
+	n atomic.Int32
+}
+
+func (c *countingCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	c.n.Add(1)
+	return c.Codec.Decode(data, defaults, into)
+}
