@@ -4,7 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -35,10 +35,11 @@ type Raft interface {
 	DeregisterObserver(*raft.Observer)
 }
 
-// Peers are the links to the other servers: to a member, and to a destination.
+// Peers are the links to the other servers.
 type Peers interface {
-	To(m group.Member) *rpc.Client
 	At(dest string) *rpc.Client
+	// Tell sends a message in JSON to a member and returns the answer.
+	Tell(ctx context.Context, m group.Member, kind byte, message any) ([]byte, error)
 }
 
 // Server is what an Elector needs of the server.
@@ -48,10 +49,9 @@ type Server interface {
 	// leadership, and DiskHangs whether a write to its log hangs.
 	MayLead() bool
 	DiskHangs() bool
-	// Writing tells whether a write to the log is under way, VotedIn in which term this server has
-	// given its last vote, and TermAt the term of its newest entry.
+	// Writing tells whether a write to the log is under way, and TermAt the term of its newest
+	// entry.
 	Writing() bool
-	VotedIn() (term uint64, err error)
 	TermAt(newest uint64) uint64
 	// Campaign makes Raft begin an election if it is still wanted then, and TellToCampaign makes
 	// another server begin one.
@@ -61,9 +61,9 @@ type Server interface {
 	WhyFirst() string
 }
 
-// Elector finds out whether there is a leader, and makes this server campaign when it is its turn.
-// It also knows, while this server leads, which members do not answer, and the last changes of
-// leaders.
+// Elector finds out whether there is a leader, and makes this server campaign if its log is the
+// longest. It also knows, while this server leads, which members do not answer, and the last
+// changes of leaders.
 type Elector struct {
 	opts   Options
 	server Server
@@ -71,19 +71,19 @@ type Elector struct {
 	raft   Raft
 
 	followers *followers
-	detector  *detector
-	noLeader  noLeaderTimer
+	refusing  atomic.Value // raft.ServerID of the leader whose address refuses; see gone.go
+	silence   *silence
+	absence   absence
 	history   leaderHistory
 	followed  followed
-	hung      chan struct{}  // holds a token when the disk of this server, which led, has begun to hang
-	after     sync.WaitGroup // goroutines of listenAfter
+	hung      chan struct{} // holds a token when the disk of this server, which led, has begun to hang
 }
 
 // New returns an Elector, which does nothing before Attach.
 func New(opts Options, peers Peers, server Server) *Elector {
 	return &Elector{
 		opts: opts, server: server, peers: peers,
-		followers: newFollowers(opts.Timeouts.Heartbeat, opts.Logger), detector: newDetector(opts.Timeouts), hung: make(chan struct{}, 1),
+		followers: newFollowers(opts.Timeouts.Heartbeat, opts.Logger), silence: newSilence(opts.Timeouts), hung: make(chan struct{}, 1),
 	}
 }
 

@@ -135,3 +135,24 @@ func (e *Elector) whyCampaigns(term uint64) string {
 		return fmt.Sprintf("it has heard of no leader, and voted for none, for %s", silent.Round(time.Millisecond))
 	}
 }
+
+// whyElected is why this server leads in place of another one, if that one was not missed before;
+// or why it leads at all, when it has known of no leader before.
+func (e *Elector) whyElected() string {
+	changes := e.history.newest()
+	if len(changes) == 0 {
+		return e.server.WhyFirst()
+	}
+	if last := e.raft.LastContact(); !last.IsZero() {
+		return e.whyLost(group.NameOf(changes[0].Leader), time.Since(last))
+	}
+	return ""
+}
+
+// whyLost is why this server has lost the leader.
+func (e *Elector) whyLost(leader string, silent time.Duration) string {
+	if silent < e.opts.Timeouts.Heartbeat {
+		return fmt.Sprintf("another server campaigned, though %s was heard of until then", leader)
+	}
+	return fmt.Sprintf("nothing was heard of %s for %s", leader, silent.Round(time.Millisecond))
+}

@@ -7,7 +7,7 @@ import "context"
 // missed the heartbeats for long enough.
 func (e *Elector) nominate(ctx context.Context) {
 	best, found := Answer{}, false
-	for _, answer := range e.askForLost(ctx, question{Leader: e.opts.ID}) {
+	for _, answer := range e.ask(ctx, question{Leader: e.opts.ID}) {
 		if answer.WouldCampaign && (!found || best.before(answer)) {
 			best, found = answer, true
 		}

@@ -61,7 +61,7 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 	case peer.CallHello:
 		return n.peers.HandleHello(payload)
 	case peer.CallLost:
-		return n.election.HandleLost(ctx, payload)
+		return n.election.HandleLost(payload)
 	}
 	return peer.AnswerRefused, fmt.Appendf(nil, "this server does not know requests of kind %d", kind)
 }

@@ -93,28 +93,35 @@ func TestACandidateFollowsNobody(t *testing.T) {
 }
 
 // TestVotesThatTakeLongAreWaitedFor has disks that take longer for a vote, which is three writes,
-// than Timeouts.Silence: no server may campaign while another one persists a vote.
+// than Timeouts.Silence: no server may campaign while another one persists a vote. Where one disk
+// is fast, its server has long voted, and waits for the others.
 func TestVotesThatTakeLongAreWaitedFor(t *testing.T) {
-	for range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			s := newSickbayWith(t, 5, group.Timeouts{Heartbeat: time.Minute, Silence: 500 * time.Millisecond, Call: 5 * time.Second, PromoteAfter: time.Millisecond})
-			if err := s.write(0); err != nil {
-				t.Fatal(err)
-			}
-			<-time.After(time.Second)
-			dead := s.leader(-1)
-			for i, d := range s.disks {
-				if i != dead {
-					d.slowDown(500 * time.Millisecond)
+	for _, fast := range []int{-1, 1, 2, 3, 4} {
+		for range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSickbayWith(t, 5, group.Timeouts{Heartbeat: time.Minute, Silence: 500 * time.Millisecond, Call: 5 * time.Second, PromoteAfter: time.Millisecond})
+				if err := s.write(0); err != nil {
+					t.Fatal(err)
 				}
-			}
-			s.hosts[dead].Close()
-			began := time.Now()
-			s.leader(dead)
-			if took := time.Since(began); took > 6*time.Second { // seven writes, one after the other
-				t.Errorf("it took %v", took)
-			}
-		})
+				<-time.After(time.Second)
+				dead := s.leader(-1)
+				term := s.nodes[dead].leader.Term()
+				for i, d := range s.disks {
+					if i != dead && fast != (i-dead+5)%5 {
+						d.slowDown(500 * time.Millisecond)
+					}
+				}
+				s.hosts[dead].Close()
+				began := time.Now()
+				next := s.leader(dead)
+				if took := time.Since(began); took > 6*time.Second { // seven writes, one after the other
+					t.Errorf("it took %v", took)
+				}
+				if now := s.nodes[next].leader.Term(); now != term+1 {
+					t.Errorf("term %d became term %d, with the fast disk at %d", term, now, fast)
+				}
+			})
+		}
 	}
 }
 

@@ -162,7 +162,7 @@ func (n *Node) start() {
 	n.running.Go(func() { n.election.ElectAlone(n.ctx) })
 	n.running.Go(func() { n.peers.KeepContact(n.ctx) })
 	n.running.Go(func() { n.election.Follow(n.ctx) })
-	n.running.Go(func() { n.election.WatchNoLeader(n.ctx) })
+	n.running.Go(func() { n.election.Detect(n.ctx) })
 	n.running.Go(func() { n.board.TellOfNoLeader(n.ctx, n.cfg.Logger) })
 	n.running.Go(func() { n.space.Watch(n.ctx) })
 	n.running.Go(func() { n.guard.Keep(n.ctx, func() bool { return n.succession.Superseded() != nil }) })

@@ -134,11 +134,6 @@ func (w wiring) DiskHangs() bool { return w.storage.Log.Disk().Check() != nil }
 // Writing implements election.Server.
 func (w wiring) Writing() bool { return w.storage.Log.Disk().Busy() }
 
-// VotedIn implements election.Server.
-func (w wiring) VotedIn() (term uint64, err error) {
-	return w.storage.Log.GetUint64([]byte("LastVoteTerm")) // where Raft keeps it
-}
-
 // TermAt implements election.Server.
 func (w wiring) TermAt(newest uint64) uint64 { return w.storage.TermAt(newest) }
 
