@@ -292,12 +292,12 @@ chaos: build ## break a whole cluster in all ways while it is used, and check th
 ETCD_MODULE := cluster-test/storebench/etcd
 
 .PHONY: bench-store
-bench-store: ## measure the store, beside etcd (ONLY=puts REPEATS=3 STOPS=20 LOGSTORE=wal SOAK=30m; not part of the tests)
+bench-store: ## measure the store, beside etcd (ONLY=puts REPEATS=3 STOPS=20 SILENT=-1s LOGSTORE=wal SOAK=30m; not part of the tests)
 	$(GO) build -o bin/storebench ./cluster-test/storebench
 	@if $(GO) build -C $(ETCD_MODULE) -o $(CURDIR)/bin/etcd go.etcd.io/etcd/server/v3 && $(GO) build -C $(ETCD_MODULE) -o $(CURDIR)/bin/etcdload .; then \
 	  etcd="-etcd $(CURDIR)/bin/etcd -etcd-load $(CURDIR)/bin/etcdload"; \
 	else echo "WARNING: etcd could not be built (see above): there is nothing to compare with"; etcd=; fi; \
-	bin/storebench -dir bin -only '$(ONLY)' -repeats $(or $(REPEATS),3) -stops $(or $(STOPS),20) -soak $(or $(SOAK),0) -log-store '$(LOGSTORE)' $$etcd
+	bin/storebench -dir bin -only '$(ONLY)' -repeats $(or $(REPEATS),3) -stops $(or $(STOPS),20) -silent $(or $(SILENT),0) -soak $(or $(SOAK),0) -log-store '$(LOGSTORE)' $$etcd
 
 # ONLY may have quotes, so that it comes through the environment, as make gives it.
 .PHONY: answers

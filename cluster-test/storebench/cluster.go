@@ -74,6 +74,7 @@ func (b *bench) withGroup(ctx context.Context, size int, options member.Options,
 	if options.LogStore == "" {
 		options.LogStore = b.logStore
 	}
+	options.Timeouts.Silence = b.silent
 	starting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	g, err := store.NewGroup(starting, store.Config{Size: size, Dir: b.dir, Options: options})

@@ -27,24 +27,30 @@ type loss struct {
 	lose  func(*store.Member) error
 	bring func(context.Context, *store.Member) error
 	times int
-	who   string // what the first row is of
+	who   string        // what the first row is of
+	lasts time.Duration // for how long clients write, killAfter included
 }
 
 // failover kills the leader again and again, while a client in each of the other two members writes
 // one key after the other. The end of its process breaks its connections.
 func (b *bench) failover(ctx context.Context) error {
 	err := b.loseLeaders(ctx, loss{"is killed (`kill -9`)", (*store.Member).Kill,
-		func(ctx context.Context, m *store.Member) error { return m.Start(ctx) }, b.kills, "survivor"})
+		func(ctx context.Context, m *store.Member) error { return m.Start(ctx) }, b.kills, "survivor", around})
 	if err != nil {
 		return err
 	}
 	return b.etcdFailover(ctx)
 }
 
-// silence stops the leader instead, which breaks no connection.
+// silence stops the leader instead, which breaks no connection. Raft's time-out alone, and that of
+// the candidate after it, may take longer than the load else would.
 func (b *bench) silence(ctx context.Context) error {
+	lasts := around
+	if b.silent < 0 {
+		lasts = 3 * around
+	}
 	return b.loseLeaders(ctx, loss{"is stopped (`kill -STOP`)", (*store.Member).Pause,
-		func(_ context.Context, m *store.Member) error { return m.Continue() }, b.stops, "member that goes on"})
+		func(_ context.Context, m *store.Member) error { return m.Continue() }, b.stops, "member that goes on", lasts})
 }
 
 func (b *bench) loseLeaders(ctx context.Context, l loss) error {
@@ -56,7 +62,7 @@ func (b *bench) loseLeaders(ctx context.Context, l loss) error {
 				return err
 			}
 			gaps = append(gaps, k.gap)
-			if k.noticed > 0 {
+			if k.noticed > 0 && k.leads > 0 {
 				detections, elections, firsts = append(detections, k.noticed), append(elections, k.leads-k.noticed), append(firsts, k.gap-k.leads)
 			}
 			progress("  the leader %s, %d: writes stopped for %v: noticed after %v, a leader after %v", l.title, i+1, k.gap, k.noticed, k.leads)
@@ -97,7 +103,7 @@ func (g group) loseLeader(ctx context.Context, l loss) (lost, error) {
 	var writing sync.WaitGroup
 	for i, m := range others {
 		writing.Go(func() {
-			results[i], errs[i] = m.Load(ctx, member.Load{Kind: member.Puts, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: around})
+			results[i], errs[i] = m.Load(ctx, member.Load{Kind: member.Puts, ValueBytes: 256, Prefix: prefix, Keys: keyCount, For: l.lasts})
 		})
 	}
 	select {

@@ -22,6 +22,9 @@ func (b *bench) describe() {
 	fmt.Printf("%d cores of %s, memory %s, %s, %s, %s/%s, %s; load average before the run %s; each load %v, %d times; ratios are of medians.\n",
 		runtime.NumCPU(), field("/proc/cpuinfo", "model name"), field("/proc/meminfo", "MemTotal"), kernel, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format("2006-01-02 15:04 UTC"), strings.TrimSpace(string(average)), b.length, b.repeats)
+	if b.silent != 0 {
+		fmt.Printf("Timeouts.Silence of the members is %v; negative: a leader's silence is left to Raft.\n", b.silent)
+	}
 	if err := b.probeDisk(); err != nil {
 		fmt.Printf("The disk was not probed: %v\n", err)
 	}

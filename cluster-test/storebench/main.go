@@ -37,6 +37,7 @@ type bench struct {
 	etcd     string // path of etcd's server; empty: no comparison
 	etcdLoad string // path of the program that puts loads on it
 	logStore string
+	silent   time.Duration // Timeouts.Silence of the members; 0: the default
 }
 
 // part is one thing to measure.
@@ -84,6 +85,7 @@ func parse(args []string) (*bench, error) {
 	f.StringVar(&b.etcd, "etcd", "", "etcd's server, to compare with")
 	f.StringVar(&b.etcdLoad, "etcd-load", "", "the program in ./etcd, which puts loads on it")
 	f.StringVar(&b.logStore, "log-store", "", "log store of the members; empty: the default")
+	f.DurationVar(&b.silent, "silent", 0, "how long a leader may be silent (Timeouts.Silence of the members); 0: the default, negative: until Raft's time-out")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
