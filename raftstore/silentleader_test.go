@@ -123,14 +123,20 @@ func TestWhoWasCutOffLearnsNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		heartbeat, away time.Duration
 		back            func(net *memnet.Network, alone, next string)
+		limit           time.Duration
 	}{
-		"the old leader is first": {patient, 6 * time.Second, func(*memnet.Network, string, string) {}},
+		"the old leader is first": {patient, 6 * time.Second, func(*memnet.Network, string, string) {}, 1500 * time.Millisecond},
 		"the new leader is first": {patient, 6 * time.Second, func(net *memnet.Network, alone, next string) {
 			net.Unblock(next, alone)
 			net.Unblock(alone, next)
 			<-time.After(1500 * time.Millisecond)
-		}},
-		"it gives the old leader up meanwhile": {2 * time.Second, 5 * time.Second, func(*memnet.Network, string, string) { <-time.After(time.Second) }},
+		}, 1500 * time.Millisecond},
+		"it gives the old leader up meanwhile": {
+			2 * time.Second, 5 * time.Second, func(*memnet.Network, string, string) { <-time.After(time.Second) }, 1500 * time.Millisecond,
+		},
+		"it gives the old leader up soon": {
+			time.Second, 2200 * time.Millisecond, func(*memnet.Network, string, string) {}, 900 * time.Millisecond,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -154,7 +160,7 @@ func TestWhoWasCutOffLearnsNothing(t *testing.T) {
 				if _, err := c.Servers[(leader+1)%3].Commit(limited(t), put("/after", "v")); err != nil {
 					t.Fatal(err)
 				}
-				if took := time.Since(began); took > 1500*time.Millisecond {
+				if took := time.Since(began); took > test.limit {
 					t.Errorf("the first write after the leader fell silent took %v", took)
 				}
 				c.Net.Heal()

@@ -68,7 +68,7 @@ func (e *Elector) finds(q question) bool {
 	case silent:
 		return e.silence.misses(q.Leader)
 	case absent:
-		return e.absence.lasts() && !e.server.Writing()
+		return e.absence.lasts()
 	default:
 		return false
 	}
