@@ -25,7 +25,7 @@ func TestSplitVotesAreNotWaitedFor(t *testing.T) {
 			<-time.After(time.Second)
 			dead := s.leader(-1)
 			term := s.nodes[dead].leader.Term()
-			rivals := rand.Perm(4)[:1+round%2] // not all survivors, of whom noleader.go tells
+			rivals := rand.Perm(4)[:1+round%2] // not all survivors, of whom absent.go tells
 			s.net.Delay(func(string, string, int) time.Duration { return rand.N(10 * time.Millisecond) })
 			s.hosts[dead].Close()
 			began := time.Now()
