@@ -141,6 +141,15 @@ func TestALivingLeaderIsNotDeposed(t *testing.T) {
 			c.Net.Refuse(storetest.Addr(leader))
 			c.Net.Reset(storetest.Addr(leader), storetest.Addr((leader+1)%3))
 		},
+		"one server loses it after the other, and finds it again": func(c *storetest.Cluster, leader int) {
+			for _, i := range []int{1, 2, 1} {
+				c.Net.Refuse(storetest.Addr(leader))
+				c.Net.Reset(storetest.Addr(leader), storetest.Addr((leader+i)%3))
+				<-time.After(300 * time.Millisecond)
+				c.Net.Heal()
+				<-time.After(2 * time.Second)
+			}
+		},
 		"one server is cut off": func(c *storetest.Cluster, leader int) {
 			c.Net.Cut(storetest.Addr(leader), storetest.Addr((leader+1)%3))
 		},

@@ -81,8 +81,8 @@ func (e *Elector) Follow(ctx context.Context) {
 		if e.followed.learn(id) {
 			e.opts.Stats.Leaders.Inc()
 		}
-		// While no leader is known, the last one is still attended: Raft forgets it when this server
-		// campaigns, which must not end that, and it may lead on when another one does in vain.
+		// While no leader is known, the last one is still attended. Raft forgets it when this
+		// server campaigns, which must not end that. It leads on when another one does in vain.
 		if leader := (raft.Server{ID: id, Address: addr}); id != "" && leader != attended {
 			stop()
 			attending.Wait()
