@@ -163,7 +163,7 @@ func (p *Peers) noteEnd(from net.Addr, err error) {
 	var wrong *WrongServerError
 	host, _, splitErr := net.SplitHostPort(from.String())
 	if errors.As(err, &wrong) && wrong.Cluster != "" && splitErr == nil {
-		if !p.callers.note(host, wrong.Cluster, time.Now()) {
+		if !p.callers.note(host+" of "+wrong.Cluster, wrong.Cluster, time.Now()) { // one address may have servers of several
 			return
 		}
 		if p.server.Succeeded(wrong.Cluster) != nil {

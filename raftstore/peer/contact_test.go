@@ -55,6 +55,13 @@ func TestUnknownPeersAreLoggedOnce(t *testing.T) {
 		if lines := told(); lines != 4 {
 			t.Errorf("%d lines; want 4", lines)
 		}
+		for range 5 {
+			p.noteEnd(from(1), greeted("old"))
+			p.noteEnd(from(1), greeted("another"))
+		}
+		if lines := told(); lines != 0 {
+			t.Errorf("peers of two clusters at one address: %d lines", lines)
+		}
 		time.Sleep(foreignAgain)
 		p.noteEnd(from(2), greeted("another"))
 		if lines := told(); lines != 1 {

@@ -60,7 +60,7 @@ type Peers struct {
 	members   *clients
 	unknown   *clients      // of which only the address is known
 	foreign   otherClusters // of other clusters, met where one of this cluster was expected
-	callers   otherClusters // that connected to this server, by their host
+	callers   otherClusters // that connected to this server, by their host and cluster
 	refusal   string        // why this server, which was dropped, is not let in again, as was told; KeepContact's
 }
 

@@ -176,13 +176,13 @@ func (m *Mux) admit(v *visitor) {
 			m.complaints.logger.Debug("a connection ended before its peer was known", "remote", v.RemoteAddr(), "err", err)
 			return
 		}
-		m.complaints.warn("closed a connection that is not from a server of this cluster", "remote", v.RemoteAddr(), "err", err)
+		m.complaints.warnOf(v.source, "closed a connection that is not from a server of this cluster", v.RemoteAddr(), err)
 		return
 	}
 	guest, err := m.guests.admit(conn)
 	if err != nil {
 		conn.Close()
-		m.complaints.warn("closed a connection of another server", "remote", v.RemoteAddr(), "err", err)
+		m.complaints.warnOf(v.source, "closed a connection of another server", v.RemoteAddr(), err)
 		return
 	}
 	m.mu.Lock()
