@@ -8,13 +8,18 @@
 package raftstore_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/storetest"
+	"github.com/barque/barque/raftstore/transport"
 )
 
 func elsewhere(i int) string { return fmt.Sprintf("moved%d:6444", i) }
@@ -116,4 +121,84 @@ func TestOneServerMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// raftOnly is a transport over which servers do not learn where the others are.
+type raftOnly struct{ transport.Stream }
+
+func (s raftOnly) Dial(ctx context.Context, addr, proto string) (net.Conn, error) {
+	if proto != peer.ProtoRaft {
+		return nil, errors.New("a test has cut it off")
+	}
+	return s.Stream.Dial(ctx, addr, proto)
+}
+
+// TestAddressesWithAndWithoutContact is for docs/benchmarks.md. It logs, in virtual time, how long
+// it takes from the start of all servers at other addresses until the leader takes a write, and
+// until all servers have it. Without contact they have the addresses in Raft's configuration alone.
+func TestAddressesWithAndWithoutContact(t *testing.T) {
+	exchanged := func(to ...int) func(int) string { return func(i int) string { return storetest.Addr(to[i]) } }
+	for name, test := range map[string]moving{
+		"all are new, one is known": {to: elsewhere, known: []string{elsewhere(1)}},
+		"all are exchanged":         {to: exchanged(1, 2, 0)},
+		"two are exchanged":         {to: exchanged(1, 0, 2), leads: true},
+		"all are the same":          {to: storetest.Addr, leads: true, all: true},
+	} {
+		t.Run(name+"/with", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { startElsewhere(t, &test, true) }) })
+		t.Run(name+"/without", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { startElsewhere(t, &test, false) }) })
+	}
+}
+
+// moving is a restart of all servers at other addresses.
+type moving struct {
+	to         func(i int) string
+	known      []string // to each server, from the program around it
+	leads, all bool     // what comes of it without contact
+}
+
+func startElsewhere(t *testing.T, m *moving, contact bool) {
+	const never = time.Minute
+	disk := onDisk(t)
+	c := storetest.NewCluster(t, 3, func(i int, cfg *raftstore.Config) {
+		disk(i, cfg)
+		cfg.Timeouts, cfg.Peers = raftstore.Timeouts{}, func() []string { return m.known }
+	})
+	for i := range c.Servers {
+		c.Stop(i)
+	}
+	began := time.Now()
+	for i := range c.Servers {
+		c.Hosts[i] = c.Net.Host(m.to(i))
+		cfg := c.Configs[i]
+		if cfg.Stream = c.Hosts[i]; !contact {
+			cfg.Stream = raftOnly{c.Hosts[i]}
+		}
+		var err error
+		if c.Servers[i], err = raftstore.Open(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var revision uint64
+	var written, everywhere time.Duration
+	for everywhere == 0 && time.Since(began) < never {
+		<-time.After(20 * time.Millisecond)
+		have := 0
+		for _, s := range c.Servers {
+			switch status := s.Status(); {
+			case revision > 0 && status.Revision >= revision:
+				have++
+			case revision == 0 && status.Role == "leader":
+				if r, err := s.Commit(limited(t), put("/a", "1")); err == nil {
+					revision, written = r.Revision, time.Since(began)
+				}
+			}
+		}
+		if have == len(c.Servers) {
+			everywhere = time.Since(began)
+		}
+	}
+	t.Logf("a write after %v, on all servers after %v; 0s is not within %v", written.Round(10*time.Millisecond), everywhere.Round(10*time.Millisecond), never)
+	if leads, all := written > 0, everywhere > 0; leads != (contact || m.leads) || all != (contact || m.all) {
+		t.Errorf("a leader takes a write: %v; all have it: %v", leads, all)
+	}
 }

@@ -19,6 +19,10 @@ import (
 //   - Raft remembers its vote by that, too: the address alone could be another candidate's by now;
 //   - a server that has heard from a member where that one is believes it, over the configuration,
 //     until the configuration has a newer address.
+//
+// Raft's ServerAddressProvider is not used for that: it is asked for an ID alone, and would have to
+// find the configuration's address with each message. Where it knows none, Raft goes to an address
+// without an ID. docs/benchmarks.md has what a cluster loses without all of this.
 
 // Destination names a server at an address. Without an ID it is any server that answers there.
 func Destination(id, addr string) string {
