@@ -2,6 +2,7 @@ package raftstore_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -146,7 +147,7 @@ func TestServerThatDiffersGetsARightState(t *testing.T) {
 // TestStateTransferSurvivesCrashes copies the directory at each step, as a crash there would leave
 // it, and opens the server from each copy.
 func TestStateTransferSurvivesCrashes(t *testing.T) {
-	for _, point := range []string{faultpoint.TransferBeforePlan, faultpoint.TransferAfterPlan, faultpoint.TransferInstalled, faultpoint.TransferUnmarked} {
+	for _, point := range []string{faultpoint.TransferWritten, faultpoint.TransferInstalled, faultpoint.TransferUnmarked} {
 		t.Run(point, func(t *testing.T) {
 			root := t.TempDir()
 			left := filepath.Join(root, "left")
@@ -174,10 +175,9 @@ func TestStateTransferSurvivesCrashes(t *testing.T) {
 				}
 				r.Configs[bad].Dir = left
 				r.Start(bad)
-				if r.Servers[bad].Status().Quarantined != "" { // nothing said yet that a new state was to be taken
-					if point != faultpoint.TransferBeforePlan {
-						t.Errorf("the plan was not done: %s", r.Servers[bad].Status().Quarantined)
-					}
+				if marked := r.Servers[bad].Status().Quarantined != ""; marked != (point != faultpoint.TransferUnmarked) {
+					t.Errorf("in quarantine after the crash: %v", marked)
+				} else if marked {
 					r.reopen(t, bad)
 				}
 				r.wellAgain(t, bad)
@@ -226,5 +226,59 @@ func TestDamagedStateIsNotTaken(t *testing.T) {
 		}
 		r.reopen(t, bad)
 		r.wellAgain(t, bad)
+	})
+}
+
+// TestTransferOfAnEarlierVersion starts a server with what an earlier version left when it was
+// killed in a transfer: the state in a directory with a plan, and no snapshot yet, though the log
+// begins after the first entry.
+func TestTransferOfAnEarlierVersion(t *testing.T) {
+	root := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		r := newHealing(t, root)
+		leader, _ := r.Leader()
+		bad := (leader + 1) % 3
+		r.Configs[bad].TrailingLogs = 1
+		r.Stop(bad)
+		r.Start(bad)
+		for i := range 3 { // the log reaches back to the older of two
+			if _, err := r.Servers[leader].Commit(limited(t), put("/k", fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+			steady(r.Cluster)
+			if err := r.Servers[bad].Snapshot(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Stop(bad)
+
+		dir := r.Configs[bad].Dir
+		snapshots, err := filepath.Glob(filepath.Join(dir, "snapshots", "*"))
+		if err != nil || len(snapshots) != 2 {
+			t.Fatalf("snapshots %q, %v", snapshots, err)
+		}
+		var meta struct {
+			Meta json.RawMessage `json:"meta"`
+		}
+		data, err := os.ReadFile(filepath.Join(snapshots[1], "meta.json"))
+		err = errors.Join(err, json.Unmarshal(data, &meta),
+			os.Mkdir(filepath.Join(dir, "seed"), 0o700),
+			os.Rename(filepath.Join(snapshots[1], "state.bin"), filepath.Join(dir, "seed", "state.bin")),
+			os.WriteFile(filepath.Join(dir, "seed", "meta.json"), meta.Meta, 0o600),
+			os.RemoveAll(snapshots[0]), os.RemoveAll(snapshots[1]),
+			os.WriteFile(filepath.Join(dir, "quarantine.json"), []byte(`{"reason": "an earlier version found it"}`), 0o600),
+			os.WriteFile(filepath.Join(dir, "reseeded.json"), fmt.Appendf(nil, `{"at": %q}`, time.Now().Format(time.RFC3339)), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Start(bad)
+		if why := r.Servers[bad].Status().Quarantined; why != "an earlier version found it" {
+			t.Errorf("in quarantine: %q", why)
+		}
+		r.reopen(t, bad)
+		r.wellAgain(t, bad)
+		if _, err := os.Stat(filepath.Join(dir, "seed")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the plan is still there: %v", err)
+		}
 	})
 }

@@ -20,7 +20,6 @@ import (
 
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
-	"github.com/barque/barque/raftstore/integrity"
 	"github.com/barque/barque/raftstore/peer"
 	"github.com/barque/barque/raftstore/storetest"
 	"github.com/barque/barque/raftstore/transport"
@@ -217,9 +216,6 @@ func TestBadPeers(t *testing.T) {
 					conn.(*tls.Conn).CloseWrite()
 					w.isClosed("raft", conn)
 				}
-				conn = w.peer(rogue, i, integrity.Protocol, "here")
-				conn.Write(garbage)
-				w.isClosed("seed", conn)
 			}
 		}},
 		{"forged lengths", func(i int) {

@@ -147,11 +147,10 @@ const (
 	removedFile    = "removed.json"
 	supersededFile = "outlived.json" // the name is that of earlier versions, whose marks count
 	recoveryFile   = "recovery.json"
-	// WrongFile, TransferFile and TransferDir are of a server in quarantine: see package integrity.
-	// The names on disk are those of earlier versions, whose plans are carried out.
+	// WrongFile and TransferFile are of a server in quarantine: see package integrity. The names on
+	// disk are those of earlier versions.
 	WrongFile    = "quarantined.snapshot"
 	TransferFile = "reseeded.json"
-	TransferDir  = "seed"
 )
 
 // lockWait is how long a start waits for another process that has the directory, and may be about

@@ -139,9 +139,12 @@ func (s *Storage) makeRoom() bool {
 // an older one to it.
 func (s *Storage) Sever(index uint64) { s.severed.Store(max(index, s.severed.Load())) }
 
-// OpenSnapshots opens the snapshots in a data directory. done is called for each written one, full
+// SetAside removes a snapshot on disk from the list.
+func (s *Storage) SetAside(id string, why error) error { return s.written.SetAside(id, why) }
+
+// openSnapshots opens the snapshots in a data directory. done is called for each written one, full
 // if there was no space for one; nil: unused.
-func OpenSnapshots(o *Options, done func(index uint64) error, full func()) (*snapdir.Store, error) {
+func openSnapshots(o *Options, done func(index uint64) error, full func()) (*snapdir.Store, error) {
 	return snapdir.Open(snapdir.Options{
 		Dir: filepath.Join(o.Dir, snapshotDir), Keep: keptSnapshots, Logger: o.Logger, Fault: o.FaultPoint, Done: done, Full: full,
 	})
@@ -151,7 +154,7 @@ func (s *Storage) openSnapshots(o *Options) error {
 	if o.InMemory {
 		s.Snapshots = raft.NewInmemSnapshotStore()
 	} else {
-		dir, err := OpenSnapshots(o, func(index uint64) error { return s.Log.Snapshotted(index) }, func() { s.Reserve.Release() })
+		dir, err := openSnapshots(o, func(index uint64) error { return s.Log.Snapshotted(index) }, func() { s.Reserve.Release() })
 		if err != nil {
 			return err
 		}

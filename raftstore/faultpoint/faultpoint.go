@@ -57,12 +57,10 @@ const (
 
 // The transfer of a correct state to a server with a wrong one.
 const (
-	// TransferBeforePlan is when the state is on disk and verified, without a plan to take it.
-	// TransferAfterPlan is when the plan is there.
-	TransferBeforePlan = "transfer.before-plan"
-	TransferAfterPlan  = "transfer.after-plan"
-	// TransferInstalled is when the state has replaced the snapshots, and TransferUnmarked when the
-	// mark of the wrong state is gone, both at a start.
+	// TransferWritten is when the state is verified and is the newest snapshot on disk,
+	// TransferInstalled when it is the only one, and TransferUnmarked when the mark of the wrong
+	// state is gone.
+	TransferWritten   = "transfer.written"
 	TransferInstalled = "transfer.installed"
 	TransferUnmarked  = "transfer.unmarked"
 )
@@ -75,7 +73,7 @@ func All() []string {
 		TermBeforeSync, TermAfterSync, VoteBeforeSync, VoteAfterSync,
 		SnapshotBeforeSync, SnapshotBeforeRename, SnapshotAfterRename,
 		IdentityBeforeRename, IdentityAfterRename,
-		TransferBeforePlan, TransferAfterPlan, TransferInstalled, TransferUnmarked,
+		TransferWritten, TransferInstalled, TransferUnmarked,
 	}
 }
 

@@ -1,6 +1,7 @@
 package integrity
 
 import (
+	"errors"
 	"io"
 
 	"github.com/hashicorp/raft"
@@ -22,9 +23,27 @@ func (g *Guard) GuardFSM(inner raft.BatchingFSM) raft.BatchingFSM {
 // Snapshot implements raft.FSM.
 func (g *guarded) Snapshot() (raft.FSMSnapshot, error) {
 	if err := g.quarantine.Err(); err != nil {
+		return nil, err // without a wait
+	}
+	g.quarantine.persisting.RLock()
+	inner, err := g.BatchingFSM.Snapshot()
+	if err = errors.Join(g.quarantine.Err(), err); err != nil {
+		g.quarantine.persisting.RUnlock()
 		return nil, err
 	}
-	return g.BatchingFSM.Snapshot()
+	return &guardedSnapshot{inner, g.quarantine}, nil
+}
+
+// guardedSnapshot is one that Raft writes to disk. Its state may be found to be wrong meanwhile.
+type guardedSnapshot struct {
+	raft.FSMSnapshot
+	quarantine *Quarantine
+}
+
+// Release implements raft.FSMSnapshot.
+func (s *guardedSnapshot) Release() {
+	s.FSMSnapshot.Release()
+	s.quarantine.persisting.RUnlock()
 }
 
 // guardedTransport is Raft's transport. A server in quarantine that leads for a moment must not

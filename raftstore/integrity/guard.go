@@ -2,9 +2,7 @@ package integrity
 
 import (
 	"context"
-	"io"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,14 +39,18 @@ type Server interface {
 	CommitIndex() uint64
 	AwaitApplied(ctx context.Context, index uint64) error
 	State() *mvcc.Store
-	// NewestSnapshot takes a snapshot now, or opens the newest if nothing was applied since.
-	NewestSnapshot() (*raft.SnapshotMeta, io.ReadCloser, error)
+	// Snapshots are those on disk. SetAside removes one from the list.
+	Snapshots() raft.SnapshotStore
+	SetAside(id string, why error) error
 
 	Members() []group.Member
 	// Tell sends a message in JSON to a member and returns the answer.
 	Tell(ctx context.Context, m group.Member, kind byte, message any) ([]byte, error)
-	// DialLeader opens a connection to the leader, which is another server.
-	DialLeader(ctx context.Context, protocol string) (net.Conn, error)
+	// TellLeader sends a message to the leader, which is another server, and waits for the answer.
+	TellLeader(ctx context.Context, kind byte, message any) error
+	// SendState takes a snapshot now, if anything was applied since the last one, and sends it to a
+	// member, which gives it to its Guard: see TakeState. It returns that one's error.
+	SendState(ctx context.Context, id string) error
 
 	// Leads tells whether Raft has this server for the leader. StepDown ends its work as one, and
 	// HandOver makes another voter the leader.
@@ -66,7 +68,7 @@ type Guard struct {
 	compared atomic.Uint64          // the newest revision at which all members agreed
 	doubt    atomic.Pointer[string] // the members differ, and no majority tells which one is right
 
-	sending sync.Mutex // one server in quarantine is served at a time
+	received atomic.Pointer[string] // the snapshot with the state of the leader
 }
 
 // New returns the Guard of a server, which is in quarantine if its directory is marked.
@@ -94,6 +96,7 @@ func (g *Guard) isolate(reason string) {
 	if !g.begin(reason) {
 		return
 	}
+	defer close(g.begun) // whoever heals removes the mark
 	g.withdraw()
 	if g.path == "" {
 		return
@@ -117,7 +120,9 @@ const handOverEvery = 100 * time.Millisecond
 
 // Begin puts the server in quarantine for a reason that no state transfer heals.
 func (g *Guard) Begin(reason string) {
-	g.begin(reason)
+	if g.begin(reason) {
+		close(g.begun)
+	}
 	g.withdraw()
 }
 

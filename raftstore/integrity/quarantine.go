@@ -9,7 +9,7 @@ import (
 )
 
 // Quarantine is whether this server may serve. It may until its state was found to be wrong, and
-// never again after that, until it is opened with another state: see plan.go.
+// never again after that, until it is opened with another state: see statetransfer.go.
 //
 // A server in quarantine still takes and acknowledges log entries, and votes: its log is right,
 // only what it made of it is not, and the others may need its vote. It can even be elected, when no
@@ -17,11 +17,13 @@ import (
 // nobody meanwhile.
 type Quarantine struct {
 	path  string        // of the mark; empty in memory
-	begun chan struct{} // closed with the first verdict
+	begun chan struct{} // closed by who has begun it, once the mark is written
 
 	mu     sync.Mutex
 	reason string
 	cure   string // what is done about it
+
+	persisting sync.RWMutex // held for reading while Raft writes a snapshot of the state
 }
 
 // openQuarantine finds out whether the directory is marked; empty is none, as in memory.
@@ -34,11 +36,12 @@ func openQuarantine(dir, joinAgain string) (*Quarantine, error) {
 	reason, err := disk.ReadQuarantine(dir, joinAgain)
 	if err == nil && reason != "" {
 		q.begin(reason)
+		close(q.begun)
 	}
 	return q, err
 }
 
-// begin starts the quarantine, unless it has begun.
+// begin starts the quarantine, unless it has begun. The caller closes begun then.
 func (q *Quarantine) begin(reason string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -46,7 +49,6 @@ func (q *Quarantine) begin(reason string) bool {
 		return false
 	}
 	q.reason = reason
-	close(q.begun)
 	return true
 }
 
@@ -57,11 +59,13 @@ func (q *Quarantine) Why() string {
 	return q.reason
 }
 
-// treat takes note of what is done to get a right state.
-func (q *Quarantine) treat(cure string) {
+// treat takes note of what is done to get a right state, and returns whether that is news.
+func (q *Quarantine) treat(cure string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	news := q.cure != cure
 	q.cure = cure
+	return news
 }
 
 // Explain is err, with what is done about it.

@@ -56,6 +56,8 @@ func (n *Node) handle(ctx context.Context, kind byte, payload []byte) (byte, []b
 		return n.guard.HandleState(ctx, payload)
 	case peer.CallIsolate:
 		return n.guard.HandleVerdict(payload)
+	case peer.CallSendState:
+		return n.guard.HandleSendState(ctx, payload)
 	case peer.CallReach:
 		return n.autopilot.HandleReach(ctx, payload)
 	case peer.CallHello:

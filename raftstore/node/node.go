@@ -98,7 +98,7 @@ func open(cfg Config) (*Node, error) {
 	n.succession = succession.New(succession.Options{
 		ID: id.ServerID, Dir: cfg.Dir, InMemory: cfg.InMemory, JoinAgain: cfg.JoinAgain, OnSuperseded: cfg.OnSuperseded, Logger: cfg.Logger,
 	}, wiring{n})
-	if err := integrity.AdoptState(&opts); err != nil {
+	if err := disk.EndOldTransfer(&opts); err != nil {
 		return nil, err
 	}
 	n.guard, err = integrity.New(integrity.Options{
@@ -153,12 +153,11 @@ func (n *Node) start() {
 	n.proposer.stateBytes = n.cfg.StateBytes
 	n.reads = readindex.New(readindex.Options{ID: n.id.ServerID, CallTimeout: n.cfg.Timeouts.Call, Stats: n.stats},
 		n.fsm, n.raft, n.peers, wiring{n}, n.ctx.Done())
-	calls, transfers := n.cfg.Stream.Listener(peer.ProtoStore), n.cfg.Stream.Listener(integrity.Protocol)
+	calls := n.cfg.Stream.Listener(peer.ProtoStore)
 	n.raft.running.Go(func() { n.leader.Follow(n.ctx, n.raft.stopped) })
 	n.running.Go(n.proposer.run)
 	n.running.Go(func() { n.reads.Run(n.ctx) })
 	n.running.Go(func() { n.peers.Serve(n.ctx, calls, n.handler()) })
-	n.running.Go(func() { n.guard.Serve(n.ctx, transfers, n.peers.Accept) })
 	n.running.Go(func() { n.election.ElectAlone(n.ctx) })
 	n.running.Go(func() { n.peers.KeepContact(n.ctx) })
 	n.running.Go(func() { n.election.Follow(n.ctx) })

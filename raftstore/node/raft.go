@@ -49,7 +49,7 @@ func (n *Node) startRaft() (*consensus, error) {
 		return fail(err)
 	}
 	log := n.log()
-	c.filter = raftfix.NewFilter(log)
+	c.filter = raftfix.NewFilter(log, n.guard.TakeState)
 	c.Raft, err = raft.NewRaft(cfg, machine, log, n.storage.Log, n.storage.Snapshots, n.filtered(c))
 	if err != nil {
 		return fail(fmt.Errorf("start raft: %w", err))

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -32,16 +30,16 @@ func (w wiring) Tell(ctx context.Context, m group.Member, kind byte, message any
 	return w.peers.Tell(ctx, m, kind, message)
 }
 
-// DialLeader implements integrity.Server.
-func (w wiring) DialLeader(ctx context.Context, protocol string) (net.Conn, error) {
+// TellLeader implements integrity.Server.
+func (w wiring) TellLeader(ctx context.Context, kind byte, message any) error {
 	leader, local, err := w.leaderAt()
-	if err != nil {
-		return nil, err
+	if err == nil && local {
+		err = errors.New("this server leads itself at the moment")
 	}
-	if local {
-		return nil, errors.New("this server leads itself at the moment")
+	if err == nil {
+		_, err = w.peers.TellAt(ctx, leader, kind, message)
 	}
-	return w.peers.Dial(ctx, leader, protocol)
+	return err
 }
 
 // Leads implements integrity.Server.
@@ -53,24 +51,49 @@ func (w wiring) StepDown(cause error) { w.leader.Depose(cause) }
 // HandOver implements integrity.Server.
 func (w wiring) HandOver(why string) error { return w.leader.HandOver(w.ctx, why, true) }
 
-// NewestSnapshot implements integrity.Server.
-func (w wiring) NewestSnapshot() (*raft.SnapshotMeta, io.ReadCloser, error) {
-	future := w.raft.Snapshot()
-	err := future.Error()
-	if err == nil {
-		return future.Open()
+// Snapshots implements integrity.Server.
+func (w wiring) Snapshots() raft.SnapshotStore { return w.storage.Snapshots }
+
+// SetAside implements integrity.Server.
+func (w wiring) SetAside(id string, why error) error { return w.storage.SetAside(id, why) }
+
+// SendState implements integrity.Server.
+func (w wiring) SendState(ctx context.Context, id string) error {
+	m, ok := w.member(id)
+	if !ok {
+		return fmt.Errorf("%s has no member %q", w.cfg.Name, id)
 	}
-	if !errors.Is(err, raft.ErrNothingNewToSnapshot) {
-		return nil, nil, fmt.Errorf("take a snapshot: %w", err)
+	sent := make(chan error, 1)
+	w.raft.running.Go(func() { sent <- w.sendState(m) }) // ends with the connection, which stop cuts
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// sendState sends the newest snapshot as Raft does, in the term 0, in which there is no leader.
+func (w wiring) sendState(m group.Member) error {
+	if err := w.Snapshot(); err != nil {
+		return err
 	}
 	all, err := w.storage.Snapshots.List()
 	if err == nil && len(all) == 0 {
 		err = errors.New("there is none, and nothing to take one of")
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the newest snapshot: %w", err)
+		return fmt.Errorf("find the newest snapshot: %w", err)
 	}
-	return w.storage.Snapshots.Open(all[0].ID)
+	meta, state, err := w.storage.Snapshots.Open(all[0].ID)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	return w.raft.network.InstallSnapshot(raft.ServerID(m.ID), raft.ServerAddress(m.Address), &raft.InstallSnapshotRequest{
+		RPCHeader: w.raft.header(), SnapshotVersion: meta.Version, LastLogIndex: meta.Index, LastLogTerm: meta.Term, Size: meta.Size,
+		Configuration: raft.EncodeConfiguration(meta.Configuration), ConfigurationIndex: meta.ConfigurationIndex,
+	}, &raft.InstallSnapshotResponse{}, state)
 }
 
 // Ping implements status.Server.

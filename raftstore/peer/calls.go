@@ -23,6 +23,7 @@ const (
 	CallReach   byte = 10       // a reach in JSON
 	CallLost    byte = 11       // a question in JSON; answered with an election.Answer
 	// 12 told why a leader handed over.
+	CallSendState byte = 13 // the ID of a server in quarantine, in JSON
 
 	AnswerOK          byte = 128
 	AnswerUnavailable byte = 129 // a text

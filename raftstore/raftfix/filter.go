@@ -29,8 +29,9 @@ import (
 // the messages that Raft has been given, it also makes Raft campaign: see Campaign. Heartbeats
 // bypass it: Raft's transport passes them on by itself.
 type Filter struct {
-	log *Log
-	out chan raft.RPC
+	log  *Log
+	take TakeState
+	out  chan raft.RPC
 
 	orders  chan order
 	answers sync.WaitGroup // to messages that Raft does not see
@@ -44,9 +45,13 @@ type order struct {
 	done   chan error
 }
 
+// TakeState receives a snapshot of the term 0, in which no server leads: one that is for this
+// server and not for Raft, which would ignore it.
+type TakeState func(m *raft.InstallSnapshotRequest, state io.Reader) error
+
 // NewFilter returns the filter for the Raft that has the log.
-func NewFilter(log *Log) *Filter {
-	return &Filter{log: log, out: make(chan raft.RPC), orders: make(chan order)}
+func NewFilter(log *Log, take TakeState) *Filter {
+	return &Filter{log: log, take: take, out: make(chan raft.RPC), orders: make(chan order)}
 }
 
 // Consumer returns Raft's channel of messages, as raft.Transport has it.
@@ -148,6 +153,14 @@ func (f *Filter) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 			f.cut(m)
 		}
 	case *raft.InstallSnapshotRequest:
+		if m.Term == 0 {
+			f.answers.Go(func() {
+				err := f.take(m, rpc.Reader)
+				_, _ = io.Copy(io.Discard, rpc.Reader) // as below
+				rpc.Respond(&raft.InstallSnapshotResponse{}, err)
+			})
+			return false
+		}
 		f.awaitRaft(nil, stopped)
 		own := f.log.raft.Load()
 		if m.Term < own.CurrentTerm() || m.LastLogIndex > own.AppliedIndex() && !f.log.agrees(m.LastLogIndex, m.LastLogTerm) {

@@ -225,19 +225,23 @@ func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 
 // SetAside removes an unreadable snapshot from the list. Its files stay until there are as many
 // newer ones as are kept.
-func (s *Store) SetAside(id string, why error) {
+func (s *Store) SetAside(id string, why error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setAside(id, why)
+	return s.setAside(id, why)
 }
 
-func (s *Store) setAside(id string, why error) {
+func (s *Store) setAside(id string, why error) error {
 	to := s.path(id) + damaged
 	err := os.RemoveAll(to)
 	if err == nil {
 		err = os.Rename(s.path(id), to)
 	}
+	if err == nil {
+		err = atomicfile.SyncDir(s.opts.Dir)
+	}
 	s.opts.Logger.Error("a snapshot is damaged and was set aside", "snapshot", s.path(id), "reason", why, "now", to, "err", err)
+	return err
 }
 
 // Create implements raft.SnapshotStore.
