@@ -7,7 +7,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// lookups counts the questions for decoded objects: a hit was decoded before, a miss is decoded now.
+// lookups counts the questions for decoded objects: a hit was decoded before, a miss is decoded
+// now.
 var lookups = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name:           "barque_object_cache_lookups_total",
 	Help:           "Reads of stored objects, by whether the object was decoded before (hit) or had to be (miss).",
