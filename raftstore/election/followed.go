@@ -82,7 +82,7 @@ func (e *Elector) Follow(ctx context.Context) {
 			e.opts.Stats.Leaders.Inc()
 		}
 		// While no leader is known, the last one is still attended. Raft forgets it when this
-		// server campaigns, which must not end that. It leads on when another one does in vain.
+		// server campaigns, which must not end that. It may lead on after an election in vain.
 		if leader := (raft.Server{ID: id, Address: addr}); id != "" && leader != attended {
 			stop()
 			attending.Wait()
