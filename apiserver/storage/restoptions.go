@@ -11,12 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/features"
 	"k8s.io/apiserver/pkg/registry/generic"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/storage/value"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/tools/cache"
 )
@@ -198,7 +200,7 @@ func (o *RESTOptions) store(
 	config *storagebackend.ConfigForResource, resourcePrefix string, newObject, newList func() runtime.Object,
 	objects *objectcache.Cache, triggers storage.IndexerFuncs,
 ) (*Store, error) {
-	return New(Config{
+	store, err := New(Config{
 		Backend:          o.cfg.Backend,
 		Codec:            config.Codec,
 		New:              newObject,
@@ -214,6 +216,13 @@ func (o *RESTOptions) store(
 		Companions:       o.companions[config.GroupResource],
 		Logger:           o.cfg.Logger,
 	})
+	if err != nil {
+		return nil, err
+	}
+	// Priority and fairness takes objects of unknown size for the largest there can be, and gives a
+	// list of a few of them all the seats that a request can have.
+	store.estimateSize.Store(utilfeature.DefaultFeatureGate.Enabled(features.SizeBasedListCostEstimate))
+	return store, nil
 }
 
 // raw is a generic.StorageDecorator of resources whose objects are not kept decoded.

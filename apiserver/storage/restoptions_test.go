@@ -168,3 +168,27 @@ func TestEncryptionAtRest(t *testing.T) {
 		t.Errorf("after the rotation %q at revision %d, want the new key and one write after %d", second.Value[:6], second.ModRevision, first.ModRevision+1)
 	}
 }
+
+// TestSizesAreTold: priority and fairness takes objects of unknown size for the largest there can
+// be, so a list of one object would cost as much as one of thousands.
+func TestSizesAreTold(t *testing.T) {
+	for name, cfg := range map[string]RESTOptionsConfig{
+		"decoded objects are kept": {},
+		"none are":                 {Uncached: []schema.GroupResource{examplePods}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg.Backend = newBackend(t)
+			store := open(t, cfg)
+			pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
+			if err := store.Create(t.Context(), "/pods/ns/p", pod, nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			want := int64(len(stored(t, cfg.Backend, "/registry/pods/ns/p").Value))
+			stats, err := store.Stats(t.Context())
+			if err != nil || stats.ObjectCount != 1 || stats.EstimatedAverageObjectSizeBytes != want {
+				t.Errorf("stats are %+v, %v, want one object of %d bytes", stats, err, want)
+			}
+		})
+	}
+}
