@@ -40,6 +40,7 @@ type index struct {
 	revision uint64                     // up to which it knows the objects; 0 while it does not
 	values   map[string]string          // of the objects' keys
 	keys     map[string]map[string]bool // of the objects with a value
+	unread   map[string]bool            // keys of those whose value is not known: it may be any
 	watches  map[string]map[*fieldWatch]bool
 	waiting  map[*fieldWatch]bool // want to enter when it knows the objects
 	asking   map[*fieldWatch]bool // want to know how far it is
@@ -111,7 +112,8 @@ func (x *index) run(ctx context.Context) {
 func (x *index) reset() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.revision, x.source, x.values, x.keys = 0, nil, nil, nil
+	x.advance(0) // lists that wait for it go on without it
+	x.source, x.values, x.keys, x.unread = nil, nil, nil, nil
 	for _, watches := range x.watches {
 		for w := range watches {
 			x.expel(w)
@@ -134,10 +136,12 @@ func (x *index) read(ctx context.Context) error {
 		return err
 	}
 	defer source.Close()
-	values, keys := make(map[string]string), make(map[string]map[string]bool)
+	values, keys, unread := make(map[string]string), make(map[string]map[string]bool), make(map[string]bool)
 	view.Ascend(prefix, prefix, func(item raftstore.Item) bool {
 		if value, known := x.valueOf(ctx, &item); known {
 			set(values, keys, item.Key, value)
+		} else {
+			unread[item.Key] = true
 		}
 		return ctx.Err() == nil
 	})
@@ -145,7 +149,7 @@ func (x *index) read(ctx context.Context) error {
 		return err // it has not seen all
 	}
 	x.mu.Lock()
-	x.source, x.values, x.keys = source, values, keys
+	x.source, x.values, x.keys, x.unread = source, values, keys, unread
 	x.advance(view.Revision())
 	for w := range x.waiting { // each enters with the next batch that it reads
 		w.history.RequestProgress()
@@ -162,7 +166,7 @@ func (x *index) read(ctx context.Context) error {
 }
 
 // valueOf returns the value of an object's field. It is false for an object that cannot be read:
-// every watch is told of it, and finds out.
+// every watch is told of it, and every list looks into it, and finds out.
 func (x *index) valueOf(ctx context.Context, item *raftstore.Item) (string, bool) {
 	of := storedItem(item)
 	if o := x.store.peek(of); o != nil {
@@ -199,8 +203,11 @@ func (x *index) take(ctx context.Context, batch raftstore.Batch) {
 		was, had := x.values[key]
 		x.drop(key)
 		deleted := c.event.Kind == raftstore.Deleted
-		if c.known {
+		switch {
+		case c.known:
 			set(x.values, x.keys, key, c.value)
+		case !deleted:
+			x.unread[key] = true
 		}
 		if !c.known && !deleted || !had && c.event.Kind != raftstore.Created {
 			for value := range x.watches {
@@ -234,6 +241,7 @@ func set(values map[string]string, keys map[string]map[string]bool, key, value s
 
 // drop forgets an object.
 func (x *index) drop(key string) {
+	delete(x.unread, key)
 	value, ok := x.values[key]
 	if !ok {
 		return
@@ -244,7 +252,7 @@ func (x *index) drop(key string) {
 	}
 }
 
-// advance notes up to which revision the index knows the objects.
+// advance notes up to which revision the index knows the objects, 0 for not at all.
 func (x *index) advance(revision uint64) {
 	x.revision = revision
 	close(x.moved)
@@ -309,7 +317,8 @@ func (x *index) expel(w *fieldWatch) {
 }
 
 // list returns the keys of the objects with a value, in order, and the revision as of which they
-// are. It waits until that is not below the one given. It is false while no watch uses the index.
+// are. Those that could not be read may have it, too. It waits until the revision is not below the
+// one given. It is false while no watch uses the index.
 func (x *index) list(ctx context.Context, prefix, value string, notBefore uint64) (keys []string, revision uint64, ok bool) {
 	for {
 		x.mu.Lock()
@@ -318,10 +327,12 @@ func (x *index) list(ctx context.Context, prefix, value string, notBefore uint64
 			return nil, 0, false
 		}
 		if x.revision >= notBefore {
-			keys = make([]string, 0, len(x.keys[value]))
-			for key := range x.keys[value] {
-				if strings.HasPrefix(key, prefix) {
-					keys = append(keys, key)
+			keys = make([]string, 0, len(x.keys[value])+len(x.unread))
+			for _, some := range []map[string]bool{x.keys[value], x.unread} {
+				for key := range some {
+					if strings.HasPrefix(key, prefix) {
+						keys = append(keys, key)
+					}
 				}
 			}
 			revision = x.revision
