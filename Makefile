@@ -310,6 +310,11 @@ bench-api: build ## measure three API servers beside three kube-apiservers over 
 	$(GO) build -o bin/apibench ./cluster-test/apibench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/apibench -only "$${ONLY-}" -repeats $(or $(REPEATS),3)
 
+.PHONY: profile-api
+profile-api: build ## take a CPU profile of each of three servers under each case of bench-api, into bin/profiles (ONLY='^update protobuf 64'; as root)
+	$(GO) build -o bin/apibench ./cluster-test/apibench
+	$(SUDO) env PATH="$$PATH" BARQUE_BIN=$(CURDIR)/bin/barque bin/apibench -only "$${ONLY-}" -each 10s -profiles bin/profiles
+
 # CoreDNS and kube-proxy come from modules of their own.
 .PHONY: bench-network
 bench-network: schemas ## measure cluster DNS beside CoreDNS, and the service proxy beside kube-proxy (ONLY='dns|services' REPEATS=3 SERVICES=10,1000,10000; builds both once, some minutes; as root)

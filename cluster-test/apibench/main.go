@@ -39,6 +39,7 @@ type options struct {
 	pods        int
 	listed      int
 	watched     time.Duration
+	profiles    string
 }
 
 func main() {
@@ -53,6 +54,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 5000, "how many pods one request deletes")
 	flag.IntVar(&o.listed, "listed", 100_000, "how many pods are listed in pages")
 	flag.DurationVar(&o.watched, "watched", 30*time.Second, "how long writes are measured, while nobody lists and beside lists each")
+	flag.StringVar(&o.profiles, "profiles", "", "directory for a CPU profile of each of Barque's servers under each case; then nothing is compared, and upstream's servers are not started")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -73,6 +75,9 @@ func main() {
 func run(ctx context.Context, o options) error {
 	if min(o.repeats, o.definitions, o.filled, o.pods, o.listed) < 1 || min(o.each, o.watched) <= 0 {
 		return errors.New("-repeats, -each, -definitions, -filled, -pods, -listed and -watched must be above 0")
+	}
+	if o.profiles != "" {
+		return profile(ctx, o, wanted(o.only))
 	}
 	if err := kubeapiserver.Build(ctx, o.bin, "kube-apiserver", "etcd"); err != nil {
 		return err
