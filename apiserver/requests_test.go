@@ -57,6 +57,7 @@ func BenchmarkRequests(b *testing.B) {
 	for name, method := range map[string]string{"create": http.MethodPost, "update": http.MethodPut, "get": http.MethodGet} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
+			began, cpu := n, cpuTime()
 			for b.Loop() {
 				object := n
 				if method != http.MethodPost {
@@ -65,6 +66,7 @@ func BenchmarkRequests(b *testing.B) {
 				send(b, method, fmt.Sprint(object), n)
 				n++
 			}
+			b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(n-began), "CPU-µs/op")
 		})
 	}
 }
