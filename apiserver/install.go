@@ -115,7 +115,7 @@ func (in *installer) installVersion(root string, gv schema.GroupVersion, served 
 		OptionsExternalVersion:      &schema.GroupVersion{Version: "v1"},
 		ParameterCodec:              runtime.NewParameterCodec(in.scheme),
 		Serializer:                  in.config.Serializer,
-		Creater:                     in.scheme,
+		Creater:                     roomyCreater{in.scheme},
 		Convertor:                   in.scheme,
 		ConvertabilityChecker:       in.scheme,
 		UnsafeConvertor:             runtime.UnsafeObjectConvertor(in.scheme),

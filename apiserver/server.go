@@ -119,7 +119,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.PublicAddress = s.cfg.Advertise.Addr().AsSlice()
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
-	c.Authentication.Authenticator = sec.authenticator
+	c.Authentication.Authenticator = roomyAuthenticator{sec.authenticator}
 	c.Authorization.Authorizer = sec.authorizer
 	c.RuleResolver = sec.rules
 	c.AdmissionControl = parts.admission
@@ -149,7 +149,8 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
-		return quietLeavers(withUnauthenticated(s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c)), s.cfg.Unauthenticated))
+		handler = s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c))
+		return withStackRoom(quietLeavers(withUnauthenticated(handler, s.cfg.Unauthenticated)))
 	}
 	return c, nil
 }

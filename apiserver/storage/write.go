@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/barque/barque/internal/stackroom"
 )
 
 // Create implements storage.Interface.
@@ -108,6 +110,7 @@ func (s *Store) Delete(
 	ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, suggestion runtime.Object, opts storage.DeleteOptions,
 ) error {
+	stackroom.Grow() // see GuaranteedUpdate
 	key, err := s.prepareKey(key, false)
 	if err != nil {
 		return err
@@ -166,6 +169,7 @@ func (s *Store) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, suggestion runtime.Object,
 ) error {
+	stackroom.Grow() // the handler has started a goroutine, which has not gone deep yet
 	key, err := s.prepareKey(key, false)
 	if err != nil {
 		return err
