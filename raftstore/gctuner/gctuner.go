@@ -5,10 +5,13 @@
 // no pointers in them (raftstore/mvcc), so that marking them costs little. Keep lets the heap grow
 // by a fraction of the live heap only, as long as collecting stays cheap:
 //
-//	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … as loose as Go's default
+//	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … Go's default, or Most
 //	tight ◀──less than half of that────────────────────────────── looser
 //
-// When the process stops allocating, unused memory returns to the system.
+// By Go's default a small heap is collected all the time under load: of a server with 40 MiB alive,
+// requests allocate as much again in a second. So a small heap may become looser than that.
+//
+// When the process stops allocating, it is tight, and unused memory returns to the system.
 //
 // The program calls Keep once, and not the store: a process has one collector. If GOGC is set the
 // operator has decided, and Keep does nothing. GOMEMLIMIT also applies.
@@ -29,6 +32,9 @@ type Policy struct {
 	// Part is the divisor of the live heap that gives the growth, when that is more than Least.
 	// Default: 8.
 	Part uint64
+	// Most is by how many bytes the heap may grow beyond the live heap while collecting is dear,
+	// when that is more than Go's default. Default: 128 MiB.
+	Most uint64
 	// MaxShare is the share of the CPU time used by the process that collecting may take. Default:
 	// 0.05.
 	MaxShare float64
@@ -41,6 +47,9 @@ func (p Policy) withDefaults() Policy {
 	if p.Part == 0 {
 		p.Part = 8
 	}
+	if p.Most == 0 {
+		p.Most = 128 << 20
+	}
 	if p.MaxShare <= 0 {
 		p.MaxShare = 0.05
 	}
@@ -48,9 +57,9 @@ func (p Policy) withDefaults() Policy {
 }
 
 const (
-	// loosest is Go's default.
-	loosest = 100
-	look    = time.Second // between two samples
+	// normal is Go's default.
+	normal = 100
+	look   = time.Second // between two samples
 	// restLooks is the number of consecutive samples with next to nothing allocated after which the
 	// process gives memory back.
 	restLooks = 15
@@ -64,7 +73,7 @@ func Keep(ctx context.Context, p Policy) {
 		<-ctx.Done()
 		return
 	}
-	before := debug.SetGCPercent(loosest)
+	before := debug.SetGCPercent(normal)
 	defer debug.SetGCPercent(before)
 	k := newKeeper(p, read())
 	ticker := time.NewTicker(look)
@@ -121,7 +130,7 @@ type keeper struct {
 // newKeeper starts at Go's default. It counts from start, so that the first sample excludes earlier
 // work.
 func newKeeper(p Policy, start reading) *keeper {
-	return &keeper{policy: p.withDefaults(), percent: loosest, last: start, measured: start}
+	return &keeper{policy: p.withDefaults(), percent: normal, last: start, measured: start}
 }
 
 // decision is the result of a sample.
@@ -131,15 +140,19 @@ func (k *keeper) look(now reading) (d decision) {
 	allocated := now.allocated - k.last.allocated
 	k.used += allocated
 	k.last = now
-	if now.cycles != k.measured.cycles {
-		next := k.policy.next(k.percent, now.live, share(k.measured, now))
-		k.measured = now
-		if d.set = differs(k.percent, next); d.set {
-			k.percent = next
-		}
-	}
 	if k.resting++; allocated > restBytes {
 		k.resting = 0
+	}
+	next := k.percent
+	if now.cycles != k.measured.cycles {
+		next = k.policy.next(k.percent, now.live, share(k.measured, now))
+		k.measured = now
+	}
+	if k.resting >= restLooks { // it may be long until the next collections tell that they are cheap
+		next = k.policy.tightest(now.live)
+	}
+	if d.set = differs(k.percent, next); d.set {
+		k.percent = next
 	}
 	if k.resting == restLooks && k.used > k.policy.Least {
 		k.used, d.giveBack = 0, true
@@ -164,19 +177,21 @@ func (p Policy) next(percent int, live uint64, share float64) int {
 	case share < p.MaxShare/2:
 		percent = percent * 4 / 5
 	}
-	return min(max(percent, p.tightest(live)), loosest)
+	return min(max(percent, p.tightest(live)), p.loosest(live))
 }
 
 // tightest is the percentage when collecting is cheap.
 func (p Policy) tightest(live uint64) int {
 	if live == 0 {
-		return loosest
+		return normal
 	}
-	return int(min(100*max(p.Least, live/p.Part)/live, loosest))
+	return int(min(100*max(p.Least, live/p.Part)/live, normal))
+}
+
+// loosest is the percentage when collecting is dear.
+func (p Policy) loosest(live uint64) int {
+	return int(max(100*p.Most/max(live, p.Least), normal))
 }
 
 // differs tells whether a change is worth stopping the world for.
-func differs(old, new int) bool {
-	change := max(old-new, new-old)
-	return change > 0 && (10*change >= old || new == loosest)
-}
+func differs(old, new int) bool { return 10*max(old-new, new-old) >= old }

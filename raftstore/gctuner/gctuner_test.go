@@ -55,14 +55,18 @@ func (p process) settle(k *keeper, now *reading) (percent, changes int) {
 }
 
 func TestItIsTightWhileThatIsCheap(t *testing.T) {
-	k, now := keeper{policy: Policy{}.withDefaults(), percent: loosest}, reading{}
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
 	cheap := process{live: 256 * mib, rate: 100 * mib, mark: 0.005, used: 1}
 	if percent, changes := cheap.settle(&k, &now); percent > 14 || changes > 0 {
 		t.Errorf("cheap: %d %%, changed %d times in a minute", percent, changes)
 	}
 	dear := process{live: 256 * mib, rate: 500 * mib, mark: 0.1, used: 1}
-	if percent, _ := dear.settle(&k, &now); percent != loosest {
+	if percent, _ := dear.settle(&k, &now); percent < normal*9/10 || percent > normal {
 		t.Errorf("dear: %d %%", percent)
+	}
+	small := process{live: 40 * mib, rate: 100 * mib, mark: 0.1, used: 1} // 25 % of the time at 100 %
+	if percent, changes := small.settle(&k, &now); percent < 280 || percent > 320 || changes > 0 {
+		t.Errorf("dear, with little alive: %d %%, changed %d times in a minute", percent, changes)
 	}
 	between := process{live: 256 * mib, rate: 200 * mib, mark: 0.02, used: 1} // 5 % of the time at 30 %
 	percent, changes := between.settle(&k, &now)
@@ -74,8 +78,39 @@ func TestItIsTightWhileThatIsCheap(t *testing.T) {
 	}
 }
 
+func TestLoosest(t *testing.T) {
+	p := Policy{}.withDefaults()
+	for _, c := range []struct {
+		live uint64
+		want int
+	}{{0, 400}, {mib, 400}, {32 * mib, 400}, {64 * mib, 200}, {128 * mib, 100}, {8 << 10 * mib, 100}} {
+		if got := p.loosest(c.live); got != c.want {
+			t.Errorf("with %d MiB alive: %d %%, want %d", c.live/mib, got, c.want)
+		}
+	}
+}
+
+// TestAProcessThatRestsIsTight: nothing is collected there that could tell what collecting costs.
+func TestAProcessThatRestsIsTight(t *testing.T) {
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
+	dear := process{live: 64 * mib, rate: 200 * mib, mark: 0.1, used: 1}
+	if percent, _ := dear.settle(&k, &now); percent < 180 {
+		t.Fatalf("dear: %d %%", percent)
+	}
+	set := 0
+	for range 2 * restLooks {
+		now.allocated += mib
+		if k.look(now).set {
+			set++
+		}
+	}
+	if k.percent != 50 || set != 1 {
+		t.Errorf("at rest: %d %%, changed %d times", k.percent, set)
+	}
+}
+
 func TestAProcessThatRestsGivesBack(t *testing.T) {
-	k, now := keeper{policy: Policy{}.withDefaults(), percent: loosest}, reading{}
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
 	looks := func(n int, bytes uint64) (given int) {
 		for range n {
 			now.allocated += bytes
@@ -103,7 +138,7 @@ func TestAProcessThatRestsGivesBack(t *testing.T) {
 // TestKeep sets what the collector really does, and sets it back.
 func TestKeep(t *testing.T) {
 	t.Setenv("GOGC", "")
-	before := debug.SetGCPercent(loosest)
+	before := debug.SetGCPercent(normal)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	percent := func() int {
 		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}}
@@ -124,7 +159,7 @@ func TestKeep(t *testing.T) {
 	runtime.KeepAlive(alive)
 	stop()
 	<-done
-	if got := percent(); got != loosest {
+	if got := percent(); got != normal {
 		t.Errorf("it left %d %% behind", got)
 	}
 
@@ -143,12 +178,12 @@ func TestKeep(t *testing.T) {
 func TestTheFirstLookCountsFromTheStart(t *testing.T) {
 	start := reading{live: 256 * mib, allocated: 8 << 10 * mib, cycles: 50, collect: 0.1, user: 100}
 	k := newKeeper(Policy{}, start)
-	if d := k.look(start); d.set || d.giveBack || k.percent != loosest {
+	if d := k.look(start); d.set || d.giveBack || k.percent != normal {
 		t.Errorf("nothing has happened, and it decides %+v, %d %%", d, k.percent)
 	}
 	next := start
 	next.cycles, next.user = 51, 101
-	if d := k.look(next); !d.set || k.percent == loosest {
+	if d := k.look(next); !d.set || k.percent == normal {
 		t.Errorf("after a cheap collection it decides %+v, %d %%", d, k.percent)
 	}
 }
