@@ -27,6 +27,7 @@ import (
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/router"
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/watchwriter"
@@ -169,7 +170,11 @@ func (s *Server) installResources(config *genericapiserver.Config, parts *parts)
 		installations = append(installations, built...)
 	}
 	in := &installer{server: s.chain.own, config: config, scheme: parts.scheme, types: types}
-	return in.install(installations)
+	if err := in.install(installations); err != nil {
+		return err
+	}
+	s.chain.own.Handler.GoRestfulContainer.Router(&router.Router{})
+	return nil
 }
 
 // Run serves until ctx ends and requests in flight have been answered.
