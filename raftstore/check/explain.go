@@ -23,7 +23,8 @@ func (j *judge) explain() {
 		case w.Outcome == Unknown:
 			unknown = append(unknown, w)
 		case w.Outcome == Done && j.deletedBy(w):
-			// The later one found nothing to delete any more.
+			// The later one found nothing to delete any more. So did one that was asked for when others
+			// had been told of the delete.
 			if other := acknowledged[w.Revision]; other == nil || w.Call < other.Call {
 				acknowledged[w.Revision] = w
 			}
@@ -36,7 +37,7 @@ func (j *judge) explain() {
 			continue // it is the store's own, or something was put
 		}
 		w := acknowledged[r]
-		if w == nil || j.foundNothing(w, r) {
+		if w == nil || w.Call > j.seen[r] || j.foundNothing(w, r) {
 			if j.expires(e) {
 				j.expiry(e)
 				continue

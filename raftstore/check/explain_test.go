@@ -122,6 +122,22 @@ func TestADeleteDeletesAllThatIsThere(t *testing.T) {
 	}
 }
 
+// TestADeleteOfWhatWasSeenToBeGone: a delete that was asked for after watchers had been told of the
+// same delete found nothing. One of unknown outcome has made the revision.
+func TestADeleteOfWhatWasSeenToBeGone(t *testing.T) {
+	h := newShown()
+	h.write(putting("v1", "/s/1"))
+	lost := h.wrote(deleting("/s/1"), Unknown, 0)
+	gone := h.remove("/s/1")
+	late := h.wrote(deleting("/s/1"), Done, gone)
+	if got := h.Verdict(Options{}); len(got) != 0 {
+		t.Error(got)
+	}
+	if lost.effect() != gone || late.effect() != 0 {
+		t.Errorf("revision %d is of the lost delete: %v; of the late one: %v", gone, lost.effect() == gone, late.effect() == gone)
+	}
+}
+
 // TestAWriteThatLeavesOutADelete: an acknowledged write that was to delete what was there, and did
 // not, has not stayed whole.
 func TestAWriteThatLeavesOutADelete(t *testing.T) {
