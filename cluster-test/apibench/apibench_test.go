@@ -3,8 +3,11 @@ package main
 import (
 	"encoding/binary"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -14,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/barque/barque/cluster-test/sides"
 )
 
 func TestWanted(t *testing.T) {
@@ -78,10 +83,54 @@ func TestCount(t *testing.T) {
 }
 
 func TestRow(t *testing.T) {
-	theirs := middle([]sample{{perSecond: 100, median: time.Millisecond, cpu: time.Second}, {perSecond: 300, median: 3 * time.Millisecond, cpu: 3 * time.Second}, {perSecond: 200, median: 2 * time.Millisecond, cpu: 2 * time.Second}})
-	got := row("get JSON 1", theirs, sample{perSecond: 400, cpu: time.Second, failed: 2})
-	if want := "| get JSON 1 | 200, 2.0 ms, 2.00 | 400, 1.00 (2 failed) | 2.0x | 0.50x |"; got != want {
+	theirs := middle([]sample{{perSecond: 100, median: time.Millisecond, cpu: time.Second}, {perSecond: 300, median: 3 * time.Millisecond, cpu: 3 * time.Second}, {perSecond: 200, median: 2 * time.Millisecond, cpu: 2 * time.Second, clients: time.Minute}})
+	got := row("get JSON 1", theirs, sample{perSecond: 400, cpu: time.Second, clients: 12345 * time.Microsecond, writes: 0.5, failed: 2})
+	if want := "| get JSON 1 | 200, 2.0 ms, 2 + 0 | 400, 1 + 0.0123, 0.50 writes (2 failed) | 2.0x | 0.50x |"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A process of watchers opens what it is told to, counts, and ends with its input.
+func TestServeWatches(t *testing.T) {
+	const watches, events = 5, 3
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RequestURI() != "/path?watch=true" || r.ProtoMajor != 2 {
+			t.Errorf("%s over %s", r.URL, r.Proto)
+		}
+		w.Header().Set("Content-Type", "application/json;stream=watch")
+		_, _ = io.WriteString(w, strings.Repeat("{}\n", events))
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	a, err := addressOf(sides.Endpoint{
+		URL: s.URL, TLS: s.TLS, Authority: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, ask := io.Pipe()
+	answer, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- serveWatches(in, out) }()
+	w := &watchers{ask: ask, answers: json.NewDecoder(answer)}
+	if err := json.NewEncoder(ask).Encode(order{Servers: []address{a, a}, Watches: watches, Path: "/path?watch=true", Encoding: "JSON"}); err != nil {
+		t.Fatal(err)
+	}
+	n, err := w.answer()
+	for err == nil && n.Events < watches*events {
+		n, err = w.count()
+	}
+	if err != nil || n.Events != watches*events || n.Ended != 0 {
+		t.Errorf("%+v, %v", n, err)
+	}
+	if err := ask.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

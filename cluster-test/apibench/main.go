@@ -44,6 +44,7 @@ type options struct {
 
 func main() {
 	clustertest.ReapIfAsked()
+	watchIfAsked()
 	var o options
 	only := flag.String("only", "", "regular expression that names what is measured, such as 'definitions', 'memory|collection|pages' or '^list JSON 16$'")
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")

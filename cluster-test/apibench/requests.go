@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -84,6 +85,8 @@ type sample struct {
 	perSecond float64
 	median    time.Duration // of the answers; 0 for a watch
 	cpu       time.Duration // of the servers, for 1,000 requests or events
+	clients   time.Duration // CPU time of the clients, for as many
+	writes    float64       // of the servers for one event of a watch: system calls
 	failed    int
 }
 
@@ -213,7 +216,7 @@ func (l *load) measure(ctx context.Context, c testCase, each time.Duration) (sam
 	took := make([][]time.Duration, c.clients)
 	failures := make([]error, c.clients)
 	failed := make([]int, c.clients)
-	before, err := l.Use()
+	before, err := l.use()
 	if err != nil {
 		return sample{}, err
 	}
@@ -234,7 +237,7 @@ func (l *load) measure(ctx context.Context, c testCase, each time.Duration) (sam
 	}
 	all.Wait()
 	lasted := time.Since(began)
-	after, err := l.Use()
+	used, err := l.since(before)
 	if err != nil {
 		return sample{}, err
 	}
@@ -243,15 +246,50 @@ func (l *load) measure(ctx context.Context, c testCase, each time.Duration) (sam
 		return sample{}, fmt.Errorf("%s on %s: no request succeeded: %w", c, l.Name, errors.Join(failures...))
 	}
 	slices.Sort(times)
-	s := sample{perSecond: float64(len(times)) / lasted.Seconds(), median: times[len(times)/2], cpu: perThousand(after.CPU-before.CPU, len(times))}
+	s := sample{perSecond: float64(len(times)) / lasted.Seconds(), median: times[len(times)/2]}
+	s.cpu, s.clients = used.perThousand(len(times))
 	for _, n := range failed {
 		s.failed += n
 	}
 	return s, ctx.Err()
 }
 
-func perThousand(cpu time.Duration, n int) time.Duration {
-	return time.Duration(float64(cpu) * 1000 / float64(max(1, n)))
+// use is CPU time: that of a side's processes, and that of the clients.
+type use struct {
+	servers, clients time.Duration
+	writes           int64 // system calls of the servers
+}
+
+// use returns what was used so far. Watchers are a process of their own.
+func (l *load) use(watchers ...*watchers) (use, error) {
+	total, err := l.Use()
+	if err != nil {
+		return use{}, err
+	}
+	u := use{servers: total.CPU, writes: total.Writes}
+	own := []int{os.Getpid()}
+	for _, w := range watchers {
+		own = append(own, w.cmd.Process.Pid)
+	}
+	for _, pid := range own {
+		one, err := sides.Process(pid)
+		if err != nil {
+			return use{}, err
+		}
+		u.clients += one.CPU
+	}
+	return u, nil
+}
+
+// since is what was used after an earlier moment.
+func (l *load) since(before use, watchers ...*watchers) (use, error) {
+	now, err := l.use(watchers...)
+	return use{now.servers - before.servers, now.clients - before.clients, now.writes - before.writes}, err
+}
+
+func (u use) perThousand(n int) (servers, clients time.Duration) {
+	each := 1000 / float64(max(1, n))
+	return time.Duration(float64(u.servers) * each), time.Duration(float64(u.clients) * each)
 }
 
 // requests measures all cases and prints the table.
@@ -265,7 +303,7 @@ func requests(ctx context.Context, o options, cases []testCase, theirs, ours *si
 	if err != nil {
 		return fmt.Errorf("laying objects on Barque: %w", err)
 	}
-	fmt.Println("\n| case | kube-apiserver: a second, p50, CPU s for 1,000 | Barque | as many | CPU |\n|---|---|---|---|---|")
+	fmt.Println("\n| case | kube-apiserver: a second, p50, CPU s for 1,000 of servers + clients | Barque | as many | CPU |\n|---|---|---|---|---|")
 	for _, c := range cases {
 		progress("%s", c)
 		var samples [2][]sample
@@ -297,6 +335,8 @@ func middle(samples []sample) sample {
 		perSecond: pick(func(s sample) float64 { return s.perSecond }),
 		median:    time.Duration(pick(func(s sample) float64 { return float64(s.median) })),
 		cpu:       time.Duration(pick(func(s sample) float64 { return float64(s.cpu) })),
+		clients:   time.Duration(pick(func(s sample) float64 { return float64(s.clients) })),
+		writes:    pick(func(s sample) float64 { return s.writes }),
 	}
 	for _, s := range samples {
 		out.failed += s.failed
@@ -317,7 +357,10 @@ func (s sample) String() string {
 	if s.median > 0 {
 		text += fmt.Sprintf(", %.1f ms", float64(s.median)/1e6)
 	}
-	text += fmt.Sprintf(", %.2f", s.cpu.Seconds())
+	text += fmt.Sprintf(", %.3g + %.3g", s.cpu.Seconds(), s.clients.Seconds())
+	if s.writes > 0 {
+		text += fmt.Sprintf(", %.2f writes", s.writes)
+	}
 	if s.failed > 0 {
 		text += fmt.Sprintf(" (%d failed)", s.failed)
 	}

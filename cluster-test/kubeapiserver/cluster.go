@@ -48,8 +48,9 @@ type Cluster struct {
 
 // Server is a kube-apiserver and the member of etcd that it asks.
 type Server struct {
-	URL   string
-	Roots *x509.CertPool
+	URL       string
+	Authority []byte // whose certificates are trusted, as PEM
+	Roots     *x509.CertPool
 
 	ctx       context.Context // of the cluster
 	client    *http.Client
@@ -166,6 +167,7 @@ func (s *Server) start(client tls.Certificate) (err error) {
 			if err != nil {
 				return err
 			}
+			s.Authority = own
 			s.Roots = x509.NewCertPool()
 			s.Roots.AppendCertsFromPEM(own)
 			s.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: s.Roots, Certificates: []tls.Certificate{client}}}}

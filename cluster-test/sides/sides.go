@@ -38,8 +38,6 @@ type Side struct {
 	// processes.
 	KillLeader func(ctx context.Context) (Killed, error)
 	Stop       func() error
-
-	authority []byte // of Barque's servers, as PEM
 }
 
 // Killed is what follows from the death of a server.
@@ -53,6 +51,7 @@ type Killed struct {
 type Endpoint struct {
 	URL       string
 	TLS       *tls.Config
+	Authority []byte // the roots of TLS, as PEM
 	Processes func() []int
 }
 
@@ -76,7 +75,7 @@ func Upstream(ctx context.Context, o kubeapiserver.Options) (*Side, error) {
 	for _, server := range c.Servers {
 		s.Servers = append(s.Servers, Endpoint{
 			URL: server.URL, TLS: &tls.Config{RootCAs: server.Roots, Certificates: []tls.Certificate{c.Client}},
-			Processes: server.Processes,
+			Authority: server.Authority, Processes: server.Processes,
 		})
 	}
 	s.RestartLast = func(context.Context) (time.Duration, error) { return c.Servers[servers-1].Restart() }
@@ -122,10 +121,9 @@ func Barque(ctx context.Context, args ...string) (_ *Side, err error) {
 	for i, n := range nodes {
 		s.Servers = append(s.Servers, Endpoint{
 			URL: "https://" + n.Address + ":6443", TLS: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
-			Processes: func() []int { return []int{nodes[i].PID} },
+			Authority: config.CAData, Processes: func() []int { return []int{nodes[i].PID} },
 		})
 	}
-	s.authority = config.CAData
 	s.KillLeader = func(ctx context.Context) (Killed, error) {
 		status, err := c.Status(ctx)
 		if err != nil {
@@ -179,7 +177,7 @@ func UpstreamOnBarque(ctx context.Context, o kubeapiserver.Options, scheduler st
 	}
 	first := &s.Servers[0]
 	c, err := kubeapiserver.Act(ctx, kubeapiserver.ActOptions{
-		Bin: o.Bin, Work: o.Work, URL: first.URL, Authority: s.authority, Client: first.Client(), Certificate: first.TLS.Certificates[0],
+		Bin: o.Bin, Work: o.Work, URL: first.URL, Authority: first.Authority, Client: first.Client(), Certificate: first.TLS.Certificates[0],
 		Scheduler: scheduler, ControllerArgs: o.ControllerArgs,
 	})
 	if err != nil {
@@ -227,6 +225,7 @@ type Usage struct {
 	CPU       time.Duration
 	Children  time.Duration // CPU time of the children that have ended; not in CPU
 	Anonymous float64       // MiB of memory that is not of files
+	Writes    int64         // system calls that write, to files and to the network
 }
 
 // Use adds up all processes of a side.
@@ -238,6 +237,7 @@ func (s *Side) Use() (total Usage, err error) {
 		}
 		total.CPU += u.CPU
 		total.Anonymous += u.Anonymous
+		total.Writes += u.Writes
 	}
 	return total, nil
 }
@@ -251,6 +251,7 @@ func (e Endpoint) Use() (total Usage, err error) {
 		}
 		total.CPU += u.CPU
 		total.Anonymous += u.Anonymous
+		total.Writes += u.Writes
 	}
 	return total, nil
 }
@@ -283,6 +284,9 @@ func Process(pid int) (Usage, error) {
 	if err != nil {
 		return u, fmt.Errorf("process %d: %w", pid, err)
 	}
+	if u.Writes, err = writes(pid); err != nil {
+		return u, err
+	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return u, err
@@ -295,6 +299,20 @@ func Process(pid int) (Usage, error) {
 		}
 	}
 	return u, fmt.Errorf("process %d has no RssAnon", pid)
+}
+
+// writes reads how often a process has called write, from /proc/PID/io (proc_pid_io(5)).
+func writes(pid int) (int64, error) {
+	io, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(io) {
+		if value, ok := bytes.CutPrefix(line, []byte("syscw:")); ok {
+			return strconv.ParseInt(strings.TrimSpace(string(value)), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("process %d has no syscw", pid)
 }
 
 // parseCPU reads the times in user and kernel mode, and those of children, from /proc/PID/stat
