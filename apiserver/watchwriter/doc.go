@@ -10,10 +10,17 @@
 // the goroutines run that are ready, among them those that bring the next events. Where the queue
 // has events then, the flush is left to the last of them.
 //
+// Where thousands watch the same objects, each event makes thousands of goroutines ready at once.
+// Whatever else the server does, the next write included, would wait behind them at each of its
+// steps. So only as many responses are written to at a time as there are processors. The others
+// wait in a line, where Go's scheduler does not see them, and gather what comes meanwhile.
+//
 // # What always holds
 //
 //   - No event waits for time to pass, or for an event that may not come. On an idle server nothing
-//     else is ready, and an event is sent at once.
+//     else is ready, and an event is sent at once. On a busy one it waits for responses that are
+//     written to, each for no longer than [patience].
+//   - A client that does not read keeps others waiting once, and no more until it reads again.
 //   - The bytes are those that the API machinery writes, in the same order.
 //   - A response holds no more than [enough] bytes back, and none after its watch has been stopped.
 //   - Only a storage whose watch is handed to the client as it is calls Gather: whoever leaves

@@ -11,15 +11,17 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// enough is how many bytes are written without waiting for more: what fits into one record of TLS
-// and one frame of HTTP/2.
-const enough = 16 << 10
+// enough is how many bytes are written without waiting for more: what fits into one frame of HTTP/2
+// that, with its head of 9 bytes, fits into one record of TLS. A byte more is a record and a system
+// call more.
+const enough = 16<<10 - 9
 
 type writerKey struct{}
 
 // Handler lets the responses of watches be gathered. It stands behind the filter that finds out
 // what is requested.
 func Handler(next http.Handler) http.Handler {
+	turns := &turns{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		flusher, flushes := w.(http.Flusher)
@@ -27,7 +29,7 @@ func Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		gathering := &writer{ResponseWriter: w, flusher: flusher}
+		gathering := &writer{ResponseWriter: w, flusher: flusher, turns: turns, turn: newTurn()}
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(gathering), r.WithContext(context.WithValue(r.Context(), writerKey{}, gathering)))
 	})
 }
@@ -54,6 +56,7 @@ type gathered struct {
 func (g *gathered) Stop() {
 	g.Interface.Stop()
 	g.response.release()
+	g.response.end()
 }
 
 // writer is the response of a watch. Only the goroutine that serves the request uses it.
@@ -62,8 +65,12 @@ type writer struct {
 	flusher http.Flusher
 	queue   <-chan watch.Event // of the events that follow; nil before Gather
 	begun   bool               // the header was sent, and only events follow
-	held    *[]byte            // written, but not passed on; nil when there is nothing
-	err     error              // of what was passed on
+	turns   *turns             // of all responses
+	turn    *turn
+	writing bool    // it is this response's turn
+	full    bool    // something was passed on since the last flush
+	held    *[]byte // written, but not passed on; nil when there is nothing
+	err     error   // of what was passed on
 }
 
 var (
@@ -85,32 +92,57 @@ func (w *writer) Write(p []byte) (int, error) {
 	if !w.begun {
 		return w.ResponseWriter.Write(p)
 	}
+	if w.held != nil && len(*w.held)+len(p) > enough {
+		w.full = true
+		if w.release(); w.err != nil {
+			return 0, w.err
+		}
+	}
+	if len(p) > enough {
+		w.full = true
+		return w.ResponseWriter.Write(p)
+	}
 	if w.held == nil {
 		w.held = buffers.Get().(*[]byte)
 	}
-	if len(*w.held)+len(p) <= enough {
-		*w.held = append(*w.held, p...)
-		return len(p), nil
-	}
-	if w.release(); w.err != nil {
-		return 0, w.err
-	}
-	return w.ResponseWriter.Write(p)
+	*w.held = append(*w.held, p...)
+	return len(p), nil
 }
 
-// Flush implements http.Flusher.
+// Flush implements http.Flusher. What is held waits for the turn of this response, and what comes
+// meanwhile goes out with it.
 func (w *writer) Flush() {
 	if w.queue != nil {
 		w.begun = true
 	}
-	if w.held != nil {
-		runtime.Gosched()
-		if len(w.queue) > 0 {
-			return // the event that is there is written next, and ends with a flush
-		}
-		w.release()
+	if w.held == nil && !w.full {
+		w.flusher.Flush()
+		return
 	}
+	// The event that is in the queue is written next, and ends with a flush. After enough bytes
+	// others have their turn, however much there is.
+	if !w.writing {
+		if runtime.Gosched(); len(w.queue) > 0 && !w.full {
+			return
+		}
+		w.turns.take(w.turn)
+		w.writing = true
+	}
+	if len(w.queue) > 0 && !w.full {
+		return
+	}
+	w.release()
 	w.flusher.Flush()
+	w.full = false
+	w.end()
+}
+
+// end ends the turn.
+func (w *writer) end() {
+	if w.writing {
+		w.writing = false
+		w.turns.done(w.turn)
+	}
 }
 
 // release passes on what is held.

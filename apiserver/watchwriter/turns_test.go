@@ -1,0 +1,205 @@
+package watchwriter
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// writeAll has so many writing, which leaves no turn for others.
+func writeAll(s *turns) (all []*turn) {
+	for range most() {
+		t := newTurn()
+		s.take(t)
+		all = append(all, t)
+	}
+	return all
+}
+
+// empty says that nobody writes or waits.
+func (s *turns) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.writing) == 0 && len(s.waiting) == 0
+}
+
+func TestTurnsAreGivenInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s turns
+		first := writeAll(&s)
+		var mu sync.Mutex
+		var order []int
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				mine := newTurn()
+				s.take(mine)
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				s.done(mine)
+			})
+			synctest.Wait()
+		}
+		if order != nil {
+			t.Errorf("%v have had a turn while there was none", order)
+		}
+		s.done(first[0])
+		all.Wait()
+		if len(order) != 20 || !slices.IsSorted(order) {
+			t.Errorf("turns were given in the order %v", order)
+		}
+		for _, other := range first[1:] {
+			s.done(other)
+		}
+		if !s.empty() {
+			t.Error("some turns have no end")
+		}
+	})
+}
+
+// Whoever is slow keeps nobody waiting for longer than patience, and needs no turn until it is
+// quick.
+func TestTheSlowLoseTheirTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s turns
+		slow := writeAll(&s)
+		began := time.Now()
+		mine := newTurn()
+		s.take(mine)
+		if waited := time.Since(began); waited != patience {
+			t.Errorf("it waited for %v", waited)
+		}
+		for range most() - 1 {
+			s.take(newTurn()) // so that there is none left
+		}
+		for _, one := range slow {
+			s.done(one)
+			s.take(one) // at once
+			if !one.slow || time.Since(began) != patience {
+				t.Error("what took long waits for a turn")
+			}
+			s.done(one)
+			if one.slow {
+				t.Error("what was quick is still slow")
+			}
+		}
+	})
+}
+
+// While others are written to, a response gathers what comes.
+func TestEventsAreGatheredUntilItIsTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &response{}
+		serve(r, "watch", func(w http.ResponseWriter, req *http.Request) {
+			queue, watched := begin(t, r, w, req)
+			s := req.Context().Value(writerKey{}).(*writer).turns
+			others := writeAll(s)
+			write(t, w, "a")
+			flushed := make(chan struct{})
+			go func() {
+				w.(http.Flusher).Flush()
+				close(flushed)
+			}()
+			synctest.Wait()
+			r.want(t, "before its turn")
+			for range 3 {
+				queue <- watch.Event{}
+			}
+			s.done(others[0])
+			<-flushed
+			for i := range 3 {
+				r.want(t, "while events wait")
+				<-queue
+				write(t, w, fmt.Sprint(i))
+				w.(http.Flusher).Flush()
+			}
+			r.want(t, "after the last one", "a012", "flush")
+			watched.Stop()
+			for _, other := range others[1:] {
+				s.done(other)
+			}
+			if !s.empty() {
+				t.Error("a turn has no end")
+			}
+		})
+	})
+}
+
+// A watch that ends in its turn gives it up.
+func TestAWatchThatEndsGivesUpItsTurn(t *testing.T) {
+	r := &response{}
+	serve(r, "watch", func(w http.ResponseWriter, req *http.Request) {
+		queue, watched := begin(t, r, w, req)
+		response := req.Context().Value(writerKey{}).(*writer)
+		response.turns.take(response.turn)
+		response.writing = true
+		write(t, w, "a")
+		queue <- watch.Event{}
+		w.(http.Flusher).Flush()
+		watched.Stop()
+		r.want(t, "at the end", "a")
+		if !response.turns.empty() {
+			t.Error("it still has its turn")
+		}
+	})
+}
+
+// TestTheBytesAreThoseThatWereWritten has many watches served at once as the API machinery does it,
+// with events of any size.
+func TestTheBytesAreThoseThatWereWritten(t *testing.T) {
+	const watches, events = 50, 300
+	var all sync.WaitGroup
+	handler := Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		queue := make(chan watch.Event, 10)
+		watched := Gather(req.Context(), watch.NewProxyWatcher(queue))
+		defer watched.Stop()
+		w.(http.Flusher).Flush()
+		all.Go(func() {
+			for range events {
+				queue <- watch.Event{}
+			}
+			close(queue)
+		})
+		var want strings.Builder
+		for range watched.ResultChan() {
+			text := strings.Repeat(fmt.Sprint(want.Len()%10), 1+rand.IntN(2<<rand.IntN(16)))
+			want.WriteString(text)
+			for _, part := range []string{text[:1], text[1:]} {
+				if n, err := io.WriteString(w, part); n != len(part) || err != nil {
+					t.Errorf("wrote %d bytes of %d, %v", n, len(part), err)
+				}
+			}
+			if len(watched.ResultChan()) == 0 {
+				w.(http.Flusher).Flush()
+			}
+		}
+		sent := req.Context().Value(writerKey{}).(*writer).ResponseWriter.(*response)
+		calls := sent.take()
+		if last := calls[len(calls)-1]; last != "flush" {
+			t.Errorf("the last event was not flushed: %.20q", last)
+		}
+		got := strings.Join(slices.DeleteFunc(calls, func(call string) bool { return call == "flush" }), "")
+		if got != want.String() {
+			t.Errorf("%d bytes were written, and %d others sent", want.Len(), len(got))
+		}
+	}))
+	ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{IsResourceRequest: true, Verb: "watch"})
+	for range watches {
+		all.Go(func() {
+			handler.ServeHTTP(&response{}, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
+		})
+	}
+	all.Wait()
+}
