@@ -23,8 +23,8 @@ func (j *judge) explain() {
 		case w.Outcome == Unknown:
 			unknown = append(unknown, w)
 		case w.Outcome == Done && j.deletedBy(w):
-			// The later one found nothing to delete any more. So did one that was asked for when others
-			// had been told of the delete.
+			// The later one found nothing to delete any more. So did one that was asked for when
+			// others had been told of the delete.
 			if other := acknowledged[w.Revision]; other == nil || w.Call < other.Call {
 				acknowledged[w.Revision] = w
 			}
