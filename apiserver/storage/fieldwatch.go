@@ -70,6 +70,17 @@ func (w *fieldWatch) join() {
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()
 	w.history = nil
+	if w.owed.Swap(false) {
+		w.ask()
+	}
+}
+
+// ask has the index tell how far it is. The caller holds the lock of the index.
+func (w *fieldWatch) ask() {
+	if w.entered && w.index.source != nil {
+		w.index.asking[w] = true
+		w.index.source.RequestProgress()
+	}
 }
 
 // Next implements raftstore.Watcher.
@@ -81,8 +92,9 @@ func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
 				return raftstore.Batch{}, err
 			}
 			w.after = max(w.after, batch.Revision)
+			wanted := len(batch.Events) > 0 || w.owed.Swap(false)
 			w.join()
-			if len(batch.Events) > 0 || w.owed.Swap(false) {
+			if wanted {
 				return batch, nil
 			}
 			continue
@@ -153,9 +165,8 @@ func (w *fieldWatch) RequestProgress() {
 	case w.history != nil:
 		w.owed.Store(true)
 		w.history.RequestProgress()
-	case w.entered && x.source != nil:
-		x.asking[w] = true
-		x.source.RequestProgress()
+	default:
+		w.ask()
 	}
 }
 

@@ -551,3 +551,36 @@ func TestAListDoesNotWaitForAnIndexThatHasEnded(t *testing.T) {
 		t.Fatal("the list waits for an index that has ended")
 	}
 }
+
+// TestAnIndexedWatchOwesABookmark asks for progress while history is read, of which an event comes
+// first: the watch goes on with the index then, which has to tell it.
+func TestAnIndexedWatchOwesABookmark(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	from := e.place(t, "p", "a")
+	other, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode("a"), Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Stop()
+	e.awaitIndex(t)
+	newest := e.place(t, "p", "a")
+	e.indexHas(t, newest)
+	w, err := e.raw.index.watch("/pods/", "a", from) // it begins with history
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.RequestProgress()
+	ctx, cancel := context.WithTimeout(e.ctx, hang)
+	defer cancel()
+	for i, events := range []int{1, 0} {
+		batch, err := w.Next(ctx)
+		if err != nil {
+			t.Fatalf("batch %d: %v", i, err)
+		}
+		if len(batch.Events) != events || batch.Revision != newest {
+			t.Errorf("batch %d has %d events of revision %d, want %d of %d", i, len(batch.Events), batch.Revision, events, newest)
+		}
+	}
+}
