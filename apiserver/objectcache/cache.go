@@ -2,6 +2,7 @@ package objectcache
 
 import (
 	"bytes"
+	"errors"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -103,14 +104,18 @@ func (s *Space) Get(of Stored, decode func(Stored) (runtime.Object, error)) (*Ob
 	}
 	shard.mu.Unlock()
 	o.once.Do(func() {
-		if o.object, o.err = decode(of); o.err == nil {
-			o.decoded.Store(true)
-			return
-		}
-		// The next one may fare better: keys of encryption come and go.
-		shard.mu.Lock()
-		shard.remove(o)
-		shard.mu.Unlock()
+		o.err = errUnfinished // when decode panics
+		defer func() {
+			if o.err == nil {
+				o.decoded.Store(true)
+				return
+			}
+			// The next one may fare better: keys of encryption come and go.
+			shard.mu.Lock()
+			shard.remove(o)
+			shard.mu.Unlock()
+		}()
+		o.object, o.err = decode(of)
 	})
 	if o.err != nil {
 		return nil, o.err
@@ -121,6 +126,9 @@ func (s *Space) Get(of Stored, decode func(Stored) (runtime.Object, error)) (*Ob
 // Fits tells whether the cache has room for so many stored bytes more than once over. A list of
 // more would push out what others need, and be gone itself before it is asked for again.
 func (s *Space) Fits(stored int) bool { return decodedFactor*stored <= s.cache.room*shards/2 }
+
+// errUnfinished is the outcome of a decoding or an encoding that panicked, for others who waited.
+var errUnfinished = errors.New("the object could not be read: the one who decoded or encoded it has failed")
 
 // find returns the object of the entry that was decoded from the value. The caller holds the lock.
 func (s *shard) find(e entry, value []byte, room int) *Object {

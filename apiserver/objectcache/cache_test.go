@@ -102,8 +102,16 @@ func TestAnErrorIsNotKept(t *testing.T) {
 	if _, err := space.Get(of, func(Stored) (apiruntime.Object, error) { return nil, broken }); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = space.Get(of, func(Stored) (apiruntime.Object, error) { panic("a decoder's fault") })
+	}()
 	get(t, space, of)
 	o := get(t, space, of)
+	func() {
+		defer func() { _ = recover() }()
+		_ = o.CacheEncode("form", func(apiruntime.Object, io.Writer) error { panic("an encoder's fault") }, io.Discard)
+	}()
 	fails := func(apiruntime.Object, io.Writer) error { return broken }
 	if err := o.CacheEncode("form", fails, io.Discard); !errors.Is(err, broken) {
 		t.Errorf("encoding: %v", err)

@@ -64,14 +64,17 @@ func (o *Object) GetObject() runtime.Object { return o.object.DeepCopyObject() }
 func (o *Object) CacheEncode(form runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	e := o.encoding(form)
 	e.once.Do(func() {
+		e.err = errUnfinished // when encode panics
+		defer func() {
+			if e.err != nil {
+				o.forget(e)
+			}
+		}()
 		var data bytes.Buffer
-		// Encoders may set the kind of what they encode, and restore it afterwards.
-		if e.err = encode(o.forEncoder(), &data); e.err != nil {
-			o.forget(e)
-			return
+		if e.err = encode(o.Copy(), &data); e.err == nil {
+			e.data = data.Bytes()
+			o.shard.grow(o, cap(e.data))
 		}
-		e.data = data.Bytes()
-		o.shard.grow(o, cap(e.data))
 	})
 	if e.err != nil {
 		return e.err
@@ -84,9 +87,10 @@ func (o *Object) CacheEncode(form runtime.Identifier, encode func(runtime.Object
 	return err
 }
 
-// forEncoder returns a copy in which the kind may be set. That of an unstructured object is in its
-// outermost map.
-func (o *Object) forEncoder() runtime.Object {
+// Copy returns a copy in which the kind may be set: encoders set that of what they encode, and
+// restore it afterwards. That of an unstructured object is in its outermost map. What the copy
+// refers to is shared, and must not be changed.
+func (o *Object) Copy() runtime.Object {
 	if _, custom := o.object.(runtime.Unstructured); custom {
 		return o.object.DeepCopyObject()
 	}

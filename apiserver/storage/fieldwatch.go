@@ -55,7 +55,12 @@ func (w *fieldWatch) begin() error {
 	}
 	w.index.mu.Lock()
 	w.history = history
+	closed := w.isClosed()
 	w.index.mu.Unlock()
+	if closed { // meanwhile: Close has not seen it
+		history.Close()
+		return raftstore.ErrClosed
+	}
 	w.join()
 	history.RequestProgress()
 	return nil
@@ -115,6 +120,15 @@ func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
 				return raftstore.Batch{}, err
 			}
 		}
+	}
+}
+
+func (w *fieldWatch) isClosed() bool {
+	select {
+	case <-w.closed:
+		return true
+	default:
+		return false
 	}
 }
 

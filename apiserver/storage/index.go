@@ -285,6 +285,9 @@ func (x *index) enter(w *fieldWatch) (from uint64, entered bool) {
 	if w.entered {
 		return w.from, true
 	}
+	if w.isClosed() {
+		return 0, false
+	}
 	x.start()
 	if x.revision == 0 {
 		if w.history != nil {

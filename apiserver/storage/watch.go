@@ -289,9 +289,12 @@ func (w *watcher) sendExisting(ctx context.Context, item *raftstore.Item, read i
 	case err != nil:
 		return untransformed(err)
 	case shared != nil:
-		if obj = shared; !w.matches(shared.Shared()) {
+		if !w.matches(shared.Shared()) {
 			return nil
 		}
+		// Not the shared object: upstream's encoder of tables finds out while it encodes that it
+		// has told the columns.
+		obj = shared.Copy()
 	default:
 		if obj, err = w.store.decodeStored(ctx, of); err != nil {
 			return untransformed(err)
