@@ -247,7 +247,7 @@ func BenchmarkDecodedSize(b *testing.B) {
 			Labels:          map[string]string{"app": "web", "pod-template-hash": "6d4b75cb6d"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-6d4b75cb6d", UID: "e1d2c3a4"}},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte(`{"f:a":{}},`), 100)}},
+				{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(strings.Repeat(`{"f:a":{}},`, 100))},
 			},
 		},
 		Spec: corev1.PodSpec{
