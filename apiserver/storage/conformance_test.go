@@ -91,7 +91,7 @@ func readTests() []conformance {
 			if e.cached {
 				e.store = paged{e.store}
 			}
-			storagetesting.RunTestList(e.ctx, t, e.store, e.compactAsWrite, false, e.recorder)
+			storagetesting.RunTestList(e.ctx, t, e.store, e.compactAsWrite, false, nil)
 		}},
 		simple("RunTestListPaging", storagetesting.RunTestListPaging),
 		{name: "RunTestConsistentList", run: func(t *testing.T, e *env) {

@@ -32,6 +32,8 @@ type index struct {
 	field  string
 	value  func(runtime.Object) string
 
+	running sync.WaitGroup // of the goroutine
+
 	mu       sync.Mutex
 	started  bool
 	closed   bool
@@ -78,17 +80,18 @@ func (x *index) start() {
 	x.started = true
 	ctx, cancel := context.WithCancel(context.Background())
 	x.cancel = cancel
-	go x.run(ctx) // ends with close
+	x.running.Go(func() { x.run(ctx) }) // ends with close
 }
 
-// close ends the index, and with it its watches.
+// close ends the index, and waits for its goroutine. Its watches find out from history.
 func (x *index) close() {
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.closed = true
 	if x.cancel != nil {
 		x.cancel()
 	}
+	x.mu.Unlock()
+	x.running.Wait()
 }
 
 // run follows the resource, and begins anew when history was faster.
@@ -225,7 +228,9 @@ func (x *index) take(ctx context.Context, batch raftstore.Batch) {
 	x.advance(batch.Revision)
 	if len(batch.Events) == 0 {
 		for w := range x.asking {
-			w.push(raftstore.Batch{Revision: batch.Revision})
+			if len(w.queue) < indexQueue { // else its consumer has enough to do
+				w.push(raftstore.Batch{Revision: batch.Revision})
+			}
 		}
 		clear(x.asking)
 	}

@@ -67,6 +67,18 @@ func (e *env) revisionOf(t testing.TB, obj runtime.Object) uint64 {
 	return revision
 }
 
+// watch begins one after a revision.
+func (e *env) watch(t testing.TB, pred storage.SelectionPredicate, from uint64) watch.Interface {
+	t.Helper()
+	opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: pred, Recursive: true}
+	w, err := e.store.Watch(e.ctx, "/pods/", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	return w
+}
+
 // told is what a watch says of one change.
 type told struct {
 	kind                 watch.EventType
@@ -129,16 +141,7 @@ func TestAnIndexedWatchTellsWhatAPlainOneTells(t *testing.T) {
 	var pairs []pair
 	begin := func(node string, from uint64) {
 		t.Helper()
-		opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode(node), Recursive: true}
-		p := pair{node: node}
-		var err error
-		if p.indexed, err = e.store.Watch(e.ctx, "/pods/", opts); err != nil {
-			t.Fatal(err)
-		}
-		if p.plain, err = plain.store.Watch(e.ctx, "/pods/", opts); err != nil {
-			t.Fatal(err)
-		}
-		pairs = append(pairs, p)
+		pairs = append(pairs, pair{node, e.watch(t, ofNode(node), from), plain.watch(t, ofNode(node), from)})
 	}
 	first := e.place(t, "first", "a")
 	for i := range 400 {
@@ -246,12 +249,7 @@ func TestASlowIndexedWatchMissesNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
 	from := e.place(t, "p", "a")
-	opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode("a"), Recursive: true}
-	w, err := e.store.Watch(e.ctx, "/pods/", opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
+	w := e.watch(t, ofNode("a"), from)
 	e.awaitIndex(t)
 	const changes = 3 * (indexQueue + watchBuffer)
 	for range changes {
@@ -333,11 +331,7 @@ func TestAnIndexedWatchHasBookmarks(t *testing.T) {
 	from := e.place(t, "p", "busy")
 	pred := ofNode("idle")
 	pred.AllowWatchBookmarks = true
-	w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: pred, Recursive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
+	w := e.watch(t, pred, from)
 	e.awaitIndex(t)
 	newest := e.place(t, "p", "busy")
 	for limit := time.After(hang); ; {
@@ -389,11 +383,7 @@ func TestIndexedWatchesEndWithTheDatastore(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
 	from := e.place(t, "p", "a")
-	opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode("a"), Recursive: true}
-	w, err := e.store.Watch(e.ctx, "/pods/", opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := e.watch(t, ofNode("a"), from)
 	e.awaitIndex(t)
 	e.place(t, "last", "a")
 	until(t, w, "last")
@@ -474,11 +464,7 @@ func TestAListHasWhatItsIndexCouldNotRead(t *testing.T) {
 		}
 		return names, err
 	}
-	w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: strconv.FormatUint(first, 10), Predicate: ofNode("other"), Recursive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
+	e.watch(t, ofNode("other"), first)
 	e.awaitIndex(t)
 	if names, err := list(); err != nil || !slices.Equal(names, []string{"before"}) { // it is decoded now
 		t.Fatalf("listed %v, %v", names, err)
@@ -525,11 +511,7 @@ func TestAListDoesNotWaitForAnIndexThatHasEnded(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
 	from := e.place(t, "p", "a")
-	w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode("a"), Recursive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Stop()
+	e.watch(t, ofNode("a"), from)
 	e.awaitIndex(t)
 	done := make(chan bool, 1)
 	go func() { // ends with the index
@@ -558,11 +540,7 @@ func TestAnIndexedWatchOwesABookmark(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})
 	from := e.place(t, "p", "a")
-	other, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: ofNode("a"), Recursive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Stop()
+	e.watch(t, ofNode("a"), from)
 	e.awaitIndex(t)
 	newest := e.place(t, "p", "a")
 	e.indexHas(t, newest)

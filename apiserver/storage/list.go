@@ -112,7 +112,6 @@ type listing struct {
 	store  *Store
 	ctx    context.Context
 	prefix string // of the keys, or the key itself
-	strip  string // what continue tokens leave out of a key
 	opts   storage.ListOptions
 	list   runtime.Object
 	items  *listItems
@@ -142,7 +141,7 @@ func (s *Store) newListing(ctx context.Context, prefix string, opts storage.List
 		return nil, err
 	}
 	byLabels := s.plain && opts.Predicate.Label != nil && !opts.Predicate.Label.Empty()
-	return &listing{store: s, ctx: ctx, prefix: prefix, strip: prefix, opts: opts, list: list, items: items, byLabels: byLabels}, nil
+	return &listing{store: s, ctx: ctx, prefix: prefix, opts: opts, list: list, items: items, byLabels: byLabels}, nil
 }
 
 // begin begins with a snapshot, at the key after which a page is continued, or else with the first.
@@ -194,7 +193,7 @@ func (l *listing) complete() error {
 		remaining = int64(l.view.Count(l.prefix, l.from))
 	}
 	revision := l.view.Revision()
-	token, remainingItems, err := storage.PrepareContinueToken(l.lastKey, l.strip, int64(revision), remaining, l.hasMore, l.opts)
+	token, remainingItems, err := storage.PrepareContinueToken(l.lastKey, l.prefix, int64(revision), remaining, l.hasMore, l.opts)
 	if err != nil {
 		return err
 	}

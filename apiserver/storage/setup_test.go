@@ -11,7 +11,6 @@ import (
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
-	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/api/apitesting"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -62,7 +61,6 @@ type env struct {
 	codec       runtime.Codec
 	transformer *storagetesting.PrefixTransformer
 	reads       *swappable // what the store uses to transform
-	recorder    *storagetesting.KubernetesRecorder
 
 	failTransformer, failCodec func(bool) // when they can
 }
@@ -91,7 +89,6 @@ func newEnv(t testing.TB, opts envOptions) *env {
 		backend:     opts.backend,
 		codec:       opts.codec,
 		transformer: storagetesting.NewPrefixTransformer([]byte(testValuePrefix), false),
-		recorder:    storagetesting.NewKubernetesRecorder(noLists{}),
 	}
 	if e.backend == nil {
 		e.backend = newBackend(t)
@@ -287,11 +284,4 @@ func (s *swappable) TransformFromStorage(ctx context.Context, data []byte, dataC
 // TransformToStorage implements value.Transformer.
 func (s *swappable) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
 	return s.get().TransformToStorage(ctx, data, dataCtx)
-}
-
-// noLists stands where the recorder expects an etcd client.
-type noLists struct{ kubernetes.Interface }
-
-func (noLists) List(context.Context, string, kubernetes.ListOptions) (kubernetes.ListResponse, error) {
-	return kubernetes.ListResponse{}, nil
 }
