@@ -112,7 +112,7 @@ func (s *Server) hasFlows() bool {
 func (s *Server) ensure(ctx context.Context, client kubernetes.Interface) error {
 	errs := []error{ensureNamespaces(ctx, client, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease)}
 	if s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) {
-		errs = append(errs, rbac.Reconcile(ctx, client))
+		errs = append(errs, rbac.Reconcile(ctx, client, s.informers.Rbac().V1()))
 	}
 	if s.serves(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
 		errs = append(errs, ensurePriorityClasses(ctx, client))

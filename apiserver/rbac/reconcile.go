@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	informers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
@@ -12,58 +13,110 @@ import (
 
 // Reconcile creates the default roles and bindings that are missing and adds what they have lost.
 // What people added to them stays, and so do objects that opted out. It goes through all of them
-// before it reports what failed. A request that is under way when ctx ends ends by the client alone
-// (the one of a leader's term does so, see controllers/runtime): the reconciliation of
-// k8s.io/component-helpers makes them with a context of its own.
-func Reconcile(ctx context.Context, client kubernetes.Interface) error {
+// before it reports what failed. What is right by the informers costs no request, as each
+// new leader comes by here while clients wait for it. A request that is under way when ctx ends
+// ends by the client alone (the one of a leader's term does so, see controllers/runtime): the
+// reconciliation of k8s.io/component-helpers makes them with a context of its own.
+func Reconcile(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	c, namespaces := client.RbacV1(), client.CoreV1().Namespaces()
-	var errs []error
-	do := func(kind, name string, step func() error) {
-		if ctx.Err() != nil {
-			return
-		}
-		if err := retry.RetryOnConflict(retry.DefaultBackoff, step); err != nil {
-			errs = append(errs, fmt.Errorf("default %s %q: %w", kind, name, err))
-		}
+	r := &reconciler{ctx: ctx}
+	for _, d := range DefaultClusterRoles() {
+		r.role("ClusterRole", reconciliation.ClusterRoleRuleOwner{ClusterRole: &d}, reconciliation.ClusterRoleModifier{Client: c.ClusterRoles()},
+			func(_, name string) (reconciliation.RuleOwner, error) {
+				found, err := known.ClusterRoles().Lister().Get(name)
+				return reconciliation.ClusterRoleRuleOwner{ClusterRole: found}, err
+			})
 	}
-	for _, r := range DefaultClusterRoles() {
-		do("ClusterRole", r.Name, func() error {
-			_, err := (&reconciliation.ReconcileRoleOptions{
-				Role: reconciliation.ClusterRoleRuleOwner{ClusterRole: r.DeepCopy()}, Confirm: true,
-				Client: reconciliation.ClusterRoleModifier{Client: c.ClusterRoles()},
-			}).Run()
-			return err
-		})
+	for _, d := range DefaultClusterRoleBindings() {
+		r.binding("ClusterRoleBinding", reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &d}, reconciliation.ClusterRoleBindingClientAdapter{Client: c.ClusterRoleBindings()},
+			func(_, name string) (reconciliation.RoleBinding, error) {
+				found, err := known.ClusterRoleBindings().Lister().Get(name)
+				return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: found}, err
+			})
 	}
-	for _, b := range DefaultClusterRoleBindings() {
-		do("ClusterRoleBinding", b.Name, func() error {
-			_, err := (&reconciliation.ReconcileRoleBindingOptions{
-				RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: b.DeepCopy()}, Confirm: true,
-				Client: reconciliation.ClusterRoleBindingClientAdapter{Client: c.ClusterRoleBindings()},
-			}).Run()
-			return err
-		})
+	for _, d := range DefaultRoles() {
+		r.role("Role", reconciliation.RoleRuleOwner{Role: &d}, reconciliation.RoleModifier{Client: c, NamespaceClient: namespaces},
+			func(namespace, name string) (reconciliation.RuleOwner, error) {
+				found, err := known.Roles().Lister().Roles(namespace).Get(name)
+				return reconciliation.RoleRuleOwner{Role: found}, err
+			})
 	}
-	for _, r := range DefaultRoles() {
-		do("Role", r.Namespace+"/"+r.Name, func() error {
-			_, err := (&reconciliation.ReconcileRoleOptions{
-				Role: reconciliation.RoleRuleOwner{Role: r.DeepCopy()}, Confirm: true,
-				Client: reconciliation.RoleModifier{Client: c, NamespaceClient: namespaces},
-			}).Run()
-			return err
-		})
-	}
-	for _, b := range DefaultRoleBindings() {
-		do("RoleBinding", b.Namespace+"/"+b.Name, func() error {
-			_, err := (&reconciliation.ReconcileRoleBindingOptions{
-				RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: b.DeepCopy()}, Confirm: true,
-				Client: reconciliation.RoleBindingClientAdapter{Client: c, NamespaceClient: namespaces},
-			}).Run()
-			return err
-		})
+	for _, d := range DefaultRoleBindings() {
+		r.binding("RoleBinding", reconciliation.RoleBindingAdapter{RoleBinding: &d}, reconciliation.RoleBindingClientAdapter{Client: c, NamespaceClient: namespaces},
+			func(namespace, name string) (reconciliation.RoleBinding, error) {
+				found, err := known.RoleBindings().Lister().RoleBindings(namespace).Get(name)
+				return reconciliation.RoleBindingAdapter{RoleBinding: found}, err
+			})
 	}
 	if ctx.Err() != nil {
-		errs = append(errs, context.Cause(ctx))
+		r.errs = append(r.errs, context.Cause(ctx))
 	}
-	return errors.Join(errs...)
+	return errors.Join(r.errs...)
+}
+
+// reconciler goes through the default roles and bindings.
+type reconciler struct {
+	ctx  context.Context
+	errs []error
+}
+
+// knownRoles and knownBindings read what is known; a trial run does nothing else.
+type (
+	knownRoles struct {
+		reconciliation.RuleOwnerModifier
+		get func(namespace, name string) (reconciliation.RuleOwner, error)
+	}
+	knownBindings struct {
+		reconciliation.RoleBindingModifier
+		get func(namespace, name string) (reconciliation.RoleBinding, error)
+	}
+)
+
+func (k knownRoles) Get(namespace, name string) (reconciliation.RuleOwner, error) {
+	return k.get(namespace, name)
+}
+
+func (k knownBindings) Get(namespace, name string) (reconciliation.RoleBinding, error) {
+	return k.get(namespace, name)
+}
+
+func (r *reconciler) role(kind string, want reconciliation.RuleOwner, api reconciliation.RuleOwnerModifier,
+	known func(namespace, name string) (reconciliation.RuleOwner, error)) {
+	run := func(client reconciliation.RuleOwnerModifier, confirm bool) (*reconciliation.ReconcileClusterRoleResult, error) {
+		return (&reconciliation.ReconcileRoleOptions{Role: want.DeepCopyRuleOwner(), Client: client, Confirm: confirm}).Run()
+	}
+	r.do(kind, want.GetNamespace(), want.GetName(), func() bool {
+		result, err := run(knownRoles{get: known}, false)
+		return err == nil && (result.Protected || result.Operation == reconciliation.ReconcileNone)
+	}, func() error {
+		_, err := run(api, true)
+		return err
+	})
+}
+
+func (r *reconciler) binding(kind string, want reconciliation.RoleBinding, api reconciliation.RoleBindingModifier,
+	known func(namespace, name string) (reconciliation.RoleBinding, error)) {
+	run := func(client reconciliation.RoleBindingModifier, confirm bool) (*reconciliation.ReconcileClusterRoleBindingResult, error) {
+		return (&reconciliation.ReconcileRoleBindingOptions{RoleBinding: want.DeepCopyRoleBinding(), Client: client, Confirm: confirm}).Run()
+	}
+	r.do(kind, want.GetNamespace(), want.GetName(), func() bool {
+		result, err := run(knownBindings{get: known}, false)
+		return err == nil && (result.Protected || result.Operation == reconciliation.ReconcileNone)
+	}, func() error {
+		_, err := run(api, true)
+		return err
+	})
+}
+
+// do repairs what is not right, unless ctx has ended.
+func (r *reconciler) do(kind, namespace, name string, right func() bool, repair func() error) {
+	if r.ctx.Err() != nil || right() {
+		return
+	}
+	if err := retry.RetryOnConflict(retry.DefaultBackoff, repair); err != nil {
+		if namespace != "" {
+			name = namespace + "/" + name
+		}
+		r.errs = append(r.errs, fmt.Errorf("default %s %q: %w", kind, name, err))
+	}
 }

@@ -109,6 +109,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
 	var rules []rbacv1.PolicyRule
+	taken := map[string]bool{} // by their text, as each rule is compared with all others
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
 		if err != nil {
@@ -119,7 +120,8 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 				continue
 			}
 			for _, rule := range other.Rules {
-				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
+				if text := rule.String(); !taken[text] {
+					taken[text] = true
 					rules = append(rules, rule)
 				}
 			}

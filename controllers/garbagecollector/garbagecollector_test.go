@@ -466,3 +466,52 @@ func TestOwnerThatEndsBeforeItIsListed(t *testing.T) {
 		}
 	})
 }
+
+// slowLists is an API whose lists do not end before their context does.
+type slowLists struct {
+	*api
+	begun atomic.Int32
+}
+
+func (s *slowLists) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+	return slowGetter{s.api.Resource(gvr), s}
+}
+
+type slowGetter struct {
+	metadata.Getter
+	api *slowLists
+}
+
+func (g slowGetter) List(ctx context.Context, _ metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	g.api.begun.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (g slowGetter) Namespace(string) metadata.ResourceInterface { return g }
+
+// A new leader's first lists do not come all at once, as clients wait for it then. And some that do
+// not end keep no other from being made.
+func TestFirstListsAreFewAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &slowLists{api: newAPI(t)}
+		s := newSources(a, served, func(schema.GroupVersionResource, metav1.Object, metav1.Object) {})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.run(ctx, func() {}, func(err error) { t.Error(err) })
+		}()
+		synctest.Wait()
+		if n := a.begun.Load(); n != firstLists {
+			t.Errorf("%d lists at once, want %d", n, firstLists)
+		}
+		time.Sleep(firstList)
+		synctest.Wait()
+		if n := a.begun.Load(); n != firstLists+1 {
+			t.Errorf("%d lists after others had waited for long enough, want %d, one for each kind", n, firstLists+1)
+		}
+		cancel()
+		<-done
+	})
+}

@@ -21,6 +21,16 @@ import (
 // announce themselves nowhere else.
 const refresh = 30 * time.Second
 
+const (
+	// firstLists is how many resources are listed for the first time at once. There are some sixty;
+	// together, at the start of a term, they would keep the writes that waited for a leader
+	// waiting.
+	firstLists = 2
+	// firstList is how long others wait for the first list of a resource. One whose webhook is down
+	// cannot be listed for as long as that lasts.
+	firstList = time.Second
+)
+
 // resource is a kind of objects that the API serves.
 type resource struct {
 	gvr        schema.GroupVersionResource
@@ -32,6 +42,7 @@ type sources struct {
 	client   metadata.Interface
 	discover func() ([]*metav1.APIResourceList, error)
 	changed  func(gvr schema.GroupVersionResource, old, now metav1.Object)
+	turns    chan struct{} // holds one for each resource that is listed for the first time
 
 	mu      sync.RWMutex
 	kinds   map[schema.GroupKind]resource
@@ -48,7 +59,7 @@ type source struct {
 func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourceList, error),
 	changed func(gvr schema.GroupVersionResource, old, now metav1.Object)) *sources {
 	return &sources{
-		client: client, discover: discover, changed: changed,
+		client: client, discover: discover, changed: changed, turns: make(chan struct{}, firstLists),
 		kinds: map[schema.GroupKind]resource{}, running: map[schema.GroupVersionResource]*source{},
 	}
 }
@@ -164,18 +175,38 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 	if err != nil {
 		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}
+	synced := handler.HasSyncedChecker().Done()
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { // ends with ctx; stop waits for it
-		defer close(done)
+	var running sync.WaitGroup
+	running.Go(func() { // ends with ctx; stop waits for it
+		select {
+		case s.turns <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		running.Go(func() {
+			s.awaitList(ctx, synced)
+			<-s.turns
+		})
 		informer.RunWithContext(ctx)
-	}()
+	})
 	stop := func() {
 		cancel()
-		<-done
+		running.Wait()
 		_ = cache.ShutDownEventHandler(informer, handler) // fails only for another informer's
 	}
-	return &source{since: time.Now(), synced: handler.HasSyncedChecker().Done(), stop: stop}, nil
+	return &source{since: time.Now(), synced: synced, stop: stop}, nil
+}
+
+// awaitList waits for the first list of a resource, as long as others wait for it.
+func (s *sources) awaitList(ctx context.Context, synced <-chan struct{}) {
+	patience := time.NewTimer(firstList)
+	defer patience.Stop()
+	select {
+	case <-synced:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
 }
 
 // slim drops what the collector never reads.
