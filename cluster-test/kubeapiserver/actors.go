@@ -68,7 +68,7 @@ func Act(ctx context.Context, o ActOptions) (*Cluster, error) {
 	if err := errors.Join(os.MkdirAll(certs, 0o700), os.WriteFile(filepath.Join(certs, "apiserver.crt"), o.Authority, 0o600)); err != nil {
 		return nil, err
 	}
-	s := &Server{ctx: ctx, URL: o.URL, work: o.Work, client: o.Client}
+	s := &Server{ctx: ctx, host: loopback, URL: o.URL, work: o.Work, client: o.Client}
 	if err := s.addActors(bin, o.Scheduler, o.Certificate, o.ControllerArgs...); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ type ActOptions struct {
 func (s *Server) startActors() (err error) {
 	for i := range s.actors {
 		a := &s.actors[i]
-		if a.process, err = start(s.ctx, s.work, a.program, a.args...); err != nil {
+		if a.process, err = s.run(a.program, a.args...); err != nil {
 			return err
 		}
 	}
@@ -174,7 +174,7 @@ func (c *Cluster) Restore() (err error) {
 		}
 	}
 	s := c.Servers[0]
-	if s.etcd, err = start(s.ctx, s.work, s.store, s.storeArgs...); err != nil {
+	if s.etcd, err = s.run(s.store, s.storeArgs...); err != nil {
 		return err
 	}
 	s.client.CloseIdleConnections()

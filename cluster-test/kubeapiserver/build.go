@@ -4,7 +4,7 @@
 // bench-node`, which run them.
 //
 // All programs are built from the module upstream/, which alone depends on them. All servers listen
-// on the loopback.
+// on the loopback, unless they are given hosts of their own.
 package kubeapiserver
 
 import (

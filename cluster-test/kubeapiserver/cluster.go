@@ -14,9 +14,11 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +39,19 @@ type Options struct {
 	// each kind the first one leads as long as it lives.
 	Controllers    bool
 	ControllerArgs []string // of the kube-controller-managers, beside those that they need
+	// Hosts are where the members run, each with its kube-apiserver and what acts on that. Without
+	// them all are on this machine's loopback.
+	Hosts []Host
 }
+
+// Host is a network that a server has to itself.
+type Host struct {
+	Address string
+	// Do calls f on a thread in the host's network.
+	Do func(f func() error) error
+}
+
+var loopback = Host{Address: "127.0.0.1", Do: func(f func() error) error { return f() }}
 
 // Cluster is servers that run.
 type Cluster struct {
@@ -53,6 +67,7 @@ type Server struct {
 	Roots     *x509.CertPool
 
 	ctx       context.Context // of the cluster
+	host      Host
 	client    *http.Client
 	program   string
 	store     string
@@ -71,11 +86,15 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	url := func(port string) string { return "http://127.0.0.1:" + port }
+	hosts := o.Hosts
+	if hosts == nil {
+		hosts = slices.Repeat([]Host{loopback}, members)
+	}
+	url := func(i, port int) string { return "http://" + net.JoinHostPort(hosts[i].Address, ports[3*i+port]) }
 	var stores, peers []string
 	for i := range members {
-		stores = append(stores, url(ports[3*i]))
-		peers = append(peers, fmt.Sprintf("m%d=%s", i, url(ports[3*i+1])))
+		stores = append(stores, url(i, 0))
+		peers = append(peers, fmt.Sprintf("m%d=%s", i, url(i, 1)))
 	}
 	c = &Cluster{}
 	defer func() {
@@ -93,11 +112,15 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		return c, err
 	}
 	for i := range members {
-		s := &Server{ctx: ctx, URL: "https://127.0.0.1:" + ports[3*i+2], work: filepath.Join(o.Work, fmt.Sprintf("m%d", i)), program: filepath.Join(bin, "kube-apiserver")}
+		address := hosts[i].Address
+		s := &Server{
+			ctx: ctx, host: hosts[i], URL: "https://" + net.JoinHostPort(address, ports[3*i+2]),
+			work: filepath.Join(o.Work, fmt.Sprintf("m%d", i)), program: filepath.Join(bin, "kube-apiserver"),
+		}
 		if err := os.MkdirAll(s.work, 0o700); err != nil {
 			return c, err
 		}
-		peer := url(ports[3*i+1])
+		peer := url(i, 1)
 		args := []string{"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(s.work, "etcd"),
 			"--listen-client-urls", stores[i], "--advertise-client-urls", stores[i],
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", strings.Join(peers, ",")}
@@ -105,13 +128,13 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 			args = append(args, "--unsafe-no-fsync")
 		}
 		s.store, s.storeArgs = filepath.Join(bin, "etcd"), args
-		if s.etcd, err = start(ctx, s.work, s.store, args...); err != nil {
+		if s.etcd, err = s.run(s.store, args...); err != nil {
 			return c, err
 		}
 		// Each asks its own member first, and the others when that is gone.
 		ordered := append(append([]string{}, stores[i:]...), stores[:i]...)
 		s.args = []string{"--etcd-servers", strings.Join(ordered, ","),
-			"--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", ports[3*i+2], "--cert-dir", filepath.Join(s.work, "certs"),
+			"--bind-address", address, "--advertise-address", address, "--secure-port", ports[3*i+2], "--cert-dir", filepath.Join(s.work, "certs"),
 			"--client-ca-file", authority, "--authorization-mode", "RBAC", "--allow-privileged",
 			"--service-cluster-ip-range", ServiceCIDR, "--endpoint-reconciler-type", "none",
 			"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", signing, "--service-account-signing-key-file", signing}
@@ -155,9 +178,18 @@ func (c *Cluster) Stop() {
 	}
 }
 
+// run starts a program on the server's host.
+func (s *Server) run(program string, args ...string) (p *process, err error) {
+	err = s.host.Do(func() (err error) {
+		p, err = start(s.ctx, s.work, program, args...)
+		return err
+	})
+	return p, err
+}
+
 // start starts the kube-apiserver and waits until it is ready.
 func (s *Server) start(client tls.Certificate) (err error) {
-	if s.api, err = start(s.ctx, s.work, s.program, s.args...); err != nil {
+	if s.api, err = s.run(s.program, s.args...); err != nil {
 		return err
 	}
 	return s.api.await(s.ctx, func() error {

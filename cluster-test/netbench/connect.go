@@ -86,7 +86,7 @@ func (c connection) close() error { return unix.Close(c.fd) }
 // answering serves all backends: whoever connects is told the address at which. close ends it.
 func (s *site) answering() (close func(), err error) {
 	var ln net.Listener
-	err = s.backends.do(func() (err error) {
+	err = s.backends.Do(func() (err error) {
 		ln, err = net.Listen("tcp4", fmt.Sprintf(":%d", backendPort))
 		return err
 	})

@@ -193,7 +193,7 @@ func (f *feed) dnsRun(ctx context.Context, o options, name, program string, args
 
 // askers are connections from the client's namespace.
 func (s *site) askers(to netip.AddrPort) (conns []*dns.Conn, err error) {
-	err = s.client.do(func() error {
+	err = s.client.Do(func() error {
 		for range clients {
 			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
 			if err != nil {

@@ -21,6 +21,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/barque/barque/cluster-test/lone"
+	"github.com/barque/barque/cluster-test/netspace"
 )
 
 // token is the bearer token of all clients of the API server.
@@ -119,9 +120,9 @@ func (f *feed) create(ctx context.Context, objects []object) ([]netip.Addr, erro
 
 // open makes the API server listen at the loopback of a namespace, by the same address. close ends
 // that.
-func (f *feed) open(in space) (close func() error, err error) {
+func (f *feed) open(in netspace.Space) (close func() error, err error) {
 	var ln net.Listener
-	err = in.do(func() (err error) {
+	err = in.Do(func() (err error) {
 		ln, err = net.Listen("tcp", strings.TrimPrefix(f.server.URL, "https://"))
 		return err
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/cluster-test/netspace"
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/internal/needs"
 )
@@ -150,7 +151,7 @@ func TestSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer end()
-	err = s.client.do(func() error {
+	err = s.client.Do(func() error {
 		for _, want := range []netip.Addr{backend(0), backend(300), backend(mostServices*endpoints - 1), changes[1]} {
 			if got, err := leadsTo(netip.AddrPortFrom(want, backendPort)); err != nil || got != want {
 				t.Errorf("%s is told by %s, %v", want, got, err)
@@ -169,7 +170,7 @@ func TestSite(t *testing.T) {
 // A process that has ended is not waited for, and its last words are told.
 func TestProcessEnds(t *testing.T) {
 	needs.Root(t, "programs in network namespaces")
-	s, err := newSpace()
+	s, err := netspace.New()
 	if err != nil {
 		t.Fatal(err)
 	}

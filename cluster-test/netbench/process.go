@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/cluster-test/kubeapiserver"
+	"github.com/barque/barque/cluster-test/netspace"
 	"github.com/barque/barque/cluster-test/sides"
 )
 
@@ -24,7 +25,7 @@ type process struct {
 }
 
 // start starts a program. What it says is in a file of the directory.
-func start(in space, work, name, program string, args ...string) (*process, error) {
+func start(in netspace.Space, work, name, program string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(program, args...), log: filepath.Join(work, name+".log"), ended: make(chan struct{}), patient: 20 * time.Second}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -37,7 +38,7 @@ func start(in space, work, name, program string, args ...string) (*process, erro
 	go func() { // ends with the process
 		defer close(p.ended)
 		defer log.Close()
-		err := in.do(func() error {
+		err := in.Do(func() error {
 			if err := p.cmd.Start(); err != nil {
 				return err
 			}

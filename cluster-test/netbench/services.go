@@ -149,7 +149,7 @@ func (s *services) run(ctx context.Context, o options, name, program string, arg
 		targets = append(targets, netip.AddrPortFrom(addr, servicePort))
 	}
 	err = p.await(ctx, func() error {
-		return site.client.do(func() error { return errors.Join(leadsSomewhere(targets[0]), leadsSomewhere(targets[len(targets)-1])) })
+		return site.client.Do(func() error { return errors.Join(leadsSomewhere(targets[0]), leadsSomewhere(targets[len(targets)-1])) })
 	})
 	if err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func leadsTo(to netip.AddrPort) (netip.Addr, error) {
 
 // oneByOne connects to one target after the other, chosen at random.
 func (s *site) oneByOne(ctx context.Context, targets []netip.AddrPort) (took []time.Duration, err error) {
-	err = s.client.do(func() error {
+	err = s.client.Do(func() error {
 		for range oneByOne {
 			to := targets[rand.IntN(len(targets))]
 			began := time.Now()
@@ -250,7 +250,7 @@ func (s *site) rush(ctx context.Context, targets []netip.AddrPort) (float64, err
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			failures[i] = s.client.do(func() error {
+			failures[i] = s.client.Do(func() error {
 				for time.Since(began) < rush {
 					c, err := connect(targets[rand.IntN(len(targets))])
 					if err == nil {
@@ -289,7 +289,7 @@ func (s *services) change(ctx context.Context, site *site) (time.Duration, error
 	followed := make(chan time.Time, 1)
 	looking := make(chan error, 1)
 	go func() { // ends with ctx at the latest
-		looking <- site.client.do(func() error {
+		looking <- site.client.Do(func() error {
 			ticks := time.NewTicker(lookEach)
 			defer ticks.Stop()
 			for {

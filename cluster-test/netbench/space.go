@@ -11,40 +11,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/barque/barque/internal/osthread"
+	"github.com/barque/barque/cluster-test/netspace"
 )
-
-// space is a network namespace. It has no name: it goes when nobody is in it and nobody holds it
-// any more, however this program ends.
-type space struct{ netns.NsHandle }
-
-func newSpace() (space, error) {
-	var s space
-	err := osthread.Do(func() (err error) { // the thread ends in the new namespace
-		if s.NsHandle, err = netns.New(); err != nil {
-			return err
-		}
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(lo)
-	})
-	if err != nil {
-		return s, fmt.Errorf("make a network namespace: %w", err)
-	}
-	return s, nil
-}
-
-// do calls f on a thread in the namespace. What f opens or starts belongs there.
-func (s space) do(f func() error) error {
-	return osthread.Do(func() error {
-		if err := netns.Set(s.NsHandle); err != nil {
-			return fmt.Errorf("enter a network namespace: %w", err)
-		}
-		return f()
-	})
-}
 
 // The addresses. All of pods are in one network, so that neither side hides the client's.
 var (
@@ -57,17 +25,17 @@ var (
 
 // site is a node with a pod on it that is a client, and another machine that has all backends,
 // each a network namespace. Packets between the two pass the node.
-type site struct{ client, node, backends space }
+type site struct{ client, node, backends netspace.Space }
 
 func newSite() (s *site, err error) {
-	s = &site{space{netns.None()}, space{netns.None()}, space{netns.None()}}
+	s = &site{netspace.Space{NsHandle: netns.None()}, netspace.Space{NsHandle: netns.None()}, netspace.Space{NsHandle: netns.None()}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	for _, one := range []*space{&s.client, &s.node, &s.backends} {
-		if *one, err = newSpace(); err != nil {
+	for _, one := range []*netspace.Space{&s.client, &s.node, &s.backends} {
+		if *one, err = netspace.New(); err != nil {
 			return s, err
 		}
 	}
@@ -79,7 +47,7 @@ func newSite() (s *site, err error) {
 
 // close removes it, once all that runs there has ended.
 func (s *site) close() (err error) {
-	for _, one := range []*space{&s.client, &s.node, &s.backends} {
+	for _, one := range []*netspace.Space{&s.client, &s.node, &s.backends} {
 		if one.IsOpen() {
 			err = errors.Join(err, one.Close())
 		}
@@ -88,7 +56,7 @@ func (s *site) close() (err error) {
 }
 
 func (s *site) wire() error {
-	err := s.node.do(func() error {
+	err := s.node.Do(func() error {
 		// The proxies that are compared lead IPv4 alone.
 		for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/disable_ipv6": "1"} {
 			err := os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
@@ -96,7 +64,7 @@ func (s *site) wire() error {
 				return err
 			}
 		}
-		for name, far := range map[string]space{"client": s.client, "backends": s.backends} {
+		for name, far := range map[string]netspace.Space{"client": s.client, "backends": s.backends} {
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name = name
 			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(far.NsHandle)}); err != nil {
@@ -112,13 +80,13 @@ func (s *site) wire() error {
 	if err != nil {
 		return err
 	}
-	err = s.client.do(func() error {
+	err = s.client.Do(func() error {
 		return errors.Join(address("eth0", prefixOf(clientNetwork, 2)), route(netlink.Route{Dst: toNet(everything), Gw: prefixOf(clientNetwork, 1).Addr().AsSlice()}, "eth0"))
 	})
 	if err != nil {
 		return err
 	}
-	return s.backends.do(func() error {
+	return s.backends.Do(func() error {
 		return errors.Join(
 			address("eth0", prefixOf(transfer, 2)),
 			route(netlink.Route{Dst: toNet(everything), Gw: prefixOf(transfer, 1).Addr().AsSlice()}, "eth0"),

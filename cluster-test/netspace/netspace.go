@@ -1,5 +1,5 @@
-// Package netspace listens and dials in the network namespaces of a test cluster's nodes, from the
-// test's own process.
+// Package netspace makes network namespaces for tests, and listens and dials in those of a test
+// cluster's nodes, from the test's own process.
 package netspace
 
 import (

@@ -64,14 +64,20 @@ func (e Endpoint) Client() *http.Client {
 
 // Upstream starts kube-apiservers over etcd, and with controllers also kube-controller-managers and
 // kube-schedulers. The options say so, where the programs are (see kubeapiserver.Build) and where
-// the data goes.
+// the data goes. Each server has a network namespace on a bridge, as each of a dev cluster has, so
+// that packets take the same way on both sides.
 func Upstream(ctx context.Context, o kubeapiserver.Options) (*Side, error) {
 	o.Members = servers
-	c, err := kubeapiserver.Start(ctx, o)
+	b, err := newBridge(servers)
 	if err != nil {
 		return nil, err
 	}
-	s := &Side{Name: "upstream", Stop: func() error { c.Stop(); return nil }}
+	o.Hosts = b.hosts()
+	c, err := kubeapiserver.Start(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	s := &Side{Name: "upstream", Stop: func() error { c.Stop(); return b.close() }}
 	for _, server := range c.Servers {
 		s.Servers = append(s.Servers, Endpoint{
 			URL: server.URL, TLS: &tls.Config{RootCAs: server.Roots, Certificates: []tls.Certificate{c.Client}},
