@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"encoding/pem"
@@ -9,9 +10,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +26,7 @@ import (
 )
 
 func TestWanted(t *testing.T) {
-	for only, want := range map[string]int{"": 34, "^list": 6, "^watch protobuf": 5, "^list JSON 16$": 1, "definitions": 0} {
+	for only, want := range map[string]int{"": 38, "^list": 6, "^first": 4, "^watch protobuf": 5, "^list JSON 16$": 1, "definitions": 0} {
 		if got := wanted(regexp.MustCompile(only)); len(got) != want {
 			t.Errorf("%q: %v", only, got)
 		}
@@ -30,7 +34,7 @@ func TestWanted(t *testing.T) {
 }
 
 func TestWantedBulks(t *testing.T) {
-	for only, want := range map[string]int{"": len(bulks), "^pages$": 1, "^list": 0} {
+	for only, want := range map[string]int{"": len(bulks), "^pages$": 1, "^node$": 1, "^(memory|collection)$": 2, "^list": 0} {
 		if got := wantedBulks(regexp.MustCompile(only)); len(got) != want {
 			t.Errorf("%q: %v", only, got)
 		}
@@ -83,18 +87,173 @@ func TestCount(t *testing.T) {
 }
 
 func TestRow(t *testing.T) {
-	theirs := middle([]sample{{perSecond: 100, median: time.Millisecond, cpu: time.Second}, {perSecond: 300, median: 3 * time.Millisecond, cpu: 3 * time.Second}, {perSecond: 200, median: 2 * time.Millisecond, cpu: 2 * time.Second, clients: time.Minute}})
-	got := row("get JSON 1", theirs, sample{perSecond: 400, cpu: time.Second, clients: 12345 * time.Microsecond, writes: 0.5, failed: 2})
-	if want := "| get JSON 1 | 200, 2.0 ms, 2 + 0 | 400, 1 + 0.0123, 0.50 writes (2 failed) | 2.0x | 0.50x |"; got != want {
+	theirs := []sample{
+		{perSecond: 100, median: time.Millisecond, cpu: time.Second},
+		{perSecond: 300, median: 3 * time.Millisecond, cpu: 3 * time.Second},
+		{perSecond: 200, median: 2 * time.Millisecond, cpu: 2 * time.Second, clients: time.Minute},
+	}
+	ours := []sample{{perSecond: 40, cpu: time.Second, clients: 12345 * time.Microsecond, writes: 0.5, failed: 2}}
+	want := "| get JSON 1 | 200 (100 to 300), 2.0 (1.0 to 3.0) ms | 2 (1 to 3) + 0 | 40.0 (2 failed) | 1 + 0.0123, 0.50 writes | 0.2x | 0.50x |"
+	got := row("get JSON 1", theirs, ours)
+	if got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	head, dashes, _ := strings.Cut(header, "\n")
+	if n := strings.Count(got, "|"); strings.Count(head, "|") != n || strings.Count(dashes, "|") != n {
+		t.Errorf("the header has other columns than %s", got)
+	}
+	first := []sample{{perSecond: 20, median: time.Millisecond, most: 9 * time.Millisecond, megabytes: 120}, {perSecond: 30, median: 2 * time.Millisecond, most: 8 * time.Millisecond, megabytes: 130}}
+	if got, want := rates(first), "20.0 (20.0 to 30.0), 1.0 (1.0 to 2.0) ms, at most 9.0 ms, 120 MB/s"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The first byte's time does not have the wait for the rest of the body.
+func TestReadFirst(t *testing.T) {
+	began := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" {
+			http.Error(w, "no", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/empty" {
+			return
+		}
+		_, _ = io.WriteString(w, "{")
+		w.(http.Flusher).Flush()
+		<-began
+		_, _ = io.WriteString(w, "}")
+	}))
+	defer s.Close()
+	c := connection{s.Client(), s.URL}
+	let := time.AfterFunc(20*time.Millisecond, func() { close(began) }) // brief: the rest comes later
+	defer let.Stop()
+	at := time.Now()
+	a, err := c.read(t.Context(), http.MethodGet, "/", encodings[1], nil)
+	if err != nil || a.bytes != 2 || a.first <= 0 || a.first >= time.Since(at) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if a, err := c.read(t.Context(), http.MethodGet, "/empty", encodings[1], nil); err != nil || a.bytes != 0 {
+		t.Errorf("of an empty body: %+v, %v", a, err)
+	}
+	var f failures
+	for _, path := range []string{"/refused", "/"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		if path == "/" {
+			cancel()
+		}
+		_, err := c.read(ctx, http.MethodGet, path, encodings[1], nil)
+		f.note(err)
+		cancel()
+	}
+	if f != (failures{server: 1, others: 1}) {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestParseSizes(t *testing.T) {
+	if got, err := parseSizes("0, 10,200"); err != nil || !slices.Equal(got, []int{0, 10, 200}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{"", "a", "-1", "10,10", "10,0"} {
+		if got, err := parseSizes(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestPerObject(t *testing.T) {
+	if got := perObject([]float64{1, 2}, []float64{3, 2}, 1024); !slices.Equal(got, []float64{2048, 0}) {
+		t.Error(got)
+	}
+}
+
+func TestParseHeap(t *testing.T) {
+	const metrics = "# HELP go_memstats_heap_inuse_bytes of the heap\n# TYPE go_memstats_heap_inuse_bytes gauge\ngo_memstats_heap_inuse_bytes 1.5e+06\ngo_other 7"
+	if got, err := parseHeap(strings.NewReader(metrics)); err != nil || got != 1.5e6 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := parseHeap(strings.NewReader("go_other 7\n")); !errors.Is(err, errNotTold) {
+		t.Error(err)
+	}
+}
+
+// Writes that no client could begin in time are not done, and not forgotten. How long one took counts
+// from when it was due.
+func TestPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l load
+		w, err := l.paced(t.Context(), 500, 2*time.Second, func(context.Context, int) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		if err != nil || w.offered != 1000 || w.done() != 1000 || slices.Max(w.took) != time.Millisecond {
+			t.Errorf("%d of %d, %v", w.done(), w.offered, err)
+		}
+		// 64 clients that take a second for each are 64 writes a second.
+		w, err = l.paced(t.Context(), 500, 2*time.Second, func(context.Context, int) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		if got := w.done(); err != nil || got < 2*mostClient || got > 3*mostClient || slices.Max(w.took) <= 2*time.Second || w.lasted <= 2*time.Second {
+			t.Errorf("%d of %d in %v, the longest in %v, %v", got, w.offered, w.lasted, slices.Max(w.took), err)
+		}
+		w, err = l.paced(t.Context(), 10, time.Second, func(_ context.Context, client int) error {
+			if client == 0 {
+				return nil
+			}
+			return refusal{http.StatusInternalServerError, "no"}
+		})
+		if err != nil || w.server != w.offered-w.done() || w.others != 0 {
+			t.Errorf("%+v, %v", w, err)
+		}
+		if _, err := l.paced(t.Context(), 10, time.Second, func(context.Context, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
+			t.Errorf("none succeeds: %v", err)
+		}
+	})
+}
+
+// Each is done once, by all clients.
+func TestEach(t *testing.T) {
+	var l load
+	var mu sync.Mutex
+	done := map[int]int{}
+	err := l.each(t.Context(), 1000, "things", func(_ context.Context, client, i int) error {
+		mu.Lock()
+		defer mu.Unlock()
+		done[i]++
+		return nil
+	})
+	if err != nil || len(done) != 1000 {
+		t.Errorf("%d, %v", len(done), err)
+	}
+	if err := l.each(t.Context(), 10, "things", func(context.Context, int, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+}
+
+// Pods are as large as those of users.
+func TestPod(t *testing.T) {
+	data, err := json.Marshal(pod("web-1", "node-1"))
+	if err != nil || len(data) < 2<<10 || len(data) > 6<<10 {
+		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }
 
 // A process of watchers opens what it is told to, counts, and ends with its input.
 func TestServeWatches(t *testing.T) {
 	const watches, events = 5, 3
+	var second atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.RequestURI() != "/path?watch=true" || r.ProtoMajor != 2 {
+		switch r.URL.RequestURI() {
+		case "/path0?watch=true":
+		case "/path1?watch=true":
+			second.Add(1)
+		default:
+			t.Errorf("%s over %s", r.URL, r.Proto)
+		}
+		if r.ProtoMajor != 2 {
 			t.Errorf("%s over %s", r.URL, r.Proto)
 		}
 		w.Header().Set("Content-Type", "application/json;stream=watch")
@@ -116,14 +275,15 @@ func TestServeWatches(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- serveWatches(in, out) }()
 	w := &watchers{ask: ask, answers: json.NewDecoder(answer)}
-	if err := json.NewEncoder(ask).Encode(order{Servers: []address{a, a}, Watches: watches, Path: "/path?watch=true", Encoding: "JSON"}); err != nil {
+	paths := []string{"/path0?watch=true", "/path1?watch=true"}
+	if err := json.NewEncoder(ask).Encode(order{Servers: []address{a, a}, Watches: watches, Paths: paths, Encoding: "JSON"}); err != nil {
 		t.Fatal(err)
 	}
 	n, err := w.answer()
 	for err == nil && n.Events < watches*events {
 		n, err = w.count()
 	}
-	if err != nil || n.Events != watches*events || n.Ended != 0 {
+	if err != nil || n.Events != watches*events || n.Ended != 0 || second.Load() != watches/2 {
 		t.Errorf("%+v, %v", n, err)
 	}
 	if err := ask.Close(); err != nil {

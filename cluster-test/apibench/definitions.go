@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +17,6 @@ import (
 )
 
 const (
-	// settle is how long the servers are left alone before their memory is looked at.
-	settle   = 90 * time.Second
 	starts   = 3
 	perGroup = 10 // definitions
 	fields   = 60 // of a definition's schema
@@ -42,11 +39,8 @@ func definitions(ctx context.Context, o options, theirs, ours *sides.Side) error
 				}
 			}
 		}
-		progress("leaving the servers alone for %v", settle)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(settle):
+		if err := leave(ctx, o.rest); err != nil {
+			return err
 		}
 		for i, s := range both {
 			memory, err := s.memory()

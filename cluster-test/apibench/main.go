@@ -3,7 +3,8 @@
 // never do.
 //
 // Both sides run all the time, and each case is measured on one right after the other, so that
-// whatever else the machine does meets both. The clients share the machine with the servers, and do
+// whatever else the machine does meets both; but with very many objects one side runs after the
+// other. Packets cross a bridge on both: each server has a network namespace. The clients share the machine with the servers, and do
 // little: they decode nothing. What a case costs is the CPU time of all processes of a side, which
 // depends less on the neighbours than how fast it is. Barque's servers run their controllers,
 // scheduler and kubelet and speak TLS with each other; upstream's run none, and reach etcd in
@@ -34,11 +35,14 @@ type options struct {
 	only        *regexp.Regexp
 	repeats     int
 	each        time.Duration
-	definitions int
-	filled      int
-	pods        int
 	listed      int
+	definitions int
+	filled      []int
+	deleted     int
+	pods        int
+	nodes       int
 	watched     time.Duration
+	rest        time.Duration
 	profiles    string
 }
 
@@ -46,15 +50,18 @@ func main() {
 	clustertest.ReapIfAsked()
 	watchIfAsked()
 	var o options
-	only := flag.String("only", "", "regular expression that names what is measured, such as 'definitions', 'memory|collection|pages' or '^list JSON 16$'")
+	only := flag.String("only", "", "regular expression that names what is measured, such as '^list JSON 16$', '^first', '^definitions$' or '^(memory|collection|pages|node)$'")
+	filled := flag.String("filled", "0,10000,50000,100000", "how many ConfigMaps there are when memory looks at it, again and again")
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")
-	flag.IntVar(&o.repeats, "repeats", 3, "how often each case is measured on each side")
-	flag.DurationVar(&o.each, "each", 3*time.Second, "how long each case is measured")
+	flag.IntVar(&o.repeats, "repeats", 5, "how often each case is measured on each side; memory and definitions are measured once")
+	flag.DurationVar(&o.each, "each", 3*time.Second, "how long a case of requests or watches is measured each time")
+	flag.IntVar(&o.listed, "listed", 5000, "how many ConfigMaps list and first read")
 	flag.IntVar(&o.definitions, "definitions", 500, "how many CustomResourceDefinitions are made")
-	flag.IntVar(&o.filled, "filled", 50_000, "how many ConfigMaps there are when memory is looked at")
-	flag.IntVar(&o.pods, "pods", 5000, "how many pods one request deletes")
-	flag.IntVar(&o.listed, "listed", 100_000, "how many pods are listed in pages")
-	flag.DurationVar(&o.watched, "watched", 30*time.Second, "how long writes are measured, while nobody lists and beside lists each")
+	flag.IntVar(&o.deleted, "deleted", 5000, "how many pods collection deletes by one request")
+	flag.IntVar(&o.pods, "pods", 100_000, "how many pods pages lists")
+	flag.IntVar(&o.nodes, "nodes", 1000, "how many nodes have a watch each in node")
+	flag.DurationVar(&o.watched, "watched", 30*time.Second, "how long pages and node write, each time and in each circumstance")
+	flag.DurationVar(&o.rest, "rest", 90*time.Second, "how long servers are left alone before their memory is looked at")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for a CPU profile of each of Barque's servers under each case; then nothing is compared, and upstream's servers are not started")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
@@ -62,6 +69,11 @@ func main() {
 	defer stop()
 	var err error
 	if o.only, err = regexp.Compile(*only); err == nil {
+		if o.filled, err = parseSizes(*filled); err != nil {
+			err = fmt.Errorf("-filled %q: %w", *filled, err)
+		}
+	}
+	if err == nil {
 		err = run(ctx, o)
 	}
 	if reapErr := clustertest.Reap(); err == nil {
@@ -74,8 +86,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if min(o.repeats, o.definitions, o.filled, o.pods, o.listed) < 1 || min(o.each, o.watched) <= 0 {
-		return errors.New("-repeats, -each, -definitions, -filled, -pods, -listed and -watched must be above 0")
+	if min(o.repeats, o.listed, o.definitions, o.deleted, o.pods, o.nodes) < 1 || min(o.each, o.watched, o.rest) <= 0 {
+		return errors.New("-repeats, -each, -listed, -definitions, -deleted, -pods, -nodes, -watched and -rest must be above 0")
 	}
 	if o.profiles != "" {
 		return profile(ctx, o, wanted(o.only))
@@ -86,19 +98,19 @@ func run(ctx context.Context, o options) error {
 	fmt.Printf("load average at the start: %s\n", sides.LoadAverage())
 	measured := false
 	if cases := wanted(o.only); len(cases) > 0 {
-		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
+		if err := withSides(ctx, o, nil, func(theirs, ours *sides.Side) error { return requests(ctx, o, cases, theirs, ours) }); err != nil {
 			return err
 		}
 		measured = true
 	}
 	if o.only.MatchString("definitions") {
-		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
+		if err := withSides(ctx, o, nil, func(theirs, ours *sides.Side) error { return definitions(ctx, o, theirs, ours) }); err != nil {
 			return err
 		}
 		measured = true
 	}
 	for _, b := range wantedBulks(o.only) {
-		if err := withSides(ctx, o, func(theirs, ours *sides.Side) error { return b.run(ctx, o, theirs, ours) }); err != nil {
+		if err := b.run(ctx, o); err != nil {
 			return err
 		}
 		measured = true
@@ -110,25 +122,37 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// withSides starts both sides anew, for what must not see what was measured before.
-func withSides(ctx context.Context, o options, measure func(theirs, ours *sides.Side) error) (err error) {
+// withSides starts both sides anew, for what must not see what was measured before. The arguments are
+// those of Barque's servers.
+func withSides(ctx context.Context, o options, args []string, measure func(theirs, ours *sides.Side) error) error {
+	return withUpstream(ctx, o, func(theirs *sides.Side) error {
+		return withBarque(ctx, args, func(ours *sides.Side) error { return measure(theirs, ours) })
+	})
+}
+
+func withUpstream(ctx context.Context, o options, measure func(*sides.Side) error) (err error) {
 	work, err := os.MkdirTemp("", "barque-apibench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	progress("starting three kube-apiservers over etcd, and three servers of Barque")
-	theirs, err := sides.Upstream(ctx, kubeapiserver.Options{Bin: o.bin, Work: work})
+	progress("starting three kube-apiservers over etcd")
+	s, err := sides.Upstream(ctx, kubeapiserver.Options{Bin: o.bin, Work: work})
 	if err != nil {
 		return fmt.Errorf("start kube-apiserver: %w", err)
 	}
-	defer func() { err = errors.Join(err, theirs.Stop()) }()
-	ours, err := sides.Barque(ctx)
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	return measure(s)
+}
+
+func withBarque(ctx context.Context, args []string, measure func(*sides.Side) error) (err error) {
+	progress("starting three servers of Barque")
+	s, err := sides.Barque(ctx, args...)
 	if err != nil {
 		return fmt.Errorf("start Barque: %w", err)
 	}
-	defer func() { err = errors.Join(err, ours.Stop()) }()
-	return measure(theirs, ours)
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	return measure(s)
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -28,16 +28,19 @@ func profile(ctx context.Context, o options, cases []testCase) (err error) {
 	}
 	defer func() { err = errors.Join(err, side.Stop()) }()
 	l, err := newLoad(ctx, side)
+	if err == nil {
+		err = l.layFor(ctx, cases, o)
+	}
 	if err != nil {
 		return fmt.Errorf("laying objects on Barque: %w", err)
 	}
-	fmt.Println("\n| case | a second, p50, CPU s for 1,000 |\n|---|---|")
+	fmt.Println("\n| case | a second, p50 | CPU s for 1,000 of servers + clients |\n|---|---|---|")
 	for _, c := range cases {
 		s, err := l.profile(ctx, c, o)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("| %s | %s |\n", c, s)
+		fmt.Printf("| %s | %s | %s |\n", c, rates([]sample{s}), costs([]sample{s}))
 	}
 	return nil
 }

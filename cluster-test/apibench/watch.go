@@ -22,11 +22,12 @@ const writers = 4
 // measureWatch opens watches and counts what they get while others write as fast as they can. A
 // server ends watches that do not take their events in time; those count as failed.
 func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration) (sample, error) {
-	version, err := l.version(ctx)
+	version, err := l.version(ctx, pathTo(laid, ""))
 	if err != nil {
 		return sample{}, err
 	}
-	w, err := l.watch(c, version)
+	path := pathTo(laid, "") + "?watch=true&resourceVersion=" + version
+	w, err := l.watch(order{Watches: c.clients, Encoding: c.encoding.name, Paths: []string{path}})
 	if err != nil {
 		return sample{}, err
 	}
@@ -46,7 +47,7 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 	for i := range writers {
 		writing.Go(func() {
 			for time.Since(began) < each && ctx.Err() == nil {
-				if err := l.request(ctx, update, i); err != nil {
+				if _, err := l.request(ctx, update, i); err != nil {
 					failed.Add(1)
 				}
 			}
@@ -72,9 +73,9 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 	return s, ctx.Err()
 }
 
-// version returns the newest resourceVersion.
-func (l *load) version(ctx context.Context) (string, error) {
-	res, err := l.clients[0].send(ctx, http.MethodGet, pathTo(laid, "")+"?limit=1", encodings[1].media, nil)
+// version returns the newest resourceVersion of what is listed.
+func (l *load) version(ctx context.Context, path string) (string, error) {
+	res, err := l.clients[0].send(ctx, http.MethodGet, path+"?limit=1", encodings[1].media, nil)
 	if err != nil {
 		return "", err
 	}

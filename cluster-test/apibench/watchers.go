@@ -32,8 +32,8 @@ const opening = 16
 // order is what a process of watchers is told first.
 type order struct {
 	Servers  []address
-	Watches  int // each has a connection of its own, and the next one of the servers
-	Path     string
+	Watches  int      // each has a connection of its own, and the next one of the servers
+	Paths    []string // of the watches, by turns
 	Encoding string
 }
 
@@ -58,9 +58,8 @@ type watchers struct {
 	answers *json.Decoder
 }
 
-// watch starts a process that has as many watches open as the case has clients.
-func (l *load) watch(c testCase, version string) (_ *watchers, err error) {
-	o := order{Watches: c.clients, Encoding: c.encoding.name, Path: pathTo(laid, "") + "?watch=true&resourceVersion=" + version}
+// watch starts a process that has the watches of an order open, on the servers of the side.
+func (l *load) watch(o order) (_ *watchers, err error) {
 	for _, e := range l.Servers {
 		a, err := addressOf(e)
 		if err != nil {
@@ -91,7 +90,7 @@ func (l *load) watch(c testCase, version string) (_ *watchers, err error) {
 	}
 	if err != nil {
 		w.close()
-		return nil, fmt.Errorf("open %d watches: %w", c.clients, err)
+		return nil, fmt.Errorf("open %d watches: %w", o.Watches, err)
 	}
 	return w, nil
 }
@@ -212,7 +211,7 @@ func (w *watching) openAll(ctx context.Context, o order) error {
 		opened.Go(func() {
 			for i := first; i < o.Watches && failures[first] == nil; i += opening {
 				s := servers[i%len(servers)]
-				failures[first] = w.open(ctx, connection{s.Client(), s.URL}, o.Path, e)
+				failures[first] = w.open(ctx, connection{s.Client(), s.URL}, o.Paths[i%len(o.Paths)], e)
 			}
 		})
 	}

@@ -15,10 +15,19 @@ type Figure struct {
 	What   string
 	Unit   string
 	Values []float64
+	// Spread shows the median, the least and the greatest value in place of all.
+	Spread bool
 }
 
 // One is a figure that was measured once.
-func One(what, unit string, value float64) Figure { return Figure{what, unit, []float64{value}} }
+func One(what, unit string, value float64) Figure {
+	return Figure{What: what, Unit: unit, Values: []float64{value}}
+}
+
+// Spread is a figure that is measured again and again: see Merge.
+func Spread(what, unit string, value float64) Figure {
+	return Figure{What: what, Unit: unit, Values: []float64{value}, Spread: true}
+}
 
 // Percentiles are two figures of how long something took: the median and the 99th percentile. There
 // are none of nothing.
@@ -53,8 +62,11 @@ func Merge(before, again []Figure) []Figure {
 	return before
 }
 
-// String shows all values, in the order in which they were measured.
+// String shows all values, in the order in which they were measured, or their spread.
 func (f Figure) String() string {
+	if f.Spread {
+		return Range(f.Values, short)
+	}
 	var out []string
 	for _, v := range f.Values {
 		out = append(out, short(v))
@@ -62,12 +74,24 @@ func (f Figure) String() string {
 	return strings.Join(out, " / ")
 }
 
-func (f Figure) median() float64 {
-	if len(f.Values) == 0 {
+// Median is the lesser one of the two in the middle of an even number of values.
+func Median(values []float64) float64 {
+	if len(values) == 0 {
 		return math.NaN()
 	}
-	sorted := slices.Sorted(slices.Values(f.Values))
+	sorted := slices.Sorted(slices.Values(values))
 	return sorted[(len(sorted)-1)/2]
+}
+
+// Range shows the median, and the least and the greatest value if there are several values.
+func Range(values []float64, show func(float64) string) string {
+	switch len(values) {
+	case 0:
+		return ""
+	case 1:
+		return show(values[0])
+	}
+	return fmt.Sprintf("%s (%s to %s)", show(Median(values)), show(slices.Min(values)), show(slices.Max(values)))
 }
 
 // short shows three digits, or all of those before the point.
@@ -106,7 +130,7 @@ func Table(name string, whose []string, of map[string][]Figure) string {
 				continue
 			}
 			cells = append(cells, of[w][at].String())
-			switch m := of[w][at].median(); i {
+			switch m := Median(of[w][at].Values); i {
 			case 0:
 				first = m
 			case len(whose) - 1:

@@ -29,10 +29,10 @@ func TestMergeAndMedian(t *testing.T) {
 	fs := Merge(nil, []Figure{One("a", "s", 3)})
 	fs = Merge(fs, []Figure{One("a", "s", 1), One("b", "", 250)})
 	fs = Merge(fs, []Figure{One("a", "s", 2)})
-	if len(fs) != 2 || fs[0].String() != "3.00 / 1.00 / 2.00" || fs[0].median() != 2 || fs[1].String() != "250" {
+	if len(fs) != 2 || fs[0].String() != "3.00 / 1.00 / 2.00" || Median(fs[0].Values) != 2 || fs[1].String() != "250" {
 		t.Error(fs)
 	}
-	if !math.IsNaN((Figure{}).median()) {
+	if !math.IsNaN(Median(nil)) {
 		t.Error("nothing has a median")
 	}
 }
@@ -68,5 +68,17 @@ func TestTable(t *testing.T) {
 	}
 	if got := Table("pods", whose[2:], of); !strings.Contains(got, "| pods | rate | 600 |  |\n") {
 		t.Error(got)
+	}
+}
+
+func TestRange(t *testing.T) {
+	for want, values := range map[string][]float64{"": nil, "3.00": {3}, "2.00 (1.00 to 30.0)": {30, 1, 2}, "1.00 (1.00 to 2.00)": {2, 1}} {
+		if got := (Figure{Values: values, Spread: true}).String(); got != want {
+			t.Errorf("%v: %s, want %s", values, got, want)
+		}
+	}
+	fs := Merge([]Figure{Spread("a", "s", 3)}, []Figure{Spread("a", "s", 5)})
+	if len(fs) != 1 || fs[0].String() != "3.00 (3.00 to 5.00)" {
+		t.Error(fs)
 	}
 }

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/barque/barque/cluster-test/sides"
+)
+
+// encoding is how objects are written on the wire.
+type encoding struct {
+	name, media string
+	encode      func(runtime.Object) ([]byte, error)
+}
+
+var encodings = []encoding{
+	{"protobuf", "application/vnd.kubernetes.protobuf", func(obj runtime.Object) ([]byte, error) {
+		var b bytes.Buffer
+		err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(obj, &b)
+		return b.Bytes(), err
+	}},
+	{"JSON", "application/json", func(obj runtime.Object) ([]byte, error) { return json.Marshal(obj) }},
+}
+
+// load is the clients of a side.
+type load struct {
+	*sides.Side
+	clients [mostClient]connection
+	names   atomic.Int64 // of new objects
+	pods    []string     // names of those that cases write
+}
+
+// connection leads to one of the servers. The clients are spread over all of them.
+type connection struct {
+	*http.Client
+	url string
+}
+
+func configMap(namespace, name string, n uint64) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Data:       map[string]string{"data": fmt.Sprintf("%0*d", size, n)},
+	}
+}
+
+func pathTo(namespace, name string) string {
+	return strings.TrimSuffix("/api/v1/namespaces/"+namespace+"/configmaps/"+name, "/")
+}
+
+// do sends a request and reads the answer without looking at it.
+func (c connection) do(ctx context.Context, method, path string, e encoding, body []byte) error {
+	_, err := c.read(ctx, method, path, e, body)
+	return err
+}
+
+// answer is what is known of an answer that nobody looked at.
+type answer struct {
+	first time.Duration // from the request until the first byte of the body
+	bytes int64         // of the body
+}
+
+// read sends a request and reads the answer.
+func (c connection) read(ctx context.Context, method, path string, e encoding, body []byte) (a answer, err error) {
+	began := time.Now()
+	res, err := c.send(ctx, method, path, e.media, body)
+	if err != nil {
+		return a, err
+	}
+	defer func() { err = errors.Join(err, res.Body.Close()) }()
+	var one [1]byte
+	n, err := io.ReadFull(res.Body, one[:])
+	a.first = time.Since(began)
+	if errors.Is(err, io.EOF) {
+		return a, nil
+	} else if err != nil {
+		return a, err
+	}
+	rest, err := io.Copy(io.Discard, res.Body)
+	a.bytes = int64(n) + rest
+	return a, err
+}
+
+// refusal is an answer that is none of success.
+type refusal struct {
+	code int
+	text string
+}
+
+func (r refusal) Error() string { return r.text }
+
+// send returns an answer that is not a refusal.
+func (c connection) send(ctx context.Context, method, path, media string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", media)
+	if body != nil {
+		req.Header.Set("Content-Type", media)
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode >= 300 {
+		said, _ := io.ReadAll(io.LimitReader(res.Body, 300))
+		return nil, errors.Join(refusal{res.StatusCode, fmt.Sprintf("%s %s: %s: %s", method, path, res.Status, said)}, res.Body.Close())
+	}
+	if got := res.Header.Get("Content-Type"); !strings.HasPrefix(got, strings.Split(media, ";")[0]) {
+		return nil, errors.Join(fmt.Errorf("%s %s: %s instead of %s", method, path, got, media), res.Body.Close())
+	}
+	return res, nil
+}
+
+// connect returns a connection of client i. It is made by the first request.
+func (l *load) connect(i int) connection {
+	e := l.Servers[i%len(l.Servers)]
+	return connection{e.Client(), e.URL}
+}
+
+// newLoad makes the clients of a side, and the namespaces.
+func newLoad(ctx context.Context, s *sides.Side) (*load, error) {
+	l := &load{Side: s}
+	for i := range l.clients {
+		l.clients[i] = l.connect(i)
+	}
+	for _, name := range []string{laid, long, made} {
+		body, err := encodings[1].encode(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+		if err == nil {
+			err = l.clients[0].do(ctx, http.MethodPost, "/api/v1/namespaces", encodings[1], body)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// layFor makes the objects that cases read and update.
+func (l *load) layFor(ctx context.Context, cases []testCase, o options) error {
+	if err := l.lay(ctx, laid, objects); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(cases, testCase.lists) {
+		return nil
+	}
+	return l.lay(ctx, long, o.listed)
+}
+
+// lay makes ConfigMaps of known names.
+func (l *load) lay(ctx context.Context, namespace string, n int) error {
+	return l.each(ctx, n, "ConfigMaps in "+namespace, func(ctx context.Context, client, i int) error {
+		body, err := encodings[0].encode(configMap(namespace, fmt.Sprintf("c%d", i), 0))
+		if err != nil {
+			return err
+		}
+		return l.clients[client].do(ctx, http.MethodPost, pathTo(namespace, ""), encodings[0], body)
+	})
+}
+
+const (
+	// eachBound is how long something may take that all clients do many times.
+	eachBound = 30 * time.Minute
+	// reported is how often it is told how far they have come.
+	reported = 5000
+)
+
+// each has all clients do something n times in all, and tells how far they are. i counts from 0.
+func (l *load) each(ctx context.Context, n int, what string, do func(ctx context.Context, client, i int) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, eachBound, fmt.Errorf("%d %s took more than %v", n, what, eachBound))
+	defer cancel()
+	began := time.Now()
+	var begun, ended atomic.Int64
+	failures := make([]error, mostClient)
+	var all sync.WaitGroup
+	for client := range mostClient {
+		all.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(n) && failures[client] == nil; i = begun.Add(1) - 1 {
+				if failures[client] = do(ctx, client, int(i)); failures[client] != nil {
+					continue
+				}
+				if done := ended.Add(1); done%reported == 0 || done == int64(n) {
+					progress("%d of %d %s, %.0f a second", done, n, what, float64(done)/time.Since(began).Seconds())
+				}
+			}
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.Join(failures...)
+}
+
+// use is CPU time: that of a side's processes, and that of the clients.
+type use struct {
+	servers, clients time.Duration
+	writes           int64 // system calls of the servers
+}
+
+// use returns what was used so far. Watchers are a process of their own.
+func (l *load) use(watchers ...*watchers) (use, error) {
+	total, err := l.Use()
+	if err != nil {
+		return use{}, err
+	}
+	u := use{servers: total.CPU, writes: total.Writes}
+	own := []int{os.Getpid()}
+	for _, w := range watchers {
+		own = append(own, w.cmd.Process.Pid)
+	}
+	for _, pid := range own {
+		one, err := sides.Process(pid)
+		if err != nil {
+			return use{}, err
+		}
+		u.clients += one.CPU
+	}
+	return u, nil
+}
+
+// since is what was used after an earlier moment.
+func (l *load) since(before use, watchers ...*watchers) (use, error) {
+	now, err := l.use(watchers...)
+	return use{now.servers - before.servers, now.clients - before.clients, now.writes - before.writes}, err
+}
+
+func (u use) perThousand(n int) (servers, clients time.Duration) {
+	each := 1000 / float64(max(1, n))
+	return time.Duration(float64(u.servers) * each), time.Duration(float64(u.clients) * each)
+}
