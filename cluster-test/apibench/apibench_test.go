@@ -184,8 +184,8 @@ func TestParseHeap(t *testing.T) {
 	}
 }
 
-// Writes that no client could begin in time are not done, and not forgotten. How long one took counts
-// from when it was due.
+// Writes that no client could begin in time are not done, and not forgotten. How long one took
+// counts from when it was due.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l load
@@ -236,6 +236,52 @@ func TestEach(t *testing.T) {
 	if err := l.each(t.Context(), 10, "things", func(context.Context, int, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
+}
+
+// pager answers with lists of two pages, and the nth request otherwise.
+type pager struct {
+	t    *testing.T
+	asks int
+	code map[int]int
+}
+
+func (p *pager) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(time.Second)
+	p.asks++
+	code, body := http.StatusOK, `{"kind":"PodList","metadata":{"continue":"next"},"items":[]}`
+	if c := p.code[p.asks]; c != 0 {
+		code, body = c, "no"
+	} else if r.FormValue("continue") == "next" {
+		body = `{"kind":"PodList","metadata":{},"items":[]}`
+	}
+	if r.FormValue("limit") != "500" {
+		p.t.Errorf("%s", r.URL)
+	}
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+// A list whose token has expired, or whose page failed, begins anew. It is given up when nothing
+// succeeds any more.
+func TestListAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l load
+		l.clients[0] = connection{&http.Client{Transport: &pager{t: t, code: map[int]int{2: http.StatusGone, 4: http.StatusServiceUnavailable}}}, "http://server"}
+		ctx, cancel := context.WithTimeout(t.Context(), 8500*time.Millisecond) // brief: the time is virtual
+		defer cancel()
+		// The pages: 1, expired, 1, failed, 1, 2, 1, 2; the last one is not there yet.
+		p, err := l.listAll(ctx)
+		if err != nil || len(p.took) != 6 || p.took[0] != time.Second || p.whole != 2 || p.expired != 1 || p.failures != (failures{server: 1}) {
+			t.Errorf("%+v, %v", p, err)
+		}
+		broken := map[int]int{}
+		for n := range lostPages {
+			broken[n+1] = http.StatusInternalServerError
+		}
+		l.clients[0].Transport = &pager{t: t, code: broken}
+		if p, err := l.listAll(t.Context()); err == nil || p.server != lostPages {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
 }
 
 // Pods are as large as those of users.

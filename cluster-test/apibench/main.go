@@ -4,11 +4,11 @@
 //
 // Both sides run all the time, and each case is measured on one right after the other, so that
 // whatever else the machine does meets both; but with very many objects one side runs after the
-// other. Packets cross a bridge on both: each server has a network namespace. The clients share the machine with the servers, and do
-// little: they decode nothing. What a case costs is the CPU time of all processes of a side, which
-// depends less on the neighbours than how fast it is. Barque's servers run their controllers,
-// scheduler and kubelet and speak TLS with each other; upstream's run none, and reach etcd in
-// clear.
+// other. Packets cross a bridge on both sides: each server has a network namespace. The clients
+// share the machine with the servers, and do little: they decode nothing. What a case costs is the
+// CPU time of all processes of a side, which depends less on the neighbours than how fast it is.
+// Barque's servers run their controllers, scheduler and kubelet and speak TLS with each other;
+// upstream's run none, and reach etcd in clear.
 package main
 
 import (
@@ -40,6 +40,7 @@ type options struct {
 	filled      []int
 	deleted     int
 	pods        int
+	rate        int
 	nodes       int
 	watched     time.Duration
 	rest        time.Duration
@@ -59,6 +60,7 @@ func main() {
 	flag.IntVar(&o.definitions, "definitions", 500, "how many CustomResourceDefinitions are made")
 	flag.IntVar(&o.deleted, "deleted", 5000, "how many pods collection deletes by one request")
 	flag.IntVar(&o.pods, "pods", 100_000, "how many pods pages lists")
+	flag.IntVar(&o.rate, "rate", 500, "how many writes a second pages offers")
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many nodes have a watch each in node")
 	flag.DurationVar(&o.watched, "watched", 30*time.Second, "how long pages and node write, each time and in each circumstance")
 	flag.DurationVar(&o.rest, "rest", 90*time.Second, "how long servers are left alone before their memory is looked at")
@@ -86,8 +88,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if min(o.repeats, o.listed, o.definitions, o.deleted, o.pods, o.nodes) < 1 || min(o.each, o.watched, o.rest) <= 0 {
-		return errors.New("-repeats, -each, -listed, -definitions, -deleted, -pods, -nodes, -watched and -rest must be above 0")
+	if min(o.repeats, o.listed, o.definitions, o.deleted, o.pods, o.rate, o.nodes) < 1 || min(o.each, o.watched, o.rest) <= 0 {
+		return errors.New("-repeats, -each, -listed, -definitions, -deleted, -pods, -rate, -nodes, -watched and -rest must be above 0")
 	}
 	if o.profiles != "" {
 		return profile(ctx, o, wanted(o.only))
@@ -122,8 +124,8 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// withSides starts both sides anew, for what must not see what was measured before. The arguments are
-// those of Barque's servers.
+// withSides starts both sides anew, for what must not see what was measured before. The arguments
+// are those of Barque's servers.
 func withSides(ctx context.Context, o options, args []string, measure func(theirs, ours *sides.Side) error) error {
 	return withUpstream(ctx, o, func(theirs *sides.Side) error {
 		return withBarque(ctx, args, func(ours *sides.Side) error { return measure(theirs, ours) })

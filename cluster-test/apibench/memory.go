@@ -117,7 +117,7 @@ func leave(ctx context.Context, rest time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(rest):
+	case <-time.After(rest): // brief: how long the servers rest
 		return nil
 	}
 }

@@ -12,7 +12,7 @@ import (
 const (
 	// nodeWrites is how many pods a second are written while nodes watch: so few that each side
 	// keeps up.
-	nodeWrites = 200
+	nodeWrites = 100
 	// arrival is how long events may take that have not come when the last write has ended.
 	arrival = 10 * time.Second
 )
@@ -89,13 +89,13 @@ func (l *load) watched(ctx context.Context, o options, when string, paths []stri
 	if err != nil {
 		return 0, nil, err
 	}
-	w, err := l.paced(ctx, nodeWrites, o.watched, l.writeNodeStatus)
+	w, err := l.paced(ctx, nodeWrites, o.watched, l.writeNodeStatus) // brief: how long is measured
 	if err != nil {
 		return 0, nil, err
 	}
 	var n counts
 	if len(paths) > 0 {
-		if n, err = all[0].await(ctx, int64(w.done())); err != nil {
+		if n, err = all[0].await(ctx, int64(w.done()), len(paths)); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -116,12 +116,13 @@ func (l *load) watched(ctx context.Context, o options, when string, paths []stri
 	return each, figures, nil
 }
 
-// await waits until so many events have come, though not for long: what is missing is a figure.
-func (w *watchers) await(ctx context.Context, events int64) (n counts, err error) {
+// await waits until so many events have come, or all watches have ended, though not for long: what
+// is missing is a figure.
+func (w *watchers) await(ctx context.Context, events int64, watches int) (n counts, err error) {
 	until := time.Now().Add(arrival)
 	for {
 		n, err = w.count()
-		if err != nil || n.Events >= events || time.Now().After(until) {
+		if err != nil || n.Events >= events || n.Ended == watches || time.Now().After(until) { // brief: missing events are a figure
 			return n, err
 		}
 		if !sleepUntil(ctx, time.Now().Add(10*time.Millisecond)) {

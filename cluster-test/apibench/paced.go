@@ -104,7 +104,7 @@ func sleepUntil(ctx context.Context, due time.Time) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(time.Until(due)):
+	case <-time.After(time.Until(due)): // brief: the moment that the caller wants
 		return true
 	}
 }

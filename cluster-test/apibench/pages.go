@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"time"
@@ -17,21 +16,19 @@ import (
 )
 
 const (
-	// writesPerSecond is the rate of the writers beside which pages are listed.
-	writesPerSecond = 500
 	// pageSize is how many objects a page has: what client-go asks for.
 	pageSize = 500
 	// lostPages is how many pages in a row fail before it is given up.
 	lostPages = 20
 )
 
-// makePods makes the pods that are listed.
+// makePods makes the pods that are listed, and the ConfigMaps that are updated.
 func makePods(ctx context.Context, o options, l *load) (figures []figure.Figure, err error) {
-	if err := l.makeAccount(ctx); err != nil {
+	if err := errors.Join(l.lay(ctx, laid, objects), l.makeAccount(ctx)); err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	if l.pods, err = l.createPods(ctx, max(o.pods, mostClient), func(int) string { return "" }); err != nil {
+	if l.pods, err = l.createPods(ctx, o.pods, func(int) string { return "" }); err != nil {
 		return nil, err
 	}
 	figures = append(figures, figure.One("pods created in a second", "", float64(len(l.pods))/time.Since(began).Seconds()))
@@ -39,18 +36,16 @@ func makePods(ctx context.Context, o options, l *load) (figures []figure.Figure,
 	return append(figures, w.figures(fmt.Sprintf("%d pods", len(l.pods)))...), err
 }
 
-// writeStatus has a client write the status of one of its pods: nobody waits for another, and
-// nothing conflicts.
-func (l *load) writeStatus(ctx context.Context, client int) error {
-	i := rand.IntN(len(l.pods)/mostClient)*mostClient + client
-	return l.clients[client].updateStatus(ctx, l.pods[i], "")
-}
-
-// listPages lists all pods in pages, again and again, while others write their status, and compares
+// listPages lists all pods in pages, again and again, while others update ConfigMaps, and compares
 // the writes with those while nobody lists.
 func listPages(ctx context.Context, o options, l *load) ([]figure.Figure, error) {
+	c := testCase{"update", encodings[0], mostClient}
+	update := func(ctx context.Context, client int) error {
+		_, err := l.request(ctx, c, client)
+		return err
+	}
 	progress("writing for %v, while nobody lists", o.watched)
-	alone, err := l.paced(ctx, writesPerSecond, o.watched, l.writeStatus)
+	alone, err := l.paced(ctx, o.rate, o.watched, update) // brief: how long is measured
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +61,7 @@ func listPages(ctx context.Context, o options, l *load) ([]figure.Figure, error)
 		p, err := l.listAll(listing)
 		listed <- outcome{p, err}
 	}()
-	beside, err := l.paced(ctx, writesPerSecond, o.watched, l.writeStatus)
+	beside, err := l.paced(ctx, o.rate, o.watched, update) // brief: how long is measured
 	stop()
 	p := <-listed
 	if err := errors.Join(err, p.err); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/barque/barque/cluster-test/figure"
 )
 
-// header is that of the table of cases. A figure that was measured several times is the median, with
-// the least and the greatest one in parentheses.
+// header is that of the table of cases. A figure that was measured several times is the median,
+// with the least and the greatest one in parentheses.
 const header = `| case | kube-apiserver: a second, p50 | CPU s for 1,000 of servers + clients | Barque: a second, p50 | CPU s for 1,000 | as many | CPU |
 |---|---|---|---|---|---|---|`
 

@@ -10,8 +10,8 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// Space is a network namespace of the test's own, with its loopback up. It has no name: it goes when
-// no process is in it and no handle is open, however the test ends.
+// Space is a network namespace of the test's own, with its loopback up. It has no name: it goes
+// when no process is in it and no handle is open, however the test ends.
 type Space struct{ netns.NsHandle }
 
 // New makes a network namespace. The caller closes it.

@@ -24,8 +24,8 @@ type bridge struct {
 // The networks that bridges take: 10.100.0.0/24 to 10.119.0.0/24. Those of dev clusters lie below.
 const firstNetwork, lastNetwork = 100, 119
 
-// newBridge makes a bridge with namespaces. They go with the processes in them. The bridge stays when
-// this program is killed: then the next one takes another name and another network.
+// newBridge makes a bridge with namespaces. They go with the processes in them. The bridge stays
+// when this program is killed: then the next one takes another name and another network.
 func newBridge(namespaces int) (b *bridge, err error) {
 	b = &bridge{}
 	defer func() {
@@ -77,6 +77,11 @@ func (b *bridge) take() error {
 		return err
 	}
 	return fmt.Errorf("each network of 10.%d.0.0/24 to 10.%d.0.0/24 is taken; remove bridges upstream-* that were left (ip link del)", firstNetwork, lastNetwork)
+}
+
+func overlaps(a net.Addr, subnet netip.Prefix) bool {
+	p, err := netip.ParsePrefix(a.String())
+	return err == nil && p.Overlaps(subnet)
 }
 
 // address is number n of the network; the bridge has the first one, and the namespaces the next.
