@@ -60,10 +60,7 @@ func (b *bridge) take() error {
 	}
 	for n := firstNetwork; n <= lastNetwork; n++ {
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 0, 0}), 24)
-		if slices.ContainsFunc(used, func(a net.Addr) bool {
-			p, err := netip.ParsePrefix(a.String())
-			return err == nil && p.Overlaps(subnet)
-		}) {
+		if slices.ContainsFunc(used, func(a net.Addr) bool { return overlaps(a, subnet) }) {
 			continue
 		}
 		link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("upstream-%d", n)}}
