@@ -266,7 +266,7 @@ func TestListAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l load
 		l.clients[0] = connection{&http.Client{Transport: &pager{t: t, code: map[int]int{2: http.StatusGone, 4: http.StatusServiceUnavailable}}}, "http://server"}
-		ctx, cancel := context.WithTimeout(t.Context(), 8500*time.Millisecond) // brief: the time is virtual
+		ctx, cancel := context.WithTimeout(t.Context(), 8500*time.Millisecond)
 		defer cancel()
 		// The pages: 1, expired, 1, failed, 1, 2, 1, 2; the last one is not there yet.
 		p, err := l.listAll(ctx)
