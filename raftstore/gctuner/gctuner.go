@@ -9,7 +9,9 @@
 //	tight ◀──less than half of that────────────────────────────── looser
 //
 // By Go's default a small heap is collected all the time under load: of a server with 40 MiB alive,
-// requests allocate as much again in a second. So a small heap may become looser than that.
+// requests allocate as much again in a second. So a small heap may become looser than that, as far
+// as the process allocates it within window: memory is taken where it saves collections, and a
+// process that allocates little keeps Go's default.
 //
 // When the process stops allocating, it is tight, and unused memory returns to the system.
 //
@@ -33,7 +35,7 @@ type Policy struct {
 	// Default: 8.
 	Part uint64
 	// Most is by how many bytes the heap may grow beyond the live heap while collecting is dear,
-	// when that is more than Go's default. Default: 128 MiB.
+	// when that is more than Go's default. Default: 256 MiB.
 	Most uint64
 	// MaxShare is the share of the CPU time used by the process that collecting may take. Default:
 	// 0.05.
@@ -48,7 +50,7 @@ func (p Policy) withDefaults() Policy {
 		p.Part = 8
 	}
 	if p.Most == 0 {
-		p.Most = 128 << 20
+		p.Most = 256 << 20
 	}
 	if p.MaxShare <= 0 {
 		p.MaxShare = 0.05
@@ -65,6 +67,10 @@ const (
 	restLooks = 15
 	// restBytes is next to nothing, in bytes a sample.
 	restBytes = 4 << 20
+	// window is the number of samples in which a growth beyond Go's default must be allocated.
+	window = 10
+	// steady is the number of samples over which the rate of allocation is averaged.
+	steady = 8
 )
 
 // Keep applies the policy to the collector until ctx ends, and then restores the default.
@@ -123,6 +129,7 @@ type keeper struct {
 
 	last     reading // the previous sample
 	measured reading // the newest sample with a new collection: the CPU times change with these
+	rate     uint64  // bytes allocated in a sample, averaged
 	resting  int     // consecutive samples with next to nothing allocated
 	used     uint64  // bytes allocated since memory was given back
 }
@@ -143,9 +150,11 @@ func (k *keeper) look(now reading) (d decision) {
 	if k.resting++; allocated > restBytes {
 		k.resting = 0
 	}
-	next := k.percent
+	k.rate = ((steady-1)*k.rate + allocated) / steady
+	loosest := k.policy.loosest(now.live, k.rate)
+	next := min(k.percent, loosest)
 	if now.cycles != k.measured.cycles {
-		next = k.policy.next(k.percent, now.live, share(k.measured, now))
+		next = min(k.policy.next(k.percent, now.live, share(k.measured, now)), loosest)
 		k.measured = now
 	}
 	if k.resting >= restLooks { // it may be long until the next collections tell that they are cheap
@@ -177,7 +186,7 @@ func (p Policy) next(percent int, live uint64, share float64) int {
 	case share < p.MaxShare/2:
 		percent = percent * 4 / 5
 	}
-	return min(max(percent, p.tightest(live)), p.loosest(live))
+	return max(percent, p.tightest(live))
 }
 
 // tightest is the percentage when collecting is cheap.
@@ -188,9 +197,9 @@ func (p Policy) tightest(live uint64) int {
 	return int(min(100*max(p.Least, live/p.Part)/live, normal))
 }
 
-// loosest is the percentage when collecting is dear.
-func (p Policy) loosest(live uint64) int {
-	return int(max(100*p.Most/max(live, p.Least), normal))
+// loosest is the percentage when collecting is dear, and so many bytes are allocated in a sample.
+func (p Policy) loosest(live, rate uint64) int {
+	return int(max(100*min(p.Most, window*rate)/max(live, p.Least), normal))
 }
 
 // differs tells whether a change is worth stopping the world for.
