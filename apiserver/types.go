@@ -2,12 +2,15 @@ package apiserver
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"github.com/barque/barque/apiserver/openapi"
 )
@@ -20,6 +23,8 @@ type fieldTypes struct {
 	schema  *schema.Schema
 	known   managedfields.TypeConverter
 	deduced managedfields.TypeConverter
+	// fitting has the names of types whose objects need not be checked against the schema.
+	fitting map[apischema.GroupVersionKind]string
 }
 
 func newFieldTypes(scheme *runtime.Scheme) (*fieldTypes, error) {
@@ -27,23 +32,47 @@ func newFieldTypes(scheme *runtime.Scheme) (*fieldTypes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fieldTypes{
+	t := &fieldTypes{
 		scheme:  scheme,
 		schema:  s,
 		known:   applyconfigurations.NewTypeConverter(scheme),
 		deduced: managedfields.NewDeducedTypeConverter(),
-	}, nil
+		fitting: map[apischema.GroupVersionKind]string{},
+	}
+	for kind, of := range scheme.AllKnownTypes() {
+		if kind.Version == runtime.APIVersionInternal {
+			continue
+		}
+		if name, err := scheme.ToOpenAPIDefinitionName(kind); err == nil && fits(s, name, of) {
+			t.fitting[kind] = name
+		}
+	}
+	return t, nil
 }
 
 // ObjectToTyped implements managedfields.TypeConverter. The walk over the fields panics at raw data
 // that are not JSON, which a body in protobuf can bring; validation, which comes later, refuses
 // them.
+//
+// It checks an object against the schema, but for one of a fitting type: every one of these fits,
+// or comparing it, which comes next, fails. A patch may have no duplicates in lists, so that it is
+// always checked.
 func (t *fieldTypes) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (_ *typed.TypedValue, err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			err = fmt.Errorf("the fields of the object cannot be read: %v", what)
 		}
 	}()
+	if name, ok := t.fitting[obj.GetObjectKind().GroupVersionKind()]; ok && slices.Contains(options, typed.AllowDuplicates) {
+		if _, ok := obj.(runtime.Unstructured); !ok {
+			v, err := value.NewValueReflect(obj)
+			if err != nil {
+				return nil, err
+			}
+			//lint:ignore SA1019 checking is expensive, and needless here
+			return typed.AsTypedUnvalidated(v, t.schema, schema.TypeRef{NamedType: &name}), nil
+		}
+	}
 	name, err := t.scheme.ToOpenAPIDefinitionName(obj.GetObjectKind().GroupVersionKind())
 	if err != nil {
 		return nil, err
