@@ -32,8 +32,9 @@ const (
 	countMetricPollPeriod = time.Minute
 
 	// deleteCollectionWorkers is how many objects of a collection are deleted at a time. Each waits
-	// for the disks of a quorum, and what waits at the same time goes out as one log entry.
-	deleteCollectionWorkers = 16
+	// for the disks of a quorum, and what waits at the same time goes out as one log entry: 64
+	// clients create nearly twice as many objects in a second as 16 (docs/benchmarks.md).
+	deleteCollectionWorkers = 64
 )
 
 // RESTOptionsConfig says how all resources of a server are stored.

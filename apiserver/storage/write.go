@@ -99,7 +99,38 @@ func (s *Store) encode(obj runtime.Object) ([]byte, error) {
 	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
 		return nil, fmt.Errorf("prepare object for storage: %w", err)
 	}
-	return runtime.Encode(s.codec, obj)
+	encoder, ok := s.codec.(runtime.EncoderWithAllocator)
+	if !ok {
+		return runtime.Encode(s.codec, obj)
+	}
+	var to piece
+	if err := encoder.EncodeWithAllocator(obj, &to, &to); err != nil {
+		return nil, err
+	}
+	return to.data, nil
+}
+
+// piece is what an encoder writes. An encoder that asks for memory of the right size and writes
+// that, as protobuf's does with an object, need not have it copied: it is kept as it is.
+type piece struct {
+	given []byte // the memory that was asked for last, and has not been written yet
+	data  []byte
+}
+
+// Allocate implements runtime.MemoryAllocator. The memory is nobody else's.
+func (p *piece) Allocate(n uint64) []byte {
+	p.given = make([]byte, n)
+	return p.given
+}
+
+// Write implements io.Writer.
+func (p *piece) Write(b []byte) (int, error) {
+	if given := p.given; p.data == nil && len(b) > 0 && len(b) == len(given) && &b[0] == &given[0] {
+		p.given, p.data = nil, b[:len(b):len(b)]
+		return len(b), nil
+	}
+	p.data = append(p.data, b...)
+	return len(b), nil
 }
 
 // seconds makes a duration of a TTL as the registries give it.

@@ -1,0 +1,44 @@
+package storage
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestPiece: memory that was asked for is kept when it is written as a whole, and whatever else is
+// written is copied, since the encoder may use it again.
+func TestPiece(t *testing.T) {
+	var whole piece
+	given := whole.Allocate(3)
+	copy(given, "abc")
+	if n, err := whole.Write(given); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	if &whole.data[0] != &given[0] {
+		t.Error("what was written as a whole was copied")
+	}
+	if _, err := whole.Write([]byte("def")); err != nil || string(whole.data) != "abcdef" || string(given) != "abc" {
+		t.Errorf("%q, %q, %v", whole.data, given, err)
+	}
+
+	var parts, foreign piece
+	given = parts.Allocate(4)
+	for _, text := range []string{"ab", "cd"} {
+		copy(given, text)
+		if _, err := parts.Write(given[:2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if string(parts.data) != "abcd" {
+		t.Errorf("parts: %q", parts.data)
+	}
+	foreign.Allocate(3)
+	buffer := []byte("abc")
+	if _, err := foreign.Write(buffer); err != nil {
+		t.Fatal(err)
+	}
+	clear(buffer)
+	if !bytes.Equal(foreign.data, []byte("abc")) {
+		t.Errorf("foreign: %q", foreign.data)
+	}
+}
