@@ -34,6 +34,7 @@ type shard struct {
 	mu         sync.Mutex
 	young, old map[entry]*Object
 	size       int // of young, in bytes
+	room       int // of a generation, in bytes
 }
 
 // entry names a revision of an object of a Space.
@@ -43,7 +44,7 @@ type entry struct{ key, revision uint64 }
 func New(bytes int) *Cache {
 	c := &Cache{seed: maphash.MakeSeed(), room: bytes / shards / 2, counts: register()}
 	for i := range c.shards {
-		c.shards[i].young = make(map[entry]*Object)
+		c.shards[i].young, c.shards[i].room = make(map[entry]*Object), c.room
 	}
 	return c
 }
@@ -80,7 +81,7 @@ func (s *Space) entry(of Stored) (entry, *shard) {
 func (s *Space) Peek(of Stored) *Object {
 	e, shard := s.entry(of)
 	shard.mu.Lock()
-	o := shard.find(e, of.Value, s.cache.room)
+	o := shard.find(e, of.Value)
 	shard.mu.Unlock()
 	if o == nil || !o.decoded.Load() {
 		return nil // whoever decodes it counts that
@@ -89,38 +90,46 @@ func (s *Space) Peek(of Stored) *Object {
 	return o
 }
 
+// Decode makes an object of stored bytes.
+type Decode func(Stored) (runtime.Object, error)
+
 // Get returns the object that stored bytes decode to. Of those that want it at the same time one
 // decodes it.
-func (s *Space) Get(of Stored, decode func(Stored) (runtime.Object, error)) (*Object, error) {
+func (s *Space) Get(of Stored, decode Decode) (*Object, error) {
 	e, shard := s.entry(of)
 	shard.mu.Lock()
-	o := shard.find(e, of.Value, s.cache.room)
-	if o != nil {
-		s.cache.counts.hits.Inc()
-	} else {
-		s.cache.counts.misses.Inc()
-		o = &Object{shard: shard, entry: e, stored: of.Value, cost: objectCost + decodedFactor*len(of.Value)}
-		shard.put(o, s.cache.room)
+	o := shard.find(e, of.Value)
+	if o == nil {
+		o = &Object{shard: shard, counts: &s.cache.counts, entry: e, stored: of, decode: decode, counted: true}
+		o.cost = objectCost + decodedFactor*len(of.Value)
+		shard.put(o)
 	}
 	shard.mu.Unlock()
-	o.once.Do(func() {
-		o.err = errUnfinished // when decode panics
-		defer func() {
-			if o.err == nil {
-				o.decoded.Store(true)
-				return
-			}
-			// The next one may fare better: keys of encryption come and go.
-			shard.mu.Lock()
-			shard.remove(o)
-			shard.mu.Unlock()
-		}()
-		o.object, o.err = decode(of)
-	})
-	if o.err != nil {
-		return nil, o.err
+	if _, err := o.Decoded(); err != nil {
+		return nil, err
 	}
 	return o, nil
+}
+
+// Defer returns the object of stored bytes, which are decoded when somebody asks for what they
+// decode to. In the forms that the encoder knows, nobody does. Both decode and encoder are kept as
+// long as the object, and must know of no request.
+func (s *Space) Defer(of Stored, decode Decode, encoder Encoder) *Object {
+	e, shard := s.entry(of)
+	shard.mu.Lock()
+	defer shard.mu.Unlock()
+	o := shard.find(e, of.Value)
+	if o == nil {
+		o = &Object{shard: shard, counts: &s.cache.counts, entry: e, stored: of, decode: decode, encoder: encoder}
+		o.cost = objectCost + len(of.Value) // which may be gone from the store
+		shard.put(o)
+	}
+	return o
+}
+
+// Alone returns an object as Defer does, which is in no cache: for one who asks.
+func Alone(of Stored, decode Decode, encoder Encoder) *Object {
+	return &Object{stored: of, decode: decode, encoder: encoder}
 }
 
 // Fits tells whether the cache has room for so many stored bytes more than once over. A list of
@@ -131,31 +140,31 @@ func (s *Space) Fits(stored int) bool { return decodedFactor*stored <= s.cache.r
 var errUnfinished = errors.New("the object could not be read: the one who decoded or encoded it has failed")
 
 // find returns the object of the entry that was decoded from the value. The caller holds the lock.
-func (s *shard) find(e entry, value []byte, room int) *Object {
+func (s *shard) find(e entry, value []byte) *Object {
 	o, young := s.young[e]
 	if !young {
 		if o = s.old[e]; o == nil {
 			return nil
 		}
 	}
-	if !bytes.Equal(o.stored, value) { // which is quick for what is the same in memory
+	if !bytes.Equal(o.stored.Value, value) { // which is quick for what is the same in memory
 		s.remove(o)
 		return nil
 	}
 	if !young {
 		delete(s.old, e)
-		s.put(o, room)
+		s.put(o)
 	}
 	return o
 }
 
 // put adds an object to the young generation. One that is larger than a generation is not kept. The
 // caller holds the lock.
-func (s *shard) put(o *Object, room int) {
-	if o.cost > room {
+func (s *shard) put(o *Object) {
+	if o.cost > s.room {
 		return
 	}
-	if s.size+o.cost > room {
+	if s.size+o.cost > s.room {
 		s.old, s.young, s.size = s.young, make(map[entry]*Object), 0
 	}
 	s.young[o.entry] = o
@@ -172,10 +181,14 @@ func (s *shard) remove(o *Object) {
 	}
 }
 
-// grow counts so many bytes more for an object.
+// grow counts so many bytes more for an object. One that has become larger than a generation is not
+// kept.
 func (s *shard) grow(o *Object, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if o.cost+n > s.room {
+		s.remove(o)
+	}
 	o.cost += n
 	if s.young[o.entry] == o {
 		s.size += n

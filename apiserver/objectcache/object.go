@@ -4,23 +4,36 @@ import (
 	"bytes"
 	"io"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// Encoder encodes objects as they are stored.
+type Encoder interface {
+	// Encode returns a stored object as another encoder gives it, which has an identifier and encodes
+	// decoded objects so. It is false where that has to be done.
+	Encode(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error, of Stored) ([]byte, bool)
+}
+
 // Object is one revision of an object. All who get it share it, so it is only read. It keeps the
 // encodings that were made of it: encoders of the API machinery know it as a
 // runtime.CacheableObject.
 type Object struct {
-	shard   *shard
+	shard   *shard // nil for one that is in no cache
+	counts  *counted
 	entry   entry
-	stored  []byte // what it was decoded from
-	cost    int    // in bytes; guarded by the lock of the shard
+	stored  Stored
+	decode  Decode
+	encoder Encoder // nil for what has to be decoded
+	cost    int     // in bytes; guarded by the lock of the shard
+	counted bool    // the decoded object is in the cost
 	once    sync.Once
 	decoded atomic.Bool // object is there
 	object  runtime.Object
@@ -43,8 +56,46 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// Shared returns the object itself. Nobody may change it, or what it refers to.
+// Shared returns the object itself, once it is decoded. Nobody may change it, or what it refers to.
 func (o *Object) Shared() runtime.Object { return o.object }
+
+// Decoded returns the object itself as Shared does, and decodes it before.
+func (o *Object) Decoded() (runtime.Object, error) {
+	first := false
+	o.once.Do(func() {
+		first = true
+		o.err = errUnfinished // when decode panics
+		defer func() {
+			if o.err == nil {
+				o.decoded.Store(true)
+			}
+			o.account()
+		}()
+		o.object, o.err = o.decode(o.stored)
+	})
+	if o.counts != nil {
+		if first {
+			o.counts.misses.Inc()
+		} else {
+			o.counts.hits.Inc()
+		}
+	}
+	return o.object, o.err
+}
+
+// account tells the shard what has become of the decoding.
+func (o *Object) account() {
+	switch {
+	case o.shard == nil:
+	case o.err != nil:
+		// The next one may fare better: keys of encryption come and go.
+		o.shard.mu.Lock()
+		o.shard.remove(o)
+		o.shard.mu.Unlock()
+	case !o.counted:
+		o.shard.grow(o, decodedFactor*len(o.stored.Value))
+	}
+}
 
 // CopyTo makes an object of the same type a copy whose fields may be set. What they refer to is
 // shared, and must not be changed. It returns false for an object of another type.
@@ -57,8 +108,15 @@ func (o *Object) CopyTo(out runtime.Object) bool {
 	return true
 }
 
-// GetObject implements runtime.CacheableObject: the copy is the caller's.
-func (o *Object) GetObject() runtime.Object { return o.object.DeepCopyObject() }
+// GetObject implements runtime.CacheableObject: the copy is the caller's. Of what cannot be decoded it
+// is a Status that says why.
+func (o *Object) GetObject() runtime.Object {
+	obj, err := o.Decoded()
+	if err != nil {
+		return &apierrors.NewInternalError(err).ErrStatus
+	}
+	return obj.DeepCopyObject()
+}
 
 // CacheEncode implements runtime.CacheableObject.
 func (o *Object) CacheEncode(form runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
@@ -70,20 +128,63 @@ func (o *Object) CacheEncode(form runtime.Identifier, encode func(runtime.Object
 				o.forget(e)
 			}
 		}()
-		var data bytes.Buffer
-		if e.err = encode(o.Copy(), &data); e.err == nil {
-			e.data = data.Bytes()
+		if e.data, e.err = o.encode(form, encode); e.err == nil && o.shard != nil {
 			o.shard.grow(o, cap(e.data))
 		}
 	})
 	if e.err != nil {
 		return e.err
 	}
+	return write(w, e.data)
+}
+
+// eventForm is what the identifiers of encoders of watch events begin with. Such an encoder puts
+// what another one, which is known by itself, makes of the object into the event.
+const eventForm = `{"name":"watch",`
+
+// encode makes an encoding.
+func (o *Object) encode(form runtime.Identifier, encode func(runtime.Object, io.Writer) error) ([]byte, error) {
+	var (
+		data bytes.Buffer
+		err  error
+	)
+	if o.encoder != nil && strings.HasPrefix(string(form), eventForm) {
+		data.Grow(len(o.stored.Value) + eventCost)
+		err = encode(unread{o}, &data)
+	} else {
+		err = unread{o}.CacheEncode(form, encode, &data)
+	}
+	return data.Bytes(), err
+}
+
+// eventCost is what the encoding of an event takes beside the object, about.
+const eventCost = 64
+
+// unread is an Object within an event. Its own encoding is not kept: that of the event has it.
+type unread struct{ *Object }
+
+var _ runtime.CacheableObject = unread{}
+
+// CacheEncode implements runtime.CacheableObject.
+func (u unread) CacheEncode(form runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	if u.encoder != nil {
+		if data, ok := u.encoder.Encode(form, encode, u.stored); ok {
+			return write(w, data)
+		}
+	}
+	if _, err := u.Decoded(); err != nil {
+		return err
+	}
+	return encode(u.Copy(), w)
+}
+
+// write writes what never changes.
+func write(w io.Writer, data []byte) error {
 	if splice, ok := w.(runtime.Splice); ok {
-		splice.Splice(e.data)
+		splice.Splice(data)
 		return nil
 	}
-	_, err := w.Write(e.data)
+	_, err := w.Write(data)
 	return err
 }
 
@@ -126,15 +227,25 @@ func (o *Object) forget(e *encoding) {
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor. The metadata is only to be read.
 func (o *Object) GetObjectMeta() metav1.Object {
-	accessor, err := meta.Accessor(o.object)
+	obj, err := o.Decoded()
+	if err != nil {
+		return nil
+	}
+	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return nil
 	}
 	return accessor
 }
 
-// GetObjectKind implements runtime.Object. The kind is only to be read.
-func (o *Object) GetObjectKind() schema.ObjectKind { return o.object.GetObjectKind() }
+// GetObjectKind implements runtime.Object. The kind is only to be read. An object that is not decoded
+// names none, as those that have a type of their own in memory do not.
+func (o *Object) GetObjectKind() schema.ObjectKind {
+	if !o.decoded.Load() {
+		return schema.EmptyObjectKind
+	}
+	return o.object.GetObjectKind()
+}
 
 // DeepCopyObject implements runtime.Object: a copy of what is shared would be for nothing.
 func (o *Object) DeepCopyObject() runtime.Object { return o.GetObject() }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-base/metrics"
 )
 
 // ErrTooLarge is returned by List.Add when the List would hold more than half of what the cache
@@ -24,6 +26,13 @@ type Format struct {
 	jsonType []byte              // of a list, the beginning of its JSON
 	salt     uint64              // hash of typeMeta
 	cache    *Cache
+
+	codec      runtime.Encoder // gives what is stored
+	objectType []byte          // of an object, as protobuf
+	markedEnd  []byte          // how a marked object ends
+	form       *form           // of the encoder that gives the same
+	fields     map[string]path // where fields are in a message
+	events     metrics.CounterMetric
 }
 
 // message is an object that can be encoded as protobuf.
@@ -48,6 +57,14 @@ func NewFormat(resource schema.GroupResource, codec runtime.Encoder, object, lis
 	if err := unknown.Unmarshal(data[len(magic):]); err != nil {
 		return nil
 	}
+	one, err := runtime.Encode(codec, object)
+	if err != nil {
+		return nil
+	}
+	objectType, _, _, _, ok := envelope(one)
+	if !ok {
+		return nil
+	}
 	registerMetrics()
 	kind := unknown.GroupVersionKind()
 	return &Format{
@@ -57,6 +74,13 @@ func NewFormat(resource schema.GroupResource, codec runtime.Encoder, object, lis
 		jsonType: fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind.Kind, kind.GroupVersion()),
 		salt:     cache.hash(string(typeMeta)),
 		cache:    cache,
+
+		codec:      codec,
+		objectType: objectType,
+		markedEnd:  newMarkedEnd(reflect.TypeOf(object).String(), objectType),
+		form:       newForm(kind.GroupVersion(), object, one),
+		fields:     commonFields(),
+		events:     Events.WithLabelValues(resource.Group, resource.Resource),
 	}
 }
 
@@ -141,7 +165,7 @@ func (l *List) Add(ctx context.Context, key string, value []byte, revision uint6
 		if _, message, _, _, ok := envelope(value); ok {
 			stored, usable = splice(message, revision)
 		}
-		if known && usable {
+		if usable && (known || l.format.Marked(value)) {
 			l.push(stored)
 			return nil
 		}

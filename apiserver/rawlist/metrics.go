@@ -15,7 +15,18 @@ var Lists = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"group", "resource", "encoding"})
 
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(Lists) })
+// Events counts what was encoded for watches from stored bytes, by group and resource. All watches
+// share an encoding.
+var Events = metrics.NewCounterVec(&metrics.CounterOpts{
+	Name:           "barque_stored_events_total",
+	Help:           "Objects that were encoded for watches from stored bytes, without being decoded.",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"group", "resource"})
+
+var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(Lists, Events) })
+
+// countEvent notes an object that is sent without being decoded.
+func (f *Format) countEvent() { f.events.Inc() }
 
 // count notes a List that is written without its objects.
 func (l *List) count(encoding string) {

@@ -34,6 +34,11 @@ func storedItem(item *raftstore.Item) objectcache.Stored {
 // shared returns a stored object that all who read it share. It is decoded for the first of them.
 // So the request of one must not be the end of the decoding.
 func (s *Store) shared(ctx context.Context, of objectcache.Stored) (*objectcache.Object, error) {
+	if s.marked(of) {
+		o := s.unread.shared(s.objects, of)
+		_, err := o.Decoded()
+		return o, err
+	}
 	return s.objects.Get(of, func(of objectcache.Stored) (runtime.Object, error) {
 		return s.decodeStored(context.WithoutCancel(ctx), of)
 	})

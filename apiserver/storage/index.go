@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
@@ -172,6 +173,9 @@ func (x *index) read(ctx context.Context) error {
 // every watch is told of it, and every list looks into it, and finds out.
 func (x *index) valueOf(ctx context.Context, item *raftstore.Item) (string, bool) {
 	of := storedItem(item)
+	if value, ok := x.stored(of); ok {
+		return value, true
+	}
 	if o := x.store.peek(of); o != nil {
 		return x.value(o.Shared()), true
 	}
@@ -180,6 +184,14 @@ func (x *index) valueOf(ctx context.Context, item *raftstore.Item) (string, bool
 		return "", false
 	}
 	return x.value(obj), true
+}
+
+// stored returns the value of an object's field from its bytes, where it is found there.
+func (x *index) stored(of objectcache.Stored) (string, bool) {
+	if !x.store.marked(of) {
+		return "", false
+	}
+	return x.store.format.Field(x.field, of.Value)
 }
 
 // take hands out the changes of one revision, or learns how far the store is.
@@ -192,11 +204,16 @@ func (x *index) take(ctx context.Context, batch raftstore.Batch) {
 	changes := make([]change, len(batch.Events))
 	for i := range batch.Events {
 		changes[i].event = &batch.Events[i]
-		if batch.Events[i].Kind != raftstore.Deleted {
-			// Watches want it decoded next.
-			if o, err := x.store.shared(ctx, storedItem(&batch.Events[i].Item)); err == nil {
-				changes[i].value, changes[i].known = x.value(o.Shared()), true
-			}
+		if batch.Events[i].Kind == raftstore.Deleted {
+			continue
+		}
+		of := storedItem(&batch.Events[i].Item)
+		if changes[i].value, changes[i].known = x.stored(of); changes[i].known {
+			continue
+		}
+		// Watches want it decoded next.
+		if o, err := x.store.shared(ctx, of); err == nil {
+			changes[i].value, changes[i].known = x.value(o.Shared()), true
 		}
 	}
 	x.mu.Lock()

@@ -89,7 +89,8 @@ type Store struct {
 	objects        *objectcache.Space // nil when nothing decoded is kept
 	index          *index             // nil without a trigger
 	plain          bool               // values are stored as they are encoded
-	format         *rawlist.Format    // nil when lists are not answered with stored bytes
+	format         *rawlist.Format    // nil when nothing is answered with stored bytes
+	unread         unread             // of marked objects
 	// nameCorrupt is set while the feature AllowUnsafeMalformedObjectDeletion is on: objects that
 	// cannot be read are told apart from other errors, so that they can be deleted unread.
 	nameCorrupt bool
@@ -134,6 +135,7 @@ func New(cfg Config) (*Store, error) {
 	if cfg.RawLists != nil && cfg.New != nil && cfg.NewList != nil && s.transformer == nil {
 		s.format = rawlist.NewFormat(s.groupResource, s.codec, cfg.New(), cfg.NewList(), cfg.RawLists)
 	}
+	s.unread = newUnread(s)
 	s.plain = s.transformer == nil
 	if s.plain {
 		s.transformer = identity.NewEncryptCheckTransformer()
@@ -151,6 +153,9 @@ func New(cfg Config) (*Store, error) {
 		s.objects = cfg.Objects.Space()
 		for field, value := range cfg.Triggers {
 			s.index = newIndex(s, field, value)
+			if s.format != nil {
+				s.format.Find(field, value)
+			}
 			break
 		}
 	}

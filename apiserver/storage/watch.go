@@ -77,6 +77,9 @@ func (s *Store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		initialBookmark: wantInitial && opts.Predicate.AllowWatchBookmarks,
 		result:          make(chan watch.Event, watchBuffer),
 	}
+	if !direct {
+		w.stored = newStoredMatcher(s.format, &w.pred)
+	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	go w.run(ctx)
 	return w, nil
@@ -91,13 +94,14 @@ type watcher struct {
 	pred            storage.SelectionPredicate
 	acceptAll       bool
 	progress        bool
-	tellsBegin      bool   // its progress, as soon as it can be asked for that
-	bookmarks       bool   // now and then, and before the request's time is over
-	own             bool   // objects are the consumer's, and not shared
-	from            string // the resourceVersion that was asked for
-	after           uint64 // the last revision that the consumer knows
-	initial         bool   // begin with what exists
-	initialBookmark bool   // and mark where that ends
+	tellsBegin      bool           // its progress, as soon as it can be asked for that
+	bookmarks       bool           // now and then, and before the request's time is over
+	own             bool           // objects are the consumer's, and not shared
+	stored          *storedMatcher // nil when all objects are decoded
+	from            string         // the resourceVersion that was asked for
+	after           uint64         // the last revision that the consumer knows
+	initial         bool           // begin with what exists
+	initialBookmark bool           // and mark where that ends
 
 	cancel    context.CancelFunc
 	result    chan watch.Event
@@ -279,6 +283,13 @@ func (w *watcher) sendExisting(ctx context.Context, item *raftstore.Item, read i
 		err    error
 	)
 	of := storedItem(item)
+	if matched, ok := w.stored.matches(of.Value); ok {
+		if !matched {
+			return nil
+		}
+		obj := w.store.unread.alone(of, !w.own && w.store.objects.Fits(read))
+		return w.send(ctx, watch.Event{Type: watch.Added, Object: obj})
+	}
 	if !w.own {
 		shared = w.store.peek(of)
 		if shared == nil && w.store.objects.Fits(read) {
@@ -353,12 +364,12 @@ func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.EventType, runtime.Object, error) {
 	item := &event.Item
 	// That of a deletion is the object as it was last, with the revision at which it ceased to be.
-	obj, looked, err := w.read(ctx, storedItem(item))
+	obj, is, err := w.read(ctx, storedItem(item))
 	if event.Kind == raftstore.Deleted {
 		if err != nil {
 			return "", nil, deletedError(err)
 		}
-		if !w.matches(looked) {
+		if !is {
 			return "", nil, nil
 		}
 		return watch.Deleted, obj, nil
@@ -367,7 +378,7 @@ func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.
 		return "", nil, err
 	}
 	if event.Kind == raftstore.Created || event.Prev == nil {
-		if !w.matches(looked) {
+		if !is {
 			return "", nil, nil
 		}
 		return watch.Added, obj, nil
@@ -375,35 +386,55 @@ func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.
 	if w.acceptAll {
 		return watch.Modified, obj, nil
 	}
-	is := w.matches(looked)
-	_, before, err := w.read(ctx, storedItem(event.Prev))
+	was, err := w.matched(ctx, storedItem(event.Prev))
 	if err != nil {
 		return "", nil, err
 	}
-	switch was := w.matches(before); {
+	switch {
 	case is && was:
 		return watch.Modified, obj, nil
 	case is:
 		return watch.Added, obj, nil
 	case was:
 		// The object as it was, with the revision at which it ceased to match.
-		gone, err := w.store.decodeStored(ctx, objectcache.Stored{Key: item.Key, Value: event.Prev.Value, Revision: item.ModRevision})
+		of := objectcache.Stored{Key: item.Key, Value: event.Prev.Value, Revision: item.ModRevision}
+		if _, ok := w.stored.matches(of.Value); ok {
+			return watch.Deleted, w.store.unread.alone(of, false), nil
+		}
+		gone, err := w.store.decodeStored(ctx, of)
 		return watch.Deleted, gone, untransformed(err)
 	}
 	return "", nil, nil
 }
 
-// read returns a stored object as it is sent, and as it can be looked into.
-func (w *watcher) read(ctx context.Context, of objectcache.Stored) (sent, looked runtime.Object, err error) {
+// read returns a stored object as it is sent, and whether it matches. One that does not may be nil.
+func (w *watcher) read(ctx context.Context, of objectcache.Stored) (sent runtime.Object, matched bool, err error) {
+	switch matched, ok := w.stored.matches(of.Value); {
+	case ok && !matched:
+		return nil, false, nil
+	case ok && w.own:
+		return w.store.unread.alone(of, false), true, nil
+	case ok:
+		return w.store.unread.shared(w.store.objects, of), true, nil
+	}
 	if w.own {
 		obj, err := w.store.decodeStored(ctx, of)
-		return obj, obj, untransformed(err)
+		return obj, err == nil && w.matches(obj), untransformed(err)
 	}
 	o, err := w.store.shared(ctx, of)
 	if err != nil {
-		return nil, nil, untransformed(err)
+		return nil, false, untransformed(err)
 	}
-	return o, o.Shared(), nil
+	return o, w.matches(o.Shared()), nil
+}
+
+// matched tells whether a stored object matches.
+func (w *watcher) matched(ctx context.Context, of objectcache.Stored) (bool, error) {
+	if matched, ok := w.stored.matches(of.Value); ok {
+		return matched, nil
+	}
+	_, matched, err := w.read(ctx, of)
+	return matched, err
 }
 
 func (w *watcher) matches(obj runtime.Object) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,43 +29,46 @@ func (s *Store) Create(ctx context.Context, key string, obj, out runtime.Object,
 	if err != nil {
 		return err
 	}
-	data, revision, conflict, err := s.put(ctx, "create", key, &state{}, obj, data, ttl)
-	if err != nil {
-		return err
-	}
+	conflict, err := s.put(ctx, "create", key, &state{}, obj, data, ttl, out)
 	if conflict != nil {
 		return storage.NewKeyExistsError(key, 0)
 	}
-	if out == nil {
-		return nil
-	}
-	return s.decodeInto(ctx, key, data, revision, out)
+	return err
 }
 
 // put writes an object, as encoded in data, over a state, together with its companions. When one
-// of these is refused, it may change the object and try again. It returns what was stored.
+// of these is refused, it may change the object and try again. out gets what was stored, unless it
+// is nil.
 func (s *Store) put(
-	ctx context.Context, verb, key string, was *state, obj runtime.Object, data []byte, ttl uint64,
-) (stored []byte, revision uint64, conflict *raftstore.ConflictError, err error) {
+	ctx context.Context, verb, key string, was *state, obj runtime.Object, data []byte, ttl uint64, out runtime.Object,
+) (conflict *raftstore.ConflictError, err error) {
 	for {
+		data, decoded := s.mark(ctx, key, data, obj, out)
 		value, err := s.transformer.TransformToStorage(ctx, data, keyContext(key))
 		if err != nil {
-			return nil, 0, nil, storage.NewInternalError(err)
+			return nil, storage.NewInternalError(err)
 		}
 		old, with, err := s.companionsOf(ctx, key, was, obj)
 		if err != nil {
-			return nil, 0, nil, err
+			return nil, err
 		}
 		op := raftstore.Op{Kind: raftstore.Put, Key: key, Value: value, TTL: seconds(ttl)}
 		revision, conflict, err := s.write(ctx, verb, op, was.revision, with)
-		if err != nil || conflict == nil || conflict.Key == key {
-			return data, revision, conflict, err
+		switch {
+		case err != nil || conflict != nil && conflict.Key == key:
+			return conflict, err
+		case conflict == nil && decoded:
+			return nil, s.versioner.UpdateObject(out, revision)
+		case conflict == nil && out != nil:
+			return nil, s.decodeInto(ctx, key, data, revision, out)
+		case conflict == nil:
+			return nil, nil
 		}
 		if err := s.companions.Refused(ctx, old, obj, conflict); err != nil {
-			return nil, 0, nil, err
+			return nil, err
 		}
 		if data, err = s.encode(obj); err != nil {
-			return nil, 0, nil, err
+			return nil, err
 		}
 	}
 }
@@ -225,7 +229,7 @@ func (s *Store) GuaranteedUpdate(
 		if err2 != nil {
 			return err2
 		}
-		if !st.stale && st.revision != 0 && bytes.Equal(data, st.data) {
+		if !st.stale && st.revision != 0 && bytes.Equal(data, rawlist.Unmarked(st.data)) {
 			// Nothing to write, if this is what really stands in the store.
 			if !st.current {
 				seen := st.revision
@@ -235,15 +239,11 @@ func (s *Store) GuaranteedUpdate(
 			}
 			return s.decodeInto(ctx, key, st.data, st.revision, destination)
 		}
-		data, revision, conflict, err2 := s.put(ctx, "update", key, st, updated, data, ttl)
-		if err2 != nil {
+		conflict, err2 := s.put(ctx, "update", key, st, updated, data, ttl, destination)
+		if conflict == nil {
 			return err2
 		}
-		if conflict != nil {
-			st, err = reader.currentItem(ctx, conflict.Current)
-			continue
-		}
-		return s.decodeInto(ctx, key, data, revision, destination)
+		st, err = reader.currentItem(ctx, conflict.Current)
 	}
 }
 

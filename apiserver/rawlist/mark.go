@@ -1,0 +1,124 @@
+package rawlist
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"debug/elf"
+	"io"
+	"os"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// A stored object may have a mark: a field behind its envelope, which decoders skip. It says that
+// the object was decoded and encoded before it was written, with every default, and that the same
+// bytes came out. Who has the same program finds that without doing it again.
+const (
+	unknownMark = 15<<3 | 2
+	markSize    = 8
+)
+
+// unmarkedEnd is how an envelope ends without a mark: with two empty fields.
+var unmarkedEnd = []byte{3<<3 | 2, 0, 4<<3 | 2, 0}
+
+// build names this program: whatever is changed in it, a default say, changes the name. A program
+// that has none trusts nobody's marks but its own.
+var build = sync.OnceValue(func() []byte {
+	if id := buildID(); len(id) > 0 {
+		return id
+	}
+	id := make([]byte, 32)
+	_, _ = rand.Read(id) // never fails
+	return id
+})
+
+// buildID returns what Go's linker has noted in the program, a hash of its code and data among it.
+func buildID() []byte {
+	path, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	program, err := elf.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = program.Close() }()
+	section := program.Section(".note.go.buildid")
+	if section == nil {
+		return nil
+	}
+	note, err := section.Data()
+	if err != nil {
+		return nil
+	}
+	return note
+}
+
+// newMarkedEnd returns how marked objects end that have a type in memory and one in the store.
+func newMarkedEnd(inMemory string, stored []byte) []byte {
+	sum := sha256.New()
+	for _, part := range [][]byte{build(), []byte(inMemory), stored} {
+		size := sha256.Sum256(part)
+		sum.Write(size[:])
+	}
+	end := append(bytes.Clone(unmarkedEnd), unknownMark, markSize)
+	return append(end, sum.Sum(nil)[:markSize]...)
+}
+
+// Mark returns what is to be stored of an object: the encoded bytes, which are given up, and the mark
+// if what they were decoded to, with nothing changed, is encoded to them again.
+func (f *Format) Mark(encoded []byte, decoded runtime.Object) []byte {
+	_, message, _, end, ok := envelope(encoded)
+	if !ok || !bytes.Equal(encoded[end:], unmarkedEnd) {
+		return encoded
+	}
+	if _, ok := splice(message, 1); !ok {
+		return encoded
+	}
+	same := comparison{left: encoded}
+	if err := f.codec.Encode(decoded, &same); err != nil || same.differs || len(same.left) > 0 {
+		return encoded
+	}
+	return append(encoded[:end], f.markedEnd...)
+}
+
+// Unmarked returns stored bytes without the mark of any program.
+func Unmarked(value []byte) []byte {
+	_, _, _, end, ok := envelope(value)
+	if !ok {
+		return value
+	}
+	rest, ok := bytes.CutPrefix(value[end:], unmarkedEnd)
+	if ok && len(rest) == 2+markSize && rest[0] == unknownMark && rest[1] == markSize {
+		return value[:len(value)-len(rest)]
+	}
+	return value
+}
+
+// Marked tells whether stored bytes are of an object that this program would decode and encode to
+// the same bytes.
+func (f *Format) Marked(value []byte) bool {
+	if f == nil || !bytes.HasSuffix(value, f.markedEnd) {
+		return false
+	}
+	typeMeta, _, _, end, ok := envelope(value)
+	return ok && end == len(value)-len(f.markedEnd) && bytes.Equal(typeMeta, f.objectType)
+}
+
+// comparison is a writer of what should be as something else.
+type comparison struct {
+	left    []byte // of what it should be
+	differs bool
+}
+
+// Write implements io.Writer.
+func (c *comparison) Write(p []byte) (int, error) {
+	if c.differs = c.differs || !bytes.HasPrefix(c.left, p); !c.differs {
+		c.left = c.left[len(p):]
+	}
+	return len(p), nil
+}
+
+var _ io.Writer = (*comparison)(nil)

@@ -1,0 +1,78 @@
+package rawlist
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+)
+
+// form is what an encoder is known by that gives what is stored.
+type form struct {
+	identifier runtime.Identifier
+	empty      runtime.Object // of the kind
+	stored     []byte         // what the empty one is encoded to
+	state      atomic.Int32
+}
+
+const (
+	formUntried int32 = iota
+	formStored
+	formOther
+)
+
+// newForm returns that of the protobuf of a version.
+func newForm(version schema.GroupVersion, empty runtime.Object, stored []byte) *form {
+	codecs := serializer.NewCodecFactory(runtime.NewScheme())
+	return &form{
+		identifier: codecs.EncoderForVersion(protobuf.NewSerializer(nil, nil), version).Identifier(),
+		empty:      empty, stored: stored,
+	}
+}
+
+// is tells whether an encoder with an identifier gives what is stored. It is tried once, on an empty
+// object: an identifier alone does not tell of the kind.
+func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error) bool {
+	if identifier != f.identifier {
+		return false
+	}
+	state := f.state.Load()
+	if state == formUntried {
+		var out bytes.Buffer
+		if state = formOther; encode(f.empty.DeepCopyObject(), &out) == nil && bytes.Equal(out.Bytes(), f.stored) {
+			state = formStored
+		}
+		f.state.Store(state)
+	}
+	return state == formStored
+}
+
+// Encode returns a marked object as an encoder gives it, which has an identifier and encodes objects
+// so. It is false for an encoder that gives anything but what is stored.
+func (f *Format) Encode(
+	identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error, value []byte, revision uint64,
+) ([]byte, bool) {
+	if !f.form.is(identifier, encode) || !f.Marked(value) {
+		return nil, false
+	}
+	_, message, begin, end, _ := envelope(value)
+	p, ok := splice(message, revision)
+	if !ok {
+		return nil, false
+	}
+	size := p.size()
+	b := make([]byte, 0, begin+1+varintSize(size)+size+len(unmarkedEnd))
+	b = append(b, value[:begin]...)
+	b = append(b, unknownRaw)
+	b = binary.AppendUvarint(b, uint64(size))
+	b, rest := p.appendTo(b)
+	b = append(b, rest...)
+	b = append(b, value[end:end+len(unmarkedEnd)]...)
+	f.countEvent()
+	return b, true
+}
