@@ -149,16 +149,12 @@ func (o *Object) encode(form runtime.Identifier, encode func(runtime.Object, io.
 		err  error
 	)
 	if o.encoder != nil && strings.HasPrefix(string(form), eventForm) {
-		data.Grow(len(o.stored.Value) + eventCost)
 		err = encode(unread{o}, &data)
 	} else {
 		err = unread{o}.CacheEncode(form, encode, &data)
 	}
 	return data.Bytes(), err
 }
-
-// eventCost is what the encoding of an event takes beside the object, about.
-const eventCost = 64
 
 // unread is an Object within an event. Its own encoding is not kept: that of the event has it.
 type unread struct{ *Object }

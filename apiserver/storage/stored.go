@@ -76,7 +76,8 @@ type storedMatcher struct {
 // newStoredMatcher returns the matcher of a predicate. It is nil where objects must be decoded to
 // know whether they match.
 func newStoredMatcher(f *rawlist.Format, pred *storage.SelectionPredicate) *storedMatcher {
-	if f == nil || pred.Field != nil && !f.Finds(pred.Field) {
+	sharded := pred.ShardSelector != nil && !pred.ShardSelector.Empty()
+	if f == nil || sharded || pred.Field != nil && !f.Finds(pred.Field) {
 		return nil
 	}
 	return &storedMatcher{format: f, pred: pred, all: pred.Empty()}

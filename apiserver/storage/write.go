@@ -43,8 +43,8 @@ func (s *Store) put(
 	ctx context.Context, verb, key string, was *state, obj runtime.Object, data []byte, ttl uint64, out runtime.Object,
 ) (conflict *raftstore.ConflictError, err error) {
 	for {
-		data, decoded := s.mark(ctx, key, data, obj, out)
-		value, err := s.transformer.TransformToStorage(ctx, data, keyContext(key))
+		stored, decoded := s.mark(ctx, key, data, obj, out)
+		value, err := s.transformer.TransformToStorage(ctx, stored, keyContext(key))
 		if err != nil {
 			return nil, storage.NewInternalError(err)
 		}
