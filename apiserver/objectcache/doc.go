@@ -12,4 +12,6 @@
 //   - An Object never changes. Who wants to change one takes a copy.
 //   - Of those that ask for an object at the same time one decodes it, and the others wait.
 //   - Encodings are made once for an Object and for each form that is asked for, and count too.
+//   - An object that is deferred is decoded when somebody asks for what it decodes to: never, when
+//     all want it in the form in which it is stored.
 package objectcache

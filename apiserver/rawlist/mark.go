@@ -6,15 +6,15 @@ import (
 	"crypto/sha256"
 	"debug/elf"
 	"io"
-	"os"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // A stored object may have a mark: a field behind its envelope, which decoders skip. It says that
-// the object was decoded and encoded before it was written, with every default, and that the same
-// bytes came out. Who has the same program finds that without doing it again.
+// the object was decoded, with every default, and encoded before it was written, and that the same
+// bytes came out. A server with the same program need not do it again. So what decodes, sets defaults
+// and encodes must depend on nothing but the program: on no flag, and on no other object.
 const (
 	unknownMark = 15<<3 | 2
 	markSize    = 8
@@ -34,13 +34,10 @@ var build = sync.OnceValue(func() []byte {
 	return id
 })
 
-// buildID returns what Go's linker has noted in the program, a hash of its code and data among it.
+// buildID returns what Go's linker has noted in the program, a hash of its code and data among it. It
+// is read from what runs, which an upgrade may have replaced on disk.
 func buildID() []byte {
-	path, err := os.Executable()
-	if err != nil {
-		return nil
-	}
-	program, err := elf.Open(path)
+	program, err := elf.Open("/proc/self/exe")
 	if err != nil {
 		return nil
 	}

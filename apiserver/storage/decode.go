@@ -36,8 +36,10 @@ func storedItem(item *raftstore.Item) objectcache.Stored {
 func (s *Store) shared(ctx context.Context, of objectcache.Stored) (*objectcache.Object, error) {
 	if s.marked(of) {
 		o := s.unread.shared(s.objects, of)
-		_, err := o.Decoded()
-		return o, err
+		if _, err := o.Decoded(); err != nil {
+			return nil, err
+		}
+		return o, nil
 	}
 	return s.objects.Get(of, func(of objectcache.Stored) (runtime.Object, error) {
 		return s.decodeStored(context.WithoutCancel(ctx), of)
