@@ -497,8 +497,8 @@ func TestMarksOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// TestWatchesOfWhatCannotBeRead: a watch that sends stored bytes ends with the same error as one that
-// sends objects.
+// TestWatchesOfWhatCannotBeRead: a watch that sends stored bytes ends with the same error as one
+// that sends objects.
 func TestWatchesOfWhatCannotBeRead(t *testing.T) {
 	w := newTrips(t)
 	k := kindNamed(t, newWatchKinds(t, w), "ConfigMap")

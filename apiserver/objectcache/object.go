@@ -17,8 +17,8 @@ import (
 
 // Encoder encodes objects as they are stored.
 type Encoder interface {
-	// Encode returns a stored object as another encoder gives it, which has an identifier and encodes
-	// decoded objects so. It is false where that has to be done.
+	// Encode returns a stored object as another encoder gives it, which has an identifier and
+	// encodes decoded objects so. It is false where that has to be done.
 	Encode(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error, of Stored) ([]byte, bool)
 }
 
@@ -108,8 +108,8 @@ func (o *Object) CopyTo(out runtime.Object) bool {
 	return true
 }
 
-// GetObject implements runtime.CacheableObject: the copy is the caller's. Of what cannot be decoded it
-// is a Status that says why.
+// GetObject implements runtime.CacheableObject: the copy is the caller's. Of what cannot be decoded
+// it is a Status that says why.
 func (o *Object) GetObject() runtime.Object {
 	obj, err := o.Decoded()
 	if err != nil {
@@ -234,8 +234,8 @@ func (o *Object) GetObjectMeta() metav1.Object {
 	return accessor
 }
 
-// GetObjectKind implements runtime.Object. The kind is only to be read. An object that is not decoded
-// names none, as those that have a type of their own in memory do not.
+// GetObjectKind implements runtime.Object. The kind is only to be read. An object that is not
+// decoded names none, as those that have a type of their own in memory do not.
 func (o *Object) GetObjectKind() schema.ObjectKind {
 	if !o.decoded.Load() {
 		return schema.EmptyObjectKind

@@ -1,5 +1,5 @@
-// Package rawlist answers lists and watches with the bytes of the store, instead of objects that are
-// decoded and encoded again.
+// Package rawlist answers lists and watches with the bytes of the store, instead of objects that
+// are decoded and encoded again.
 //
 // What the store holds of an object is nearly what a client is sent: the protobuf message lacks the
 // resourceVersion, and the envelope around it is not part of a list. So a [List] keeps a reference
@@ -16,8 +16,8 @@
 //
 //	writer ──encode, decode, encode──▶ Mark, if equal ──▶ store ──▶ Marked ──▶ Encode
 //
-// The writer decodes what it stores anyway, for its answer. It encodes that once more, and marks the
-// bytes if they come out again. So the watches of all servers with the same program send them
+// The writer decodes what it stores anyway, for its answer. It encodes that once more, and marks
+// the bytes if they come out again. So the watches of all servers with the same program send them
 // without decoding them, and find labels and a few fields in them. Objects without such a mark are
 // decoded: those of another version of the program, which may set other defaults, and those that
 // decoding changes.

@@ -13,8 +13,8 @@ import (
 
 // A stored object may have a mark: a field behind its envelope, which decoders skip. It says that
 // the object was decoded, with every default, and encoded before it was written, and that the same
-// bytes came out. A server with the same program need not do it again. So what decodes, sets defaults
-// and encodes must depend on nothing but the program: on no flag, and on no other object.
+// bytes came out. A server with the same program need not do it again. So what decodes, sets
+// defaults and encodes must depend on nothing but the program: on no flag, and on no other object.
 const (
 	unknownMark = 15<<3 | 2
 	markSize    = 8
@@ -34,8 +34,8 @@ var build = sync.OnceValue(func() []byte {
 	return id
 })
 
-// buildID returns what Go's linker has noted in the program, a hash of its code and data among it. It
-// is read from what runs, which an upgrade may have replaced on disk.
+// buildID returns what Go's linker has noted in the program, a hash of its code and data among it.
+// It is read from what runs, which an upgrade may have replaced on disk.
 func buildID() []byte {
 	program, err := elf.Open("/proc/self/exe")
 	if err != nil {
@@ -64,8 +64,8 @@ func newMarkedEnd(inMemory string, stored []byte) []byte {
 	return append(end, sum.Sum(nil)[:markSize]...)
 }
 
-// Mark returns what is to be stored of an object: the encoded bytes, which are given up, and the mark
-// if what they were decoded to, with nothing changed, is encoded to them again.
+// Mark returns what is to be stored of an object: the encoded bytes, which are given up, and the
+// mark if what they were decoded to, with nothing changed, is encoded to them again.
 func (f *Format) Mark(encoded []byte, decoded runtime.Object) []byte {
 	_, message, _, end, ok := envelope(encoded)
 	if !ok || !bytes.Equal(encoded[end:], unmarkedEnd) {

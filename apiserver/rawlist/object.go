@@ -35,8 +35,8 @@ func newForm(version schema.GroupVersion, empty runtime.Object, stored []byte) *
 	}
 }
 
-// is tells whether an encoder with an identifier gives what is stored. It is tried once, on an empty
-// object: an identifier alone does not tell of the kind.
+// is tells whether an encoder with an identifier gives what is stored. It is tried once, on an
+// empty object: an identifier alone does not tell of the kind.
 func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error) bool {
 	if identifier != f.identifier {
 		return false
@@ -52,8 +52,8 @@ func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.
 	return state == formStored
 }
 
-// Encode returns a marked object as an encoder gives it, which has an identifier and encodes objects
-// so. It is false for an encoder that gives anything but what is stored.
+// Encode returns a marked object as an encoder gives it, which has an identifier and encodes
+// objects so. It is false for an encoder that gives anything but what is stored.
 func (f *Format) Encode(
 	identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error, value []byte, revision uint64,
 ) ([]byte, bool) {
