@@ -173,7 +173,7 @@ func (k *watchKind) clear(t *testing.T, w *trips) {
 	must(k.backend.Commit(t.Context(), raftstore.Txn{Ops: ops}))(t)
 }
 
-// events watches until the last object is there, of which own tells how often.
+// watchedEvents watches until an event, of which it tells how many came, is the last one wanted.
 func watchedEvents(t *testing.T, s *storage.Store, prefix string, opts apistorage.ListOptions, until func(int, watch.Event) bool) []watch.Event {
 	t.Helper()
 	source := must(s.Watch(t.Context(), prefix, opts))(t)

@@ -26,9 +26,9 @@
 //
 //   - The response is, byte for byte, the one that the plain way gives. Before stored bytes are
 //     sent, the object is decoded and encoded as ever, and both are compared: by its writer, who
-//     marks it, or by the first list that has it. The [Cache] remembers for which revisions of which
-//     objects they were equal. Where they differ it keeps the encoded object, and that is sent: a
-//     default of today may be missing in what an earlier version has stored.
+//     marks it, or by the first list that has it. The [Cache] remembers for which revisions of
+//     which objects they were equal. Where they differ it keeps the encoded object, and that is
+//     sent: a default of today may be missing in what an earlier version has stored.
 //   - An event is sent as it is stored to an encoder that is known by its identifier, and has shown
 //     on an empty object that it gives what is stored: version, group and kind are the same.
 //   - JSON is made once for a revision of an object, and kept in the same cache.
