@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(cli.Run(kubectlcmd.NewDefaultKubectlCommand()))
 	}
+	if description := os.Getenv(readerVariable); description != "" {
+		if err := readAnswers(description); err != nil {
+			fmt.Fprintln(os.Stderr, "reading answers:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
