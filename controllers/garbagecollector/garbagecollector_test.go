@@ -515,3 +515,38 @@ func TestFirstListsAreFewAtATime(t *testing.T) {
 		<-done
 	})
 }
+
+// A deletion waits for the dependents of a resource whose turn to be listed has not come, however
+// long that takes: not even the first list of it was tried. The wait for a turn ends with the term.
+func TestNothingIsCompleteBeforeItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &slowLists{api: newAPI(t)}
+		s := newSources(a, served, func(schema.GroupVersionResource, metav1.Object, metav1.Object) {})
+		for range firstLists { // others that take their time
+			s.turns <- struct{}{}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.run(ctx, func() {}, func(err error) { t.Error(err) })
+		}()
+		time.Sleep(2 * unlisted)
+		if s.complete() {
+			t.Error("all is said to be known, and nothing was listed")
+		}
+		if n := a.begun.Load(); n > 0 {
+			t.Errorf("%d lists without a turn", n)
+		}
+		<-s.turns
+		time.Sleep(2 * unlisted)
+		if !s.complete() {
+			t.Error("lists that do not end keep deletions waiting")
+		}
+		cancel()
+		<-done
+		if n := len(s.turns); n != firstLists-1 {
+			t.Errorf("%d turns are taken, want the %d of others", n, firstLists-1)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,9 +52,9 @@ type sources struct {
 
 // source follows one resource.
 type source struct {
-	since  time.Time
-	synced <-chan struct{} // closed when all objects of the first list are in the graph
-	stop   func()          // ends the informer and waits for it
+	began  atomic.Pointer[time.Time] // when its turn to be listed came; nil before
+	synced <-chan struct{}           // closed when all objects of the first list are in the graph
+	stop   func()                    // ends the informer and waits for it
 }
 
 func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourceList, error),
@@ -176,6 +177,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 		return nil, fmt.Errorf("following %s: %w", gvr.Resource, err)
 	}
 	synced := handler.HasSyncedChecker().Done()
+	src := &source{synced: synced}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { // ends with ctx; stop waits for it
@@ -184,18 +186,20 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource) (
 		case <-ctx.Done():
 			return
 		}
+		now := time.Now()
+		src.began.Store(&now)
 		running.Go(func() {
 			s.awaitList(ctx, synced)
 			<-s.turns
 		})
 		informer.RunWithContext(ctx)
 	})
-	stop := func() {
+	src.stop = func() {
 		cancel()
 		running.Wait()
 		_ = cache.ShutDownEventHandler(informer, handler) // fails only for another informer's
 	}
-	return &source{since: time.Now(), synced: synced, stop: stop}, nil
+	return src, nil
 }
 
 // awaitList waits for the first list of a resource, as long as others wait for it.
@@ -230,7 +234,8 @@ func metaOf(obj any) metav1.Object {
 
 // unlisted is how long deletions wait for the first list of a resource. One that cannot be listed
 // for longer, as its webhook is down, must not stop all foreground deletions. An orphan deletion
-// lists the dependents itself, and goes on only when that succeeds.
+// lists the dependents itself, and goes on only when that succeeds. The time before its turn does
+// not count: nothing is wrong with the resource then.
 const unlisted = 30 * time.Second
 
 // complete reports whether all objects are known that can be.
@@ -241,7 +246,7 @@ func (s *sources) complete() bool {
 		select {
 		case <-src.synced:
 		default:
-			if time.Since(src.since) < unlisted {
+			if began := src.began.Load(); began == nil || time.Since(*began) < unlisted {
 				return false
 			}
 		}
