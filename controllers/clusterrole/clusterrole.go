@@ -109,7 +109,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
 	var rules []rbacv1.PolicyRule
-	taken := map[string]bool{} // by their text, as each rule is compared with all others
+	taken := map[string]bool{} // by their text: to compare each rule with each takes long
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
 		if err != nil {
@@ -120,7 +120,7 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 				continue
 			}
 			for _, rule := range other.Rules {
-				if text := rule.String(); !taken[text] {
+				if text := textOf(&rule); !taken[text] {
 					taken[text] = true
 					rules = append(rules, rule)
 				}
@@ -128,4 +128,10 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 		}
 	}
 	return rules, nil
+}
+
+// textOf is the same for equal rules only. Spaces are allowed in what rules list, so the text that
+// their type gives would take one entry with a space for two.
+func textOf(r *rbacv1.PolicyRule) string {
+	return fmt.Sprintf("%q %q %q %q %q", r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs)
 }

@@ -64,3 +64,24 @@ func TestAggregates(t *testing.T) {
 		expect("a part that goes", "admin", "pods", "widgets")
 	})
 }
+
+// The validation of roles allows spaces in what a rule lists. A rule with one is not taken for
+// another with two entries.
+func TestRulesThatReadAlikeAreAllAggregated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		admin := role("admin", "")
+		admin.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to-admin": "true"}}}}
+		odd, usual := role("a", "to-admin", "pods secrets"), role("b", "to-admin", "pods")
+		usual.Rules[0].Resources = []string{"pods", "secrets"}
+		c := controllertest.New(t, admin, odd, usual)
+		ctrl, err := clusterrole.New(clusterrole.Config{Informers: c.Informers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		controllertest.Eventually(t, "both rules", func() bool {
+			r, err := c.Client.RbacV1().ClusterRoles().Get(t.Context(), "admin", metav1.GetOptions{})
+			return err == nil && len(r.Rules) == 2 && len(r.Rules[1].Resources) == 2
+		})
+	})
+}
