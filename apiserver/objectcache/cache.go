@@ -94,7 +94,7 @@ func (s *Space) Peek(of Stored) *Object {
 type Decode func(Stored) (runtime.Object, error)
 
 // Get returns the object that stored bytes decode to. Of those that want it at the same time one
-// decodes it.
+// decodes it. decode is not kept longer than that.
 func (s *Space) Get(of Stored, decode Decode) (*Object, error) {
 	e, shard := s.entry(of)
 	shard.mu.Lock()
@@ -112,8 +112,8 @@ func (s *Space) Get(of Stored, decode Decode) (*Object, error) {
 }
 
 // Defer returns the object of stored bytes, which are decoded when somebody asks for what they
-// decode to. In the forms that the encoder knows, nobody does. Both decode and encoder are kept as
-// long as the object, and must know of no request.
+// decode to. In the forms that the encoder knows, nobody does. Both decode and encoder are kept that
+// long, perhaps as long as the object, and must know of no request.
 func (s *Space) Defer(of Stored, decode Decode, encoder Encoder) *Object {
 	e, shard := s.entry(of)
 	shard.mu.Lock()

@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-base/metrics/testutil"
 )
 
 // upperCase is an Encoder of one form.
@@ -127,5 +130,52 @@ func TestAnObjectThatGrowsTooLargeIsNotKept(t *testing.T) {
 	}
 	if _, err := o.Decoded(); err != nil || space.Peek(of) != nil {
 		t.Errorf("it is kept, %v", err)
+	}
+}
+
+// TestWhoDecodedIsForgotten: a decoder may know of a request, with all that this has read. That must
+// not stay as long as the object, which does not count it.
+func TestWhoDecodedIsForgotten(t *testing.T) {
+	space := New(1 << 20).Space()
+	var request weak.Pointer[[1 << 16]byte]
+	read := func() *Object {
+		body := new([1 << 16]byte)
+		request = weak.Make(body)
+		o, err := space.Get(Stored{Key: "a", Value: []byte("value"), Revision: 1}, func(of Stored) (apiruntime.Object, error) {
+			body[0]++
+			return decodeMap(of)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	o := read()
+	runtime.GC()
+	if request.Value() != nil {
+		t.Error("the object keeps the request that wanted it first")
+	}
+	runtime.KeepAlive(o)
+}
+
+// TestOnlyLookupsAreCounted: one who has an object and reads it asks the cache for nothing.
+func TestOnlyLookupsAreCounted(t *testing.T) {
+	space := New(1 << 20).Space()
+	count := func(result string) float64 {
+		n, err := testutil.GetCounterMetricValue(lookups.WithLabelValues(result))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	hits, misses := count("hit"), count("miss")
+	o := space.Defer(Stored{Key: "a", Value: []byte("value"), Revision: 1}, decodeMap, upperCase{})
+	for range 3 {
+		o.GetObjectMeta()
+		o.GetObject()
+	}
+	encoded(t, o, "name", encodeName)
+	if hits, misses := count("hit")-hits, count("miss")-misses; hits != 0 || misses != 1 {
+		t.Errorf("%v hits and %v misses of one object that was decoded for one event", hits, misses)
 	}
 }

@@ -30,7 +30,7 @@ type Object struct {
 	counts  *counted
 	entry   entry
 	stored  Stored
-	decode  Decode
+	decode  Decode  // nil when it is under way, or was done
 	encoder Encoder // nil for what has to be decoded
 	cost    int     // in bytes; guarded by the lock of the shard
 	counted bool    // the decoded object is in the cost
@@ -61,9 +61,22 @@ func (o *Object) Shared() runtime.Object { return o.object }
 
 // Decoded returns the object itself as Shared does, and decodes it before.
 func (o *Object) Decoded() (runtime.Object, error) {
-	first := false
+	if first := o.read(); !first && o.counts != nil {
+		o.counts.hits.Inc()
+	}
+	return o.object, o.err
+}
+
+// read decodes the object unless somebody has tried that before. One who has the object already
+// reads it uncounted: that is no lookup.
+func (o *Object) read() (first bool) {
 	o.once.Do(func() {
 		first = true
+		if o.counts != nil {
+			o.counts.misses.Inc()
+		}
+		decode := o.decode
+		o.decode = nil        // which may refer to the request that wanted the object first
 		o.err = errUnfinished // when decode panics
 		defer func() {
 			if o.err == nil {
@@ -71,16 +84,9 @@ func (o *Object) Decoded() (runtime.Object, error) {
 			}
 			o.account()
 		}()
-		o.object, o.err = o.decode(o.stored)
+		o.object, o.err = decode(o.stored)
 	})
-	if o.counts != nil {
-		if first {
-			o.counts.misses.Inc()
-		} else {
-			o.counts.hits.Inc()
-		}
-	}
-	return o.object, o.err
+	return first
 }
 
 // account tells the shard what has become of the decoding.
@@ -111,11 +117,10 @@ func (o *Object) CopyTo(out runtime.Object) bool {
 // GetObject implements runtime.CacheableObject: the copy is the caller's. Of what cannot be decoded
 // it is a Status that says why.
 func (o *Object) GetObject() runtime.Object {
-	obj, err := o.Decoded()
-	if err != nil {
-		return &apierrors.NewInternalError(err).ErrStatus
+	if o.read(); o.err != nil {
+		return &apierrors.NewInternalError(o.err).ErrStatus
 	}
-	return obj.DeepCopyObject()
+	return o.object.DeepCopyObject()
 }
 
 // CacheEncode implements runtime.CacheableObject.
@@ -168,8 +173,8 @@ func (u unread) CacheEncode(form runtime.Identifier, encode func(runtime.Object,
 			return write(w, data)
 		}
 	}
-	if _, err := u.Decoded(); err != nil {
-		return err
+	if u.read(); u.err != nil {
+		return u.err
 	}
 	return encode(u.Copy(), w)
 }
@@ -223,11 +228,10 @@ func (o *Object) forget(e *encoding) {
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor. The metadata is only to be read.
 func (o *Object) GetObjectMeta() metav1.Object {
-	obj, err := o.Decoded()
-	if err != nil {
+	if o.read(); o.err != nil {
 		return nil
 	}
-	accessor, err := meta.Accessor(obj)
+	accessor, err := meta.Accessor(o.object)
 	if err != nil {
 		return nil
 	}
