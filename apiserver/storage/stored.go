@@ -56,6 +56,12 @@ func (u *unread) alone(of objectcache.Stored, kept bool) *objectcache.Object {
 	return objectcache.Alone(of, u.takeOver, u.encoder)
 }
 
+// gone returns an object that has ceased to match, as it was, for one who reads stored bytes. It is
+// not looked for among decoded objects: at that revision, these have it as it is.
+func (u *unread) gone(of objectcache.Stored) *objectcache.Object {
+	return objectcache.Alone(of, u.decode, u.encoder)
+}
+
 // storedEncoder is an objectcache.Encoder of marked objects.
 type storedEncoder struct{ format *rawlist.Format }
 

@@ -399,7 +399,7 @@ func (w *watcher) translate(ctx context.Context, event *raftstore.Event) (watch.
 		// The object as it was, with the revision at which it ceased to match.
 		of := objectcache.Stored{Key: item.Key, Value: event.Prev.Value, Revision: item.ModRevision}
 		if _, ok := w.stored.matches(of.Value); ok {
-			return watch.Deleted, w.store.unread.alone(of, false), nil
+			return watch.Deleted, w.store.unread.gone(of), nil
 		}
 		gone, err := w.store.decodeStored(ctx, of)
 		return watch.Deleted, gone, untransformed(err)
