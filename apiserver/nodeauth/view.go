@@ -51,16 +51,19 @@ func (p *Pods) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	if err != nil {
 		return nil, err
 	}
-	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
-		object := event.Object
-		if shared, ok := object.(runtime.CacheableObject); ok {
-			object = shared.GetObject()
-		}
-		if pod, ok := object.(*corev1.Pod); ok && event.Type != watch.Bookmark {
-			event.Object = PolicyView(pod)
-		}
-		return event, true
-	}), nil
+	return watch.Filter(w, func(event watch.Event) (watch.Event, bool) { return viewed(event), true }), nil
+}
+
+// viewed returns an event with what a node gets of its object. A shared object is never passed on,
+// not even when it cannot be read: it would be sent as it is stored.
+func viewed(event watch.Event) watch.Event {
+	if shared, ok := event.Object.(runtime.CacheableObject); ok {
+		event.Object = shared.GetObject()
+	}
+	if pod, ok := event.Object.(*corev1.Pod); ok && event.Type != watch.Bookmark {
+		event.Object = PolicyView(pod)
+	}
+	return event
 }
 
 // isPolicyView tells whether a node asks for more than its own pods.
