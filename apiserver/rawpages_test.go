@@ -372,20 +372,30 @@ func TestRawListsOfEncryptedKinds(t *testing.T) {
 	}
 }
 
-// TestRawListsSpareDecoding: what was decoded is not decoded for the first list.
+// TestRawListsSpareDecoding: what was decoded is not decoded for the first list, and what its writer
+// has marked never is.
 func TestRawListsSpareDecoding(t *testing.T) {
 	for _, cached := range []bool{true, false} {
-		k := newRawMaps(t, 1<<20, cached)
-		k.create(t, 3, 10)
-		opts := apistorage.ListOptions{Predicate: apistorage.Everything, Recursive: true}
-		must(k.list(t.Context(), opts))(t) // keeps what it decodes
-		ctx := request.WithLatencyTrackers(taking(t.Context(), runtime.ContentTypeProtobuf, k.GroupVersion()))
-		if list, ok := must(k.list(ctx, opts))(t).(*rawlist.List); !ok || list.Len() != 3 {
-			t.Fatalf("cached=%v: the list is not made of stored bytes", cached)
-		}
-		trackers, _ := request.LatencyTrackersFrom(ctx)
-		if decoding := trackers.DecodeTracker.GetLatency(); (decoding == 0) != cached {
-			t.Errorf("cached=%v: %v went into decoding", cached, decoding)
+		for _, marked := range []bool{true, false} {
+			k := newRawMaps(t, 1<<20, cached)
+			for i := range 3 {
+				m := configMap(fmt.Sprintf("map%d", i), map[string]string{"key": "value"})
+				var out runtime.Object // who does not ask for it has it written without a mark
+				if marked {
+					out = &corev1.ConfigMap{}
+				}
+				must(0, k.store.Create(t.Context(), "/configmaps/default/"+m.Name, m, out, 0))(t)
+			}
+			opts := apistorage.ListOptions{Predicate: apistorage.Everything, Recursive: true}
+			must(k.list(t.Context(), opts))(t) // keeps what it decodes
+			ctx := request.WithLatencyTrackers(taking(t.Context(), runtime.ContentTypeProtobuf, k.GroupVersion()))
+			if list, ok := must(k.list(ctx, opts))(t).(*rawlist.List); !ok || list.Len() != 3 {
+				t.Fatalf("cached=%v, marked=%v: the list is not made of stored bytes", cached, marked)
+			}
+			trackers, _ := request.LatencyTrackersFrom(ctx)
+			if decoding := trackers.DecodeTracker.GetLatency(); (decoding == 0) != (cached || marked) {
+				t.Errorf("cached=%v, marked=%v: %v went into decoding", cached, marked, decoding)
+			}
 		}
 	}
 }
