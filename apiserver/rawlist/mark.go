@@ -50,7 +50,18 @@ func buildID() []byte {
 	if err != nil {
 		return nil
 	}
-	return note
+	return idIn(note)
+}
+
+// idIn returns the id in a linker's note, if Go's build has made it: two hashes of what is linked
+// and two of what came out, for the program and its main package. Whoever builds may give any other
+// text, such as "redacted", which is that of all programs then.
+func idIn(note []byte) []byte {
+	_, id, ok := bytes.Cut(note, []byte("Go\x00\x00"))
+	if parts := bytes.Split(id, []byte("/")); !ok || len(parts) != 4 || len(parts[0]) < 16 {
+		return nil
+	}
+	return id
 }
 
 // newMarkedEnd returns how marked objects end that have a type in memory and one in the store.

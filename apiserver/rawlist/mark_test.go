@@ -84,6 +84,23 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// TestIDs: a program is known by what its linker has noted only where that tells programs apart.
+func TestIDs(t *testing.T) {
+	if len(buildID()) == 0 {
+		t.Error("this program has no id")
+	}
+	const header = "\x04\x00\x00\x00\x2f\x00\x00\x00\x04\x00\x00\x00Go\x00\x00"
+	made := "QgAmxoyNZui4M-T51j6C/14Djnf738mo2CMvfJKmT/8i52wdKyufvpXN0zkmUX/rRxGvchTLmQHF86MfLpM"
+	for id, want := range map[string]string{made: made, "": "", "redacted": "", "v1.2/linux/amd64/release": ""} {
+		if got := idIn([]byte(header + id)); string(got) != want {
+			t.Errorf("the id %q is taken as %q", id, got)
+		}
+	}
+	if got := idIn([]byte(made)); got != nil {
+		t.Errorf("what is no note has the id %q", got)
+	}
+}
+
 // TestFieldsOfMarkedObjects finds what selectors look at.
 func TestFieldsOfMarkedObjects(t *testing.T) {
 	f := newPodFormat(t)
