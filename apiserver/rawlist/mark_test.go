@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,7 @@ func markedPod(t testing.TB, f *Format, pod *corev1.Pod) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f.Mark(encoded, decoded)
+	return f.Mark(slices.Clip(encoded), decoded) // as the storage does
 }
 
 // TestMarks: an object is marked if decoding and encoding it gives the same bytes, and is known by
@@ -51,6 +52,10 @@ func TestMarks(t *testing.T) {
 	plain := Unmarked(marked)
 	if !f.Marked(marked) || f.Marked(plain) || len(marked) != len(plain)+2+markSize || !bytes.Equal(Unmarked(plain), plain) {
 		t.Fatalf("%q is marked, %q is not", marked, plain)
+	}
+	large := markedPod(t, f, &corev1.Pod{Spec: corev1.PodSpec{Hostname: strings.Repeat("h", 2500)}})
+	if spare := cap(large) - len(large); spare > len(large)/8 { // allocations are of certain sizes
+		t.Errorf("a mark takes %d bytes more than it has", spare)
 	}
 	if got, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), marked); err != nil || got.(*corev1.Pod).Spec.NodeName != "c" {
 		t.Errorf("decoded: %v, %v", got, err)
