@@ -181,16 +181,17 @@ func (s *shard) remove(o *Object) {
 	}
 }
 
-// grow counts so many bytes more for an object. One that has become larger than a generation is not
-// kept.
+// grow counts so many bytes more for an object, which may begin a new generation. One that has
+// become larger than a generation is not kept.
 func (s *shard) grow(o *Object, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o.cost+n > s.room {
+	kept := s.young[o.entry] == o || s.old[o.entry] == o
+	if kept {
 		s.remove(o)
 	}
 	o.cost += n
-	if s.young[o.entry] == o {
-		s.size += n
+	if kept {
+		s.put(o)
 	}
 }
