@@ -372,8 +372,8 @@ func TestRawListsOfEncryptedKinds(t *testing.T) {
 	}
 }
 
-// TestRawListsSpareDecoding: what was decoded is not decoded for the first list, and what its writer
-// has marked never is.
+// TestRawListsSpareDecoding: what was decoded is not decoded for the first list, and what its
+// writer has marked never is.
 func TestRawListsSpareDecoding(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		for _, marked := range []bool{true, false} {

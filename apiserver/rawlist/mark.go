@@ -76,8 +76,8 @@ func newMarkedEnd(inMemory string, stored []byte) []byte {
 	return append(end, sum.Sum(nil)[:markSize]...)
 }
 
-// Mark returns what is to be stored of an object: the encoded bytes, or a copy of them with the mark
-// if what they were decoded to, with nothing changed, is encoded to them again.
+// Mark returns what is to be stored of an object: the encoded bytes, or a copy of them with the
+// mark if what they were decoded to, with nothing changed, is encoded to them again.
 func (f *Format) Mark(encoded []byte, decoded runtime.Object) []byte {
 	_, message, _, end, ok := envelope(encoded)
 	if !ok || !bytes.Equal(encoded[end:], unmarkedEnd) {
