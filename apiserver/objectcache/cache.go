@@ -112,8 +112,8 @@ func (s *Space) Get(of Stored, decode Decode) (*Object, error) {
 }
 
 // Defer returns the object of stored bytes, which are decoded when somebody asks for what they
-// decode to. In the forms that the encoder knows, nobody does. Both decode and encoder are kept that
-// long, perhaps as long as the object, and must know of no request.
+// decode to. In the forms that the encoder knows, nobody does. Both decode and encoder are kept
+// that long, perhaps as long as the object, and must know of no request.
 func (s *Space) Defer(of Stored, decode Decode, encoder Encoder) *Object {
 	e, shard := s.entry(of)
 	shard.mu.Lock()

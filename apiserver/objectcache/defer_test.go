@@ -133,8 +133,8 @@ func TestAnObjectThatGrowsTooLargeIsNotKept(t *testing.T) {
 	}
 }
 
-// TestWhoDecodedIsForgotten: a decoder may know of a request, with all that this has read. That must
-// not stay as long as the object, which does not count it.
+// TestWhoDecodedIsForgotten: a decoder may know of a request, with all that this has read. That
+// must not stay as long as the object, which does not count it.
 func TestWhoDecodedIsForgotten(t *testing.T) {
 	space := New(1 << 20).Space()
 	var request weak.Pointer[[1 << 16]byte]
