@@ -67,9 +67,9 @@ func readAnswers(description string) error {
 		for i, client := range clients {
 			group.Go(func() {
 				for range n/len(clients) + max(0, min(1, n%len(clients)-i)) {
-					size, wait, err := readAnswer(client, r.URL)
+					size, begun, err := readAnswer(client, r.URL)
 					mu.Lock()
-					bytes, first = bytes+size, first+wait
+					bytes, first = bytes+size, first+begun.wait
 					if err != nil {
 						failed = err
 					}
@@ -86,23 +86,26 @@ func readAnswers(description string) error {
 	return in.Err()
 }
 
+// beginning is how long the first byte of an answer has taken.
+type beginning struct{ wait time.Duration }
+
 // readAnswer reads one answer, and tells when its first byte was there.
-func readAnswer(client *http.Client, url string) (size int64, first time.Duration, err error) {
+func readAnswer(client *http.Client, url string) (size int64, first beginning, err error) {
 	began := time.Now()
 	request, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
-		return 0, 0, err
+		return 0, first, err
 	}
 	request.Header.Set("Accept", apiruntime.ContentTypeProtobuf)
 	answer, err := client.Do(request)
 	if err != nil {
-		return 0, 0, err
+		return 0, first, err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if _, err := io.ReadFull(answer.Body, make([]byte, 1)); err != nil {
-		return 0, 0, err
+		return 0, first, err
 	}
-	first = time.Since(began)
+	first.wait = time.Since(began)
 	size, err = io.Copy(io.Discard, answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", url, answer.Status)
