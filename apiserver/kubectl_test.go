@@ -38,6 +38,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(watchersVariable) != "" {
+		if err := runWatchers(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "watching:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

@@ -5,10 +5,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,12 +20,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
+	restclient "k8s.io/client-go/rest"
 )
 
 // countingListener counts what its connections write.
@@ -104,9 +110,88 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// watchersVariable in the environment makes this program a process of watchers.
+const watchersVariable = "BARQUE_TEST_WATCHERS"
+
+// watchersOrder is what a process of watchers is told first.
+type watchersOrder struct {
+	Config           restclient.Config
+	Path             string
+	Watchers, Events int // each has its own connection, and reads so many events
+}
+
+// runWatchers is the process: it tells when all watches are open, and how much CPU time it took to
+// read all events, in nanoseconds.
+func runWatchers(in io.Reader, out io.Writer) error {
+	var order watchersOrder
+	if err := json.NewDecoder(in).Decode(&order); err != nil {
+		return err
+	}
+	var reading errgroup.Group
+	for range order.Watchers {
+		credentials, err := restclient.TLSConfigFor(&order.Config)
+		if err != nil {
+			return err
+		}
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: credentials, ForceAttemptHTTP2: true, DisableCompression: true}}
+		r, err := http.NewRequest(http.MethodGet, order.Config.Host+order.Path, nil)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Accept", runtime.ContentTypeProtobuf+";stream=watch")
+		answer, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		if answer.StatusCode != http.StatusOK {
+			return errors.New(answer.Status)
+		}
+		reading.Go(func() error { // ends with its events, or with the process
+			defer func() { _ = answer.Body.Close() }()
+			in := bufio.NewReaderSize(answer.Body, 16<<10)
+			for range order.Events {
+				if err := skipEvent(in); err != nil {
+					return fmt.Errorf("a watch has ended: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+	cpu := cpuTime()
+	if _, err := fmt.Fprintln(out, 0); err != nil {
+		return err
+	}
+	if err := reading.Wait(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(out, int64(cpuTime()-cpu))
+	return err
+}
+
+// watchApart opens watches in a process of their own. The function that it returns waits for their
+// events, and returns how much CPU time they took.
+func (c *cluster) watchApart(b *testing.B, path string, watchers, events int) (wait func() time.Duration) {
+	cmd := exec.Command(must(os.Executable())(b))
+	cmd.Env, cmd.Stderr = append(os.Environ(), watchersVariable+"=1"), os.Stderr
+	in, out := must(cmd.StdinPipe())(b), must(cmd.StdoutPipe())(b)
+	must(0, cmd.Start())(b)
+	b.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // with what it says when it is killed
+	})
+	order := watchersOrder{*c.ca.client(b, c.host, subject("admin", "system:masters")), path, watchers, events}
+	must(0, json.NewEncoder(in).Encode(order))(b)
+	wait = func() (took time.Duration) {
+		must(fmt.Fscan(out, &took))(b)
+		return took
+	}
+	wait() // until they are open
+	return wait
+}
+
 // BenchmarkWatchers has ConfigMaps of 1 KiB updated by four clients as fast as they can, and each
 // update sent to many watchers, each with its own connection. An operation is one update and its
-// events. The clients are part of it.
+// events. The clients that update are part of the server's CPU time; the watchers are not.
 func BenchmarkWatchers(b *testing.B) {
 	const writers = 4
 	for _, watchers := range []int{1, 200, 2000} {
@@ -123,19 +208,8 @@ func BenchmarkWatchers(b *testing.B) {
 				}
 			}
 			from := must(c.admin.CoreV1().ConfigMaps("default").List(b.Context(), metav1.ListOptions{}))(b).ResourceVersion
-			var reading, writing sync.WaitGroup
-			for range watchers {
-				body := c.rawWatch(b, c.plainClient(b), "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion="+from)
-				reading.Go(func() {
-					in := bufio.NewReaderSize(body, 16<<10)
-					for range b.N {
-						if err := skipEvent(in); err != nil {
-							b.Errorf("a watch has ended: %v", err)
-							return
-						}
-					}
-				})
-			}
+			wait := c.watchApart(b, "/api/v1/namespaces/default/configmaps?watch=true&resourceVersion="+from, watchers, b.N)
+			var writing sync.WaitGroup
 			clients := make([]*http.Client, writers)
 			for w := range clients {
 				clients[w] = c.plainClient(b)
@@ -154,10 +228,11 @@ func BenchmarkWatchers(b *testing.B) {
 				})
 			}
 			writing.Wait()
-			reading.Wait()
+			clientsCPU := wait()
 			events := float64(b.N * watchers)
 			b.ReportMetric(events/time.Since(began).Seconds(), "events/s")
 			b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/events, "CPU-µs/event")
+			b.ReportMetric(float64(clientsCPU.Microseconds())/events, "watcher-CPU-µs/event")
 			b.ReportMetric(float64(writes.Load()-sent)/events, "writes/event")
 		})
 	}

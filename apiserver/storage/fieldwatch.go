@@ -104,12 +104,9 @@ func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
 			}
 			continue
 		}
-		batch, has, entered := w.pop()
+		batch, has, entered := w.unseen()
 		switch {
-		case has && (batch.Revision < w.after || batch.Revision == w.after && len(batch.Events) > 0):
-			// It was in history, or is before the beginning.
 		case has:
-			w.after = max(w.after, batch.Revision)
 			return batch, nil
 		case !entered:
 			if err := w.begin(); err != nil {
@@ -121,6 +118,15 @@ func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
 			}
 		}
 	}
+}
+
+// Poll implements raftstore.Watcher. History is read by Next alone, which knows when to leave it.
+func (w *fieldWatch) Poll() (raftstore.Batch, bool) {
+	if w.history != nil || w.isClosed() {
+		return raftstore.Batch{}, false
+	}
+	batch, has, _ := w.unseen()
+	return batch, has
 }
 
 func (w *fieldWatch) isClosed() bool {
@@ -140,6 +146,19 @@ func (w *fieldWatch) await(ctx context.Context) error {
 		return raftstore.ErrClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// unseen takes the first batch out of the queue that the watch has not returned. It also tells
+// whether the index still knows the watch.
+func (w *fieldWatch) unseen() (batch raftstore.Batch, has, entered bool) {
+	for {
+		batch, has, entered = w.pop()
+		if !has || batch.Revision > w.after || batch.Revision == w.after && len(batch.Events) == 0 {
+			w.after = max(w.after, batch.Revision)
+			return batch, has, entered
+		}
+		// It was in history, or is before the beginning.
 	}
 }
 

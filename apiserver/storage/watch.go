@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/apiserver/objectcache"
+	"github.com/barque/barque/apiserver/watchwriter"
 	"github.com/barque/barque/raftstore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,6 +108,8 @@ type watcher struct {
 	result    chan watch.Event
 	source    raftstore.Watcher // set under the lock of the store
 	delivered atomic.Uint64     // the revision up to which everything is in result
+	turn      atomic.Pointer[watchwriter.Turn]
+	events    []watch.Event // of one turn, empty between turns
 }
 
 // Stop implements watch.Interface.
@@ -161,11 +164,69 @@ func (w *watcher) stream(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := w.sendBatch(ctx, batch); err != nil {
+		if turn := w.turn.Load(); turn != nil && turn.Take(ctx) {
+			err = w.sendInTurn(ctx, turn, source, batch)
+		} else {
+			err = w.sendBatch(ctx, batch)
+		}
+		if err != nil {
 			return err
 		}
-		w.delivered.Store(batch.Revision)
 	}
+}
+
+// enough is how many bytes of objects a watch sends in a turn: about what goes out as one frame of
+// HTTP/2.
+const enough = 15 << 10
+
+// ReadInTurn implements watchwriter.Reader.
+func (w *watcher) ReadInTurn(turn *watchwriter.Turn) { w.turn.Store(turn) }
+
+// sendInTurn sends a batch, and those that have come while the watch has waited for its turn, as far
+// as there is room for them: it waits for nothing before the turn is passed.
+func (w *watcher) sendInTurn(ctx context.Context, turn *watchwriter.Turn, source raftstore.Watcher, batch raftstore.Batch) error {
+	room := cap(w.result) - len(w.result)
+	events, size, more := w.events[:0], 0, true
+	var revision uint64
+	var failed error
+	for more && failed == nil {
+		failed = w.eventsOf(ctx, batch, func(event watch.Event) error {
+			events = append(events, event)
+			return nil
+		})
+		revision, size = batch.Revision, size+sizeOf(batch)
+		if more = size < enough && len(events) < room; more {
+			batch, more = source.Poll()
+		}
+	}
+	ready := min(len(events), room)
+	for i := range ready {
+		w.result <- events[i] // there is room, and nobody else sends
+	}
+	if ready == 0 {
+		turn.Done()
+	} else {
+		turn.Pass()
+	}
+	for i := ready; i < len(events); i++ {
+		if err := w.send(ctx, events[i]); err != nil {
+			return err
+		}
+	}
+	clear(events)
+	w.events = events[:0]
+	if failed == nil {
+		w.delivered.Store(revision)
+	}
+	return failed
+}
+
+// sizeOf returns about how many bytes a batch is for the client.
+func sizeOf(batch raftstore.Batch) (size int) {
+	for i := range batch.Events {
+		size += len(batch.Events[i].Item.Value)
+	}
+	return size
 }
 
 // open returns what the watch reads.
@@ -326,7 +387,17 @@ func untransformed(err error) error {
 	return err
 }
 
+// sendBatch sends a batch as soon as there is room.
 func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
+	err := w.eventsOf(ctx, batch, func(event watch.Event) error { return w.send(ctx, event) })
+	if err == nil {
+		w.delivered.Store(batch.Revision)
+	}
+	return err
+}
+
+// eventsOf calls send with what a batch is for this watch.
+func (w *watcher) eventsOf(ctx context.Context, batch raftstore.Batch, send func(watch.Event) error) error {
 	if len(batch.Events) == 0 {
 		if !w.progress && !w.bookmarks {
 			return nil
@@ -336,7 +407,7 @@ func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 		if err != nil {
 			return err
 		}
-		return w.send(ctx, watch.Event{Type: watch.Bookmark, Object: obj})
+		return send(watch.Event{Type: watch.Bookmark, Object: obj})
 	}
 	for i := range batch.Events {
 		event := &batch.Events[i]
@@ -351,7 +422,7 @@ func (w *watcher) sendBatch(ctx context.Context, batch raftstore.Batch) error {
 		if obj == nil {
 			continue
 		}
-		if err := w.send(ctx, watch.Event{Type: kind, Object: obj}); err != nil {
+		if err := send(watch.Event{Type: kind, Object: obj}); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package watchwriter
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"time"
@@ -9,77 +10,226 @@ import (
 // patience is how long a response may keep its turn while others wait for one.
 const patience = 5 * time.Millisecond
 
-// turns bounds how many responses are written to at the same time. Events that come for the others
-// meanwhile are gathered. The zero value is ready.
+// turns bounds how many watches are read and written at the same time. Events that come for the
+// others meanwhile stay in the store's history. The zero value is ready.
 //
-//	      take                done
-//	idle ──────▶ waiting ──▶ writing ──▶ idle
-//	                            │ after patience, if others wait
-//	                            ▼     done, in less than patience
-//	                          slow ─────────────────────────────▶ idle
+//	      take               pass               done
+//	idle ──────▶ reading ──────────▶ writing ──────────▶ idle
+//	   │   in line, if others have   ▲
+//	   └─────────────────────────────┘ for events that were sent without a turn
 //
-// The client of a slow response does not read, or its network is slow. Such a response mostly waits
-// in the kernel, and needs no turn: take returns at once.
+// A turn that lasts longer than patience, while others wait, no longer counts: the client of that
+// response does not read, or its network is slow. Such a response mostly waits in the kernel, and
+// waits in no line until it was quick again.
 type turns struct {
 	mu      sync.Mutex
-	writing []*turn // at most as many as there are processors
-	waiting []*turn // in the order in which they came
+	having  []*Turn // at most as many as there are processors
+	waiting []*Turn // in the order in which they came
 	timer   *time.Timer
 	armed   bool // the timer is going to fire
 }
 
-// turn is that of one response. Its fields are guarded by the mu of turns; granted is not.
-type turn struct {
-	granted chan struct{}
-	since   time.Time // when it began to write
-	slow    bool
+// side is one of the two goroutines that a turn is for.
+type side uint8
+
+const (
+	nobody side = iota
+	reads       // events: the goroutine of the watch
+	writes      // to the response: the goroutine of the request
+)
+
+// Turn is that of one watch. Its methods are for the goroutine that brings the events.
+type Turn struct {
+	turns   *turns
+	granted [writes + 1]chan struct{}
+
+	// Guarded by the mu of turns.
+	owner  side
+	wants  [writes + 1]bool
+	queued bool      // in waiting
+	counts bool      // in having
+	slow   bool      // its last turn lasted longer than patience
+	since  time.Time // when the turn began
+	begun  bool      // the response has only events to come, and is flushed after them
+	ended  bool      // nothing is written any more
 }
 
-func newTurn() *turn { return &turn{granted: make(chan struct{}, 1)} }
+func newTurn(s *turns) *Turn {
+	t := &Turn{turns: s}
+	for i := range t.granted {
+		t.granted[i] = make(chan struct{}, 1)
+	}
+	return t
+}
 
-// most is how many write at the same time: writing takes a processor, and little else.
+// most is how many have a turn at the same time: it takes a processor, and little else.
 func most() int { return runtime.GOMAXPROCS(0) }
 
-// take waits for a turn.
-func (s *turns) take(t *turn) {
-	now := time.Now()
+// Take waits for the turn. It is false when there is none to wait for: the response has not begun,
+// or has ended, or the context is done. Without a turn, events can be sent at any time.
+//
+// The turn ends with Done, or with Pass. Whoever has it waits for nothing.
+func (t *Turn) Take(ctx context.Context) bool {
+	s := t.turns
 	s.mu.Lock()
-	t.since = now
-	if t.slow {
+	if !t.begun || t.ended {
 		s.mu.Unlock()
-		return
+		return false
 	}
-	if len(s.writing) < most() {
-		s.writing = append(s.writing, t)
-		s.mu.Unlock()
-		return
-	}
-	s.waiting = append(s.waiting, t)
-	s.watch()
+	has := t.ask(reads)
 	s.mu.Unlock()
-	<-t.granted
-}
-
-// done ends a turn.
-func (s *turns) done(t *turn) {
+	if has {
+		return true
+	}
+	select {
+	case <-t.granted[reads]:
+		return true
+	case <-ctx.Done():
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	if t.slow {
-		t.slow = now.Sub(t.since) >= patience
-		return
+	if t.wants[reads] {
+		t.wants[reads] = false
+		return false
 	}
-	s.end(t)
-	s.grant(now)
+	<-t.granted[reads] // meanwhile
+	t.release()
+	return false
 }
 
-// end takes a turn away; the caller holds mu.
-func (s *turns) end(t *turn) {
-	for i, other := range s.writing {
+// Pass leaves the turn to the response. The caller has sent at least one event, whose flush ends
+// the turn.
+func (t *Turn) Pass() {
+	s := t.turns
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.ended {
+		t.release()
+		return
+	}
+	t.owner = writes
+	if t.wants[writes] {
+		t.wants[writes] = false
+		t.granted[writes] <- struct{}{}
+	}
+}
+
+// Done ends the turn of a caller that has sent nothing.
+func (t *Turn) Done() { t.done() }
+
+// begin says that the response is flushed after its events from now on.
+func (t *Turn) begin() {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	t.begun = true
+}
+
+// end says that nothing is written any more.
+func (t *Turn) end() {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	t.ended = true
+	if t.owner == writes {
+		t.release()
+	}
+}
+
+// passed says that the response has the turn.
+func (t *Turn) passed() bool {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	return t.owner == writes
+}
+
+// write waits for the turn of the response, unless it has it.
+func (t *Turn) write() {
+	s := t.turns
+	s.mu.Lock()
+	has := t.owner == writes || t.ask(writes)
+	s.mu.Unlock()
+	if !has {
+		<-t.granted[writes]
+	}
+}
+
+// done ends the turn of whoever has it.
+func (t *Turn) done() {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	t.release()
+}
+
+// ask gives the turn to one who wants it, or sees to it that it is granted; the caller holds mu.
+func (t *Turn) ask(who side) bool {
+	s := t.turns
+	switch {
+	case t.owner != nobody || t.queued:
+	case t.slow || len(s.having) < most():
+		t.have(who, time.Now())
+		return true
+	default:
+		t.enqueue()
+		s.watch()
+	}
+	t.wants[who] = true
+	return false
+}
+
+// have begins a turn; the caller holds mu.
+func (t *Turn) have(who side, now time.Time) {
+	t.owner, t.since, t.wants[who] = who, now, false
+	if !t.slow {
+		t.counts = true
+		t.turns.having = append(t.turns.having, t)
+	}
+}
+
+// enqueue puts the turn at the end of the line; the caller holds mu.
+func (t *Turn) enqueue() {
+	t.queued = true
+	t.turns.waiting = append(t.turns.waiting, t)
+}
+
+// grant gives a turn to whoever has waited for it; the caller holds mu.
+func (t *Turn) grant(now time.Time) {
+	for _, who := range [...]side{writes, reads} {
+		if t.wants[who] {
+			t.have(who, now)
+			t.granted[who] <- struct{}{}
+			return
+		}
+	}
+}
+
+// release ends a turn; the caller holds mu.
+func (t *Turn) release() {
+	s, now := t.turns, time.Now()
+	t.owner = nobody
+	if t.counts {
+		s.drop(t)
+	} else {
+		t.slow = now.Sub(t.since) >= patience
+	}
+	switch {
+	case !t.wants[reads] && !t.wants[writes]:
+	case t.slow:
+		t.grant(now)
+	default: // after those who wait
+		t.enqueue()
+	}
+	if s.grant(now); len(s.waiting) > 0 {
+		s.watch()
+	}
+}
+
+// drop has a turn count no longer; the caller holds mu.
+func (s *turns) drop(t *Turn) {
+	t.counts = false
+	for i, other := range s.having {
 		if other == t {
-			last := len(s.writing) - 1
-			s.writing[i], s.writing[last] = s.writing[last], nil
-			s.writing = s.writing[:last]
+			last := len(s.having) - 1
+			s.having[i], s.having[last] = s.having[last], nil
+			s.having = s.having[:last]
 			return
 		}
 	}
@@ -87,13 +237,12 @@ func (s *turns) end(t *turn) {
 
 // grant gives turns to those who have waited longest; the caller holds mu.
 func (s *turns) grant(now time.Time) {
-	for len(s.waiting) > 0 && len(s.writing) < most() {
+	for len(s.waiting) > 0 && len(s.having) < most() {
 		t := s.waiting[0]
 		s.waiting[0] = nil
 		s.waiting = s.waiting[1:]
-		t.since = now
-		s.writing = append(s.writing, t)
-		t.granted <- struct{}{}
+		t.queued = false
+		t.grant(now)
 	}
 }
 
@@ -116,10 +265,10 @@ func (s *turns) expire() {
 	defer s.mu.Unlock()
 	s.armed = false
 	now := time.Now()
-	for i := len(s.writing) - 1; i >= 0; i-- {
-		if t := s.writing[i]; now.Sub(t.since) >= patience {
+	for i := len(s.having) - 1; i >= 0; i-- {
+		if t := s.having[i]; now.Sub(t.since) >= patience {
 			t.slow = true
-			s.end(t)
+			s.drop(t)
 		}
 	}
 	s.grant(now)

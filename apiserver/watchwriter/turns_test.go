@@ -1,6 +1,7 @@
 package watchwriter
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -17,21 +18,28 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
+// begun returns the turn of a response that has begun.
+func begun(s *turns) *Turn {
+	t := newTurn(s)
+	t.begin()
+	return t
+}
+
 // writeAll has so many writing, which leaves no turn for others.
-func writeAll(s *turns) (all []*turn) {
+func writeAll(s *turns) (all []*Turn) {
 	for range most() {
-		t := newTurn()
-		s.take(t)
+		t := begun(s)
+		t.write()
 		all = append(all, t)
 	}
 	return all
 }
 
-// empty says that nobody writes or waits.
+// empty says that nobody has a turn, or waits for one.
 func (s *turns) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.writing) == 0 && len(s.waiting) == 0
+	return len(s.having) == 0 && len(s.waiting) == 0
 }
 
 func TestTurnsAreGivenInOrder(t *testing.T) {
@@ -43,25 +51,29 @@ func TestTurnsAreGivenInOrder(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				mine := newTurn()
-				s.take(mine)
+				mine := begun(&s)
+				if i%2 == 0 {
+					mine.write()
+				} else if !mine.Take(t.Context()) {
+					t.Error("there is no turn")
+				}
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
-				s.done(mine)
+				mine.done()
 			})
 			synctest.Wait()
 		}
 		if order != nil {
 			t.Errorf("%v have had a turn while there was none", order)
 		}
-		s.done(first[0])
+		first[0].done()
 		all.Wait()
 		if len(order) != 20 || !slices.IsSorted(order) {
 			t.Errorf("turns were given in the order %v", order)
 		}
 		for _, other := range first[1:] {
-			s.done(other)
+			other.done()
 		}
 		if !s.empty() {
 			t.Error("some turns have no end")
@@ -76,21 +88,21 @@ func TestTheSlowLoseTheirTurns(t *testing.T) {
 		var s turns
 		slow := writeAll(&s)
 		began := time.Now()
-		mine := newTurn()
-		s.take(mine)
+		mine := begun(&s)
+		mine.write()
 		if waited := time.Since(began); waited != patience {
 			t.Errorf("it waited for %v", waited)
 		}
 		for range most() - 1 {
-			s.take(newTurn()) // so that there is none left
+			begun(&s).write() // so that there is none left
 		}
 		for _, one := range slow {
-			s.done(one)
-			s.take(one) // at once
+			one.done()
+			one.write() // at once
 			if !one.slow || time.Since(began) != patience {
 				t.Error("what took long waits for a turn")
 			}
-			s.done(one)
+			one.done()
 			if one.slow {
 				t.Error("what was quick is still slow")
 			}
@@ -104,7 +116,7 @@ func TestEventsAreGatheredUntilItIsTheirTurn(t *testing.T) {
 		r := &response{}
 		serve(r, "watch", func(w http.ResponseWriter, req *http.Request) {
 			queue, watched := begin(t, r, w, req)
-			s := req.Context().Value(writerKey{}).(*writer).turns
+			s := req.Context().Value(writerKey{}).(*writer).turn.turns
 			others := writeAll(s)
 			write(t, w, "a")
 			flushed := make(chan struct{})
@@ -117,7 +129,7 @@ func TestEventsAreGatheredUntilItIsTheirTurn(t *testing.T) {
 			for range 3 {
 				queue <- watch.Event{}
 			}
-			s.done(others[0])
+			others[0].done()
 			<-flushed
 			for i := range 3 {
 				r.want(t, "while events wait")
@@ -128,7 +140,7 @@ func TestEventsAreGatheredUntilItIsTheirTurn(t *testing.T) {
 			r.want(t, "after the last one", "a012", "flush")
 			watched.Stop()
 			for _, other := range others[1:] {
-				s.done(other)
+				other.done()
 			}
 			if !s.empty() {
 				t.Error("a turn has no end")
@@ -143,15 +155,96 @@ func TestAWatchThatEndsGivesUpItsTurn(t *testing.T) {
 	serve(r, "watch", func(w http.ResponseWriter, req *http.Request) {
 		queue, watched := begin(t, r, w, req)
 		response := req.Context().Value(writerKey{}).(*writer)
-		response.turns.take(response.turn)
+		response.turn.write()
 		response.writing = true
 		write(t, w, "a")
 		queue <- watch.Event{}
 		w.(http.Flusher).Flush()
 		watched.Stop()
 		r.want(t, "at the end", "a")
-		if !response.turns.empty() {
+		if !response.turn.turns.empty() {
 			t.Error("it still has its turn")
+		}
+	})
+}
+
+// What the watch has sent in its turn is flushed in the same turn, and nothing before all is sent.
+func TestATurnIsPassedFromTheWatchToTheResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &response{}
+		serve(r, "watch", func(w http.ResponseWriter, req *http.Request) {
+			queue, watched := begin(t, r, w, req)
+			turn := req.Context().Value(writerKey{}).(*writer).turn
+			if !turn.Take(t.Context()) {
+				t.Error("the watch has no turn")
+			}
+			write(t, w, "a")
+			flushed := make(chan struct{})
+			go func() {
+				w.(http.Flusher).Flush()
+				close(flushed)
+			}()
+			synctest.Wait()
+			r.want(t, "while the watch has the turn")
+			queue <- watch.Event{}
+			turn.Pass()
+			<-flushed
+			r.want(t, "while an event waits")
+			taken := make(chan bool, 1)
+			go func() { taken <- turn.Take(t.Context()) }()
+			synctest.Wait()
+			if len(taken) > 0 {
+				t.Error("the watch has a turn while its response has one")
+			}
+			<-queue
+			write(t, w, "b")
+			w.(http.Flusher).Flush()
+			r.want(t, "after the last one", "ab", "flush")
+			if !<-taken {
+				t.Error("the watch has no other turn")
+			}
+			turn.Done()
+			if !turn.turns.empty() {
+				t.Error("a turn has no end")
+			}
+			watched.Stop()
+		})
+	})
+}
+
+// Nobody waits for a turn of a response that is not flushed, or of a watch that is stopped.
+func TestThereIsNotAlwaysATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s turns
+		mine := newTurn(&s)
+		if mine.Take(t.Context()) {
+			t.Error("a response that has not begun has a turn")
+		}
+		others := writeAll(&s)
+		mine.begin()
+		ctx, cancel := context.WithCancel(t.Context())
+		taken := make(chan bool)
+		go func() { taken <- mine.Take(ctx) }()
+		synctest.Wait()
+		cancel()
+		if <-taken {
+			t.Error("a watch that is stopped has a turn")
+		}
+		go func() { taken <- mine.Take(t.Context()) }()
+		synctest.Wait()
+		mine.end() // the turn that is waited for is still granted, and ends at once
+		others[0].done()
+		if <-taken {
+			mine.Pass()
+		}
+		if mine.Take(t.Context()) {
+			t.Error("a response that has ended has a turn")
+		}
+		for _, other := range others[1:] {
+			other.done()
+		}
+		if !s.empty() {
+			t.Error("a turn has no end")
 		}
 	})
 }

@@ -29,7 +29,7 @@ func Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		gathering := &writer{ResponseWriter: w, flusher: flusher, turns: turns, turn: newTurn()}
+		gathering := &writer{ResponseWriter: w, flusher: flusher, turn: newTurn(turns)}
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(gathering), r.WithContext(context.WithValue(r.Context(), writerKey{}, gathering)))
 	})
 }
@@ -42,7 +42,19 @@ func Gather(ctx context.Context, w watch.Interface) watch.Interface {
 		return w
 	}
 	response.queue = w.ResultChan()
+	if r, ok := w.(Reader); ok {
+		r.ReadInTurn(response.turn)
+	}
 	return &gathered{w, response}
+}
+
+// Reader is a watch that reads its events when it is its turn. What it has read by then goes out
+// together.
+type Reader interface {
+	watch.Interface
+	// ReadInTurn is called once, before the first event is taken from the watch, which may have
+	// begun.
+	ReadInTurn(turn *Turn)
 }
 
 // gathered is a watch whose response may hold events back.
@@ -56,7 +68,7 @@ type gathered struct {
 func (g *gathered) Stop() {
 	g.Interface.Stop()
 	g.response.release()
-	g.response.end()
+	g.response.turn.end()
 }
 
 // writer is the response of a watch. Only the goroutine that serves the request uses it.
@@ -65,8 +77,7 @@ type writer struct {
 	flusher http.Flusher
 	queue   <-chan watch.Event // of the events that follow; nil before Gather
 	begun   bool               // the header was sent, and only events follow
-	turns   *turns             // of all responses
-	turn    *turn
+	turn    *Turn
 	writing bool    // it is this response's turn
 	full    bool    // something was passed on since the last flush
 	held    *[]byte // written, but not passed on; nil when there is nothing
@@ -112,8 +123,9 @@ func (w *writer) Write(p []byte) (int, error) {
 // Flush implements http.Flusher. What is held waits for the turn of this response, and what comes
 // meanwhile goes out with it.
 func (w *writer) Flush() {
-	if w.queue != nil {
+	if w.queue != nil && !w.begun {
 		w.begun = true
+		w.turn.begin()
 	}
 	if w.held == nil && !w.full {
 		w.flusher.Flush()
@@ -122,10 +134,12 @@ func (w *writer) Flush() {
 	// The event that is in the queue is written next, and ends with a flush. After enough bytes
 	// others have their turn, however much there is.
 	if !w.writing {
-		if runtime.Gosched(); len(w.queue) > 0 && !w.full {
-			return
+		if !w.turn.passed() {
+			if runtime.Gosched(); len(w.queue) > 0 && !w.full {
+				return
+			}
+			w.turn.write()
 		}
-		w.turns.take(w.turn)
 		w.writing = true
 	}
 	if len(w.queue) > 0 && !w.full {
@@ -133,16 +147,8 @@ func (w *writer) Flush() {
 	}
 	w.release()
 	w.flusher.Flush()
-	w.full = false
-	w.end()
-}
-
-// end ends the turn.
-func (w *writer) end() {
-	if w.writing {
-		w.writing = false
-		w.turns.done(w.turn)
-	}
+	w.full, w.writing = false, false
+	w.turn.done()
 }
 
 // release passes on what is held.

@@ -146,6 +146,9 @@ type Watcher interface {
 	// history, with ErrClosed if the store has stopped or the watcher was closed, or with the
 	// context's cause.
 	Next(ctx context.Context) (Batch, error)
+	// Poll returns the next batch if there is one already. It is false otherwise, and when Next
+	// would fail. It may leave progress to Next.
+	Poll() (Batch, bool)
 	// RequestProgress makes Next return a progress batch as soon as it has delivered everything
 	// that is in the log now. Any goroutine may call it.
 	RequestProgress()

@@ -114,6 +114,18 @@ func (w *watcher) Next(ctx context.Context) (kv.Batch, error) {
 	}
 }
 
+func (w *watcher) Poll() (kv.Batch, bool) {
+	if w.stopped(context.Background()) != nil {
+		return kv.Batch{}, false
+	}
+	batch, _, _, err := w.read()
+	if err != nil || batch.Events == nil {
+		return kv.Batch{}, false // Next finds out why
+	}
+	w.last = time.Now()
+	return batch, true
+}
+
 // stopped returns why there is nothing more to wait for, before anything is delivered.
 func (w *watcher) stopped(ctx context.Context) error {
 	select {
