@@ -12,11 +12,14 @@
 //
 // Where thousands watch the same objects, each event makes thousands of goroutines ready at once.
 // Whatever else the server does, the next write included, would wait behind them at each of its
-// steps. So only as many responses are written to at a time as there are processors. The others
-// wait in a line, where Go's scheduler does not see them, and gather what comes meanwhile.
+// steps. So only as many watches have a turn at a time as there are processors. The others wait in
+// a line, where Go's scheduler does not see them. A watch that is a [Reader] waits there before it
+// reads its events, takes what has come meanwhile, and passes the turn to its response. Of any other
+// watch, the response alone takes a turn, before it is written to.
 //
 // # What always holds
 //
+//   - Turns are given in the order in which they are asked for. Nobody waits while a turn is free.
 //   - No event waits for time to pass, or for an event that may not come. On an idle server nothing
 //     else is ready, and an event is sent at once. On a busy one it waits for responses that are
 //     written to, each for no longer than [patience].
