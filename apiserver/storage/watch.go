@@ -182,8 +182,8 @@ const enough = 15 << 10
 // ReadInTurn implements watchwriter.Reader.
 func (w *watcher) ReadInTurn(turn *watchwriter.Turn) { w.turn.Store(turn) }
 
-// sendInTurn sends a batch, and those that have come while the watch has waited for its turn, as far
-// as there is room for them: it waits for nothing before the turn is passed.
+// sendInTurn sends a batch, and those that have come while the watch has waited for its turn, as
+// far as there is room for them: it waits for nothing before the turn is passed.
 func (w *watcher) sendInTurn(ctx context.Context, turn *watchwriter.Turn, source raftstore.Watcher, batch raftstore.Batch) error {
 	room := cap(w.result) - len(w.result)
 	events, size, more := w.events[:0], 0, true

@@ -13,8 +13,8 @@
 // Where thousands watch the same objects, each event makes thousands of goroutines ready at once.
 // Whatever else the server does, the next write included, would wait behind them at each of its
 // steps. So only as many watches have a turn at a time as there are processors. The others wait in
-// a line, where Go's scheduler does not see them. A watch that is a [Reader] waits there before it
-// reads its events, takes what has come meanwhile, and passes the turn to its response. Of any other
+// a line, where Go's scheduler does not see them. A watch that is a [Reader] waits there with one
+// event in hand, takes what has come meanwhile, and passes the turn to its response. Of any other
 // watch, the response alone takes a turn, before it is written to.
 //
 // # What always holds
