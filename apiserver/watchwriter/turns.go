@@ -68,8 +68,10 @@ func most() int { return runtime.GOMAXPROCS(0) }
 // Take waits for the turn. It is false when there is none to wait for: the response has not begun,
 // or has ended, or the context is done. Without a turn, events can be sent at any time.
 //
-// The turn ends with Done, or with Pass. Whoever has it waits for nothing.
+// The turn ends with Done, or with Pass. Whoever has it waits for nothing. Before, the goroutines
+// run that are ready, among them those that bring the next events.
 func (t *Turn) Take(ctx context.Context) bool {
+	runtime.Gosched()
 	s := t.turns
 	s.mu.Lock()
 	if !t.begun || t.ended {
