@@ -346,8 +346,14 @@ func TestHistoryIsBounded(t *testing.T) {
 	if _, err := s.At(stats.Compacted); err != nil {
 		t.Errorf("the oldest view: %v", err)
 	}
+	if b, has := slow.Poll(); has {
+		t.Errorf("a watcher that missed an event polled %v", b)
+	}
 	if _, err := slow.Next(context.Background()); !errors.Is(err, kv.ErrCompacted) {
 		t.Errorf("a watcher that missed an event: %v, want ErrCompacted", err)
+	}
+	if expired := s.Stats().Expired; expired != 1 {
+		t.Errorf("%d watchers have missed events, want 1", expired)
 	}
 	revision := put(s, "/a", 1000)
 	if b, err := idle.Next(context.Background()); err != nil || b.Revision != revision {

@@ -73,7 +73,6 @@ func (w *watcher) reenter() error {
 		w.after = max(w.after, old.seen)
 	}
 	if w.after < l.compacted {
-		l.counts.compacted.Add(1)
 		return compactedError(w.after, l.compacted)
 	}
 	l.leave(old)
@@ -97,6 +96,9 @@ func (w *watcher) Next(ctx context.Context) (kv.Batch, error) {
 			}
 		}
 		if err != nil {
+			if errors.Is(err, kv.ErrCompacted) {
+				w.log.counts.compacted.Add(1)
+			}
 			return kv.Batch{}, err
 		}
 		if batch.Events != nil {
@@ -151,7 +153,6 @@ func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, 
 		return kv.Batch{}, 0, nil, errAbandoned
 	}
 	if w.pos < r.first {
-		l.counts.compacted.Add(1)
 		return kv.Batch{}, 0, nil, compactedError(w.after, l.compacted)
 	}
 	for ; w.pos < r.end(); w.pos++ {
