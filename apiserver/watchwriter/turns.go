@@ -205,11 +205,12 @@ func (t *Turn) grant(now time.Time) {
 
 // release ends a turn; the caller holds mu.
 func (t *Turn) release() {
-	s, now := t.turns, time.Now()
+	s, now, wrote := t.turns, time.Now(), t.owner == writes
 	t.owner = nobody
-	if t.counts {
+	switch {
+	case t.counts:
 		s.drop(t)
-	} else {
+	case wrote: // reading alone does not tell whether the client is quick again
 		t.slow = now.Sub(t.since) >= patience
 	}
 	switch {

@@ -110,6 +110,28 @@ func TestTheSlowLoseTheirTurns(t *testing.T) {
 	})
 }
 
+// A watch that had nothing to send does not show that its client is quick again.
+func TestTheSlowStaySlowUntilTheyWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s turns
+		slow := writeAll(&s)[0]
+		begun(&s).write() // after patience
+		slow.done()
+		if !slow.Take(t.Context()) {
+			t.Fatal("there is no turn")
+		}
+		slow.Done()
+		if !slow.slow {
+			t.Error("what was slow is quick without a write")
+		}
+		slow.write()
+		slow.done()
+		if slow.slow {
+			t.Error("what was quick is still slow")
+		}
+	})
+}
+
 // While others are written to, a response gathers what comes.
 func TestEventsAreGatheredUntilItIsTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
