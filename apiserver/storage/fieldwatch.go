@@ -120,10 +120,18 @@ func (w *fieldWatch) Next(ctx context.Context) (raftstore.Batch, error) {
 	}
 }
 
-// Poll implements raftstore.Watcher. History is read by Next alone, which knows when to leave it.
+// Poll implements raftstore.Watcher.
 func (w *fieldWatch) Poll() (raftstore.Batch, bool) {
-	if w.history != nil || w.isClosed() {
+	if w.isClosed() {
 		return raftstore.Batch{}, false
+	}
+	if w.history != nil {
+		batch, has := w.history.Poll()
+		if has {
+			w.after = max(w.after, batch.Revision)
+			w.join()
+		}
+		return batch, has
 	}
 	batch, has, _ := w.unseen()
 	return batch, has

@@ -562,3 +562,36 @@ func TestAnIndexedWatchOwesABookmark(t *testing.T) {
 		}
 	}
 }
+
+// TestAnIndexedWatchPollsHistory has a watch that begins with history take all of it without waiting.
+func TestAnIndexedWatchPollsHistory(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	from := e.place(t, "p", "a")
+	e.watch(t, ofNode("a"), from)
+	e.awaitIndex(t)
+	newest := from
+	for range 5 {
+		newest = e.place(t, "p", "a")
+	}
+	e.indexHas(t, newest)
+	w, err := e.raw.index.watch("/pods/", "a", from) // it begins with history
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for revision := from + 1; revision <= newest; revision++ {
+		if batch, has := w.Poll(); !has || batch.Revision != revision || len(batch.Events) != 1 {
+			t.Fatalf("polled %t, %d events of revision %d, want one of %d", has, len(batch.Events), batch.Revision, revision)
+		}
+	}
+	if batch, has := w.Poll(); has {
+		t.Errorf("polled revision %d after the newest, %d", batch.Revision, newest)
+	}
+	newest = e.place(t, "p", "a")
+	ctx, cancel := context.WithTimeout(e.ctx, hang)
+	defer cancel()
+	if batch, err := w.Next(ctx); err != nil || batch.Revision != newest {
+		t.Errorf("then came revision %d, %v, want %d", batch.Revision, err, newest)
+	}
+}
