@@ -1,13 +1,17 @@
 package storage
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/apiserver/watchwriter"
 	"github.com/barque/barque/raftstore"
@@ -85,20 +89,10 @@ func TestWatchesInTurnTellAll(t *testing.T) {
 		watches.Go(func() { handler.ServeHTTP(&all[i], r) })
 	}
 	const many = 3 * watchBuffer
-	var ops []raftstore.Op
 	for i := range many {
 		e.place(t, "p"+strconv.Itoa(i%7), string(rune('a'+i%3)))
-		pod := &example.Pod{}
-		pod.Name, pod.Namespace, pod.Spec.NodeName = "m"+strconv.Itoa(i), "ns", "a"
-		value, err := runtime.Encode(e.codec, pod)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ops = append(ops, raftstore.Op{Kind: raftstore.Put, Key: "/pods/ns/" + pod.Name, Value: append([]byte(testValuePrefix), value...)})
 	}
-	if _, err := e.backend.Commit(e.ctx, raftstore.Txn{Ops: ops}); err != nil {
-		t.Fatal(err)
-	}
+	e.placeAtOnce(t, many)
 	for i := range many {
 		e.place(t, "p"+strconv.Itoa(i%7), string(rune('a'+i%3)))
 	}
@@ -116,4 +110,167 @@ func TestWatchesInTurnTellAll(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAWatchKeepsNoRoomForManyEvents tells a watch of a revision of many changes.
+func TestAWatchKeepsNoRoomForManyEvents(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true})
+	from := e.place(t, "first", "a")
+	handler := watchwriter.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: storage.Everything, Recursive: true}
+		watched, err := e.store.Watch(r.Context(), "/pods/", opts)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		gathered := watchwriter.Gather(r.Context(), watched)
+		w.(http.Flusher).Flush()
+		const many = 5 * watchBuffer
+		e.placeAtOnce(t, many)
+		for range many {
+			<-gathered.ResultChan()
+		}
+		gathered.Stop()
+		for range gathered.ResultChan() { // until it has ended
+			t.Error("there is one event more")
+		}
+		if has := cap(watched.(*watcher).events); has > most {
+			t.Errorf("there is room for %d events", has)
+		}
+	}))
+	ctx := request.WithRequestInfo(e.ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "watch"})
+	handler.ServeHTTP(&answered{}, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
+}
+
+// placeAtOnce makes pods in one revision.
+func (e *env) placeAtOnce(t testing.TB, n int) {
+	t.Helper()
+	var ops []raftstore.Op
+	for i := range n {
+		pod := &example.Pod{}
+		pod.Name, pod.Namespace, pod.Spec.NodeName = "m"+strconv.Itoa(i), "ns", "a"
+		value, err := runtime.Encode(e.codec, pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, raftstore.Op{Kind: raftstore.Put, Key: "/pods/ns/" + pod.Name, Value: append([]byte(testValuePrefix), value...)})
+	}
+	if _, err := e.backend.Commit(e.ctx, raftstore.Txn{Ops: ops}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// moody is a response whose client is slow now and then, and may end.
+type moody struct {
+	answered
+	slow int    // once in so many writes, if not 0
+	ends int    // after so many writes, if not 0
+	end  func() // with an error, if nil
+}
+
+func (m *moody) Write(p []byte) (int, error) {
+	if m.slow > 0 && rand.IntN(m.slow) == 0 {
+		<-time.After(time.Duration(rand.IntN(12)) * time.Millisecond) // brief: around a turn's patience
+	}
+	if m.ends--; m.ends == 0 {
+		if m.end == nil {
+			return 0, errors.New("the client has gone")
+		}
+		m.end()
+	}
+	return m.written.Write(p)
+}
+
+func (m *moody) Flush() { m.flushed = m.written.String() }
+
+// TestWatchesOfMoodyClientsTellAll has many clients, of which some are slow and others end while
+// they are told: the others are told all.
+func TestWatchesOfMoodyClientsTellAll(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, envOptions{cached: true, indexes: true})
+	from := e.place(t, "first", "a")
+	preds := []storage.SelectionPredicate{storage.Everything, ofNode("a"), ofNode("none")}
+	handler := watchwriter.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		pred := preds[r.URL.Path[1]-'0']
+		opts := storage.ListOptions{ResourceVersion: strconv.FormatUint(from, 10), Predicate: pred, Recursive: true}
+		watched, err := e.store.Watch(r.Context(), "/pods/", opts)
+		if err != nil {
+			return // it has ended already
+		}
+		watched = watchwriter.Gather(r.Context(), watched)
+		defer watched.Stop()
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case <-r.Context().Done():
+				return
+			case event, ok := <-watched.ResultChan():
+				if !ok {
+					return
+				}
+				is := tell(event)
+				if _, err := fmt.Fprintln(w, is); err != nil {
+					return
+				}
+				if len(watched.ResultChan()) == 0 {
+					w.(http.Flusher).Flush()
+				}
+				if is.name == "last" {
+					return
+				}
+			}
+		}
+	}))
+	ctx := request.WithRequestInfo(e.ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "watch"})
+	all := make([]moody, 200)
+	var stay, others sync.WaitGroup
+	for i := range all {
+		mine, cancel := context.WithCancel(ctx)
+		t.Cleanup(cancel)
+		kind := i % 3
+		serve := func() {
+			r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/%d", kind), nil).WithContext(mine)
+			handler.ServeHTTP(&all[i], r)
+		}
+		if i%5 == 0 {
+			all[i].slow = 1 + rand.IntN(8)
+		}
+		switch {
+		case kind == 2: // it is told nothing, and ends at any time
+			others.Go(serve)
+			others.Go(func() {
+				<-time.After(time.Duration(rand.IntN(2000)) * time.Millisecond) // brief: any time
+				cancel()
+			})
+		case i%4 == 0:
+			all[i].ends, all[i].end = 1+rand.IntN(50), cancel
+			others.Go(serve)
+		case i%4 == 1:
+			all[i].ends = 1 + rand.IntN(50)
+			others.Go(serve)
+		default:
+			stay.Go(serve)
+		}
+	}
+	for range 2 {
+		for i := range 3 * watchBuffer {
+			e.place(t, "p"+strconv.Itoa(i%7), string(rune('a'+i%3)))
+		}
+		e.placeAtOnce(t, 3*watchBuffer)
+	}
+	e.place(t, "last", "a")
+	stay.Wait()
+	for i := range preds[:2] {
+		var want strings.Builder
+		for _, is := range until(t, e.watch(t, preds[i], from), "last") {
+			fmt.Fprintln(&want, is)
+		}
+		for j := range all {
+			if j%3 == i && j%4 > 1 && all[j].written.String() != want.String() {
+				t.Errorf("watch %d was told\n%s\nand not\n%s", j, all[j].written.String(), want.String())
+			}
+		}
+	}
+	others.Wait()
 }

@@ -179,6 +179,9 @@ func (w *watcher) stream(ctx context.Context) error {
 // HTTP/2.
 const enough = 15 << 10
 
+// most is how many events a watch keeps room for between turns.
+const most = 2 * watchBuffer
+
 // ReadInTurn implements watchwriter.Reader.
 func (w *watcher) ReadInTurn(turn *watchwriter.Turn) { w.turn.Store(turn) }
 
@@ -214,7 +217,9 @@ func (w *watcher) sendInTurn(ctx context.Context, turn *watchwriter.Turn, source
 		}
 	}
 	clear(events)
-	w.events = events[:0]
+	if w.events = events[:0]; cap(events) > most {
+		w.events = nil
+	}
 	if failed == nil {
 		w.delivered.Store(revision)
 	}
