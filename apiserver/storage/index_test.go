@@ -563,7 +563,7 @@ func TestAnIndexedWatchOwesABookmark(t *testing.T) {
 	}
 }
 
-// TestAnIndexedWatchPollsHistory has a watch that begins with history take all of it without waiting.
+// TestAnIndexedWatchPollsHistory has a watch that begins with history take all without waiting.
 func TestAnIndexedWatchPollsHistory(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t, envOptions{cached: true, indexes: true})

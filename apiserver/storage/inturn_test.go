@@ -240,7 +240,7 @@ func TestWatchesOfMoodyClientsTellAll(t *testing.T) {
 		case kind == 2: // it is told nothing, and ends at any time
 			others.Go(serve)
 			others.Go(func() {
-				<-time.After(time.Duration(rand.IntN(2000)) * time.Millisecond) // brief: any time
+				<-time.After(time.Duration(rand.IntN(2000)) * time.Millisecond) // brief: whenever it ends, nobody waits for it
 				cancel()
 			})
 		case i%4 == 0:
