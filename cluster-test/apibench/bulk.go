@@ -60,7 +60,7 @@ func (b bulk) run(ctx context.Context, o options) error {
 	} else {
 		err = withSides(ctx, o, b.args, func(theirs, ours *sides.Side) error { return on(theirs, ours) })
 	}
-	if err == nil {
+	if len(of) > 0 { // what was measured is shown although a side did not stop as it should
 		fmt.Printf("\n%s\n%s", figure.Header(whose), figure.Table(b.name, whose, of))
 	}
 	return err
