@@ -204,13 +204,14 @@ func TestPaced(t *testing.T) {
 		if got := w.done(); err != nil || got < 2*mostClient || got > 3*mostClient || slices.Max(w.took) <= 2*time.Second || w.lasted <= 2*time.Second {
 			t.Errorf("%d of %d in %v, the longest in %v, %v", got, w.offered, w.lasted, slices.Max(w.took), err)
 		}
-		w, err = l.paced(t.Context(), 10, time.Second, func(_ context.Context, client int) error {
-			if client == 0 {
+		var begun atomic.Int64
+		w, err = l.paced(t.Context(), 10, time.Second, func(context.Context, int) error {
+			if begun.Add(1) == 1 {
 				return nil
 			}
 			return refusal{http.StatusInternalServerError, "no"}
 		})
-		if err != nil || w.server != w.offered-w.done() || w.others != 0 {
+		if err != nil || w.done() != 1 || w.server != 9 || w.others != 0 {
 			t.Errorf("%+v, %v", w, err)
 		}
 		if _, err := l.paced(t.Context(), 10, time.Second, func(context.Context, int) error { return io.EOF }); !errors.Is(err, io.EOF) {
