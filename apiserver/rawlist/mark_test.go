@@ -178,3 +178,17 @@ func TestEncodersAreTried(t *testing.T) {
 		}
 	}
 }
+
+// An encoder that fails once does not cost the kind its stored bytes.
+func TestAnEncoderThatFailsIsTriedAgain(t *testing.T) {
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	own := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion)
+	f := newPodFormat(t)
+	value := markedPod(t, f, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	if _, ok := f.Encode(own.Identifier(), func(runtime.Object, io.Writer) error { return errors.New("no") }, value, 1); ok {
+		t.Error("an encoder that fails has encoded")
+	}
+	if _, ok := f.Encode(own.Identifier(), own.Encode, value, 1); !ok {
+		t.Error("no encoder is tried after one that failed")
+	}
+}

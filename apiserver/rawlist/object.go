@@ -35,8 +35,8 @@ func newForm(version schema.GroupVersion, empty runtime.Object, stored []byte) *
 	}
 }
 
-// is tells whether an encoder with an identifier gives what is stored. It is tried once, on an
-// empty object: an identifier alone does not tell of the kind.
+// is tells whether an encoder with an identifier gives what is stored. It is tried on an empty
+// object until that is encoded once: an identifier alone does not tell of the kind.
 func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.Writer) error) bool {
 	if identifier != f.identifier {
 		return false
@@ -44,7 +44,10 @@ func (f *form) is(identifier runtime.Identifier, encode func(runtime.Object, io.
 	state := f.state.Load()
 	if state == formUntried {
 		var out bytes.Buffer
-		if state = formOther; encode(f.empty.DeepCopyObject(), &out) == nil && bytes.Equal(out.Bytes(), f.stored) {
+		if err := encode(f.empty.DeepCopyObject(), &out); err != nil {
+			return false // it tells nothing of the next encoder; this one's object is decoded
+		}
+		if state = formOther; bytes.Equal(out.Bytes(), f.stored) {
 			state = formStored
 		}
 		f.state.Store(state)
