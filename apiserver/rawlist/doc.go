@@ -39,5 +39,11 @@
 //   - An encoder that is not the expected one (another version, indented, YAML) gets the plain
 //     list.
 //
-// It is not for custom resources: their schema is applied when they are read.
+// # Custom resources
+//
+// They are stored as JSON, which lacks the resourceVersion alone, and a mark behind them is white
+// space. What decoding makes of them depends on their definition. So a mark, and what is remembered
+// of an object, is of one [fingerprint] of the codec, which was made with the schema: what was
+// stored before a definition has changed is decoded. Their handler copies each object that it
+// lists; so a list is put into the response behind it.
 package rawlist

@@ -43,6 +43,10 @@ func commonFields() map[string]path {
 // Find lets a field be found in marked bytes, where it is a string that is called as in JSON: value
 // returns it of an object. It is to be called before the Format is used.
 func (f *Format) Find(name string, value func(runtime.Object) string) {
+	stored, ok := f.layout.(*messages)
+	if !ok {
+		return
+	}
 	object := f.form.empty.DeepCopyObject()
 	at := reflect.ValueOf(object).Elem()
 	var p path
@@ -65,7 +69,7 @@ func (f *Format) Find(name string, value func(runtime.Object) string) {
 	}
 	const probe = "probe"
 	if at.SetString(probe); value(object) == probe {
-		f.fields[name] = p
+		stored.fields[name] = p
 	}
 }
 
@@ -90,7 +94,7 @@ func protobufNumber(member reflect.StructField) (uint64, bool) {
 // Finds tells whether all that a selector looks at can be found in marked bytes.
 func (f *Format) Finds(selector fields.Selector) bool {
 	for _, r := range selector.Requirements() {
-		if f.fields[r.Field] == nil {
+		if !f.finds(r.Field) {
 			return false
 		}
 	}
@@ -99,30 +103,28 @@ func (f *Format) Finds(selector fields.Selector) bool {
 
 // Field returns a field of marked bytes. It is false for one that is not found in bytes.
 func (f *Format) Field(name string, value []byte) (string, bool) {
-	p := f.fields[name]
-	if p == nil {
+	if !f.finds(name) {
 		return "", false
 	}
-	_, message, _, _, _ := envelope(value)
-	return p.find(message), true
+	return f.field(value, name), true
 }
 
 // storedFields are those of marked bytes that can be found.
 type storedFields struct {
-	format  *Format
-	message []byte
+	format *Format
+	value  []byte
 }
 
 var _ fields.Fields = storedFields{}
 
 // Fields returns the fields of marked bytes.
-func (f *Format) Fields(value []byte) fields.Fields {
-	_, message, _, _, _ := envelope(value)
-	return storedFields{f, message}
-}
+func (f *Format) Fields(value []byte) fields.Fields { return storedFields{f, value} }
 
 // Has implements fields.Fields.
-func (s storedFields) Has(name string) bool { return s.format.fields[name] != nil }
+func (s storedFields) Has(name string) bool { return s.format.finds(name) }
 
 // Get implements fields.Fields.
-func (s storedFields) Get(name string) string { return s.format.fields[name].find(s.message) }
+func (s storedFields) Get(name string) string {
+	value, _ := s.format.Field(name, s.value)
+	return value
+}

@@ -8,11 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// jsonTail is how a JSON list without items, and without an indent, ends.
-const jsonTail = "[]}\n"
-
-var comma = []byte(",")
-
 // encodeJSON encodes an object as the encoder of lists does.
 func encodeJSON(obj runtime.Object) ([]byte, error) {
 	var b bytes.Buffer
@@ -22,22 +17,27 @@ func encodeJSON(obj runtime.Object) ([]byte, error) {
 	return bytes.Clone(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
 }
 
-// writeJSON writes a list, of which empty is the one without items.
-func writeJSON(w io.Writer, empty []byte, pieces []piece) error {
-	end := len(empty) - len(jsonTail) + 1 // behind the bracket
-	if _, err := w.Write(empty[:end]); err != nil {
+// writeJSON writes a list between what stands before and after its items.
+func writeJSON(w io.Writer, before, after []byte, pieces []piece) error {
+	if _, err := w.Write(before); err != nil {
 		return err
 	}
+	var head []byte
 	for i := range pieces {
+		head = head[:0]
 		if i > 0 {
-			if _, err := w.Write(comma); err != nil {
+			head = append(head, ',')
+		}
+		var rest []byte
+		if head, rest = pieces[i].appendTo(head); len(head) > 0 {
+			if _, err := w.Write(head); err != nil {
 				return err
 			}
 		}
-		if _, err := w.Write(pieces[i].data); err != nil {
+		if _, err := w.Write(rest); err != nil {
 			return err
 		}
 	}
-	_, err := w.Write(empty[end:])
+	_, err := w.Write(after)
 	return err
 }

@@ -40,6 +40,9 @@ func StoredLabels(value []byte) (labels.Labels, bool) {
 	return storedLabels(meta), true
 }
 
+// Labels returns the labels of marked bytes.
+func (f *Format) Labels(value []byte) (labels.Labels, bool) { return f.labels(value) }
+
 // mapEntry takes an entry of a map of strings apart.
 func mapEntry(entry []byte) (key, value []byte, ok bool) {
 	for at := 0; at < len(entry); {

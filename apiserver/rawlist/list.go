@@ -9,6 +9,7 @@ import (
 	"io"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
@@ -20,68 +21,96 @@ var ErrTooLarge = errors.New("the list is too large to be made of stored bytes")
 
 // Format is how the objects of one resource are stored and listed. Make one with NewFormat.
 type Format struct {
+	layout
+	stored   Encoding // that of the store
 	resource schema.GroupResource
 	version  schema.GroupVersion // in which they are stored
 	typeMeta []byte              // of a list, as protobuf
-	jsonType []byte              // of a list, the beginning of its JSON
-	salt     uint64              // hash of typeMeta
+	jsonHead []byte              // what the JSON of a list begins with
+	jsonTail []byte              // what it ends with, beside its metadata
+	salt     uint64
 	cache    *Cache
 
-	codec      runtime.Encoder // gives what is stored
-	objectType []byte          // of an object, as protobuf
-	markedEnd  []byte          // how a marked object ends
-	form       *form           // of the encoder that gives the same
-	fields     map[string]path // where fields are in a message
-	events     metrics.CounterMetric
+	codec  runtime.Encoder // gives what is stored
+	mark   []byte          // behind a marked object
+	form   *form           // of the encoder that gives the same
+	events metrics.CounterMetric
 }
 
 // message is an object that can be encoded as protobuf.
 type message interface{ Marshal() ([]byte, error) }
 
 // NewFormat returns the Format of the objects of a resource that a codec encodes, of which one and
-// a list are given. It is nil when they are not stored as protobuf, or have a type of their own in
-// memory.
+// a list are given. It is nil when they have a type, or a version, of their own in memory, and when
+// they are stored neither as protobuf nor as custom resources are.
 func NewFormat(resource schema.GroupResource, codec runtime.Encoder, object, list runtime.Object, cache *Cache) *Format {
-	if _, ok := object.(message); !ok {
-		return nil
-	}
-	data, err := runtime.Encode(codec, list)
+	f := &Format{resource: resource, cache: cache, codec: codec}
+	stored, err := runtime.Encode(codec, object)
 	if err != nil {
 		return nil
 	}
-	typeMeta, _, _, _, ok := envelope(data)
-	if !ok {
-		return nil
-	}
-	var unknown runtime.Unknown
-	if err := unknown.Unmarshal(data[len(magic):]); err != nil {
-		return nil
-	}
-	one, err := runtime.Encode(codec, object)
-	if err != nil {
-		return nil
-	}
-	objectType, _, _, _, ok := envelope(one)
-	if !ok {
+	switch object := object.(type) {
+	case *unstructured.Unstructured:
+		if !f.ofDocuments(codec, object, stored) {
+			return nil
+		}
+	case message:
+		encoded, err := runtime.Encode(codec, list)
+		if err != nil || !f.ofMessages(object.(runtime.Object), stored, encoded) {
+			return nil
+		}
+	default:
 		return nil
 	}
 	registerMetrics()
-	kind := unknown.GroupVersionKind()
-	return &Format{
-		resource: resource,
-		version:  kind.GroupVersion(),
-		typeMeta: typeMeta,
-		jsonType: fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind.Kind, kind.GroupVersion()),
-		salt:     cache.hash(string(typeMeta)),
-		cache:    cache,
+	f.events = Events.WithLabelValues(resource.Group, resource.Resource)
+	return f
+}
 
-		codec:      codec,
-		objectType: objectType,
-		markedEnd:  newMarkedEnd(reflect.TypeOf(object).String(), objectType),
-		form:       newForm(kind.GroupVersion(), object, one),
-		fields:     commonFields(),
-		events:     Events.WithLabelValues(resource.Group, resource.Resource),
+// ofMessages makes the Format one of objects that are stored as protobuf, as one and a list of them
+// are.
+func (f *Format) ofMessages(object runtime.Object, stored, list []byte) bool {
+	typeMeta, _, _, _, ok := envelope(list)
+	if !ok {
+		return false
 	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(list[len(magic):]); err != nil {
+		return false
+	}
+	objectType, _, _, _, ok := envelope(stored)
+	if !ok {
+		return false
+	}
+	kind := unknown.GroupVersionKind()
+	f.stored = Protobuf
+	f.version = kind.GroupVersion()
+	f.typeMeta = typeMeta
+	f.jsonHead = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,`, kind.Kind, kind.GroupVersion())
+	f.jsonTail = []byte(`"items":[]}` + "\n")
+	f.salt = f.cache.hash(string(typeMeta))
+	f.layout = &messages{typeMeta: objectType, fields: commonFields()}
+	f.mark = markOfMessages(newMark([]byte(reflect.TypeOf(object).String()), objectType))
+	f.form = newForm(protobufOf(f.version), object, stored)
+	return true
+}
+
+// ofDocuments makes the Format one of custom resources, if they are stored in the version in which
+// they are asked for.
+func (f *Format) ofDocuments(codec runtime.Encoder, object *unstructured.Unstructured, stored []byte) bool {
+	var encoded bytes.Buffer
+	if err := unstructured.UnstructuredJSONScheme.Encode(object, &encoded); err != nil || !bytes.Equal(encoded.Bytes(), stored) {
+		return false
+	}
+	f.stored = JSON
+	f.version = object.GroupVersionKind().GroupVersion()
+	f.jsonHead = fmt.Appendf(nil, `{"apiVersion":%q,"items":[]`, f.version)
+	f.jsonTail = []byte("}\n")
+	f.layout = documents{}
+	f.mark = markOfDocuments(newMark(fingerprint(codec), stored))
+	f.salt = f.cache.hash(string(f.mark)) // another schema makes other objects of what is stored
+	f.form = newForm(jsonOf(f.version), object, stored)
+	return true
 }
 
 // entry names a revision of an object. What is remembered of an object in a list of one kind is not
@@ -109,9 +138,10 @@ var _ runtime.CacheableObject = (*List)(nil)
 // Decode decodes a stored value, and sets the resourceVersion.
 type Decode func(ctx context.Context, key string, value []byte, revision uint64) (runtime.Object, error)
 
-// Takes tells whether the List can be of objects in a format. A format that is nil is no one's.
+// Takes tells whether the List can be of objects in a format. A format that is nil is no one's, and
+// what is stored as JSON is no protobuf.
 func (l *List) Takes(f *Format) bool {
-	return f != nil && l.encoding != None && l.version == f.version
+	return f != nil && (l.encoding == JSON || l.encoding == Protobuf && f.stored == Protobuf) && l.version == f.version
 }
 
 // Begin empties the List, which will get so many objects. It is false when these are more than the
@@ -124,7 +154,7 @@ func (l *List) Begin(f *Format, objects int, decode Decode) bool {
 
 // Copies tells whether the List will hold an encoding of each object beside the stored one, which
 // is seldom shorter.
-func (l *List) Copies() bool { return l.encoding == JSON }
+func (l *List) Copies() bool { return l.encoding != l.format.stored }
 
 // Fits tells whether the List may hold so many bytes more.
 func (l *List) Fits(bytes int) bool { return l.held+bytes <= l.format.cache.bound }
@@ -161,11 +191,8 @@ func (l *List) Add(ctx context.Context, key string, value []byte, revision uint6
 	}
 	var stored piece
 	usable := false
-	if l.encoding == Protobuf {
-		if _, message, _, _, ok := envelope(value); ok {
-			stored, usable = splice(message, revision)
-		}
-		if usable && (known || l.format.Marked(value)) {
+	if l.encoding == l.format.stored {
+		if stored, usable = l.format.item(value, revision); usable && (known || l.format.Marked(value)) {
 			l.push(stored)
 			return nil
 		}
@@ -188,6 +215,9 @@ func (l *List) Add(ctx context.Context, key string, value []byte, revision uint6
 
 // encode encodes an object as a part of a list.
 func (l *List) encode(obj runtime.Object) ([]byte, error) {
+	if l.format.stored == JSON {
+		return encodeJSON(obj)
+	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // the list says it
 	if l.encoding == JSON {
 		return encodeJSON(obj)
@@ -228,15 +258,26 @@ func (l *List) CacheEncode(_ runtime.Identifier, encode func(runtime.Object, io.
 			})
 		}
 	case JSON:
-		if bytes.HasPrefix(data, l.format.jsonType) && bytes.HasSuffix(data, []byte(jsonTail)) {
+		if place, ok := l.format.placeOfItems(data); ok {
 			l.count("json")
-			return stream(w, 1, func(w io.Writer) error { return writeJSON(w, data, l.pieces) })
+			return stream(w, 1, func(w io.Writer) error { return writeJSON(w, data[:place], data[place:], l.pieces) })
 		}
 	}
 	if err := l.fill(l.list); err != nil {
 		return err
 	}
 	return encode(l.list, w)
+}
+
+// placeOfItems returns where the items of a list without any belong, in JSON without an indent.
+func (f *Format) placeOfItems(empty []byte) (int, bool) {
+	if !bytes.HasPrefix(empty, f.jsonHead) || !bytes.HasSuffix(empty, f.jsonTail) {
+		return 0, false
+	}
+	if f.stored == JSON {
+		return len(f.jsonHead) - 1, true
+	}
+	return len(empty) - len("]}\n"), true
 }
 
 // chunk is in what portions a List is written.

@@ -12,17 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A stored object may have a mark: a field behind its envelope, which decoders skip. It says that
-// the object was decoded, with every default, and encoded before it was written, and that the same
-// bytes came out. A server with the same program need not do it again. So what decodes, sets
-// defaults and encodes must depend on nothing but the program: on no flag, and on no other object.
-const (
-	unknownMark = 15<<3 | 2
-	markSize    = 8
-)
-
-// unmarkedEnd is how an envelope ends without a mark: with two empty fields.
-var unmarkedEnd = []byte{3<<3 | 2, 0, 4<<3 | 2, 0}
+// A stored object may have a mark: something behind it that decoders skip. It says that the object
+// was decoded, with every default, and encoded before it was written, and that the same bytes came
+// out. A server with the same program need not do it again. So what decodes, sets defaults and
+// encodes must depend on nothing but the program and what is hashed into the mark: on no flag, and
+// on no other object.
+const markSize = 8
 
 // build names this program: whatever is changed in it, a default say, changes the name. A program
 // that has none trusts nobody's marks but its own.
@@ -65,43 +60,38 @@ func idIn(note []byte) []byte {
 	return id
 }
 
-// newMarkedEnd returns how marked objects end that have a type in memory and one in the store.
-func newMarkedEnd(inMemory string, stored []byte) []byte {
+// newMark returns the mark of objects that are told apart from others by so much.
+func newMark(of ...[]byte) []byte {
 	sum := sha256.New()
-	for _, part := range [][]byte{build(), []byte(inMemory), stored} {
+	for _, part := range append([][]byte{build()}, of...) {
 		size := sha256.Sum256(part)
 		sum.Write(size[:])
 	}
-	end := append(bytes.Clone(unmarkedEnd), unknownMark, markSize)
-	return append(end, sum.Sum(nil)[:markSize]...)
+	return sum.Sum(nil)[:markSize]
 }
 
 // Mark returns what is to be stored of an object: the encoded bytes, or a copy of them with the
 // mark if what they were decoded to, with nothing changed, is encoded to them again.
 func (f *Format) Mark(encoded []byte, decoded runtime.Object) []byte {
-	_, message, _, end, ok := envelope(encoded)
-	if !ok || !bytes.Equal(encoded[end:], unmarkedEnd) {
+	if size, ok := f.unmarked(encoded); !ok || size != len(encoded) {
 		return encoded
 	}
-	if _, ok := splice(message, 1); !ok {
+	if _, ok := f.item(encoded, 1); !ok {
 		return encoded
 	}
 	same := comparison{left: encoded}
 	if err := f.codec.Encode(decoded, &same); err != nil || same.differs || len(same.left) > 0 {
 		return encoded
 	}
-	return slices.Concat(encoded[:end], f.markedEnd) // append would take up to twice the memory
+	return slices.Concat(encoded, f.mark) // append would take up to twice the memory
 }
 
 // Unmarked returns stored bytes without the mark of any program.
 func Unmarked(value []byte) []byte {
-	_, _, _, end, ok := envelope(value)
-	if !ok {
-		return value
-	}
-	rest, ok := bytes.CutPrefix(value[end:], unmarkedEnd)
-	if ok && len(rest) == 2+markSize && rest[0] == unknownMark && rest[1] == markSize {
-		return value[:len(value)-len(rest)]
+	for _, l := range layouts {
+		if size, ok := l.unmarked(value); ok {
+			return value[:size]
+		}
 	}
 	return value
 }
@@ -109,11 +99,11 @@ func Unmarked(value []byte) []byte {
 // Marked tells whether stored bytes are of an object that this program would decode and encode to
 // the same bytes.
 func (f *Format) Marked(value []byte) bool {
-	if f == nil || !bytes.HasSuffix(value, f.markedEnd) {
+	if f == nil || !bytes.HasSuffix(value, f.mark) {
 		return false
 	}
-	typeMeta, _, _, end, ok := envelope(value)
-	return ok && end == len(value)-len(f.markedEnd) && bytes.Equal(typeMeta, f.objectType)
+	size, ok := f.unmarked(value)
+	return ok && size == len(value)-len(f.mark) && f.is(value)
 }
 
 // comparison is a writer of what should be as something else.

@@ -75,7 +75,8 @@ func TestMarks(t *testing.T) {
 			t.Errorf("%s: %q is stored", name, got)
 		}
 	}
-	for _, data := range [][]byte{nil, []byte("k8s\x00"), []byte("{}"), f.markedEnd, append(bytes.Clone(magic), f.markedEnd...)} {
+	end := append(bytes.Clone(unmarkedEnd), f.mark...)
+	for _, data := range [][]byte{nil, []byte("k8s\x00"), []byte("{}"), end, append(bytes.Clone(magic), end...)} {
 		if got := f.Mark(bytes.Clone(data), pod); !bytes.Equal(got, data) || f.Marked(data) || !bytes.Equal(Unmarked(data), data) {
 			t.Errorf("%q is marked as %q", data, got)
 		}
@@ -84,7 +85,7 @@ func TestMarks(t *testing.T) {
 	if maps.Marked(marked) || (*Format)(nil).Marked(marked) {
 		t.Error("the mark of one kind is that of another")
 	}
-	if other := append(bytes.Clone(plain[:len(plain)-len(unmarkedEnd)]), maps.markedEnd...); f.Marked(other) {
+	if other := append(bytes.Clone(plain), maps.mark...); f.Marked(other) {
 		t.Error("another kind's mark is taken")
 	}
 }

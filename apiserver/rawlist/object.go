@@ -2,13 +2,13 @@ package rawlist
 
 import (
 	"bytes"
-	"encoding/binary"
 	"io"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 )
 
@@ -26,13 +26,21 @@ const (
 	formOther
 )
 
-// newForm returns that of the protobuf of a version.
-func newForm(version schema.GroupVersion, empty runtime.Object, stored []byte) *form {
+// newForm returns that of the encoders that are known by an identifier.
+func newForm(identifier runtime.Identifier, empty runtime.Object, stored []byte) *form {
+	return &form{identifier: identifier, empty: empty, stored: stored}
+}
+
+// protobufOf identifies the encoder of a version that gives protobuf.
+func protobufOf(version schema.GroupVersion) runtime.Identifier {
 	codecs := serializer.NewCodecFactory(runtime.NewScheme())
-	return &form{
-		identifier: codecs.EncoderForVersion(protobuf.NewSerializer(nil, nil), version).Identifier(),
-		empty:      empty, stored: stored,
-	}
+	return codecs.EncoderForVersion(protobuf.NewSerializer(nil, nil), version).Identifier()
+}
+
+// jsonOf identifies the encoder of a version that gives JSON without indents.
+func jsonOf(version schema.GroupVersion) runtime.Identifier {
+	codecs := serializer.NewCodecFactory(runtime.NewScheme())
+	return codecs.EncoderForVersion(json.NewSerializerWithOptions(nil, nil, nil, json.SerializerOptions{}), version).Identifier()
 }
 
 // is tells whether an encoder with an identifier gives what is stored. It is tried on an empty
@@ -63,19 +71,9 @@ func (f *Format) Encode(
 	if !f.form.is(identifier, encode) || !f.Marked(value) {
 		return nil, false
 	}
-	_, message, begin, end, _ := envelope(value)
-	p, ok := splice(message, revision)
-	if !ok {
-		return nil, false
+	b, ok := f.event(value, revision)
+	if ok {
+		f.countEvent()
 	}
-	size := p.size()
-	b := make([]byte, 0, begin+1+varintSize(size)+size+len(unmarkedEnd))
-	b = append(b, value[:begin]...)
-	b = append(b, unknownRaw)
-	b = binary.AppendUvarint(b, uint64(size))
-	b, rest := p.appendTo(b)
-	b = append(b, rest...)
-	b = append(b, value[end:end+len(unmarkedEnd)]...)
-	f.countEvent()
-	return b, true
+	return b, ok
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"io"
 	"math/bits"
-	"strconv"
 )
 
 // magic is what every protobuf of the API begins with.
@@ -77,16 +76,6 @@ func envelope(data []byte) (typeMeta, message []byte, begin, end int, ok bool) {
 	return nil, nil, 0, 0, false
 }
 
-// piece is one object of a list.
-type piece struct {
-	data []byte
-	// revision is to be set in data as the object's resourceVersion; 0 leaves data as it is.
-	revision uint64
-	// metaAt and metaEnd are where the metadata begin and end, versionAt where they have the
-	// version.
-	metaAt, metaEnd, versionAt int32
-}
-
 // splice makes a piece of a stored message, which has an empty resourceVersion.
 func splice(message []byte, revision uint64) (piece, bool) {
 	tag, meta, end := field(message, 0)
@@ -100,46 +89,11 @@ func splice(message []byte, revision uint64) (piece, bool) {
 			break
 		}
 		if tag == metaVersion {
-			return piece{message, revision, int32(start), int32(end), int32(start + at)}, len(value) == 0
+			return piece{data: message, revision: revision, metaAt: int32(start), metaEnd: int32(end), versionAt: int32(start + at)}, len(value) == 0
 		}
 		at = next
 	}
 	return piece{}, false
-}
-
-// size is what the piece takes when it is written.
-func (p *piece) size() int {
-	if p.revision == 0 {
-		return len(p.data)
-	}
-	digits := decimals(p.revision)
-	meta := int(p.metaEnd-p.metaAt) + digits
-	return 1 + varintSize(meta) + meta + len(p.data) - int(p.metaEnd)
-}
-
-// appendTo appends the piece, whole but for what follows the metadata, which it returns.
-func (p *piece) appendTo(b []byte) (head, rest []byte) {
-	if p.revision == 0 {
-		return b, p.data
-	}
-	var version [20]byte
-	digits := strconv.AppendUint(version[:0], p.revision, 10)
-	b = append(b, objectMetadata)
-	b = binary.AppendUvarint(b, uint64(int(p.metaEnd-p.metaAt)+len(digits)))
-	b = append(b, p.data[p.metaAt:p.versionAt]...)
-	b = append(b, metaVersion, byte(len(digits)))
-	b = append(b, digits...)
-	b = append(b, p.data[p.versionAt+2:p.metaEnd]...)
-	return b, p.data[p.metaEnd:]
-}
-
-// equals tells whether the piece is written as want.
-func (p *piece) equals(want []byte) bool {
-	if p.size() != len(want) {
-		return false
-	}
-	head, rest := p.appendTo(nil)
-	return bytes.HasPrefix(want, head) && bytes.Equal(want[len(head):], rest)
 }
 
 // writeProtobuf writes the list, of which head is all that comes before the message, message is the
@@ -173,12 +127,3 @@ func writeProtobuf(w io.Writer, head, message, tail []byte, pieces []piece) erro
 }
 
 func varintSize(n int) int { return (bits.Len64(uint64(n)|1) + 6) / 7 }
-
-// decimals is the number of digits of n in decimal.
-func decimals(n uint64) int {
-	digits := 1
-	for ; n >= 10; n /= 10 {
-		digits++
-	}
-	return digits
-}

@@ -179,7 +179,7 @@ func newLister(t *testing.T, bytes int) *lister {
 // list adds ConfigMaps with values of these sizes, and returns the List and the first error.
 func (l *lister) list(t *testing.T, encoding Encoding, sizes ...int) (*List, error) {
 	t.Helper()
-	list := &List{wanted: wanted{encoding, corev1.SchemeGroupVersion}}
+	list := &List{wanted: wanted{encoding: encoding, version: corev1.SchemeGroupVersion}}
 	if !list.Takes(l.Format) {
 		t.Fatal("the List does not take the format")
 	}

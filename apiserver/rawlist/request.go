@@ -10,6 +10,7 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
 // Encoding is one that lists are sent in.
@@ -26,6 +27,7 @@ const (
 type wanted struct {
 	encoding Encoding
 	version  schema.GroupVersion
+	response *response // nil where a List cannot take the place of what is written
 }
 
 type (
@@ -37,10 +39,20 @@ type (
 // behind the filters that find out what is requested and how it is audited.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if want := want(r); want.encoding != None {
-			r = r.WithContext(context.WithValue(r.Context(), wantedKey{}, want))
+		want := want(r)
+		if want.encoding == None {
+			next.ServeHTTP(w, r)
+			return
 		}
-		next.ServeHTTP(w, r)
+		var done func()
+		if want.encoding == JSON {
+			want.response = &response{ResponseWriter: w, request: r}
+			w, done = responsewriter.WrapForHTTP1Or2(want.response), want.response.finish
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), wantedKey{}, want)))
+		if done != nil {
+			done()
+		}
 	})
 }
 

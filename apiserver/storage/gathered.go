@@ -10,11 +10,22 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/watchwriter"
 )
 
-// gathered is a storage whose watches are handed to clients as they are.
+// gathered is a storage whose lists and watches are handed to clients as they are.
 type gathered struct{ storage.Interface }
+
+// GetList implements storage.Interface.
+func (g gathered) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	ctx, raw := rawlist.Start(ctx)
+	err := g.Interface.GetList(ctx, key, opts, list)
+	if err == nil {
+		raw.Respond()
+	}
+	return err
+}
 
 // Watch implements storage.Interface.
 func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
@@ -26,7 +37,7 @@ func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOption
 }
 
 // cachedGathered is a generic.StorageDecorator of resources whose objects are kept decoded, for
-// registries that change nothing in what is watched.
+// registries that change nothing in what is listed and watched.
 func (o *RESTOptions) cachedGathered(
 	config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
 	newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,

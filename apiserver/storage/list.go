@@ -302,9 +302,13 @@ func (l *listing) add(item raftstore.Item) error {
 }
 
 // labelled tells from the stored labels whether an object can match. Every kind that is stored as
-// protobuf is selected by the labels in its metadata.
+// protobuf is selected by the labels in its metadata, and every custom resource by those that
+// decoding leaves.
 func (l *listing) labelled(value []byte) bool {
 	stored, ok := rawlist.StoredLabels(value)
+	if !ok && l.store.format.Marked(value) {
+		stored, ok = l.store.format.Labels(value)
+	}
 	return !ok || l.opts.Predicate.Label.Matches(stored)
 }
 

@@ -98,7 +98,7 @@ func (m *storedMatcher) matches(value []byte) (matched, ok bool) {
 	if m.all {
 		return true, true
 	}
-	labels, ok := rawlist.StoredLabels(value)
+	labels, ok := m.format.Labels(value)
 	if !ok {
 		return false, false
 	}

@@ -54,7 +54,10 @@ func (b bulk) run(ctx context.Context, o options) error {
 	}
 	var err error
 	if b.apart {
-		if err = withUpstream(ctx, o, func(s *sides.Side) error { return on(s) }); err == nil {
+		if !o.alone {
+			err = withUpstream(ctx, o, func(s *sides.Side) error { return on(s) })
+		}
+		if err == nil {
 			err = withBarque(ctx, b.args, func(s *sides.Side) error { return on(s) })
 		}
 	} else {
