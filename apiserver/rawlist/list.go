@@ -31,10 +31,10 @@ type Format struct {
 	salt     uint64
 	cache    *Cache
 
-	codec  runtime.Encoder // gives what is stored
-	mark   []byte          // behind a marked object
-	form   *form           // of the encoder that gives the same
-	events metrics.CounterMetric
+	encoder runtime.Encoder // gives what is stored
+	mark    []byte          // behind a marked object
+	form    *form           // of the encoder that gives the same
+	events  metrics.CounterMetric
 }
 
 // message is an object that can be encoded as protobuf.
@@ -44,7 +44,7 @@ type message interface{ Marshal() ([]byte, error) }
 // a list are given. It is nil when they have a type, or a version, of their own in memory, and when
 // they are stored neither as protobuf nor as custom resources are.
 func NewFormat(resource schema.GroupResource, codec runtime.Encoder, object, list runtime.Object, cache *Cache) *Format {
-	f := &Format{resource: resource, cache: cache, codec: codec}
+	f := &Format{resource: resource, cache: cache, encoder: EncoderOf(codec)}
 	stored, err := runtime.Encode(codec, object)
 	if err != nil {
 		return nil

@@ -80,10 +80,21 @@ func (f *Format) Mark(encoded []byte, decoded runtime.Object) []byte {
 		return encoded
 	}
 	same := comparison{left: encoded}
-	if err := f.codec.Encode(decoded, &same); err != nil || same.differs || len(same.left) > 0 {
+	if err := f.encode(decoded, &same); err != nil || same.differs || len(same.left) > 0 {
 		return encoded
 	}
 	return slices.Concat(encoded, f.mark) // append would take up to twice the memory
+}
+
+// encode encodes as the store does, in memory that is used again.
+func (f *Format) encode(object runtime.Object, w io.Writer) error {
+	codec, ok := f.encoder.(runtime.EncoderWithAllocator)
+	if !ok {
+		return f.encoder.Encode(object, w)
+	}
+	allocator := runtime.AllocatorPool.Get().(*runtime.Allocator)
+	defer runtime.AllocatorPool.Put(allocator)
+	return codec.EncodeWithAllocator(object, w, allocator)
 }
 
 // Unmarked returns stored bytes without the mark of any program.

@@ -22,14 +22,14 @@ func TestPiece(t *testing.T) {
 	}
 
 	var parts, foreign piece
-	given = parts.Allocate(4)
-	for _, text := range []string{"ab", "cd"} {
+	given = parts.Allocate(20)
+	for _, text := range []string{"0123456789ab", "cdefghijklmn"} {
 		copy(given, text)
-		if _, err := parts.Write(given[:2]); err != nil {
+		if _, err := parts.Write(given[:12]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if string(parts.data) != "abcd" {
+	if string(parts.data) != "0123456789abcdefghijklmn" {
 		t.Errorf("parts: %q", parts.data)
 	}
 	foreign.Allocate(3)

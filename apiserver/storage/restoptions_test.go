@@ -192,3 +192,25 @@ func TestSizesAreTold(t *testing.T) {
 		})
 	}
 }
+
+// TestEncodedOnce: the memory in which the encoder of a server's codec has put an object is what is
+// stored, without a copy.
+func TestEncodedOnce(t *testing.T) {
+	s := open(t, RESTOptionsConfig{Backend: newBackend(t)}).(*Store)
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"label": strings.Repeat("x", 100)}}}
+	encoder, ok := s.encoder.(runtime.EncoderWithAllocator)
+	if !ok {
+		t.Fatalf("a %T takes no memory", s.encoder)
+	}
+	var to piece
+	if err := encoder.EncodeWithAllocator(pod, &to, &to); err != nil {
+		t.Fatal(err)
+	}
+	want, err := runtime.Encode(s.codec, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(to.data, want) || to.given != nil {
+		t.Errorf("%q was copied, or is not %q", to.data, want)
+	}
+}

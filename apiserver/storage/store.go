@@ -76,6 +76,7 @@ type Config struct {
 type Store struct {
 	backend        Backend
 	codec          runtime.Codec
+	encoder        runtime.Encoder // of the codec
 	versioner      storage.APIObjectVersioner
 	transformer    value.Transformer
 	newObject      func() runtime.Object
@@ -117,6 +118,7 @@ func New(cfg Config) (*Store, error) {
 	s := &Store{
 		backend:        cfg.Backend,
 		codec:          cfg.Codec,
+		encoder:        rawlist.EncoderOf(cfg.Codec),
 		transformer:    cfg.Transformer,
 		newObject:      cfg.New,
 		pathPrefix:     path.Join("/", cfg.Prefix),

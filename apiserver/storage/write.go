@@ -103,9 +103,9 @@ func (s *Store) encode(obj runtime.Object) ([]byte, error) {
 	if err := s.versioner.PrepareObjectForStorage(obj); err != nil {
 		return nil, fmt.Errorf("prepare object for storage: %w", err)
 	}
-	encoder, ok := s.codec.(runtime.EncoderWithAllocator)
+	encoder, ok := s.encoder.(runtime.EncoderWithAllocator)
 	if !ok {
-		return runtime.Encode(s.codec, obj)
+		return runtime.Encode(s.encoder, obj)
 	}
 	var to piece
 	if err := encoder.EncodeWithAllocator(obj, &to, &to); err != nil {
@@ -114,8 +114,8 @@ func (s *Store) encode(obj runtime.Object) ([]byte, error) {
 	return to.data, nil
 }
 
-// piece is what an encoder writes. An encoder that asks for memory of the right size and writes
-// that, as protobuf's does with an object, need not have it copied: it is kept as it is.
+// piece is what an encoder writes. An encoder that asks for memory of about the right size and
+// writes that, as protobuf's does with an object, need not have it copied: it is kept as it is.
 type piece struct {
 	given []byte // the memory that was asked for last, and has not been written yet
 	data  []byte
@@ -127,9 +127,14 @@ func (p *piece) Allocate(n uint64) []byte {
 	return p.given
 }
 
+// pieceSlack is by how much protobuf's encoder asks for more than it writes: it takes the length of
+// the message for a number of eight bytes, and one has at least one.
+const pieceSlack = 7
+
 // Write implements io.Writer.
 func (p *piece) Write(b []byte) (int, error) {
-	if given := p.given; p.data == nil && len(b) > 0 && len(b) == len(given) && &b[0] == &given[0] {
+	spare := len(p.given) - len(b)
+	if given := p.given; p.data == nil && len(b) > 0 && spare >= 0 && spare <= pieceSlack && &b[0] == &given[0] {
 		p.given, p.data = nil, b[:len(b):len(b)]
 		return len(b), nil
 	}
