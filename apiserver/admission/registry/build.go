@@ -18,21 +18,25 @@ func Build(s Settings, parts *Parts, serves func(schema.GroupVersionResource) bo
 	if err != nil {
 		return nil, err
 	}
-	made := admission.NewPlugins()
+	made, configured := admission.NewPlugins(), map[string]bool{}
 	var names []string
 	for _, p := range plugins() {
 		missing := slices.ContainsFunc(p.needs, func(r schema.GroupVersionResource) bool { return !serves(r) })
 		if !s.chosen(&p) || missing {
 			continue
 		}
-		made.Register(p.name, func(config io.Reader) (admission.Interface, error) { return p.create(parts, config) })
+		made.Register(p.name, func(config io.Reader) (admission.Interface, error) {
+			configured[p.name] = config != nil
+			return p.create(parts, config)
+		})
 		names = append(names, p.name)
 	}
 	initializers, err := parts.initializers()
 	if err != nil {
 		return nil, err
 	}
+	sparer := sparer{parts.Informers.Admissionregistration().V1(), func(plugin string) bool { return configured[plugin] }}
 	return made.NewFromPlugins(names, configs, initializers, admission.Decorators{
-		admission.DecoratorFunc(sparingOwn), admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
+		sparer, admission.DecoratorFunc(admissionmetrics.WithControllerMetrics),
 	})
 }

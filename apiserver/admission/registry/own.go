@@ -11,21 +11,60 @@ import (
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	"k8s.io/apiserver/pkg/authentication/user"
+	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
+	"k8s.io/client-go/tools/cache"
 )
 
-// byUsers are the plugins whose rules users write.
-var byUsers = []string{mutatingpolicy.PluginName, mutatingwebhook.PluginName, validatingpolicy.PluginName, validatingwebhook.PluginName}
-
-// sparingOwn keeps rules of users away from what the server itself writes, which nobody could
-// repair: a cluster that lacks it does not start.
-func sparingOwn(plugin admission.Interface, name string) admission.Interface {
-	if !slices.Contains(byUsers, name) {
-		return plugin
-	}
-	return sparing{plugin}
+// rulesOf are the informers of what users write for some plugins. A plugin without it has no rules
+// of users.
+var rulesOf = map[string]func(admissioninformers.Interface) cache.SharedIndexInformer{
+	mutatingpolicy.PluginName: func(i admissioninformers.Interface) cache.SharedIndexInformer {
+		return i.MutatingAdmissionPolicies().Informer()
+	},
+	mutatingwebhook.PluginName: func(i admissioninformers.Interface) cache.SharedIndexInformer {
+		return i.MutatingWebhookConfigurations().Informer()
+	},
+	validatingpolicy.PluginName: func(i admissioninformers.Interface) cache.SharedIndexInformer {
+		return i.ValidatingAdmissionPolicies().Informer()
+	},
+	validatingwebhook.PluginName: func(i admissioninformers.Interface) cache.SharedIndexInformer {
+		return i.ValidatingWebhookConfigurations().Informer()
+	},
 }
 
-type sparing struct{ admission.Interface }
+// sparer decorates the plugins whose rules users write.
+type sparer struct {
+	informers admissioninformers.Interface
+	// configured tells which plugins have a configuration. It may name files with more rules.
+	configured func(plugin string) bool
+}
+
+// Decorate implements admission.Decorator.
+func (s sparer) Decorate(plugin admission.Interface, name string) admission.Interface {
+	informer, ok := rulesOf[name]
+	if !ok {
+		return plugin
+	}
+	out := sparing{Interface: plugin}
+	if !s.configured(name) {
+		out.rules = informer(s.informers)
+	}
+	return out
+}
+
+// sparing keeps rules of users away from what the server itself writes, which nobody could repair:
+// a cluster that lacks it does not start. And it spares a plugin the requests while there are no
+// rules.
+type sparing struct {
+	admission.Interface
+	rules cache.SharedIndexInformer // nil where there may be others
+}
+
+// concerns tells whether a plugin is to see a request.
+func (s sparing) concerns(a admission.Attributes) bool {
+	none := s.rules != nil && s.rules.HasSynced() && len(s.rules.GetIndexer().ListKeys()) == 0
+	return !none && !isOwn(a)
+}
 
 // isOwn tells whether the server itself writes, or its controllers the endpoints of the Service by
 // which pods find the API. A user of that name and group may change webhooks and policies anyway.
@@ -44,7 +83,7 @@ func isOwn(a admission.Attributes) bool {
 
 // Admit implements admission.MutationInterface.
 func (s sparing) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if m, ok := s.Interface.(admission.MutationInterface); ok && !isOwn(a) {
+	if m, ok := s.Interface.(admission.MutationInterface); ok && s.concerns(a) {
 		return m.Admit(ctx, a, o)
 	}
 	return nil
@@ -52,7 +91,7 @@ func (s sparing) Admit(ctx context.Context, a admission.Attributes, o admission.
 
 // Validate implements admission.ValidationInterface.
 func (s sparing) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if v, ok := s.Interface.(admission.ValidationInterface); ok && !isOwn(a) {
+	if v, ok := s.Interface.(admission.ValidationInterface); ok && s.concerns(a) {
 		return v.Validate(ctx, a, o)
 	}
 	return nil
