@@ -57,7 +57,7 @@ func TestContinueOf(t *testing.T) {
 
 func TestEncodings(t *testing.T) {
 	want := configMap("n", "c", 7)
-	for _, e := range encodings {
+	for _, e := range []encoding{inProtobuf, inJSON} {
 		data, err := e.encode(want)
 		if err != nil {
 			t.Fatal(err)
@@ -80,8 +80,9 @@ func TestCount(t *testing.T) {
 	}
 	for i, body := range []string{framed, "a\n" + long + "\n\n"} {
 		var events atomic.Int64
-		if err := encodings[i].count(strings.NewReader(body), &events); !errors.Is(err, io.EOF) || events.Load() != 3 {
-			t.Errorf("%s: %d events, %v", encodings[i].name, events.Load(), err)
+		e := []encoding{inProtobuf, inJSON}[i]
+		if err := e.count(strings.NewReader(body), &events); !errors.Is(err, io.EOF) || events.Load() != 3 {
+			t.Errorf("%s: %d events, %v", e.name, events.Load(), err)
 		}
 	}
 }
@@ -132,13 +133,13 @@ func (b *slowBody) Read(p []byte) (int, error) {
 func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connection{&http.Client{Transport: slowly{http.StatusOK}}, "http://server"}
-		if a, err := c.read(t.Context(), http.MethodGet, "/", encodings[1], nil); err != nil || a != (answer{3 * time.Second, 2}) {
+		if a, err := c.read(t.Context(), http.MethodGet, "/", inJSON, nil); err != nil || a != (answer{3 * time.Second, 2}) {
 			t.Errorf("%+v, %v", a, err)
 		}
 		var f failures
 		for _, code := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests} {
 			c.Transport = slowly{code}
-			_, err := c.read(t.Context(), http.MethodGet, "/", encodings[1], nil)
+			_, err := c.read(t.Context(), http.MethodGet, "/", inJSON, nil)
 			f.note(err)
 		}
 		if f != (failures{server: 1, others: 1}) {
@@ -151,7 +152,7 @@ func TestRead(t *testing.T) {
 func TestReadNothing(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "application/json") }))
 	defer s.Close()
-	a, err := connection{s.Client(), s.URL}.read(t.Context(), http.MethodGet, "/", encodings[1], nil)
+	a, err := connection{s.Client(), s.URL}.read(t.Context(), http.MethodGet, "/", inJSON, nil)
 	if err != nil || a.bytes != 0 {
 		t.Errorf("%+v, %v", a, err)
 	}

@@ -37,7 +37,7 @@ func deleteOnce(ctx context.Context, o options, l *load) ([]figure.Figure, error
 	cpu, err := l.cpu(func() error {
 		began := time.Now()
 		defer func() { took = time.Since(began) }()
-		return l.clients[0].do(ctx, http.MethodDelete, podsPath, encodings[0], nil)
+		return l.clients[0].do(ctx, http.MethodDelete, podsPath, inProtobuf, nil)
 	})
 	progress("deleted in %v", took)
 	return []figure.Figure{

@@ -110,14 +110,14 @@ func define(ctx context.Context, s *sides.Side, n int) error {
 	for i := range n {
 		body, err := json.Marshal(definition(i))
 		if err == nil {
-			err = client.do(ctx, http.MethodPost, path, encodings[1], body)
+			err = client.do(ctx, http.MethodPost, path, inJSON, body)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return kubeapiserver.Retry(ctx, nil, func() error {
-		res, err := client.send(ctx, http.MethodGet, path, encodings[1].media, nil)
+		res, err := client.send(ctx, http.MethodGet, path, inJSON.media, nil)
 		if err != nil {
 			return err
 		}

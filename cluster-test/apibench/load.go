@@ -30,14 +30,14 @@ type encoding struct {
 	encode      func(runtime.Object) ([]byte, error)
 }
 
-var encodings = []encoding{
-	{"protobuf", "application/vnd.kubernetes.protobuf", func(obj runtime.Object) ([]byte, error) {
+var (
+	inProtobuf = encoding{"protobuf", "application/vnd.kubernetes.protobuf", func(obj runtime.Object) ([]byte, error) {
 		var b bytes.Buffer
 		err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(obj, &b)
 		return b.Bytes(), err
-	}},
-	{"JSON", "application/json", func(obj runtime.Object) ([]byte, error) { return json.Marshal(obj) }},
-}
+	}}
+	inJSON = encoding{"JSON", "application/json", func(obj runtime.Object) ([]byte, error) { return json.Marshal(obj) }}
+)
 
 // load is the clients of a side.
 type load struct {
@@ -143,9 +143,9 @@ func newLoad(ctx context.Context, s *sides.Side) (*load, error) {
 		l.clients[i] = l.connect(i)
 	}
 	for _, name := range []string{laid, long, made} {
-		body, err := encodings[1].encode(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+		body, err := inJSON.encode(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
 		if err == nil {
-			err = l.clients[0].do(ctx, http.MethodPost, "/api/v1/namespaces", encodings[1], body)
+			err = l.clients[0].do(ctx, http.MethodPost, "/api/v1/namespaces", inJSON, body)
 		}
 		if err != nil {
 			return nil, err
@@ -168,11 +168,11 @@ func (l *load) layFor(ctx context.Context, cases []testCase, o options) error {
 // lay makes ConfigMaps of known names.
 func (l *load) lay(ctx context.Context, namespace string, n int) error {
 	return l.each(ctx, n, "ConfigMaps in "+namespace, func(ctx context.Context, client, i int) error {
-		body, err := encodings[0].encode(configMap(namespace, fmt.Sprintf("c%d", i), 0))
+		body, err := inProtobuf.encode(configMap(namespace, fmt.Sprintf("c%d", i), 0))
 		if err != nil {
 			return err
 		}
-		return l.clients[client].do(ctx, http.MethodPost, pathTo(namespace, ""), encodings[0], body)
+		return l.clients[client].do(ctx, http.MethodPost, pathTo(namespace, ""), inProtobuf, body)
 	})
 }
 

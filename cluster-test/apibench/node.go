@@ -75,7 +75,7 @@ func (l *load) watched(ctx context.Context, o options, when string, paths []stri
 		}
 		var w *watchers
 		opened, err := l.cpu(func() (err error) {
-			w, err = l.watch(order{Watches: len(paths), Encoding: encodings[0].name, Paths: paths})
+			w, err = l.watch(order{Watches: len(paths), Encoding: inProtobuf.name, Paths: paths})
 			return err
 		})
 		if err != nil {

@@ -39,7 +39,7 @@ func makePods(ctx context.Context, o options, l *load) (figures []figure.Figure,
 // listPages lists all pods in pages, again and again, while others update ConfigMaps, and compares
 // the writes with those while nobody lists.
 func listPages(ctx context.Context, o options, l *load) ([]figure.Figure, error) {
-	c := testCase{"update", encodings[0], mostClient}
+	c := testCase{"update", inProtobuf, mostClient}
 	update := func(ctx context.Context, client int) error {
 		_, err := l.request(ctx, c, client)
 		return err
@@ -122,7 +122,7 @@ func (l *load) listAll(ctx context.Context) (p pages, err error) {
 // token of the next one. It decodes no pod.
 func (l *load) page(ctx context.Context, token string) (next string, err error) {
 	path := fmt.Sprintf("%s?limit=%d&continue=%s", podsPath, pageSize, url.QueryEscape(token))
-	res, err := l.clients[0].send(ctx, http.MethodGet, path, encodings[1].media, nil)
+	res, err := l.clients[0].send(ctx, http.MethodGet, path, inJSON.media, nil)
 	if err != nil {
 		return "", err
 	}

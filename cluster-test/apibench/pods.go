@@ -21,13 +21,13 @@ var podsPath = strings.TrimSuffix(pathTo(made, ""), "configmaps") + "pods"
 // makeAccount makes the ServiceAccount that pods need. Upstream's servers have no controller that
 // would. Where there is one, it may be as fast: so it waits until a pod can be made.
 func (l *load) makeAccount(ctx context.Context) error {
-	account, err := encodings[1].encode(&corev1.ServiceAccount{
+	account, err := inJSON.encode(&corev1.ServiceAccount{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Namespace: made, Name: "default"},
 	})
 	if err != nil {
 		return err
 	}
-	accountErr := l.clients[0].do(ctx, http.MethodPost, strings.TrimSuffix(podsPath, "pods")+"serviceaccounts", encodings[1], account)
+	accountErr := l.clients[0].do(ctx, http.MethodPost, strings.TrimSuffix(podsPath, "pods")+"serviceaccounts", inJSON, account)
 	for _, c := range l.clients[:len(l.Servers)] { // each server sees it when it does
 		err := kubeapiserver.Retry(ctx, nil, func() error { return c.createPod(ctx, "trial", "", "?dryRun=All") })
 		if err != nil {
@@ -51,11 +51,11 @@ func (l *load) createPods(ctx context.Context, n int, node func(i int) string) (
 }
 
 func (c connection) createPod(ctx context.Context, name, node, query string) error {
-	body, err := encodings[0].encode(pod(name, node))
+	body, err := inProtobuf.encode(pod(name, node))
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, http.MethodPost, podsPath+query, encodings[0], body)
+	return c.do(ctx, http.MethodPost, podsPath+query, inProtobuf, body)
 }
 
 // updateStatus writes the status of a pod, as a kubelet does. No two clients may write one at the
@@ -69,11 +69,11 @@ func (c connection) updateStatus(ctx context.Context, name, node string) error {
 			{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: fmt.Sprintf("containers with unready status: [web proxy], %016x", rand.Uint64())},
 		},
 	}
-	body, err := encodings[0].encode(p)
+	body, err := inProtobuf.encode(p)
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, http.MethodPut, podsPath+"/"+name+"/status", encodings[0], body)
+	return c.do(ctx, http.MethodPut, podsPath+"/"+name+"/status", inProtobuf, body)
 }
 
 // pod is as large as those of a Deployment with a sidecar, without an owner: a garbage collector

@@ -51,7 +51,7 @@ func wanted(only *regexp.Regexp) []testCase {
 		case "watch":
 			numbers = append(numbers, 200, 2000)
 		}
-		for _, e := range encodings {
+		for _, e := range []encoding{inProtobuf, inJSON} {
 			for _, clients := range numbers {
 				if c := (testCase{operation, e, clients}); only.MatchString(c.String()) {
 					out = append(out, c)

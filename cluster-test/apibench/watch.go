@@ -43,7 +43,7 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 	began := time.Now()
 	var writing sync.WaitGroup
 	var failed atomic.Int64
-	update := testCase{operation: "update", encoding: encodings[0]}
+	update := testCase{operation: "update", encoding: inProtobuf}
 	for i := range writers {
 		writing.Go(func() {
 			for time.Since(began) < each && ctx.Err() == nil {
@@ -75,7 +75,7 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 
 // version returns the newest resourceVersion of what is listed.
 func (l *load) version(ctx context.Context, path string) (string, error) {
-	res, err := l.clients[0].send(ctx, http.MethodGet, path+"?limit=1", encodings[1].media, nil)
+	res, err := l.clients[0].send(ctx, http.MethodGet, path+"?limit=1", inJSON.media, nil)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +88,7 @@ func (l *load) version(ctx context.Context, path string) (string, error) {
 func (e encoding) count(body io.Reader, events *atomic.Int64) error {
 	in := bufio.NewReaderSize(body, 16<<10)
 	for {
-		if e.name == "JSON" {
+		if e.name == inJSON.name {
 			switch _, err := in.ReadSlice('\n'); {
 			case errors.Is(err, bufio.ErrBufferFull):
 				continue

@@ -193,9 +193,9 @@ func (w *watching) counts(err error) counts {
 
 // openAll opens all watches of an order.
 func (w *watching) openAll(ctx context.Context, o order) error {
-	e := encodings[0]
-	if o.Encoding == encodings[1].name {
-		e = encodings[1]
+	e := inProtobuf
+	if o.Encoding == inJSON.name {
+		e = inJSON
 	}
 	var servers []sides.Endpoint
 	for _, a := range o.Servers {
