@@ -26,7 +26,10 @@ import (
 )
 
 func TestWanted(t *testing.T) {
-	for only, want := range map[string]int{"": 38, "^list": 6, "^first": 4, "^watch protobuf": 5, "^list JSON 16$": 1, "definitions": 0} {
+	for only, want := range map[string]int{
+		"": 57, "protobuf|JSON": 38, " custom ": 19, "^list": 9, "^first": 6, "^watch protobuf": 5,
+		"^list JSON 16$": 1, "^update custom 64$": 1, "definitions": 0,
+	} {
 		if got := wanted(regexp.MustCompile(only)); len(got) != want {
 			t.Errorf("%q: %v", only, got)
 		}

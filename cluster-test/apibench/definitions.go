@@ -32,9 +32,13 @@ func definitions(ctx context.Context, o options, theirs, ours *sides.Side) error
 	for _, n := range []int{0, o.definitions} {
 		both := []side{{theirs}, {ours}}
 		if n > 0 {
+			var all []*apiextensionsv1.CustomResourceDefinition
+			for i := range n {
+				all = append(all, definition(i))
+			}
 			for _, s := range both {
 				progress("%d definitions on %s", n, s.Name)
-				if err := define(ctx, s.Side, n); err != nil {
+				if err := define(ctx, s.Side, all...); err != nil {
 					return fmt.Errorf("%s: %w", s.Name, err)
 				}
 			}
@@ -103,16 +107,12 @@ func listed(values []float64, format string) string {
 }
 
 // define makes definitions and waits until all are established.
-func define(ctx context.Context, s *sides.Side, n int) error {
+func define(ctx context.Context, s *sides.Side, all ...*apiextensionsv1.CustomResourceDefinition) error {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	e := s.Servers[0]
 	client := connection{e.Client(), e.URL}
-	for i := range n {
-		body, err := json.Marshal(definition(i))
-		if err == nil {
-			err = client.do(ctx, http.MethodPost, path, inJSON, body)
-		}
-		if err != nil {
+	for _, d := range all {
+		if _, err := client.write(ctx, http.MethodPost, path, inJSON, d); err != nil {
 			return err
 		}
 	}
@@ -125,7 +125,7 @@ func define(ctx context.Context, s *sides.Side, n int) error {
 		if err := errors.Join(json.NewDecoder(res.Body).Decode(&list), res.Body.Close()); err != nil {
 			return err
 		}
-		missing := n
+		missing := len(all)
 		for _, d := range list.Items {
 			for _, c := range d.Status.Conditions {
 				if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
@@ -153,16 +153,21 @@ func definition(i int) *apiextensionsv1.CustomResourceDefinition {
 			Type: "string", Description: fmt.Sprintf("Field %d says what this thing does when its time has come, and nothing else.", f),
 		}
 	}
+	return namespaced(group, fmt.Sprintf("Thing%d", i), singular+"s", spec, apiextensionsv1.JSONSchemaProps{Type: "object"})
+}
+
+// namespaced defines a kind of namespaced objects with a status.
+func namespaced(group, kind, plural string, spec, status apiextensionsv1.JSONSchemaProps) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
-		ObjectMeta: metav1.ObjectMeta{Name: singular + "s." + group},
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: singular + "s", Singular: singular, Kind: fmt.Sprintf("Thing%d", i), ListKind: fmt.Sprintf("Thing%dList", i)},
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind), Kind: kind, ListKind: kind + "List"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: "v1", Served: true, Storage: true, Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec, "status": {Type: "object"}},
+					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec, "status": status},
 				}},
 			}},
 		},

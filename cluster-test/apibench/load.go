@@ -42,27 +42,16 @@ var (
 // load is the clients of a side.
 type load struct {
 	*sides.Side
-	clients [mostClient]connection
-	names   atomic.Int64 // of new objects
-	pods    []string     // names of those that cases write
+	clients  [mostClient]connection
+	names    atomic.Int64    // of new objects
+	pods     []string        // names of those that cases write
+	versions [objects]string // of the laid custom resources; each is its client's
 }
 
 // connection leads to one of the servers. The clients are spread over all of them.
 type connection struct {
 	*http.Client
 	url string
-}
-
-func configMap(namespace, name string, n uint64) *corev1.ConfigMap {
-	return &corev1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Data:       map[string]string{"data": fmt.Sprintf("%0*d", size, n)},
-	}
-}
-
-func pathTo(namespace, name string) string {
-	return strings.TrimSuffix("/api/v1/namespaces/"+namespace+"/configmaps/"+name, "/")
 }
 
 // do sends a request and reads the answer without looking at it.
@@ -78,7 +67,21 @@ type answer struct {
 }
 
 // read sends a request and reads the answer.
-func (c connection) read(ctx context.Context, method, path string, e encoding, body []byte) (a answer, err error) {
+func (c connection) read(ctx context.Context, method, path string, e encoding, body []byte) (answer, error) {
+	return c.copy(ctx, io.Discard, method, path, e, body)
+}
+
+// write sends a request with an object and reads the answer.
+func (c connection) write(ctx context.Context, method, path string, e encoding, obj runtime.Object) (answer, error) {
+	body, err := e.encode(obj)
+	if err != nil {
+		return answer{}, err
+	}
+	return c.read(ctx, method, path, e, body)
+}
+
+// copy sends a request and copies the body of the answer.
+func (c connection) copy(ctx context.Context, to io.Writer, method, path string, e encoding, body []byte) (a answer, err error) {
 	began := time.Now()
 	res, err := c.send(ctx, method, path, e.media, body)
 	if err != nil {
@@ -86,15 +89,18 @@ func (c connection) read(ctx context.Context, method, path string, e encoding, b
 	}
 	defer func() { err = errors.Join(err, res.Body.Close()) }()
 	var one [1]byte
-	n, err := io.ReadFull(res.Body, one[:])
+	_, err = io.ReadFull(res.Body, one[:])
 	a.first = time.Since(began)
 	if errors.Is(err, io.EOF) {
 		return a, nil
 	} else if err != nil {
 		return a, err
 	}
-	rest, err := io.Copy(io.Discard, res.Body)
-	a.bytes = int64(n) + rest
+	if _, err := to.Write(one[:]); err != nil {
+		return a, err
+	}
+	rest, err := io.Copy(to, res.Body)
+	a.bytes = int64(len(one)) + rest
 	return a, err
 }
 
@@ -156,23 +162,46 @@ func newLoad(ctx context.Context, s *sides.Side) (*load, error) {
 
 // layFor makes the objects that cases read and update.
 func (l *load) layFor(ctx context.Context, cases []testCase, o options) error {
-	if err := l.lay(ctx, laid, objects); err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(cases, testCase.lists) {
-		return nil
-	}
-	return l.lay(ctx, long, o.listed)
-}
-
-// lay makes ConfigMaps of known names.
-func (l *load) lay(ctx context.Context, namespace string, n int) error {
-	return l.each(ctx, n, "ConfigMaps in "+namespace, func(ctx context.Context, client, i int) error {
-		body, err := inProtobuf.encode(configMap(namespace, fmt.Sprintf("c%d", i), 0))
-		if err != nil {
+	for _, k := range kinds {
+		if !slices.ContainsFunc(cases, func(c testCase) bool { return c.kind == k }) {
+			continue
+		}
+		if err := l.layKind(ctx, k); err != nil {
 			return err
 		}
-		return l.clients[client].do(ctx, http.MethodPost, pathTo(namespace, ""), inProtobuf, body)
+		if slices.ContainsFunc(cases, func(c testCase) bool { return c.kind == k && c.lists() }) {
+			if err := l.lay(ctx, k, long, o.listed); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// layKind makes the objects of a kind that are read and updated one by one, and its definition.
+func (l *load) layKind(ctx context.Context, k *kind) error {
+	if k.definition == nil {
+		return l.lay(ctx, k, laid, objects)
+	}
+	if err := l.define(ctx, k); err != nil {
+		return err
+	}
+	if err := l.lay(ctx, k, laid, objects); err != nil {
+		return err
+	}
+	note := func(ctx context.Context, client, i int) error {
+		_, err := l.noting(ctx, k, client, i, http.MethodGet, nil)
+		return err
+	}
+	return l.each(ctx, objects, "resourceVersions of "+k.many, note)
+}
+
+// lay makes objects of known names.
+func (l *load) lay(ctx context.Context, k *kind, namespace string, n int) error {
+	return l.each(ctx, n, k.many+" in "+namespace, func(ctx context.Context, client, i int) error {
+		path, obj := k.path(namespace, ""), k.object(namespace, laidName(i), 0)
+		_, err := l.clients[client].write(ctx, http.MethodPost, path, k.encodings[0], obj)
+		return err
 	})
 }
 

@@ -34,7 +34,7 @@ func parseSizes(text string) (sizes []int, err error) {
 // fill makes more and more ConfigMaps, and looks at the memory at each of the sizes. What an object
 // takes is the difference to the servers as they were at the first of them.
 func fill(ctx context.Context, o options, l *load) (figures []figure.Figure, err error) {
-	c := testCase{"create", inProtobuf, mostClient}
+	c := testCase{"create", configMaps, inProtobuf, mostClient}
 	var first weight
 	for i, size := range o.filled {
 		if i > 0 || size > 0 {

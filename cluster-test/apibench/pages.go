@@ -24,7 +24,7 @@ const (
 
 // makePods makes the pods that are listed, and the ConfigMaps that are updated.
 func makePods(ctx context.Context, o options, l *load) (figures []figure.Figure, err error) {
-	if err := errors.Join(l.lay(ctx, laid, objects), l.makeAccount(ctx)); err != nil {
+	if err := errors.Join(l.lay(ctx, configMaps, laid, objects), l.makeAccount(ctx)); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -39,7 +39,7 @@ func makePods(ctx context.Context, o options, l *load) (figures []figure.Figure,
 // listPages lists all pods in pages, again and again, while others update ConfigMaps, and compares
 // the writes with those while nobody lists.
 func listPages(ctx context.Context, o options, l *load) ([]figure.Figure, error) {
-	c := testCase{"update", inProtobuf, mostClient}
+	c := testCase{"update", configMaps, inProtobuf, mostClient}
 	update := func(ctx context.Context, client int) error {
 		_, err := l.request(ctx, c, client)
 		return err

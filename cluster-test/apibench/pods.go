@@ -16,7 +16,7 @@ import (
 	"github.com/barque/barque/cluster-test/kubeapiserver"
 )
 
-var podsPath = strings.TrimSuffix(pathTo(made, ""), "configmaps") + "pods"
+const podsPath = "/api/v1/namespaces/" + made + "/pods"
 
 // makeAccount makes the ServiceAccount that pods need. Upstream's servers have no controller that
 // would. Where there is one, it may be as fast: so it waits until a pod can be made.

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/barque/barque/cluster-test/sides"
 )
 
@@ -29,12 +27,17 @@ const (
 // A testCase is one line of the table.
 type testCase struct {
 	operation string
+	kind      *kind
 	encoding  encoding
 	clients   int
 }
 
 func (c testCase) String() string {
-	return fmt.Sprintf("%s %s %d", c.operation, c.encoding.name, c.clients)
+	form := c.encoding.name
+	if c.kind.definition != nil {
+		form = "custom" // they have no other encoding
+	}
+	return fmt.Sprintf("%s %s %d", c.operation, form, c.clients)
 }
 
 // lists: the case reads the long list. A case "first" looks at the first byte of the answers.
@@ -51,10 +54,12 @@ func wanted(only *regexp.Regexp) []testCase {
 		case "watch":
 			numbers = append(numbers, 200, 2000)
 		}
-		for _, e := range []encoding{inProtobuf, inJSON} {
-			for _, clients := range numbers {
-				if c := (testCase{operation, e, clients}); only.MatchString(c.String()) {
-					out = append(out, c)
+		for _, k := range kinds {
+			for _, e := range k.encodings {
+				for _, clients := range numbers {
+					if c := (testCase{operation, k, e, clients}); only.MatchString(c.String()) {
+						out = append(out, c)
+					}
 				}
 			}
 		}
@@ -78,27 +83,17 @@ type sample struct {
 // request sends the request of a case by client i.
 func (l *load) request(ctx context.Context, c testCase, i int) (answer, error) {
 	client := l.clients[i]
-	read := func(method, path string, obj runtime.Object) (answer, error) {
-		if obj == nil {
-			return client.read(ctx, method, path, c.encoding, nil)
-		}
-		body, err := c.encoding.encode(obj)
-		if err != nil {
-			return answer{}, err
-		}
-		return client.read(ctx, method, path, c.encoding, body)
-	}
 	switch c.operation {
 	case "create":
-		return read(http.MethodPost, pathTo(made, ""), configMap(made, fmt.Sprintf("n%d", l.names.Add(1)), 0))
+		obj := c.kind.object(made, fmt.Sprintf("n%d", l.names.Add(1)), 0)
+		return client.write(ctx, http.MethodPost, c.kind.path(made, ""), c.encoding, obj)
 	case "update":
-		// Each client has objects of its own: nobody waits for another, and nothing conflicts.
-		name := fmt.Sprintf("c%d", rand.IntN(objects/mostClient)*mostClient+i)
-		return read(http.MethodPut, pathTo(laid, name), configMap(laid, name, rand.Uint64()))
+		return l.update(ctx, c, i)
 	case "list", "first":
-		return read(http.MethodGet, pathTo(long, ""), nil)
+		return client.read(ctx, http.MethodGet, c.kind.path(long, ""), c.encoding, nil)
 	default:
-		return read(http.MethodGet, pathTo(laid, fmt.Sprintf("c%d", rand.IntN(objects))), nil)
+		path := c.kind.path(laid, laidName(rand.IntN(objects)))
+		return client.read(ctx, http.MethodGet, path, c.encoding, nil)
 	}
 }
 

@@ -22,11 +22,11 @@ const writers = 4
 // measureWatch opens watches and counts what they get while others write as fast as they can. A
 // server ends watches that do not take their events in time; those count as failed.
 func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration) (sample, error) {
-	version, err := l.version(ctx, pathTo(laid, ""))
+	version, err := l.version(ctx, c.kind.path(laid, ""))
 	if err != nil {
 		return sample{}, err
 	}
-	path := pathTo(laid, "") + "?watch=true&resourceVersion=" + version
+	path := c.kind.path(laid, "") + "?watch=true&resourceVersion=" + version
 	w, err := l.watch(order{Watches: c.clients, Encoding: c.encoding.name, Paths: []string{path}})
 	if err != nil {
 		return sample{}, err
@@ -43,7 +43,7 @@ func (l *load) measureWatch(ctx context.Context, c testCase, each time.Duration)
 	began := time.Now()
 	var writing sync.WaitGroup
 	var failed atomic.Int64
-	update := testCase{operation: "update", encoding: inProtobuf}
+	update := testCase{operation: "update", kind: c.kind, encoding: c.kind.encodings[0]}
 	for i := range writers {
 		writing.Go(func() {
 			for time.Since(began) < each && ctx.Err() == nil {
