@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -149,6 +151,41 @@ func TestUpdateCustomResources(t *testing.T) {
 	}
 	if p.asks != updates+1 {
 		t.Errorf("%d requests for %d updates, of which one was lost", p.asks, updates)
+	}
+}
+
+// asked notes the requests and answers nothing.
+type asked struct{ method, path, accept, sent string }
+
+func (a *asked) RoundTrip(r *http.Request) (*http.Response, error) {
+	*a = asked{r.Method, r.URL.Path, r.Header.Get("Accept"), r.Header.Get("Content-Type")}
+	return nil, io.ErrUnexpectedEOF
+}
+
+// Each case sends its own request, in its encoding and for objects of its kind.
+func TestRequests(t *testing.T) {
+	var a asked
+	var l load
+	l.clients[0] = connection{&http.Client{Transport: &a}, "http://server"}
+	for _, c := range wanted(regexp.MustCompile("^(create|get|list|first) .* 1$|^update (protobuf|JSON) 1$")) {
+		want := asked{http.MethodGet, c.kind.path(laid, ""), c.encoding.media, ""}
+		switch c.operation {
+		case "create":
+			want = asked{http.MethodPost, c.kind.path(made, ""), c.encoding.media, c.encoding.media}
+		case "update":
+			want.method, want.sent = http.MethodPut, c.encoding.media
+		case "list", "first":
+			want.path = c.kind.path(long, "")
+		}
+		if _, err := l.request(t.Context(), c, 0); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %v", c, err)
+		}
+		if c.operation == "get" || c.operation == "update" { // of one of the objects
+			a.path = path.Dir(a.path)
+		}
+		if a != want {
+			t.Errorf("%s: %+v instead of %+v", c, a, want)
+		}
 	}
 }
 
