@@ -64,19 +64,21 @@ func (d documents) item(value []byte, revision uint64) (piece, bool) {
 		return piece{}, false
 	}
 	place := 0 // before the first key that comes after it, or else behind all
+	var last member
 	for m := range meta.members {
-		switch order := bytes.Compare(m.name(), versionName); {
-		case order == 0:
+		order := bytes.Compare(m.name(), versionName)
+		if order == 0 {
 			return piece{}, false
-		case order > 0:
-			place = m.begin
-		default:
-			place = m.end
-			continue
 		}
-		break
+		if last = m; order > 0 {
+			place = m.begin
+			break
+		}
 	}
-	if place == 0 {
+	if place == 0 && last.key != nil {
+		place = last.value.end()
+	}
+	if place == 0 || place >= size-1 {
 		return piece{}, false
 	}
 	return piece{data: value[:size-1], revision: revision, versionAt: int32(place), document: true}, true
@@ -127,8 +129,8 @@ var _ labels.Labels = documentLabels{}
 // Lookup implements labels.Labels.
 func (l documentLabels) Lookup(label string) (value string, exists bool) {
 	for m := range l.members {
-		if textOf(m.key) == label {
-			return l.at(m).text(), true
+		if string(m.name()) == label {
+			return m.value.text(), true
 		}
 	}
 	return "", false
@@ -146,22 +148,23 @@ func (l documentLabels) Get(label string) string {
 	return value
 }
 
-// part is a value within a document.
+// part is a value in a document. It begins at a place, and other things follow it.
 type part struct {
-	document   []byte
-	begin, end int
+	document []byte
+	at       int
 }
 
 // metadataOf returns the metadata of an object, which are an object.
 func metadataOf(document []byte) (part, bool) {
-	p, ok := part{document, 0, len(document)}.find(`"metadata"`)
-	return p, ok && document[p.begin] == '{'
+	p, ok := part{document, 0}.find(`"metadata"`)
+	return p, ok && document[p.at] == '{'
 }
 
-// member is one of an object: what follows the comma up to the next one.
+// member is one of an object.
 type member struct {
-	key               []byte // with its quotes
-	begin, value, end int
+	begin int
+	key   []byte // with its quotes
+	value part
 }
 
 // name is the key as encoding/json orders it.
@@ -172,47 +175,49 @@ func (m member) name() []byte {
 	return m.key[1 : len(m.key)-1]
 }
 
-func (p part) at(m member) part { return part{p.document, m.value, m.end} }
-
 // find returns the value of a member whose key, with its quotes, needs no escapes.
 func (p part) find(key string) (part, bool) {
 	for m := range p.members {
 		if string(m.key) == key {
-			return p.at(m), true
+			return m.value, true
 		}
 	}
 	return part{}, false
 }
 
-// members yields those of an object, and none of what is not one. It ends before what is not whole.
+// members yields those of an object, and none of what is not one. A value is walked over only to
+// reach the next one.
 func (p part) members(yield func(member) bool) {
 	b := p.document
-	if p.end-p.begin < 2 || b[p.begin] != '{' {
+	if p.at >= len(b) || b[p.at] != '{' {
 		return
 	}
-	for at := p.begin + 1; at < p.end && b[at] == '"'; {
+	for at := p.at + 1; at < len(b) && b[at] == '"'; at++ {
 		m := member{begin: at}
 		at = stringEnd(b, at)
 		m.key = b[m.begin:at]
-		if at >= p.end || b[at] != ':' {
+		if at+1 >= len(b) || b[at] != ':' {
 			return
 		}
-		m.value = at + 1
-		if at = valueEnd(b, m.value); at >= p.end {
+		if m.value = (part{b, at + 1}); !yield(m) {
 			return
 		}
-		if m.end = at; !yield(m) || b[at] != ',' {
+		if at = m.value.end(); at >= len(b) || b[at] != ',' {
 			return
 		}
-		at++
 	}
 }
 
 // text returns what a string says; what is none says nothing.
-func (p part) text() string { return textOf(p.document[p.begin:p.end]) }
+func (p part) text() string {
+	if p.at >= len(p.document) {
+		return ""
+	}
+	return textOf(p.document[p.at:p.end()])
+}
 
 func textOf(quoted []byte) (s string) {
-	if len(quoted) < 2 || quoted[0] != '"' {
+	if len(quoted) < 2 || quoted[0] != '"' || quoted[len(quoted)-1] != '"' {
 		return ""
 	}
 	if bytes.IndexByte(quoted, '\\') < 0 {
@@ -243,8 +248,9 @@ func stringEnd(b []byte, at int) int {
 	return len(b)
 }
 
-// valueEnd returns where a value ends that begins at a place, or the end of all.
-func valueEnd(b []byte, at int) int {
+// end returns where a value ends, or the end of all.
+func (p part) end() int {
+	b, at := p.document, p.at
 	for depth := 0; at < len(b); {
 		switch b[at] {
 		case '"':

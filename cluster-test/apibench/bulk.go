@@ -53,7 +53,7 @@ func (b bulk) run(ctx context.Context, o options) error {
 		return b.on(ctx, o, of, all...)
 	}
 	var err error
-	if b.apart {
+	if b.apart || o.alone {
 		if !o.alone {
 			err = withUpstream(ctx, o, func(s *sides.Side) error { return on(s) })
 		}

@@ -69,7 +69,7 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 1000, "how many nodes have a watch each in node")
 	flag.DurationVar(&o.watched, "watched", 30*time.Second, "how long pages and node write, each time and in each circumstance")
 	flag.DurationVar(&o.rest, "rest", 90*time.Second, "how long servers are left alone before their memory is looked at")
-	flag.BoolVar(&o.alone, "alone", false, "whether memory and pages leave upstream out: with 100,000 pods three of its servers need more than 24 GiB")
+	flag.BoolVar(&o.alone, "alone", false, "whether memory, collection, pages and node leave upstream out: with 100,000 pods three of its servers need more than 24 GiB")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for a CPU profile of each of Barque's servers under each case; then nothing is compared, and upstream's servers are not started")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
