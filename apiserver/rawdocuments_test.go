@@ -290,10 +290,14 @@ func (c *floatClient) check(t testing.TB) {
 		"": true, "limit=1": true, "labelSelector=selected%3Dyes": false, "labelSelector=resourceVersion": false, "fieldSelector=metadata.name!%3Dfloat1": false,
 		"fieldSelector=spec.port%3DKiel": false, "resourceVersion=0": true, "labelSelector=none": false, "fieldSelector=metadata.name%3Dfloat1": false,
 	} {
-		for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, "application/json;as=Table;g=meta.k8s.io;v=v1", "*/*"} {
-			_, raw := c.compare(t, floatsOf, floatsPath, query, http.Header{"Accept": {mediaType}})
-			if want := stored && !strings.Contains(mediaType, ";") && mediaType != runtime.ContentTypeYAML; raw != want {
-				t.Errorf("%s, %s: made of stored bytes: %v, want %v", query, mediaType, raw, want)
+		for _, mediaType := range []string{runtime.ContentTypeJSON, runtime.ContentTypeYAML, "application/json;as=Table;g=meta.k8s.io;v=v1", "*/*",
+			"*/*, application/yaml", ", application/yaml", "\tapplication/json, application/yaml", "application/vnd.kubernetes.protobuf,application/json"} {
+			answer, raw := c.compare(t, floatsOf, floatsPath, query, http.Header{"Accept": {mediaType}})
+			if want := stored && !strings.Contains(mediaType, ";") && !strings.Contains(mediaType, "yaml") && !strings.Contains(mediaType, "protobuf"); raw != want {
+				t.Errorf("%s, %q: made of stored bytes: %v, want %v", query, mediaType, raw, want)
+			}
+			if !strings.HasPrefix(answer.status, "200") {
+				t.Errorf("%s, %q: %s %s", query, mediaType, answer.status, answer.body)
 			}
 		}
 	}
@@ -379,7 +383,8 @@ func TestDefinitionsChange(t *testing.T) {
 		t.Fatalf("marks of two servers: %q, %q", of, mark(storedFloat(t, store, "b")))
 	}
 	// As another program has stored it, which knows no marks, and does not know the default.
-	unmarked := []byte(strings.Replace(string(rawlist.Unmarked(storedFloat(t, store, "b"))), `"masts":3,`, `"mast":3,`, 1))
+	replaced := strings.NewReplacer(`"masts":3,`, `"mast":3,`, `"managedFields":`, `"labels":{"number":5,"selected":"yes"},"managedFields":`)
+	unmarked := []byte(replaced.Replace(string(rawlist.Unmarked(storedFloat(t, store, "b")))))
 	must(store.Commit(t.Context(), raftstore.Txn{Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/sea.example.com/floats/default/b", Value: unmarked}}}))(t)
 	check := func(what string, events float64, wants ...string) {
 		t.Helper()
@@ -402,6 +407,13 @@ func TestDefinitionsChange(t *testing.T) {
 		}
 	}
 	check("as it was", 1, `"masts":3`)
+	if _, raw := client.compare(t, floatsOf, floatsPath, "labelSelector=selected%3Dyes", http.Header{"Accept": {runtime.ContentTypeJSON}}); raw {
+		t.Error("a list with a selector is made of stored bytes")
+	}
+	selected := client.get(t, floatsPath+"?labelSelector=selected%3Dyes", http.Header{"Accept": {runtime.ContentTypeJSON}})
+	if !strings.Contains(selected.body, `"items":[]`) {
+		t.Errorf("labels that decoding drops select %s", selected.body)
+	}
 
 	// A field gets another default: what has it keeps it, and what lacks the new one gets it.
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/flag","value":{"type":"string","default":"blue"}}]`
@@ -414,6 +426,18 @@ func TestDefinitionsChange(t *testing.T) {
 	after := mark(create(client, "c"))
 	if len(after) == 0 || bytes.Equal(after, of) {
 		t.Errorf("the mark was %q and is %q", of, after)
+	}
+
+	// The value of a default changes, which is all that tells both definitions apart.
+	patch = `[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/masts/default","value":4}]`
+	client.send(t, http.MethodPatch, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd.Name, string(types.JSONPatchType), patch)
+	await(t, "the definition is served", func(context.Context) (error, bool) {
+		body := client.get(t, floatsPath+"/b", http.Header{"Accept": {runtime.ContentTypeJSON}}).body
+		return fmt.Errorf("%s", body), strings.Contains(body, `"masts":4`)
+	})
+	check("after a default has changed", 0, `"flag":"blue"`)
+	if last := mark(create(client, "d")); len(last) == 0 || bytes.Equal(last, after) {
+		t.Errorf("the mark was %q and is %q", after, last)
 	}
 }
 

@@ -75,7 +75,10 @@ func checkDocument(t testing.TB, f *Format, value []byte, object *unstructured.U
 	if got, ok := f.Encode(own.Identifier(), own.Encode, value, revision); !ok || !bytes.Equal(got, want) {
 		t.Fatalf("event: got\n%s\nwant\n%s", got, want)
 	}
-	l := &List{wanted: wanted{encoding: JSON, version: boats.GroupVersion()}}
+	if (&List{wanted: wanted{encoding: Protobuf, version: boats.GroupVersion()}}).Takes(f) {
+		t.Fatal("a list in protobuf is made of documents")
+	}
+	l := &List{wanted: wanted{encoding: JSON, version: boats.GroupVersion(), response: &response{}}}
 	if !l.Takes(f) || !l.Begin(f, 2, nil) || l.Copies() {
 		t.Fatal("no list is made of documents")
 	}

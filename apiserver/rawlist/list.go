@@ -138,10 +138,13 @@ var _ runtime.CacheableObject = (*List)(nil)
 // Decode decodes a stored value, and sets the resourceVersion.
 type Decode func(ctx context.Context, key string, value []byte, revision uint64) (runtime.Object, error)
 
-// Takes tells whether the List can be of objects in a format. A format that is nil is no one's, and
-// what is stored as JSON is no protobuf.
+// Takes tells whether the List can be of objects in a format. A format that is nil is no one's. One
+// of custom resources needs a response that the List can be written into.
 func (l *List) Takes(f *Format) bool {
-	return f != nil && (l.encoding == JSON || l.encoding == Protobuf && f.stored == Protobuf) && l.version == f.version
+	if f == nil || l.encoding == None || l.version != f.version {
+		return false
+	}
+	return f.stored == Protobuf || l.response != nil
 }
 
 // Begin empties the List, which will get so many objects. It is false when these are more than the

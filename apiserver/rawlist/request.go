@@ -44,14 +44,14 @@ func Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		var done func()
+		wanted, answer := want, w
 		if want.encoding == JSON {
-			want.response = &response{ResponseWriter: w, request: r}
-			w, done = responsewriter.WrapForHTTP1Or2(want.response), want.response.finish
+			wanted.response = &response{ResponseWriter: w, request: r}
+			answer = responsewriter.WrapForHTTP1Or2(wanted.response)
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), wantedKey{}, want)))
-		if done != nil {
-			done()
+		next.ServeHTTP(answer, r.WithContext(context.WithValue(r.Context(), wantedKey{}, wanted)))
+		if wanted.response != nil && wanted.response.again() {
+			next.ServeHTTP(w, r)
 		}
 	})
 }

@@ -3,34 +3,48 @@ package rawlist
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
+	"maps"
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	jsonserializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// response puts a List in the place of the list without items that a handler writes. It is for
+// response writes a List in the place of the list without items that a handler writes. It is for
 // custom resources: their handler copies each object of a list deeply before it encodes it, so that
-// no list can write itself there. What the handler counts as the size of its response is that of
-// the list without items.
+// no list can write itself there. The List is written while the handler writes, so that it counts
+// for how long the request took. What the handler counts as the size of its response is that of the
+// list without items.
 type response struct {
 	http.ResponseWriter
 	request *http.Request
-	list    *List // nil for what is written as it comes
-	status  int   // of what is kept
-	empty   bytes.Buffer
+	header  http.Header // as it was before the handler wrote
+	list    *List       // nil for what is written as it comes
+	state   responseState
 }
+
+type responseState int
+
+const (
+	responseOpen  responseState = iota // nothing was written
+	responseSent                       // the List was
+	responseAgain                      // the handler is to answer once more, with all objects
+)
 
 var _ responsewriter.UserProvidedDecorator = (*response)(nil)
 
-// Respond makes a List the answer of its request, if a storage has filled it and nothing else is
-// to be sent. The handler is to write the list without items.
+// Respond makes a List the answer of its request, if a storage has filled it. The handler is to
+// write the list without items. A list that none was filled for is the handler's.
 func (l *List) Respond() {
-	if l != nil && l.list != nil && l.response != nil {
-		l.response.list = l
+	if l == nil || l.response == nil {
+		return
+	}
+	l.response.list = nil
+	if l.list != nil {
+		l.response.list, l.response.header = l, l.response.Header().Clone()
 	}
 }
 
@@ -39,50 +53,68 @@ func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (r *response) WriteHeader(status int) {
-	if r.list == nil {
+	switch {
+	case r.list == nil:
 		r.ResponseWriter.WriteHeader(status)
-	} else if r.status == 0 {
-		r.status = status
+	case r.state != responseOpen:
+	case status != http.StatusOK:
+		r.list = nil // the handler has failed
+		r.ResponseWriter.WriteHeader(status)
+	default:
+		r.state = r.send()
 	}
 }
 
 // Write implements http.ResponseWriter.
 func (r *response) Write(p []byte) (int, error) {
+	if r.list != nil && r.state == responseOpen {
+		r.WriteHeader(http.StatusOK)
+	}
 	if r.list == nil {
 		return r.ResponseWriter.Write(p)
 	}
-	return r.empty.Write(p)
+	return len(p), nil // of the list without items
 }
 
-// finish writes the List, or else what was kept instead: the handler may have failed.
-func (r *response) finish() {
-	switch {
-	case r.list == nil:
-	case r.status == http.StatusOK || r.status == 0:
-		responsewriters.SerializeObject(runtime.ContentTypeJSON, &within{&r.empty}, r.ResponseWriter, r.request, http.StatusOK, r.list)
-	default:
-		r.ResponseWriter.WriteHeader(r.status)
-		_, _ = r.ResponseWriter.Write(r.empty.Bytes()) // to a client that may be gone
+// send writes the List if the handler is about to write JSON, as was foretold.
+func (r *response) send() responseState {
+	var empty bytes.Buffer
+	err := jsonserializer.NewSerializerWithOptions(nil, nil, nil, jsonserializer.SerializerOptions{StreamingCollectionsEncoding: true}).Encode(r.list.list, &empty)
+	if err != nil || r.Header().Get("Content-Type") != runtime.ContentTypeJSON {
+		return responseAgain
 	}
+	if _, ok := r.list.format.placeOfItems(empty.Bytes()); !ok {
+		return responseAgain
+	}
+	responsewriters.SerializeObject(runtime.ContentTypeJSON, within(empty.Bytes()), r.ResponseWriter, r.request, http.StatusOK, r.list)
+	return responseSent
+}
+
+// again tells whether the handler is to answer once more, and prepares for that: nothing was sent.
+func (r *response) again() bool {
+	if r.state != responseAgain {
+		return false
+	}
+	header := r.Header()
+	clear(header)
+	maps.Copy(header, r.header)
+	return true
 }
 
 // within is an encoder that gives a list without items as it was encoded already.
-type within struct{ empty *bytes.Buffer }
+type within []byte
 
 // Identifier implements runtime.Encoder.
-func (*within) Identifier() runtime.Identifier { return "barque-list-of-documents" }
+func (within) Identifier() runtime.Identifier { return "barque-list-of-documents" }
 
 // Encode implements runtime.Encoder. It encodes anything else, such as an error, as JSON.
-func (e *within) Encode(obj runtime.Object, w io.Writer) error {
+func (e within) Encode(obj runtime.Object, w io.Writer) error {
 	l, ok := obj.(*List)
 	if !ok {
 		return json.NewEncoder(w).Encode(obj)
 	}
-	if _, ok := l.format.placeOfItems(e.empty.Bytes()); !ok {
-		return errors.New("a list of custom resources was not encoded as expected, so that they cannot be put into it")
-	}
 	return l.CacheEncode(e.Identifier(), func(_ runtime.Object, w io.Writer) error {
-		_, err := w.Write(e.empty.Bytes())
+		_, err := w.Write(e)
 		return err
 	}, w)
 }

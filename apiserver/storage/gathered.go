@@ -21,9 +21,7 @@ type gathered struct{ storage.Interface }
 func (g gathered) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	ctx, raw := rawlist.Start(ctx)
 	err := g.Interface.GetList(ctx, key, opts, list)
-	if err == nil {
-		raw.Respond()
-	}
+	raw.Respond()
 	return err
 }
 

@@ -2,6 +2,11 @@ package registry
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -16,6 +21,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -100,5 +106,50 @@ func TestPluginsWithoutRules(t *testing.T) {
 			<-seen
 			see("with a rule", 2, 2)
 		})
+	}
+}
+
+const staticPolicy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: none.static.k8s.io}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [persistentvolumes]}
+  validations: [{expression: "false", message: no volumes here}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: none.static.k8s.io}
+spec: {policyName: none.static.k8s.io, validationActions: [Deny]}
+`
+
+// TestRulesInFiles: a policy that a configuration names holds although the API has none.
+func TestRulesInFiles(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "admission.yaml")
+	manifests := filepath.Join(dir, "manifests")
+	text := fmt.Sprintf(`
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: ValidatingAdmissionPolicy
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ValidatingAdmissionPolicyConfiguration, staticManifestsDir: %q}
+`, manifests)
+	if err := errors.Join(os.Mkdir(manifests, 0o700), os.WriteFile(filepath.Join(manifests, "policy.yaml"), []byte(staticPolicy), 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	chain, err := build(t, Settings{ConfigFile: config, Disable: []string{"NamespaceLifecycle", "ServiceAccount"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}}
+	a := admission.NewAttributesRecord(volume, nil, corev1.SchemeGroupVersion.WithKind("PersistentVolume"), "", volume.Name,
+		corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "", admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "ann"})
+	err = chain.(admission.ValidationInterface).Validate(t.Context(), a, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
+	if err == nil || !strings.Contains(err.Error(), "no volumes here") {
+		t.Errorf("a volume that a policy in a file denies: %v", err)
 	}
 }
