@@ -45,5 +45,6 @@
 // space. What decoding makes of them depends on their definition. So a mark, and what is remembered
 // of an object, is of one [fingerprint] of the codec, which was made with the schema: what was
 // stored before a definition has changed is decoded. Their handler copies each object that it
-// lists; so a list is put into the response behind it.
+// lists. So it writes a list without items, and the response writes the whole one in its place. If
+// the handler is about to write anything but JSON, it answers once more, with all objects.
 package rawlist
