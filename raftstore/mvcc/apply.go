@@ -143,6 +143,7 @@ func (s *Store) Publish() {
 		concerned = append(concerned, s.log.append(entries)...)
 	}
 	s.log.compact(s.compactTo)
+	s.pins.forget(s.log.compacted)
 	s.compactTo = 0
 	s.log.mu.Unlock()
 	s.advance.send()

@@ -48,6 +48,7 @@ func (s *Store) Load(origin Origin, items func(yield func(*kv.Item)) error, undo
 	abandoned := s.log.replace(history, origin.Revision-uint64(len(history)), origin.Revision)
 	s.log.compact(0) // this server may keep less than the one that wrote the snapshot
 	s.pins.reset(origin.Revision)
+	s.pins.forget(s.log.compacted)
 	s.log.mu.Unlock()
 	s.advance.send()
 	s.log.wake(abandoned)

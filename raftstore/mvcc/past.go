@@ -7,18 +7,59 @@ import (
 
 // pins are snapshots of the past: those that history keeps whole, and the few computed last.
 type pins struct {
-	mu     sync.Mutex
 	last   uint64 // revision of the newest pin; the writer's
-	newest *entry // with that pin, nil when there is none; the writer's
-	recent []*View
+	newest *entry // with that pin, nil when history has none; the writer's
+
+	computing sync.Mutex // held for as long as it takes; never by the writer
+	mu        sync.Mutex // guards:
+	recent    []*View
+	oldest    uint64 // revision at which history begins
 }
 
 const recentViews = 8
 
 func (p *pins) reset(revision uint64) {
+	p.last, p.newest = revision, nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last, p.newest, p.recent = revision, nil, nil
+	p.recent, p.oldest = nil, 0
+}
+
+// forget lets go of the snapshots before the revision at which history begins now: nobody can ask
+// for them, and each may have everything that was deleted since.
+func (p *pins) forget(oldest uint64) {
+	if p.newest != nil && p.newest.revision <= oldest {
+		p.newest = nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.oldest = oldest
+	p.recent = slices.DeleteFunc(p.recent, p.tooOld)
+}
+
+func (p *pins) tooOld(v *View) bool { return v.revision < p.oldest }
+
+// find returns the snapshot at a revision if it was computed, nil otherwise.
+func (p *pins) find(revision uint64) *View {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.IndexFunc(p.recent, func(v *View) bool { return v.revision == revision }); i >= 0 {
+		return p.recent[i]
+	}
+	return nil
+}
+
+// add keeps a snapshot that was computed, unless history has gone on meanwhile.
+func (p *pins) add(v *View) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tooOld(v) {
+		return
+	}
+	if len(p.recent) == recentViews {
+		p.recent = slices.Delete(p.recent, 0, 1)
+	}
+	p.recent = append(p.recent, v)
 }
 
 // pin keeps the newest tree with its history entry, every now and then. Only then is it known what
@@ -43,7 +84,6 @@ func (s *Store) At(revision uint64) (*View, error) {
 	}
 	s.log.mu.RLock()
 	from, undo, err := s.log.undo(revision, s.Latest())
-	compacted := s.log.compacted
 	s.log.mu.RUnlock()
 	if err != nil {
 		return nil, err
@@ -51,19 +91,16 @@ func (s *Store) At(revision uint64) (*View, error) {
 	if len(undo) == 0 {
 		return from, nil
 	}
-	s.pins.mu.Lock() // readers of one page each find the snapshot that the first one makes
-	defer s.pins.mu.Unlock()
-	s.pins.recent = slices.DeleteFunc(s.pins.recent, func(v *View) bool { return v.revision < compacted })
-	for _, v := range s.pins.recent {
-		if v.revision == revision {
-			return v, nil
-		}
+	if v := s.pins.find(revision); v != nil {
+		return v, nil
+	}
+	s.pins.computing.Lock() // readers of one page each find the snapshot that the first one makes
+	defer s.pins.computing.Unlock()
+	if v := s.pins.find(revision); v != nil {
+		return v, nil
 	}
 	v := from.rewind(revision, undo)
-	s.pins.recent = append(s.pins.recent, v)
-	if len(s.pins.recent) > recentViews {
-		s.pins.recent = slices.Delete(s.pins.recent, 0, 1)
-	}
+	s.pins.add(v)
 	return v, nil
 }
 
