@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/writeout"
 )
 
 const (
@@ -74,7 +75,7 @@ func save(dir, working string, key *Key, write func(io.Writer) error, place func
 
 // fill writes, syncs and verifies the file.
 func fill(f *os.File, key *Key, write func(io.Writer) error) (file File, err error) {
-	buffered := bufio.NewWriterSize(f, blockSize)
+	buffered := bufio.NewWriterSize(writeout.New(f), blockSize)
 	if err = write(buffered); err == nil {
 		err = buffered.Flush()
 	}

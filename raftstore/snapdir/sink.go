@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/barque/barque/internal/atomicfile"
-
+	"github.com/barque/barque/internal/writeout"
 	"github.com/barque/barque/raftstore/faultpoint"
 )
 
@@ -44,7 +44,7 @@ func (k *sink) begin() error {
 	if err != nil {
 		return err
 	}
-	k.file, k.buf = file, bufio.NewWriterSize(file, bufferBytes)
+	k.file, k.buf = file, bufio.NewWriterSize(writeout.New(file), bufferBytes)
 	return nil
 }
 

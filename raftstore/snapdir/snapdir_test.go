@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/internal/needs"
+	"github.com/barque/barque/internal/writeout"
+	"github.com/barque/barque/internal/writeout/writeouttest"
 	"github.com/barque/barque/raftstore/faultpoint"
 	"github.com/barque/barque/raftstore/snapshot"
 )
@@ -277,5 +279,29 @@ func TestWhatCannotBeRemoved(t *testing.T) {
 	}
 	if err := other.Cancel(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestALargeSnapshotDoesNotWaitForItsSync: the log, which is on the same disk, would wait with it.
+func TestALargeSnapshotDoesNotWaitForItsSync(t *testing.T) {
+	dir := t.TempDir()
+	writeouttest.Disk(t, dir)
+	s, err := Open(Options{Dir: dir, Keep: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := s.Create(1, 10, 2, raft.Configuration{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer created.Cancel()
+	block := make([]byte, 100<<10)
+	for range 80 {
+		if _, err := created.Write(block); err != nil {
+			t.Fatal(err)
+		}
+		if n := writeouttest.Waiting(t, created.(*sink).file); n > writeout.Step {
+			t.Fatalf("%d bytes wait", n)
+		}
 	}
 }
