@@ -12,6 +12,7 @@ import (
 	flowcontrolrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 
 	"github.com/barque/barque/apiserver/authn"
+	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/reviews"
@@ -64,9 +65,11 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 		CountTracker: p.counts,
 		// Events are written far more than watched, and expire.
 		Uncached: []schema.GroupResource{corev1.Resource("events")},
+		Objects:  objectcache.New(storage.DefaultObjectCache), // of the libraries' storages, too
 		RawLists: rawlist.NewCache(rawListCache),
 		Logger:   s.logger,
 	}
+	s.caches = []ager{p.storageConfig.Objects, p.storageConfig.RawLists}
 	if p.storage, err = storage.NewRESTOptions(p.storageConfig); err != nil {
 		return nil, fmt.Errorf("storage: %w", err)
 	}

@@ -56,6 +56,7 @@ type Server struct {
 	informers    informers.SharedInformerFactory
 	allocator    *services.Allocator
 	defaults     func() bool // whether the authorizer knows the default roles and bindings
+	caches       []ager
 	closers      []func()
 	synced       atomic.Bool // see unsynced
 	leads        atomic.Bool // LeaderRoutine runs
@@ -216,7 +217,30 @@ func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFu
 	serving, stop := context.WithCancelCause(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- prepared.Run(serving) }()
+	go age(serving, s.caches) // ends with serving
 	return ended, stop, nil
+}
+
+// ager is a cache that forgets what nobody has asked for since it was called before.
+type ager interface{ Age() }
+
+// cacheAge is how long caches keep at least what nobody asks for. History is kept for longer.
+const cacheAge = 2 * time.Minute
+
+// age lets caches forget, until ctx ends.
+func age(ctx context.Context, caches []ager) {
+	tick := time.NewTicker(cacheAge)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for _, c := range caches {
+				c.Age()
+			}
+		}
+	}
 }
 
 // LoopbackConfig is the configuration of a client inside this process that may do everything.

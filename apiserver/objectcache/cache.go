@@ -49,6 +49,17 @@ func New(bytes int) *Cache {
 	return c
 }
 
+// Age forgets what nobody has asked for since Age was called before. A server that has little to do
+// would keep its last objects for ever.
+func (c *Cache) Age() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.turn()
+		s.mu.Unlock()
+	}
+}
+
 // Space is the part of a Cache that is for the objects of one storage. Two storages may decode the
 // same bytes to different types.
 type Space struct {
@@ -165,11 +176,14 @@ func (s *shard) put(o *Object) {
 		return
 	}
 	if s.size+o.cost > s.room {
-		s.old, s.young, s.size = s.young, make(map[entry]*Object), 0
+		s.turn()
 	}
 	s.young[o.entry] = o
 	s.size += o.cost
 }
+
+// turn begins a new generation. The caller holds the lock.
+func (s *shard) turn() { s.old, s.young, s.size = s.young, make(map[entry]*Object), 0 }
 
 // remove takes out an object. The caller holds the lock.
 func (s *shard) remove(o *Object) {

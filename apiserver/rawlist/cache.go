@@ -49,6 +49,20 @@ func NewCache(bytes int) *Cache {
 	return c
 }
 
+// Age forgets what nobody has looked at since Age was called before. A server that has little to do
+// would keep the last lists for ever.
+func (c *Cache) Age() {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		s.turn()
+		s.mu.Unlock()
+	}
+}
+
+// turn begins a new generation. The caller holds the lock.
+func (s *shard) turn() { s.old, s.young, s.size = s.young, make(map[entry][]byte), 0 }
+
 func (c *Cache) hash(key string) uint64 { return maphash.String(c.seed, key) }
 
 // get returns what is sent, nil for the stored bytes.
@@ -79,7 +93,7 @@ func (s *shard) put(e entry, data []byte, room int) {
 		return
 	}
 	if s.size+cost > room {
-		s.old, s.young, s.size = s.young, make(map[entry][]byte), 0
+		s.turn()
 	}
 	s.young[e] = data
 	s.size += cost
