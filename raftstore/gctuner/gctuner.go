@@ -8,6 +8,11 @@
 //	tight ──collecting takes more than MaxShare of the CPU used──▶ looser … Go's default, or Most
 //	tight ◀──less than half of that────────────────────────────── looser
 //
+// A large heap that has become busy after a rest would be collected a few times before that tells.
+// The goroutines that allocate help then, for seconds, since the heap has so little room to grow. So
+// the tuner also foresees what collecting will take, from the newest collection and the rate of
+// allocation, and is looser before.
+//
 // By Go's default a small heap is collected all the time under load: of a server with 40 MiB alive,
 // requests allocate as much again in a second. So a small heap may become looser than that, as far
 // as the process allocates it within window: memory is taken where it saves collections, and a
@@ -106,6 +111,7 @@ type reading struct {
 	allocated uint64  // bytes
 	cycles    uint64  // collections
 	collect   float64 // CPU seconds of the collector that it did not take from idle cores
+	idle      float64 // those that it did
 	user      float64 // CPU seconds of the program
 }
 
@@ -114,11 +120,13 @@ func read() reading {
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
 		{Name: "/cpu/classes/gc/mark/assist:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/dedicated:cpu-seconds"},
 		{Name: "/cpu/classes/gc/pause:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"},
+		{Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
 	}
 	metrics.Read(samples)
 	return reading{
 		live: samples[0].Value.Uint64(), allocated: samples[1].Value.Uint64(), cycles: samples[2].Value.Uint64(),
 		collect: samples[3].Value.Float64() + samples[4].Value.Float64() + samples[5].Value.Float64(), user: samples[6].Value.Float64(),
+		idle: samples[7].Value.Float64(),
 	}
 }
 
@@ -130,6 +138,7 @@ type keeper struct {
 	last     reading // the previous sample
 	measured reading // the newest sample with a new collection: the CPU times change with these
 	rate     uint64  // bytes allocated in a sample, averaged
+	cost     float64 // CPU seconds of the newest collection, by whatever cores
 	resting  int     // consecutive samples with next to nothing allocated
 	used     uint64  // bytes allocated since memory was given back
 }
@@ -155,8 +164,10 @@ func (k *keeper) look(now reading) (d decision) {
 	next := min(k.percent, loosest)
 	if now.cycles != k.measured.cycles {
 		next = min(k.policy.next(k.percent, now.live, share(k.measured, now)), loosest)
+		k.cost = cost(k.measured, now)
 		k.measured = now
 	}
+	next = max(next, min(k.policy.needed(now.live, k.rate, k.cost), loosest))
 	if k.resting >= restLooks { // it may be long until the next collections tell that they are cheap
 		next = k.policy.tightest(now.live)
 	}
@@ -176,6 +187,17 @@ func share(from, to reading) float64 {
 		return 0
 	}
 	return collect / (collect + max(user, 0))
+}
+
+// cost is what a collection between two samples took, in CPU seconds.
+func cost(from, to reading) float64 {
+	return max(to.collect-from.collect+to.idle-from.idle, 0) / float64(to.cycles-from.cycles)
+}
+
+// needed is the percentage at which collections that cost so much take MaxShare of a CPU, when so
+// many bytes are allocated in a sample.
+func (p Policy) needed(live, rate uint64, cost float64) int {
+	return int(100 * float64(rate) * cost / p.MaxShare / look.Seconds() / float64(max(live, p.Least)))
 }
 
 // next returns by how many percent of the live heap the heap may grow before the next collection.

@@ -113,6 +113,27 @@ func TestALittleWorkIsNotLoose(t *testing.T) {
 	}
 }
 
+// TestALargeHeapIsLooseBeforeItIsCollected: after a rest, a collection of seconds would come at once,
+// and all who allocate would help.
+func TestALargeHeapIsLooseBeforeItIsCollected(t *testing.T) {
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
+	large := process{live: 2 << 10 * mib, mark: 5, rate: 50 * mib, used: 1}
+	large.settle(&k, &now)
+	for range 2 * restLooks {
+		now.allocated += mib
+		k.look(now)
+	}
+	if k.percent > 13 {
+		t.Fatalf("at rest: %d %%", k.percent)
+	}
+	for second := 1; k.percent < normal; second++ {
+		if now.allocated += large.rate; second*int(large.rate) >= int(large.live)*k.percent/100 {
+			t.Fatalf("in second %d it is collected, at %d %%", second, k.percent)
+		}
+		k.look(now)
+	}
+}
+
 // TestAProcessThatRestsIsTight: nothing is collected there that could tell what collecting costs.
 func TestAProcessThatRestsIsTight(t *testing.T) {
 	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
