@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -21,10 +22,12 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
+	"github.com/barque/barque/apiserver/podparts"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/router"
@@ -82,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 	serving.Listener = &port{Listener: serving.Listener, closes: s.loopback.transport.Refuse, opens: func() {
 		s.loopback.transport.Serve(s.chain.aggregator.GenericAPIServer.Handler)
 	}}
-	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(dropManagedFields))
+	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim(podparts.New(podParts))))
 
 	sec, err := s.newSecurity(serving.ClientCA)
 	if err != nil {
@@ -254,16 +257,25 @@ func (s *Server) LoopbackConfigAs(name string, groups ...string) *restclient.Con
 }
 
 // Informers are those of this server. Others in the process may add theirs and start them; all end
-// with Run. Objects come without managedFields.
+// with Run. Objects come without managedFields, and pods share what they have in common.
 func (s *Server) Informers() informers.SharedInformerFactory { return s.informers }
 
-// dropManagedFields keeps what no informer's reader looks at out of memory. An update that is sent
-// without them leaves the stored ones as they are.
-func dropManagedFields(obj any) (any, error) {
-	if m, err := meta.Accessor(obj); err == nil {
-		m.SetManagedFields(nil)
+// podParts bounds, in bytes, what is known of pods to let others share it: some thousand templates.
+const podParts = 4 << 20
+
+// slim makes what informers keep smaller. They drop managedFields, which none of their readers looks
+// at: an update that is sent without them leaves the stored ones as they are. Pods share what they
+// have in common.
+func slim(parts *podparts.Sharer) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if m, err := meta.Accessor(obj); err == nil {
+			m.SetManagedFields(nil)
+		}
+		if pod, ok := obj.(*corev1.Pod); ok {
+			parts.Share(pod)
+		}
+		return obj, nil
 	}
-	return obj, nil
 }
 
 // withUnauthenticated sends some paths to handlers that authenticate on their own.

@@ -1,0 +1,188 @@
+package podparts
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// pod is one of a ReplicaSet, as it is read from the API.
+func pod(t testing.TB, n int) *corev1.Pod {
+	t.Helper()
+	token := fmt.Sprintf("kube-api-access-%05d", n)
+	container := func(name string) corev1.Container {
+		return corev1.Container{
+			Name: name, Image: "registry.example.com/" + name + ":1", Command: []string{"/bin/" + name, "--serve"},
+			Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
+			Env: []corev1.EnvVar{
+				{Name: "MODE", Value: "production"}, {Name: "LEVEL", Value: "info"},
+				{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+			},
+			Resources:      corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}}},
+			VolumeMounts:   []corev1.VolumeMount{{Name: token, MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
+		}
+	}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", GenerateName: "web-7c5d-", Name: fmt.Sprintf("web-7c5d-%05d", n), ResourceVersion: fmt.Sprint(1000 + n),
+			Labels:          map[string]string{"app": "web", "pod-template-hash": "7c5d"},
+			Annotations:     map[string]string{"checksum/config": "8f14e45fceea167a"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-7c5d", UID: "a"}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: fmt.Sprint("node-", n%10), ServiceAccountName: "web",
+			InitContainers: []corev1.Container{container("migrate")},
+			Containers:     []corev1.Container{container("web"), container("proxy")},
+			Volumes: []corev1.Volume{{Name: token, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+			}}}},
+			Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: fmt.Sprint("10.0.0.", n%250)},
+	}
+	data, err := p.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := new(corev1.Pod)
+	if err := read.Unmarshal(data); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+func TestPodsOfOneTemplateShare(t *testing.T) {
+	s := New(1 << 20)
+	first, second := pod(t, 1), pod(t, 2)
+	s.Share(first)
+	s.Share(second)
+	for n, p := range map[int]*corev1.Pod{1: first, 2: second} {
+		if want := pod(t, n); !equality.Semantic.DeepEqual(p, want) {
+			t.Errorf("pod %d was changed: %+v, want %+v", n, p, want)
+		}
+	}
+	a, b := &first.Spec, &second.Spec
+	for what, same := range map[string]bool{
+		"labels":           reflect.ValueOf(first.Labels).Pointer() == reflect.ValueOf(second.Labels).Pointer(),
+		"owners":           &first.OwnerReferences[0] == &second.OwnerReferences[0],
+		"environment":      &a.Containers[1].Env[0] == &b.Containers[1].Env[0],
+		"probe":            a.Containers[0].ReadinessProbe == b.Containers[0].ReadinessProbe,
+		"init containers'": &a.InitContainers[0].Command[0] == &b.InitContainers[0].Command[0],
+		"volume":           a.Volumes[0].Projected == b.Volumes[0].Projected,
+		"tolerations":      &a.Tolerations[0] == &b.Tolerations[0],
+	} {
+		if !same {
+			t.Errorf("each has a copy of its %s", what)
+		}
+	}
+	if a.Containers[0].ReadinessProbe == a.Containers[1].ReadinessProbe {
+		t.Error("containers with different names share a probe: how were they found equal?")
+	}
+}
+
+// TestAnotherTemplateSharesNothing changes one field deep in a part, and fields of which a pod has
+// its own.
+func TestAnotherTemplateSharesNothing(t *testing.T) {
+	s := New(1 << 20)
+	s.Share(pod(t, 1))
+	for what, change := range map[string]func(p *corev1.Pod){
+		"a variable":   func(p *corev1.Pod) { p.Spec.Containers[1].Env[1].Value = "debug" },
+		"an image":     func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "other" },
+		"a label":      func(p *corev1.Pod) { p.Labels["app"] = "api" },
+		"a toleration": func(p *corev1.Pod) { p.Spec.Tolerations[0].Key = "other" },
+		"the node":     func(p *corev1.Pod) { p.Spec.NodeName = "other" },
+		"the hostname": func(p *corev1.Pod) { p.Spec.Hostname = "web-0" },
+		"a volume":     func(p *corev1.Pod) { p.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Path = "other" },
+		"a mount":      func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPath = "/other" },
+		"a debugger": func(p *corev1.Pod) {
+			p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
+		},
+		"no labels":     func(p *corev1.Pod) { p.Labels = nil },
+		"no containers": func(p *corev1.Pod) { p.Spec.Containers = nil },
+		"nothing":       func(p *corev1.Pod) { *p = corev1.Pod{} },
+	} {
+		got, want := pod(t, 2), pod(t, 2)
+		change(got)
+		change(want)
+		if s.Share(got); !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
+	}
+	last := pod(t, 1)
+	if s.Share(last); !equality.Semantic.DeepEqual(last, pod(t, 1)) {
+		t.Errorf("a part was changed by others: %+v", last)
+	}
+}
+
+func TestItIsBounded(t *testing.T) {
+	const room = 64 << 10
+	s := New(room)
+	for n := range 1000 {
+		p := pod(t, n)
+		p.Spec.Containers[0].Image = fmt.Sprint("image", n)
+		s.Share(p)
+		if s.size > room/2 {
+			t.Fatalf("after %d pods a generation has %d bytes", n, s.size)
+		}
+	}
+	if len(s.old) == 0 {
+		t.Error("there never was a second generation")
+	}
+	first, second := pod(t, 1), pod(t, 2)
+	s.Share(first)
+	s.Share(second)
+	if first.Spec.Containers[1].ReadinessProbe != second.Spec.Containers[1].ReadinessProbe {
+		t.Error("nothing is shared any more")
+	}
+	large := pod(t, 3)
+	large.Annotations = map[string]string{"large": string(make([]byte, room))}
+	before := len(s.young)
+	if s.Share(large); len(s.young) > before+1 {
+		t.Error("a part that is larger than the room is kept")
+	}
+}
+
+// BenchmarkShare shares pods that are decoded from what is stored, and tells what a pod takes.
+func BenchmarkShare(b *testing.B) {
+	data, err := pod(b, 1).Marshal()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for what, share := range map[string]func(*corev1.Pod){"alone": func(*corev1.Pod) {}, "shared": New(4 << 20).Share} {
+		b.Run(what, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p := new(corev1.Pod)
+				if err := p.Unmarshal(data); err != nil {
+					b.Fatal(err)
+				}
+				share(p)
+			}
+			b.StopTimer()
+			var before, after runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			kept := make([]*corev1.Pod, 10000)
+			for i := range kept {
+				kept[i] = new(corev1.Pod)
+				if err := kept[i].Unmarshal(data); err != nil {
+					b.Fatal(err)
+				}
+				share(kept[i])
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(len(kept)), "bytes/pod")
+			b.ReportMetric(float64(after.HeapObjects-before.HeapObjects)/float64(len(kept)), "objects/pod")
+			runtime.KeepAlive(kept)
+		})
+	}
+}
