@@ -1,7 +1,6 @@
 package rawlist
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 
@@ -10,11 +9,7 @@ import (
 
 // encodeJSON encodes an object as the encoder of lists does.
 func encodeJSON(obj runtime.Object) ([]byte, error) {
-	var b bytes.Buffer
-	if err := json.NewEncoder(&b).Encode(obj); err != nil {
-		return nil, err
-	}
-	return bytes.Clone(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
+	return json.Marshal(obj)
 }
 
 // writeJSON writes a list between what stands before and after its items.
