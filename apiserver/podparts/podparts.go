@@ -1,9 +1,9 @@
 // Package podparts lets the pods that informers keep share what they have in common.
 //
-// Pods are most of what an informer keeps, and most pods are made from a template: those of one
-// Deployment differ in their names, their node, the volume of their token and their status. Decoded,
-// each has its own copy of the rest, hundreds of small objects that take memory and that the garbage
-// collector visits each time. A [Sharer] gives it the copy of a pod that came before.
+// Pods are most of what informers keep, and most pods are made from a template: those of one
+// Deployment differ in their names, their node, the volume of their token and some of their status.
+// Decoded, each has its own copy of the rest, hundreds of small objects that take memory and that
+// the garbage collector visits each time. A [Sharer] gives it the copy of a pod that came before.
 //
 // What is shared is only read, as is everything that an informer has.
 package podparts
@@ -11,9 +11,6 @@ package podparts
 import (
 	"slices"
 	"sync"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -39,79 +36,22 @@ type Sharer struct {
 	buffer     []byte
 }
 
-// scratch has room for the part that is looked for.
-type scratch struct {
-	meta      metav1.ObjectMeta
-	spec      corev1.PodSpec
-	container corev1.Container
-	volume    corev1.Volume
-}
-
 // New makes a Sharer that takes about so many bytes at the most.
 func New(bytes int) *Sharer { return &Sharer{room: bytes / 2, young: make(map[string]any)} }
-
-// Share replaces parts of a pod by equal ones of pods that came before. Nobody else may have the pod
-// yet.
-func (s *Sharer) Share(pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shareMeta(&pod.ObjectMeta)
-	s.shareSpec(&pod.Spec)
-	s.common = scratch{}
-}
-
-// shareMeta shares what a controller gives all its pods.
-func (s *Sharer) shareMeta(own *metav1.ObjectMeta) {
-	s.common.meta = metav1.ObjectMeta{
-		Namespace: own.Namespace, GenerateName: own.GenerateName,
-		Labels: own.Labels, Annotations: own.Annotations, OwnerReferences: own.OwnerReferences, Finalizers: own.Finalizers,
-	}
-	shared := find(s, metaPart, &s.common.meta)
-	own.Namespace, own.GenerateName = shared.Namespace, shared.GenerateName
-	own.Labels, own.Annotations, own.OwnerReferences, own.Finalizers = shared.Labels, shared.Annotations, shared.OwnerReferences, shared.Finalizers
-}
-
-// shareSpec shares containers and volumes one by one, and the rest of the spec without what is a
-// pod's own.
-func (s *Sharer) shareSpec(own *corev1.PodSpec) {
-	for i := range own.InitContainers {
-		s.shareContainer(&own.InitContainers[i])
-	}
-	for i := range own.Containers {
-		s.shareContainer(&own.Containers[i])
-	}
-	for i := range own.Volumes {
-		s.common.volume.VolumeSource = own.Volumes[i].VolumeSource // the name may be the pod's own
-		own.Volumes[i].VolumeSource = find(s, volumePart, &s.common.volume).VolumeSource
-	}
-	common := &s.common.spec
-	*common = *own
-	common.InitContainers, common.Containers, common.EphemeralContainers, common.Volumes = nil, nil, nil, nil
-	common.NodeName, common.Hostname = "", ""
-	shared := *find(s, specPart, common)
-	shared.InitContainers, shared.Containers, shared.EphemeralContainers, shared.Volumes = own.InitContainers, own.Containers, own.EphemeralContainers, own.Volumes
-	shared.NodeName, shared.Hostname = own.NodeName, own.Hostname
-	*own = shared
-}
-
-// shareContainer shares a container without its mounts, of which one has the name of the volume of
-// the pod's token.
-func (s *Sharer) shareContainer(own *corev1.Container) {
-	s.common.container = *own
-	s.common.container.VolumeMounts = nil
-	shared := *find(s, containerPart, &s.common.container)
-	shared.VolumeMounts = own.VolumeMounts
-	*own = shared
-}
 
 // kind tells parts of different types apart whose encodings are the same.
 type kind byte
 
 const (
-	metaPart kind = iota
+	textPart kind = iota
+	metaPart
 	specPart
 	containerPart
+	mountPart
 	volumePart
+	statusPart
+	containerStatusPart
+	conditionPart
 )
 
 // message is what Protocol Buffers encode, equal ones in the same way.
@@ -132,17 +72,40 @@ func find[T any, M interface {
 	if _, err := common.MarshalToSizedBuffer(s.buffer[1:]); err != nil {
 		return common // it shares nothing, which is no harm
 	}
-	found, ok := s.young[string(s.buffer)]
-	if ok {
-		return found.(M)
-	}
-	if found, ok = s.old[string(s.buffer)]; !ok {
+	found, young := s.look()
+	if found == nil {
 		kept := M(new(T))
 		*kept = *common
 		found = kept
 	}
-	s.put(string(s.buffer), found)
+	if !young {
+		s.put(string(s.buffer), found)
+	}
 	return found.(M)
+}
+
+// text returns a text that is equal. The caller holds the lock.
+func (s *Sharer) text(own string) string {
+	s.buffer = append(append(s.buffer[:0], byte(textPart)), own...)
+	found, young := s.look()
+	if young {
+		return found.(string)
+	}
+	encoding := string(s.buffer)
+	if found == nil {
+		found = encoding[1:]
+	}
+	s.put(encoding, found)
+	return found.(string)
+}
+
+// look returns what has the encoding in the buffer, nil if nothing does, and whether that is of the
+// young generation. The caller holds the lock.
+func (s *Sharer) look() (found any, young bool) {
+	if found, young = s.young[string(s.buffer)]; young {
+		return found, true
+	}
+	return s.old[string(s.buffer)], false
 }
 
 // put adds a part to the young generation. One that is larger than a generation is not kept. The
