@@ -227,7 +227,8 @@ func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFu
 // ager is a cache that forgets what nobody has asked for since it was called before.
 type ager interface{ Age() }
 
-// cacheAge is how long caches keep at least what nobody asks for. History is kept for longer.
+// cacheAge is the time between two calls: what nobody asks for is gone after twice that, or earlier
+// when the room is needed.
 const cacheAge = 2 * time.Minute
 
 // age lets caches forget, until ctx ends.
@@ -260,8 +261,9 @@ func (s *Server) LoopbackConfigAs(name string, groups ...string) *restclient.Con
 // with Run. Objects come without managedFields, and pods share what they have in common.
 func (s *Server) Informers() informers.SharedInformerFactory { return s.informers }
 
-// podParts bounds, in bytes, what is known of pods to let others share it: some thousand templates.
-const podParts = 4 << 20
+// podParts bounds, in bytes, what is known of pods to let others share it: a thousand templates,
+// about.
+const podParts = 8 << 20
 
 // slim makes what informers keep smaller. They drop managedFields, which none of their readers looks
 // at: an update that is sent without them leaves the stored ones as they are. Pods share what they

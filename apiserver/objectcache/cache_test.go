@@ -227,22 +227,6 @@ func checkBound(t *testing.T, cache *Cache, bound int) {
 
 // TestWhatIsDecodedLaterIsBounded: objects that were not decoded when they were let in take several
 // times as much afterwards, in either generation.
-func TestWhatIsNotAskedForIsForgotten(t *testing.T) {
-	cache := New(1 << 20)
-	space := cache.Space()
-	of := func(key string) Stored { return Stored{Key: key, Value: []byte("value"), Revision: 7} }
-	get(t, space, of("wanted"))
-	get(t, space, of("left"))
-	for range 3 {
-		if cache.Age(); space.Peek(of("wanted")) == nil {
-			t.Fatal("what was asked for since is gone")
-		}
-	}
-	if space.Peek(of("left")) != nil {
-		t.Error("what nobody has asked for is kept")
-	}
-}
-
 func TestWhatIsDecodedLaterIsBounded(t *testing.T) {
 	const bound = 1 << 20
 	cache := New(bound)
@@ -259,6 +243,22 @@ func TestWhatIsDecodedLaterIsBounded(t *testing.T) {
 		}
 	}
 	checkBound(t, cache, bound)
+}
+
+func TestWhatIsNotAskedForIsForgotten(t *testing.T) {
+	cache := New(1 << 20)
+	space := cache.Space()
+	of := func(key string) Stored { return Stored{Key: key, Value: []byte("value"), Revision: 7} }
+	get(t, space, of("wanted"))
+	get(t, space, of("left"))
+	for range 3 {
+		if cache.Age(); space.Peek(of("wanted")) == nil {
+			t.Fatal("what was asked for since is gone")
+		}
+	}
+	if space.Peek(of("left")) != nil {
+		t.Error("what nobody has asked for is kept")
+	}
 }
 
 func TestCopies(t *testing.T) {

@@ -5,20 +5,21 @@
 // Decoded, each has its own copy of the rest, hundreds of small objects that take memory and that
 // the garbage collector visits each time. A [Sharer] gives it the copy of a pod that came before.
 //
-// What is shared is only read, as is everything that an informer has.
+// What is shared is only read, as is everything that an informer has. There is one exception, in a
+// library, and so one kind of spec that is not shared: see shareSpec.
 package podparts
 
 import (
 	"slices"
 	"sync"
+	"unsafe"
 )
 
 const (
-	// partCost is what a part takes beside its encoding, rounded up.
+	// partCost is what a part takes beside its encoding and what is decoded, rounded up.
 	partCost = 128
-	// decodedFactor is how many times larger than its encoding a part is in memory, about; and the
-	// encoding is kept, too.
-	decodedFactor = 5
+	// decodedFactor is how many times larger than its encoding is what a part refers to, about.
+	decodedFactor = 4
 )
 
 // Sharer knows the parts of the pods that came last. Any goroutine may use it.
@@ -46,6 +47,7 @@ const (
 	textPart kind = iota
 	metaPart
 	specPart
+	affinityPart
 	containerPart
 	mountPart
 	volumePart
@@ -79,7 +81,7 @@ func find[T any, M interface {
 		found = kept
 	}
 	if !young {
-		s.put(string(s.buffer), found)
+		s.put(string(s.buffer), found, int(unsafe.Sizeof(*common))+decodedFactor*size)
 	}
 	return found.(M)
 }
@@ -95,7 +97,7 @@ func (s *Sharer) text(own string) string {
 	if found == nil {
 		found = encoding[1:]
 	}
-	s.put(encoding, found)
+	s.put(encoding, found, 0)
 	return found.(string)
 }
 
@@ -108,10 +110,10 @@ func (s *Sharer) look() (found any, young bool) {
 	return s.old[string(s.buffer)], false
 }
 
-// put adds a part to the young generation. One that is larger than a generation is not kept. The
-// caller holds the lock.
-func (s *Sharer) put(encoding string, part any) {
-	cost := partCost + (1+decodedFactor)*len(encoding)
+// put adds a part, which takes so many bytes beside its encoding, to the young generation. One that
+// is larger than a generation is not kept. The caller holds the lock.
+func (s *Sharer) put(encoding string, part any, bytes int) {
+	cost := partCost + len(encoding) + bytes
 	if cost > s.room {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // pod is one of a ReplicaSet, as it is read from the API.
@@ -46,6 +47,9 @@ func pod(t testing.TB, n int) *corev1.Pod {
 			Volumes: []corev1.Volume{{Name: token, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
 			}}}},
+			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: "kubernetes.io/hostname"}},
+			}},
 			Tolerations: []corev1.Toleration{{Key: "node.kubernetes.io/not-ready", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}},
 		},
 		Status: corev1.PodStatus{
@@ -108,6 +112,7 @@ func TestPodsOfOneTemplateShare(t *testing.T) {
 		"init containers'": &a.InitContainers[0].Command[0] == &b.InitContainers[0].Command[0],
 		"volume":           a.Volumes[0].Projected == b.Volumes[0].Projected,
 		"tolerations":      &a.Tolerations[0] == &b.Tolerations[0],
+		"affinity":         a.Affinity == b.Affinity,
 		"path of a mount":  same(a.Containers[0].VolumeMounts[0].MountPath, b.Containers[1].VolumeMounts[0].MountPath),
 		"node":             same(a.NodeName, b.NodeName),
 		"node's address":   &first.Status.HostIPs[0] == &second.Status.HostIPs[0],
@@ -140,6 +145,7 @@ func TestAnotherTemplateSharesNothing(t *testing.T) {
 		"an image":     func(p *corev1.Pod) { p.Spec.InitContainers[0].Image = "other" },
 		"a label":      func(p *corev1.Pod) { p.Labels["app"] = "api" },
 		"a toleration": func(p *corev1.Pod) { p.Spec.Tolerations[0].Key = "other" },
+		"the affinity": func(p *corev1.Pod) { p.Spec.Affinity.PodAntiAffinity = nil },
 		"the node":     func(p *corev1.Pod) { p.Spec.NodeName = "other" },
 		"the hostname": func(p *corev1.Pod) { p.Spec.Hostname = "web-0" },
 		"a volume":     func(p *corev1.Pod) { p.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.Path = "other" },
@@ -171,6 +177,26 @@ func TestAnotherTemplateSharesNothing(t *testing.T) {
 	last := pod(t, 1)
 	if s.Share(last); !equality.Semantic.DeepEqual(last, pod(t, 1)) {
 		t.Errorf("a part was changed by others: %+v", last)
+	}
+}
+
+// TestALibraryChangesNoOtherPod: PodRequests adds an overhead in place to resources of a pod that
+// have no int64.
+func TestALibraryChangesNoOtherPod(t *testing.T) {
+	s := New(1 << 20)
+	large := func(n int) *corev1.Pod {
+		p := pod(t, n)
+		p.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Ti")}}
+		p.Spec.Overhead = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+		s.Share(p)
+		return p
+	}
+	first, second := large(1), large(2)
+	for range 3 {
+		resourcehelper.PodRequests(first, resourcehelper.PodResourcesOptions{})
+	}
+	if got := second.Spec.Resources.Requests.Memory(); got.Cmp(resource.MustParse("100Ti")) != 0 {
+		t.Errorf("the other pod wants %v", got)
 	}
 }
 

@@ -39,8 +39,11 @@ func (s *Sharer) shareMeta(own *metav1.ObjectMeta) {
 	own.Labels, own.Annotations, own.OwnerReferences, own.Finalizers = shared.Labels, shared.Annotations, shared.OwnerReferences, shared.Finalizers
 }
 
-// shareSpec shares containers and volumes one by one, and the rest of the spec without what is a
-// pod's own.
+// shareSpec shares containers and volumes one by one, the affinity, which has the node of a pod of a
+// DaemonSet, and the rest of the spec without what is a pod's own.
+//
+// A spec with resources of its own and an overhead stays as it is: component-helpers adds the
+// overhead to the resources in place, where they are so large that they have no int64.
 func (s *Sharer) shareSpec(own *corev1.PodSpec) {
 	for i := range own.InitContainers {
 		s.shareContainer(&own.InitContainers[i])
@@ -54,13 +57,20 @@ func (s *Sharer) shareSpec(own *corev1.PodSpec) {
 		volume.VolumeSource = find(s, volumePart, &s.common.volume).VolumeSource
 		volume.Name = s.text(volume.Name)
 	}
+	if own.Affinity != nil {
+		own.Affinity = find(s, affinityPart, own.Affinity)
+	}
+	own.NodeName = s.text(own.NodeName)
+	if own.Resources != nil && own.Overhead != nil {
+		return
+	}
 	common := &s.common.spec
 	*common = *own
 	common.InitContainers, common.Containers, common.EphemeralContainers, common.Volumes = nil, nil, nil, nil
-	common.NodeName, common.Hostname = "", ""
+	common.NodeName, common.Hostname, common.Affinity = "", "", nil
 	shared := *find(s, specPart, common)
 	shared.InitContainers, shared.Containers, shared.EphemeralContainers, shared.Volumes = own.InitContainers, own.Containers, own.EphemeralContainers, own.Volumes
-	shared.NodeName, shared.Hostname = s.text(own.NodeName), own.Hostname
+	shared.NodeName, shared.Hostname, shared.Affinity = own.NodeName, own.Hostname, own.Affinity
 	*own = shared
 }
 

@@ -7,8 +7,10 @@
 package writeout
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,37 +24,49 @@ type Writer struct {
 	file    *os.File
 	written int64 // to the kernel
 	out     int64 // of them, those that the disk has
+	leaves  bool  // all to the sync of the file: the kernel writes no part of it out
+	err     error // the first one
 }
 
 // New returns a Writer to the end of a file that is empty.
 func New(file *os.File) *Writer { return &Writer{file: file} }
 
 // Write returns when the disk has all but less than a Step of what was written. The file must still
-// be synced at its end: this writes no metadata, and leaves data in the disk's own cache.
+// be synced at its end: this writes no metadata, and leaves data in the disk's own cache. After an
+// error it writes nothing more.
 func (w *Writer) Write(b []byte) (n int, err error) {
-	for len(b) > 0 && err == nil {
+	for len(b) > 0 && w.err == nil {
 		var took int
-		took, err = w.file.Write(b[:min(len(b), int(w.out+Step-w.written))])
+		took, w.err = w.file.Write(b[:min(len(b), int(w.out+Step-w.written))])
 		n, w.written, b = n+took, w.written+int64(took), b[took:]
-		if err == nil && w.written == w.out+Step {
-			err = w.push()
+		if w.err == nil && w.written == w.out+Step {
+			w.err = w.push()
 		}
 	}
-	return n, err
+	return n, w.err
 }
 
 // push writes the newest Step out, and waits for it. A later sync may not tell its errors again.
 func (w *Writer) push() error {
 	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-	for {
-		err := unix.SyncFileRange(int(w.file.Fd()), w.out, w.written-w.out, all)
-		switch err {
-		case nil:
-			w.out = w.written
-			return nil
-		case unix.EINTR:
-			continue
+	var err error
+	if !w.leaves {
+		for err = unix.EINTR; err == unix.EINTR; {
+			err = unix.SyncFileRange(int(w.file.Fd()), w.out, w.written-w.out, all)
 		}
+	}
+	if w.leaves = w.leaves || refused(err); w.leaves {
+		err = nil
+	}
+	if err != nil {
 		return fmt.Errorf("write %s to the disk: %w", w.file.Name(), err)
 	}
+	w.out = w.written
+	return nil
+}
+
+// refused tells that nothing was tried: by a kernel in user space, a filter of system calls, or a
+// file that is on no disk.
+func refused(err error) bool {
+	return slices.ContainsFunc([]error{unix.ENOSYS, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL, unix.ESPIPE}, func(e error) bool { return errors.Is(err, e) })
 }

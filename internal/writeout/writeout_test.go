@@ -55,14 +55,29 @@ func TestErrorsAreTold(t *testing.T) {
 	if n, err := writeout.New(full).Write(make([]byte, 10)); n != 0 || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("on a full disk: %d bytes, %v", n, err)
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // takes all, and cannot be written out
+	closed := create(t)
+	w := writeout.New(closed)
+	if _, err := w.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for range 2 {
+		if n, err := w.Write(make([]byte, writeout.Step)); n != 0 || !errors.Is(err, os.ErrClosed) {
+			t.Errorf("to a closed file: %d bytes, %v", n, err)
+		}
+	}
+}
+
+// TestWhatCannotBeWrittenOut is left to the sync at the end: that was enough without this package.
+func TestWhatCannotBeWrittenOut(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer null.Close()
 	w := writeout.New(null)
-	for range 2 {
-		if n, err := w.Write(make([]byte, writeout.Step)); !errors.Is(err, syscall.ESPIPE) {
+	for range 3 {
+		if n, err := w.Write(make([]byte, writeout.Step+1)); n != writeout.Step+1 || err != nil {
 			t.Errorf("%d bytes, %v", n, err)
 		}
 	}

@@ -134,11 +134,14 @@ func read() reading {
 type keeper struct {
 	policy  Policy
 	percent int // in force
+	told    int // by collections, of what they took
 
 	last     reading // the previous sample
 	measured reading // the newest sample with a new collection: the CPU times change with these
 	rate     uint64  // bytes allocated in a sample, averaged
 	cost     float64 // CPU seconds of the newest collection, by whatever cores
+	cpu      float64 // CPU seconds used in a sample, between the two newest collections
+	looks    int     // samples since the newest collection
 	resting  int     // consecutive samples with next to nothing allocated
 	used     uint64  // bytes allocated since memory was given back
 }
@@ -146,7 +149,7 @@ type keeper struct {
 // newKeeper starts at Go's default. It counts from start, so that the first sample excludes earlier
 // work.
 func newKeeper(p Policy, start reading) *keeper {
-	return &keeper{policy: p.withDefaults(), percent: normal, last: start, measured: start}
+	return &keeper{policy: p.withDefaults(), percent: normal, told: normal, last: start, measured: start}
 }
 
 // decision is the result of a sample.
@@ -160,16 +163,19 @@ func (k *keeper) look(now reading) (d decision) {
 		k.resting = 0
 	}
 	k.rate = ((steady-1)*k.rate + allocated) / steady
+	k.looks++
 	loosest := k.policy.loosest(now.live, k.rate)
-	next := min(k.percent, loosest)
+	k.told = min(k.told, loosest)
 	if now.cycles != k.measured.cycles {
-		next = min(k.policy.next(k.percent, now.live, share(k.measured, now)), loosest)
+		k.told = min(k.policy.next(k.told, now.live, share(k.measured, now)), loosest)
 		k.cost = cost(k.measured, now)
-		k.measured = now
+		k.cpu = (now.user - k.measured.user + now.collect - k.measured.collect) / float64(k.looks)
+		k.measured, k.looks = now, 0
 	}
-	next = max(next, min(k.policy.needed(now.live, k.rate, k.cost), loosest))
+	next := max(k.told, min(k.policy.needed(now.live, k.rate, k.cost, k.cpu), loosest))
 	if k.resting >= restLooks { // it may be long until the next collections tell that they are cheap
-		next = k.policy.tightest(now.live)
+		k.told = k.policy.tightest(now.live)
+		next = k.told
 	}
 	if d.set = differs(k.percent, next); d.set {
 		k.percent = next
@@ -194,10 +200,12 @@ func cost(from, to reading) float64 {
 	return max(to.collect-from.collect+to.idle-from.idle, 0) / float64(to.cycles-from.cycles)
 }
 
-// needed is the percentage at which collections that cost so much take MaxShare of a CPU, when so
-// many bytes are allocated in a sample.
-func (p Policy) needed(live, rate uint64, cost float64) int {
-	return int(100 * float64(rate) * cost / p.MaxShare / look.Seconds() / float64(max(live, p.Least)))
+// needed is the percentage at which collections that cost so much take MaxShare of the CPU time,
+// when so many bytes are allocated and so many CPU seconds are used in a sample. A process that has
+// used little is about to use a CPU.
+func (p Policy) needed(live, rate uint64, cost, cpu float64) int {
+	samples := cost / p.MaxShare / max(cpu, look.Seconds()) // from one collection to the next
+	return int(100 * float64(rate) * samples / float64(max(live, p.Least)))
 }
 
 // next returns by how many percent of the live heap the heap may grow before the next collection.

@@ -55,7 +55,7 @@ func (p process) settle(k *keeper, now *reading) (percent, changes int) {
 }
 
 func TestItIsTightWhileThatIsCheap(t *testing.T) {
-	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}, reading{}
 	cheap := process{live: 256 * mib, rate: 100 * mib, mark: 0.005, used: 1}
 	if percent, changes := cheap.settle(&k, &now); percent > 14 || changes > 0 {
 		t.Errorf("cheap: %d %%, changed %d times in a minute", percent, changes)
@@ -97,7 +97,7 @@ func TestLoosest(t *testing.T) {
 // TestALittleWorkIsNotLoose: memory that was taken under load is wanted back when the load falls,
 // although too much is allocated for a rest.
 func TestALittleWorkIsNotLoose(t *testing.T) {
-	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}, reading{}
 	dear := process{live: 64 * mib, rate: 200 * mib, mark: 0.1, used: 1}
 	if percent, _ := dear.settle(&k, &now); percent < 360 {
 		t.Fatalf("under load: %d %%", percent)
@@ -113,30 +113,70 @@ func TestALittleWorkIsNotLoose(t *testing.T) {
 	}
 }
 
+// heap is a process that collects when it has allocated what its heap may grow by, and not before.
+type heap struct {
+	process
+	keeper
+	now   reading
+	grown uint64
+}
+
+// pass lets seconds pass at a rate, and returns how many collections there were.
+func (h *heap) pass(seconds int, rate uint64, used float64) (collections int) {
+	for range seconds {
+		h.now.allocated += rate
+		h.now.user += used
+		h.now.live = h.live
+		if h.grown += rate; h.grown >= h.live*uint64(h.percent)/100 {
+			h.grown = 0
+			h.now.cycles++
+			h.now.collect += h.mark
+			collections++
+		}
+		h.look(h.now)
+	}
+	return collections
+}
+
+func newHeap(live uint64, mark float64) *heap {
+	return &heap{process: process{live: live, mark: mark}, keeper: keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}}
+}
+
 // TestALargeHeapIsLooseBeforeItIsCollected: after a rest, a collection of seconds would come at once,
 // and all who allocate would help.
 func TestALargeHeapIsLooseBeforeItIsCollected(t *testing.T) {
-	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
-	large := process{live: 2 << 10 * mib, mark: 5, rate: 50 * mib, used: 1}
-	large.settle(&k, &now)
-	for range 2 * restLooks {
-		now.allocated += mib
-		k.look(now)
+	h := newHeap(2<<10*mib, 5)
+	h.pass(300, 50*mib, 1)
+	h.pass(2*restLooks, mib, 0.01)
+	if h.percent > 13 {
+		t.Fatalf("at rest: %d %%", h.percent)
 	}
-	if k.percent > 13 {
-		t.Fatalf("at rest: %d %%", k.percent)
+	if n := h.pass(20, 50*mib, 1); n > 0 || h.percent < normal*9/10 {
+		t.Errorf("busy again: it was collected %d times in 20 seconds, at %d %%", n, h.percent)
 	}
-	for second := 1; k.percent < normal; second++ {
-		if now.allocated += large.rate; second*int(large.rate) >= int(large.live)*k.percent/100 {
-			t.Fatalf("in second %d it is collected, at %d %%", second, k.percent)
+}
+
+// TestForesightIsNoFloor: what is foreseen holds for as long as it is foreseen, and counts the CPU
+// time that the process uses.
+func TestForesightIsNoFloor(t *testing.T) {
+	large := newHeap(1<<10*mib, 0.5)
+	large.pass(1800, 100*mib, 8)
+	if large.percent > 40 {
+		t.Errorf("on eight CPUs, of which collecting takes little: %d %%", large.percent)
+	}
+	bursts := newHeap(2<<10*mib, 1)
+	for minute := range 60 {
+		bursts.pass(57, 5*mib, 0.5) // too much for a rest
+		if minute > 30 && bursts.percent > 60 {
+			t.Fatalf("minute %d, after a burst: %d %%", minute, bursts.percent)
 		}
-		k.look(now)
+		bursts.pass(3, 300*mib, 1.5)
 	}
 }
 
 // TestAProcessThatRestsIsTight: nothing is collected there that could tell what collecting costs.
 func TestAProcessThatRestsIsTight(t *testing.T) {
-	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}, reading{}
 	dear := process{live: 64 * mib, rate: 200 * mib, mark: 0.1, used: 1}
 	if percent, _ := dear.settle(&k, &now); percent < 180 {
 		t.Fatalf("dear: %d %%", percent)
@@ -154,7 +194,7 @@ func TestAProcessThatRestsIsTight(t *testing.T) {
 }
 
 func TestAProcessThatRestsGivesBack(t *testing.T) {
-	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal}, reading{}
+	k, now := keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}, reading{}
 	looks := func(n int, bytes uint64) (given int) {
 		for range n {
 			now.allocated += bytes

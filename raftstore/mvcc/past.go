@@ -3,6 +3,8 @@ package mvcc
 import (
 	"slices"
 	"sync"
+
+	"github.com/barque/barque/raftstore/kv"
 )
 
 // pins are snapshots of the past: those that history keeps whole, and the few computed last.
@@ -39,14 +41,18 @@ func (p *pins) forget(oldest uint64) {
 
 func (p *pins) tooOld(v *View) bool { return v.revision < p.oldest }
 
-// find returns the snapshot at a revision if it was computed, nil otherwise.
-func (p *pins) find(revision uint64) *View {
+// find returns the snapshot at a revision if it was computed, nil otherwise. It fails with
+// kv.ErrCompacted when history has gone on: it would be computed for each reader then.
+func (p *pins) find(revision uint64) (*View, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if i := slices.IndexFunc(p.recent, func(v *View) bool { return v.revision == revision }); i >= 0 {
-		return p.recent[i]
+	if revision < p.oldest {
+		return nil, kv.ErrCompacted
 	}
-	return nil
+	if i := slices.IndexFunc(p.recent, func(v *View) bool { return v.revision == revision }); i >= 0 {
+		return p.recent[i], nil
+	}
+	return nil, nil
 }
 
 // add keeps a snapshot that was computed, unless history has gone on meanwhile.
@@ -69,7 +75,7 @@ func (s *Store) pin(e *entry) {
 		return
 	}
 	replaced := s.work.begin()
-	if old := s.pins.newest; old != nil && old.revision > s.log.compacted {
+	if old := s.pins.newest; old != nil {
 		old.pinned = replaced
 		s.log.bytes += replaced
 	}
@@ -91,13 +97,13 @@ func (s *Store) At(revision uint64) (*View, error) {
 	if len(undo) == 0 {
 		return from, nil
 	}
-	if v := s.pins.find(revision); v != nil {
-		return v, nil
+	if v, err := s.pins.find(revision); v != nil || err != nil {
+		return v, err
 	}
 	s.pins.computing.Lock() // readers of one page each find the snapshot that the first one makes
 	defer s.pins.computing.Unlock()
-	if v := s.pins.find(revision); v != nil {
-		return v, nil
+	if v, err := s.pins.find(revision); v != nil || err != nil {
+		return v, err
 	}
 	v := from.rewind(revision, undo)
 	s.pins.add(v)

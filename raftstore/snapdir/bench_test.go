@@ -3,6 +3,7 @@ package snapdir
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkBeside writes a snapshot of 256 MiB while a file in the same directory is written and
-// synced every 2 ms, as a log is, and tells the longest that this took.
+// BenchmarkBeside writes a snapshot of 256 MiB while a file on the same disk is written and synced
+// every 2 ms, as a log is, and tells the longest that this took.
 func BenchmarkBeside(b *testing.B) {
 	s, err := Open(Options{Dir: b.TempDir(), Keep: 1})
 	if err != nil {
@@ -25,7 +26,9 @@ func BenchmarkBeside(b *testing.B) {
 	if err := log.Truncate(64 << 20); err != nil {
 		b.Fatal(err)
 	}
-	done, slowest := make(chan struct{}), make(chan time.Duration)
+	done, slowest := make(chan struct{}), make(chan time.Duration, 1)
+	stop := sync.OnceFunc(func() { close(done) })
+	defer stop()
 	go func() { // ends when done is closed
 		var longest time.Duration
 		tick := time.NewTicker(2 * time.Millisecond)
@@ -67,6 +70,6 @@ func BenchmarkBeside(b *testing.B) {
 		}
 		index++
 	}
-	close(done)
+	stop()
 	b.ReportMetric(float64(<-slowest)/float64(time.Millisecond), "slowest-ms")
 }
