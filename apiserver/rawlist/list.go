@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	goruntime "runtime"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -207,6 +208,7 @@ func (l *List) Add(ctx context.Context, key string, value []byte, revision uint6
 	if data, err = l.encode(obj); err != nil {
 		return err
 	}
+	goruntime.Gosched() // a page takes a core for a tenth of a second, and others want to answer
 	if usable && stored.equals(data) {
 		l.format.cache.put(e, nil)
 		l.push(stored)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	goruntime "runtime"
 	"time"
 
 	"github.com/barque/barque/apiserver/objectcache"
@@ -287,6 +288,7 @@ func (l *listing) add(item raftstore.Item) error {
 	}
 	slot := l.items.push()
 	obj, err := s.decode(l.ctx, item.Key, data, item.ModRevision, slot)
+	goruntime.Gosched() // a long list takes a core for seconds, and others want to answer
 	if err != nil {
 		l.items.pop()
 		return err
