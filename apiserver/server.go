@@ -265,9 +265,9 @@ func (s *Server) Informers() informers.SharedInformerFactory { return s.informer
 // about.
 const podParts = 8 << 20
 
-// slim makes what informers keep smaller. They drop managedFields, which none of their readers looks
-// at: an update that is sent without them leaves the stored ones as they are. Pods share what they
-// have in common.
+// slim makes what informers keep smaller. They drop managedFields, which none of their readers
+// looks at: an update that is sent without them leaves the stored ones as they are. Pods share
+// what they have in common.
 func slim(parts *podparts.Sharer) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if m, err := meta.Accessor(obj); err == nil {

@@ -24,9 +24,9 @@ const (
 
 // Sharer knows the parts of the pods that came last. Any goroutine may use it.
 //
-// It is bounded by bytes. What was not found for longest is forgotten first, more or less: there are
-// two generations, and the old one goes when the young one has half of the room. Pods keep their
-// parts all the same.
+// It is bounded by bytes. What was not found for longest is forgotten first, more or less: there
+// are two generations, and the old one goes when the young one has half of the room. Pods keep
+// their parts all the same.
 type Sharer struct {
 	room int // of a generation, in bytes
 

@@ -17,8 +17,8 @@ type scratch struct {
 	condition       corev1.PodCondition
 }
 
-// Share replaces parts of a pod by equal ones of pods that came before. Nobody else may have the pod
-// yet.
+// Share replaces parts of a pod by equal ones of pods that came before. Nobody else may have the
+// pod yet.
 func (s *Sharer) Share(pod *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,8 +39,8 @@ func (s *Sharer) shareMeta(own *metav1.ObjectMeta) {
 	own.Labels, own.Annotations, own.OwnerReferences, own.Finalizers = shared.Labels, shared.Annotations, shared.OwnerReferences, shared.Finalizers
 }
 
-// shareSpec shares containers and volumes one by one, the affinity, which has the node of a pod of a
-// DaemonSet, and the rest of the spec without what is a pod's own.
+// shareSpec shares containers and volumes one by one, the affinity, which has the node of a pod of
+// a DaemonSet, and the rest of the spec without what is a pod's own.
 //
 // A spec with resources of its own and an overhead stays as it is: component-helpers adds the
 // overhead to the resources in place, where they are so large that they have no int64.

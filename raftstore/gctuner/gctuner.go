@@ -9,8 +9,8 @@
 //	tight ◀──less than half of that────────────────────────────── looser
 //
 // A large heap that has become busy after a rest would be collected a few times before that tells.
-// The goroutines that allocate help then, for seconds, since the heap has so little room to grow. So
-// the tuner also foresees what collecting will take, from the newest collection and the rate of
+// The goroutines that allocate help then, for seconds, since the heap has so little room to grow.
+// So the tuner also foresees what collecting will take, from the newest collection and the rate of
 // allocation, and is looser before.
 //
 // By Go's default a small heap is collected all the time under load: of a server with 40 MiB alive,

@@ -142,8 +142,8 @@ func newHeap(live uint64, mark float64) *heap {
 	return &heap{process: process{live: live, mark: mark}, keeper: keeper{policy: Policy{}.withDefaults(), percent: normal, told: normal}}
 }
 
-// TestALargeHeapIsLooseBeforeItIsCollected: after a rest, a collection of seconds would come at once,
-// and all who allocate would help.
+// TestALargeHeapIsLooseBeforeItIsCollected: after a rest, a collection of seconds would come at
+// once, and all who allocate would help.
 func TestALargeHeapIsLooseBeforeItIsCollected(t *testing.T) {
 	h := newHeap(2<<10*mib, 5)
 	h.pass(300, 50*mib, 1)
