@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -233,18 +234,11 @@ const cacheAge = 2 * time.Minute
 
 // age lets caches forget, until ctx ends.
 func age(ctx context.Context, caches []ager) {
-	tick := time.NewTicker(cacheAge)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			for _, c := range caches {
-				c.Age()
-			}
+	wait.UntilWithContext(ctx, func(context.Context) {
+		for _, c := range caches {
+			c.Age()
 		}
-	}
+	}, cacheAge)
 }
 
 // LoopbackConfig is the configuration of a client inside this process that may do everything.

@@ -7,7 +7,6 @@
 package writeout
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -48,25 +47,28 @@ func (w *Writer) Write(b []byte) (n int, err error) {
 
 // push writes the newest Step out, and waits for it. A later sync may not tell its errors again.
 func (w *Writer) push() error {
-	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-	var err error
 	if !w.leaves {
-		for err = unix.EINTR; err == unix.EINTR; {
-			err = unix.SyncFileRange(int(w.file.Fd()), w.out, w.written-w.out, all)
+		switch err := writeOut(w.file, w.out, w.written-w.out); {
+		case slices.Contains(refusals, err):
+			w.leaves = true
+		case err != nil:
+			return fmt.Errorf("write %s to the disk: %w", w.file.Name(), err)
 		}
-	}
-	if w.leaves = w.leaves || refused(err); w.leaves {
-		err = nil
-	}
-	if err != nil {
-		return fmt.Errorf("write %s to the disk: %w", w.file.Name(), err)
 	}
 	w.out = w.written
 	return nil
 }
 
-// refused tells that nothing was tried: by a kernel in user space, a filter of system calls, or a
+// refusals tell that nothing was tried: by a kernel in user space, a filter of system calls, or a
 // file that is on no disk.
-func refused(err error) bool {
-	return slices.ContainsFunc([]error{unix.ENOSYS, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL, unix.ESPIPE}, func(e error) bool { return errors.Is(err, e) })
+var refusals = []error{unix.ENOSYS, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL, unix.ESPIPE}
+
+// writeOut returns when a part of a file is on its disk, or in the disk's own cache.
+func writeOut(file *os.File, from, bytes int64) error {
+	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	for {
+		if err := unix.SyncFileRange(int(file.Fd()), from, bytes, all); err != unix.EINTR {
+			return err
+		}
+	}
 }
