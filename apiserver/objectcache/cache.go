@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/barque/barque/internal/generations"
 )
 
 const (
@@ -20,21 +22,18 @@ const (
 )
 
 // Cache has the decoded objects of a server. What was not asked for longest is forgotten first,
-// more or less: each shard has two generations, and drops the old one when the young one has half
-// of its room. Any goroutine may use it.
+// more or less. Any goroutine may use it.
 type Cache struct {
 	seed   maphash.Seed
-	room   int // of a generation of a shard, in bytes
+	room   int // in bytes
 	spaces atomic.Uint64
 	counts counted
 	shards [shards]shard
 }
 
 type shard struct {
-	mu         sync.Mutex
-	young, old map[entry]*Object
-	size       int // of young, in bytes
-	room       int // of a generation, in bytes
+	mu      sync.Mutex
+	objects *generations.Map[entry, *Object]
 }
 
 // entry names a revision of an object of a Space.
@@ -42,9 +41,9 @@ type entry struct{ key, revision uint64 }
 
 // New makes a Cache that takes about so many bytes at the most.
 func New(bytes int) *Cache {
-	c := &Cache{seed: maphash.MakeSeed(), room: bytes / shards / 2, counts: register()}
+	c := &Cache{seed: maphash.MakeSeed(), room: bytes, counts: register()}
 	for i := range c.shards {
-		c.shards[i].young, c.shards[i].room = make(map[entry]*Object), c.room
+		c.shards[i].objects = generations.New[entry, *Object](bytes / shards)
 	}
 	return c
 }
@@ -55,7 +54,7 @@ func (c *Cache) Age() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		s.turn()
+		s.objects.Age()
 		s.mu.Unlock()
 	}
 }
@@ -113,7 +112,7 @@ func (s *Space) Get(of Stored, decode Decode) (*Object, error) {
 	if o == nil {
 		o = &Object{shard: shard, counts: &s.cache.counts, entry: e, stored: of, decode: decode, counted: true}
 		o.cost = objectCost + decodedFactor*len(of.Value)
-		shard.put(o)
+		shard.objects.Put(e, o, o.cost)
 	}
 	shard.mu.Unlock()
 	if _, err := o.Decoded(); err != nil {
@@ -133,7 +132,7 @@ func (s *Space) Defer(of Stored, decode Decode, encoder Encoder) *Object {
 	if o == nil {
 		o = &Object{shard: shard, counts: &s.cache.counts, entry: e, stored: of, decode: decode, encoder: encoder}
 		o.cost = objectCost + len(of.Value) // which may be gone from the store
-		shard.put(o)
+		shard.objects.Put(e, o, o.cost)
 	}
 	return o
 }
@@ -145,67 +144,42 @@ func Alone(of Stored, decode Decode, encoder Encoder) *Object {
 
 // Fits tells whether the cache has room for so many stored bytes more than once over. A list of
 // more would push out what others need, and be gone itself before it is asked for again.
-func (s *Space) Fits(stored int) bool { return decodedFactor*stored <= s.cache.room*shards/2 }
+func (s *Space) Fits(stored int) bool { return decodedFactor*stored <= s.cache.room/4 }
 
 // errUnfinished is the outcome of a decoding or an encoding that panicked, for others who waited.
 var errUnfinished = errors.New("the object could not be read: the one who decoded or encoded it has failed")
 
 // find returns the object of the entry that was decoded from the value. The caller holds the lock.
 func (s *shard) find(e entry, value []byte) *Object {
-	o, young := s.young[e]
-	if !young {
-		if o = s.old[e]; o == nil {
-			return nil
-		}
-	}
-	if !bytes.Equal(o.stored.Value, value) { // which is quick for what is the same in memory
-		s.remove(o)
+	o, found := s.objects.Get(e)
+	if found && !bytes.Equal(o.stored.Value, value) { // which is quick for what is the same in memory
+		s.objects.Remove(e)
 		return nil
-	}
-	if !young {
-		delete(s.old, e)
-		s.put(o)
 	}
 	return o
 }
 
-// put adds an object to the young generation. One that is larger than a generation is not kept. The
-// caller holds the lock.
-func (s *shard) put(o *Object) {
-	if o.cost > s.room {
-		return
-	}
-	if s.size+o.cost > s.room {
-		s.turn()
-	}
-	s.young[o.entry] = o
-	s.size += o.cost
+// has tells whether the object is still kept. The caller holds the lock.
+func (s *shard) has(o *Object) bool {
+	kept, _ := s.objects.Peek(o.entry)
+	return kept == o
 }
 
-// turn begins a new generation. The caller holds the lock.
-func (s *shard) turn() { s.old, s.young, s.size = s.young, make(map[entry]*Object), 0 }
-
-// remove takes out an object. The caller holds the lock.
+// remove takes out an object.
 func (s *shard) remove(o *Object) {
-	if s.young[o.entry] == o {
-		delete(s.young, o.entry)
-		s.size -= o.cost
-	} else if s.old[o.entry] == o {
-		delete(s.old, o.entry)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.has(o) {
+		s.objects.Remove(o.entry)
 	}
 }
 
-// grow counts so many bytes more for an object, which may begin a new generation. One that has
-// become larger than a generation is not kept.
+// grow counts so many bytes more for an object. One that has become too large is not kept.
 func (s *shard) grow(o *Object, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := s.young[o.entry] == o || s.old[o.entry] == o
-	if kept {
-		s.remove(o)
-	}
 	o.cost += n
-	if kept {
-		s.put(o)
+	if s.has(o) {
+		s.objects.Put(o.entry, o, o.cost)
 	}
 }

@@ -207,18 +207,9 @@ func checkBound(t *testing.T, cache *Cache, bound int) {
 	total, objects := 0, 0
 	for i := range cache.shards {
 		s := &cache.shards[i]
-		young := 0
-		for _, o := range s.young {
-			young += o.cost
-		}
-		if young != s.size {
-			t.Errorf("the young generation of shard %d has %d bytes and counts %d", i, young, s.size)
-		}
-		for _, o := range s.old {
-			total += o.cost
-		}
-		total += young
-		objects += len(s.young) + len(s.old)
+		s.mu.Lock()
+		total, objects = total+s.objects.Cost(), objects+s.objects.Len()
+		s.mu.Unlock()
 	}
 	if total > bound || total < bound/4 {
 		t.Errorf("it has %d objects of %d bytes, and may have %d", objects, total, bound)

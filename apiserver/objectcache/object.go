@@ -95,9 +95,7 @@ func (o *Object) account() {
 	case o.shard == nil:
 	case o.err != nil:
 		// The next one may fare better: keys of encryption come and go.
-		o.shard.mu.Lock()
 		o.shard.remove(o)
-		o.shard.mu.Unlock()
 	case !o.counted:
 		o.shard.grow(o, decodedFactor*len(o.stored.Value))
 	}

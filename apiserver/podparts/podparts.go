@@ -10,9 +10,12 @@
 package podparts
 
 import (
+	"hash/maphash"
 	"slices"
 	"sync"
 	"unsafe"
+
+	"github.com/barque/barque/internal/generations"
 )
 
 const (
@@ -24,21 +27,27 @@ const (
 
 // Sharer knows the parts of the pods that came last. Any goroutine may use it.
 //
-// It is bounded by bytes. What was not found for longest is forgotten first, more or less: there
-// are two generations, and the old one goes when the young one has half of the room. Pods keep
-// their parts all the same.
+// It is bounded by bytes. What was not found for longest is forgotten first, more or less. Pods
+// keep their parts all the same.
 type Sharer struct {
-	room int // of a generation, in bytes
+	seed maphash.Seed
 
-	mu         sync.Mutex
-	young, old map[string]any // pointers to parts, by their encoding; see find
-	size       int            // of young, in bytes
-	common     scratch
-	buffer     []byte
+	mu     sync.Mutex
+	parts  *generations.Map[uint64, part] // by the hashes of their encodings
+	common scratch
+	buffer []byte
+}
+
+// part is what some pods have in common.
+type part struct {
+	encoding string // with its kind before it
+	value    any    // a pointer; nil for a text, which is in the encoding
 }
 
 // New makes a Sharer that takes about so many bytes at the most.
-func New(bytes int) *Sharer { return &Sharer{room: bytes / 2, young: make(map[string]any)} }
+func New(bytes int) *Sharer {
+	return &Sharer{seed: maphash.MakeSeed(), parts: generations.New[uint64, part](bytes)}
+}
 
 // kind tells parts of different types apart whose encodings are the same.
 type kind byte
@@ -74,52 +83,34 @@ func find[T any, M interface {
 	if _, err := common.MarshalToSizedBuffer(s.buffer[1:]); err != nil {
 		return common // it shares nothing, which is no harm
 	}
-	found, young := s.look()
-	if found == nil {
+	hash, found := s.look()
+	if found.value == nil {
 		kept := M(new(T))
 		*kept = *common
-		found = kept
+		found = part{string(s.buffer), kept}
+		s.parts.Put(hash, found, partCost+len(found.encoding)+int(unsafe.Sizeof(*common))+decodedFactor*size)
 	}
-	if !young {
-		s.put(string(s.buffer), found, int(unsafe.Sizeof(*common))+decodedFactor*size)
-	}
-	return found.(M)
+	return found.value.(M)
 }
 
 // text returns a text that is equal. The caller holds the lock.
 func (s *Sharer) text(own string) string {
 	s.buffer = append(append(s.buffer[:0], byte(textPart)), own...)
-	found, young := s.look()
-	if young {
-		return found.(string)
+	hash, found := s.look()
+	if found.encoding == "" {
+		found.encoding = string(s.buffer)
+		s.parts.Put(hash, found, partCost+len(found.encoding))
 	}
-	encoding := string(s.buffer)
-	if found == nil {
-		found = encoding[1:]
-	}
-	s.put(encoding, found, 0)
-	return found.(string)
+	return found.encoding[1:]
 }
 
-// look returns what has the encoding in the buffer, nil if nothing does, and whether that is of the
-// young generation. The caller holds the lock.
-func (s *Sharer) look() (found any, young bool) {
-	if found, young = s.young[string(s.buffer)]; young {
-		return found, true
+// look returns the part that has the encoding in the buffer, an empty one if none does. A part with
+// another encoding and the same hash gives way to the next one that is put. The caller holds the
+// lock.
+func (s *Sharer) look() (hash uint64, found part) {
+	hash = maphash.Bytes(s.seed, s.buffer)
+	if found, _ = s.parts.Get(hash); found.encoding != string(s.buffer) {
+		return hash, part{}
 	}
-	return s.old[string(s.buffer)], false
-}
-
-// put adds a part, which takes so many bytes beside its encoding, to the young generation. One that
-// is larger than a generation is not kept. The caller holds the lock.
-func (s *Sharer) put(encoding string, part any, bytes int) {
-	cost := partCost + len(encoding) + bytes
-	if cost > s.room {
-		return
-	}
-	if s.size+cost > s.room {
-		s.old, s.young, s.size = s.young, make(map[string]any), 0
-	}
-	s.young[encoding] = part
-	s.size += cost
+	return hash, found
 }

@@ -3,11 +3,13 @@ package rawlist
 import (
 	"hash/maphash"
 	"sync"
+
+	"github.com/barque/barque/internal/generations"
 )
 
 const (
 	// shards are few, so that one has room for an object of any size that is stored: of 32 MiB, a
-	// generation of a shard takes objects of up to 2 MiB.
+	// shard takes objects of up to 2 MiB, half of its room.
 	shards = 8
 	// entryCost is what an entry takes beside its bytes, rounded up.
 	entryCost = 96
@@ -15,22 +17,19 @@ const (
 
 // Cache remembers what was found out about revisions of objects: that the stored bytes are what is
 // sent, or else what is. It is bounded by bytes. What was not looked at for longest is forgotten
-// first, more or less: each shard has two generations, and drops the old one when the young one has
-// half of its room. Any goroutine may use it.
+// first, more or less. Any goroutine may use it.
 //
-// An object that is larger than a generation of a shard is not kept. It would push out everything
-// else there, and so is encoded for each list that has it.
+// An object that is larger than half of a shard is not kept, and so is encoded for each list that
+// has it.
 type Cache struct {
 	seed   maphash.Seed
-	room   int // of a generation of a shard
 	bound  int // of what one List may hold
 	shards [shards]shard
 }
 
 type shard struct {
-	mu         sync.Mutex
-	young, old map[entry][]byte
-	size       int // of young
+	mu      sync.Mutex
+	entries *generations.Map[entry, []byte]
 }
 
 // entry names a revision of an object in an encoding. The key is a hash of the object's key and of
@@ -42,9 +41,9 @@ type entry struct {
 
 // NewCache makes a Cache that takes so many bytes at the most.
 func NewCache(bytes int) *Cache {
-	c := &Cache{seed: maphash.MakeSeed(), room: bytes / shards / 2, bound: bytes / 2}
+	c := &Cache{seed: maphash.MakeSeed(), bound: bytes / 2}
 	for i := range c.shards {
-		c.shards[i].young = make(map[entry][]byte)
+		c.shards[i].entries = generations.New[entry, []byte](bytes / shards)
 	}
 	return c
 }
@@ -55,13 +54,10 @@ func (c *Cache) Age() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		s.turn()
+		s.entries.Age()
 		s.mu.Unlock()
 	}
 }
-
-// turn begins a new generation. The caller holds the lock.
-func (s *shard) turn() { s.old, s.young, s.size = s.young, make(map[entry][]byte), 0 }
 
 func (c *Cache) hash(key string) uint64 { return maphash.String(c.seed, key) }
 
@@ -70,13 +66,7 @@ func (c *Cache) get(e entry) (data []byte, known bool) {
 	s := &c.shards[(e.key^e.revision)%shards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if data, known = s.young[e]; known {
-		return data, true
-	}
-	if data, known = s.old[e]; known {
-		s.put(e, data, c.room)
-	}
-	return data, known
+	return s.entries.Get(e)
 }
 
 // put notes what is sent, nil for the stored bytes.
@@ -84,17 +74,5 @@ func (c *Cache) put(e entry, data []byte) {
 	s := &c.shards[(e.key^e.revision)%shards]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(e, data, c.room)
-}
-
-func (s *shard) put(e entry, data []byte, room int) {
-	cost := entryCost + len(data)
-	if cost > room {
-		return
-	}
-	if s.size+cost > room {
-		s.turn()
-	}
-	s.young[e] = data
-	s.size += cost
+	s.entries.Put(e, data, entryCost+len(data))
 }

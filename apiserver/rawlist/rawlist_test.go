@@ -119,11 +119,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 	size := func() (n int) {
 		for i := range c.shards {
-			for _, generation := range []map[entry][]byte{c.shards[i].young, c.shards[i].old} {
-				for _, data := range generation {
-					n += entryCost + len(data)
-				}
-			}
+			n += c.shards[i].entries.Cost()
 		}
 		return n
 	}

@@ -1,0 +1,91 @@
+// Package generations has a map that is bounded by the cost of its entries.
+//
+// It forgets what was not asked for longest, more or less. There are two generations: what is new
+// or asked for is in the young one. When that has half of the room it becomes the old one, and the
+// old one goes as a whole. An entry that is asked for again before that moves to the young one.
+//
+// An LRU list would be exact. It takes two pointers per entry, which the garbage collector visits,
+// and a write for each lookup. A lookup here writes at most once a generation.
+package generations
+
+// Map has values with a cost, mostly in bytes. Callers take turns: each method may write.
+type Map[K comparable, V any] struct {
+	room       int // of a generation
+	young, old map[K]item[V]
+	cost       int // of young
+}
+
+type item[V any] struct {
+	value V
+	cost  int
+}
+
+// New makes a Map whose entries cost so much at the most, all together.
+func New[K comparable, V any](room int) *Map[K, V] {
+	return &Map[K, V]{room: room / 2, young: make(map[K]item[V])}
+}
+
+// Get returns the value of a key, which keeps it for another generation.
+func (m *Map[K, V]) Get(key K) (value V, found bool) {
+	it, found := m.young[key]
+	if found {
+		return it.value, true
+	}
+	if it, found = m.old[key]; found {
+		delete(m.old, key)
+		m.add(key, it)
+	}
+	return it.value, found
+}
+
+// Peek returns the value of a key, and does not keep it longer for that.
+func (m *Map[K, V]) Peek(key K) (value V, found bool) {
+	it, found := m.young[key]
+	if !found {
+		it, found = m.old[key]
+	}
+	return it.value, found
+}
+
+// Put sets the value of a key. An entry that costs more than half of the room is not kept: it would
+// push out everything else.
+func (m *Map[K, V]) Put(key K, value V, cost int) {
+	m.Remove(key)
+	if cost <= m.room {
+		m.add(key, item[V]{value, cost})
+	}
+}
+
+// add puts an entry that is in no generation into the young one.
+func (m *Map[K, V]) add(key K, it item[V]) {
+	if m.cost+it.cost > m.room {
+		m.Age()
+	}
+	m.young[key] = it
+	m.cost += it.cost
+}
+
+// Remove takes out the entry of a key, if there is one.
+func (m *Map[K, V]) Remove(key K) {
+	if it, found := m.young[key]; found {
+		m.cost -= it.cost
+		delete(m.young, key)
+	}
+	delete(m.old, key)
+}
+
+// Age begins a new generation, and forgets what was not asked for in the last one. It is for a
+// program that has little to do, and would keep its last entries for ever.
+func (m *Map[K, V]) Age() { m.old, m.young, m.cost = m.young, make(map[K]item[V]), 0 }
+
+// Len returns the number of entries.
+func (m *Map[K, V]) Len() int { return len(m.young) + len(m.old) }
+
+// Cost returns the cost of all entries. It looks at each.
+func (m *Map[K, V]) Cost() int {
+	total := m.cost
+	for _, it := range m.old {
+		total += it.cost
+	}
+	return total
+}

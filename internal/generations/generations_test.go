@@ -1,0 +1,115 @@
+package generations
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+func want(t *testing.T, m *Map[int, string], key int, value string) {
+	t.Helper()
+	if got, found := m.Get(key); !found || got != value {
+		t.Fatalf("%d: %q, %v; want %q", key, got, found, value)
+	}
+}
+
+func wantNone(t *testing.T, m *Map[int, string], key int) {
+	t.Helper()
+	if got, found := m.Get(key); found || got != "" {
+		t.Fatalf("%d is there: %q", key, got)
+	}
+}
+
+// TestWhatIsAskedForStays: one entry is asked for all the time, the others never again.
+func TestWhatIsAskedForStays(t *testing.T) {
+	m := New[int, string](1000)
+	m.Put(-1, "asked for", 10)
+	for i := range 1000 {
+		m.Put(i, "left", 10)
+		want(t, m, -1, "asked for")
+		want(t, m, i, "left")
+	}
+	wantNone(t, m, 0)
+	if n := m.Len(); n < 50 || n > 100 {
+		t.Errorf("%d entries are kept", n)
+	}
+}
+
+// TestAge: what was asked for since the last time stays.
+func TestAge(t *testing.T) {
+	m := New[int, string](1000)
+	for i := range 3 {
+		m.Put(i, "new", 10)
+	}
+	for range 3 {
+		want(t, m, 0, "new")
+		if got, found := m.Peek(1); found != (m.Len() == 3) {
+			t.Errorf("with %d entries there is %q, %v", m.Len(), got, found)
+		}
+		m.Age()
+	}
+	want(t, m, 0, "new")
+	wantNone(t, m, 1) // a peek does not keep it
+	wantNone(t, m, 2)
+	if m.Len() != 1 || m.Cost() != 10 {
+		t.Errorf("%d entries that cost %d", m.Len(), m.Cost())
+	}
+}
+
+// TestWhatCostsTooMuch: the entry is not kept, and neither is what it was to replace.
+func TestWhatCostsTooMuch(t *testing.T) {
+	m := New[int, string](1000)
+	m.Put(1, "other", 500)
+	m.Put(2, "small", 10)
+	m.Put(2, "too large", 501)
+	wantNone(t, m, 2)
+	want(t, m, 1, "other")
+}
+
+// TestItAgreesWithAModel does twenty thousand random things. What the map has is what was put
+// last, costs what it counts, and never more than the room.
+func TestItAgreesWithAModel(t *testing.T) {
+	const room = 10_000
+	type put struct {
+		value string
+		cost  int
+	}
+	m, all := New[int, string](room), map[int]put{}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 20_000 {
+		key := random.IntN(300)
+		switch random.IntN(20) {
+		case 0:
+			m.Remove(key)
+			delete(all, key)
+		case 1:
+			if random.IntN(50) == 0 {
+				m.Age()
+			}
+		case 2, 3, 4, 5:
+			p := put{string(rune('a' + random.IntN(26))), random.IntN(200)}
+			m.Put(key, p.value, p.cost)
+			all[key] = p
+		default:
+			peeked, there := m.Peek(key)
+			got, found := m.Get(key)
+			if found != there || got != peeked {
+				t.Fatalf("a peek shows %q, %v, and a get %q, %v", peeked, there, got, found)
+			}
+			if found && got != all[key].value {
+				t.Fatalf("%d: %q, and it was set to %q", key, got, all[key].value)
+			}
+		}
+		entries, cost, young := 0, 0, 0
+		for key, p := range all {
+			if _, found := m.Peek(key); found {
+				entries, cost = entries+1, cost+p.cost
+			}
+			if _, found := m.young[key]; found {
+				young += p.cost
+			}
+		}
+		if entries != m.Len() || cost != m.Cost() || young != m.cost || cost > room {
+			t.Fatalf("%d entries that cost %d, the young ones %d; it counts %d, %d, %d", entries, cost, young, m.Len(), m.Cost(), m.cost)
+		}
+	}
+}
