@@ -225,7 +225,7 @@ func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFu
 	return ended, stop, nil
 }
 
-// ager is a cache that forgets what nobody has asked for since it was called before.
+// ager is a cache that begins a new generation, and forgets what was not asked for in the last one.
 type ager interface{ Age() }
 
 // cacheAge is the time between two calls: what nobody asks for is gone after twice that, or earlier

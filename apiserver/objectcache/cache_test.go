@@ -196,9 +196,24 @@ func TestTheCacheIsBounded(t *testing.T) {
 	if space.Peek(large) != nil {
 		t.Error("an object that is larger than a generation is kept")
 	}
-	if space.Fits(bound) || !space.Fits(1) {
+	if half := bound / 2 / decodedFactor; space.Fits(half) || !space.Fits(half/2) {
 		t.Error("what fits is not told apart")
 	}
+}
+
+// takes returns the bytes of an object, by what it has.
+func takes(o *Object) int {
+	total := objectCost
+	if o.encoder != nil {
+		total += len(o.stored.Value)
+	}
+	if o.decoded.Load() {
+		total += decodedFactor * len(o.stored.Value)
+	}
+	for _, e := range o.encodings {
+		total += encodingCost + cap(e.data)
+	}
+	return total
 }
 
 // checkBound looks at what the cache has.
@@ -206,10 +221,9 @@ func checkBound(t *testing.T, cache *Cache, bound int) {
 	t.Helper()
 	total, objects := 0, 0
 	for i := range cache.shards {
-		s := &cache.shards[i]
-		s.mu.Lock()
-		total, objects = total+s.objects.Cost(), objects+s.objects.Len()
-		s.mu.Unlock()
+		for _, o := range cache.shards[i].objects.All() {
+			total, objects = total+takes(o), objects+1
+		}
 	}
 	if total > bound || total < bound/4 {
 		t.Errorf("it has %d objects of %d bytes, and may have %d", objects, total, bound)
@@ -270,6 +284,64 @@ func TestCopies(t *testing.T) {
 	if shared := o.Shared().(*corev1.ConfigMap); shared.Data["value"] != "v" || shared.Name != "a" {
 		t.Errorf("a copy changed what is shared: %v", shared)
 	}
+}
+
+// TestWhatIsGoneStaysGone: an object that the cache has dropped does not come back when somebody
+// who still has it decodes or encodes it, and takes no other one's place.
+func TestWhatIsGoneStaysGone(t *testing.T) {
+	cache := New(1 << 20)
+	space := cache.Space()
+	fails := func(Stored) (apiruntime.Object, error) { return nil, errors.New("broken") }
+	of := Stored{Key: "a", Value: []byte("old"), Revision: 7}
+	replaced, broken := space.Defer(of, decodeMap, upperCase{}), (*Object)(nil)
+	of.Value = []byte("broken")
+	broken = space.Defer(of, fails, upperCase{})
+	of.Value = []byte("new")
+	kept := get(t, space, of)
+	if encoded(t, replaced, "name", encodeName) != "a" || space.Peek(of) != kept {
+		t.Error("an object that was replaced is back")
+	}
+	if _, err := broken.Decoded(); err == nil || space.Peek(of) != kept {
+		t.Errorf("an object that was replaced has taken the next one with it, %v", err)
+	}
+	cache.Age()
+	cache.Age()
+	if encoded(t, kept, "name", encodeName) != "a" || space.Peek(of) != nil {
+		t.Error("an object that was forgotten is back")
+	}
+}
+
+// BenchmarkObjectCost tells what an Object takes beside the object, as much as it counts.
+func BenchmarkObjectCost(b *testing.B) {
+	for _, objects := range []int{20_000, 26_000, 33_000} {
+		b.Run(fmt.Sprint(objects), func(b *testing.B) {
+			stored := make([]Stored, objects)
+			for i := range stored {
+				stored[i] = Stored{Key: fmt.Sprint("key", i), Revision: uint64(i)}
+			}
+			shared := &corev1.ConfigMap{}
+			decode := func(Stored) (apiruntime.Object, error) { return shared, nil }
+			for b.Loop() {
+				cache := New(4 * objects * objectCost)
+				space, before := cache.Space(), heap()
+				for _, of := range stored {
+					if _, err := space.Get(of, decode); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(heap()-before)/float64(objects), "bytes/object")
+				runtime.KeepAlive(cache)
+			}
+		})
+	}
+}
+
+// heap returns the bytes that are alive.
+func heap() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }
 
 // BenchmarkDecodedSize tells how many times larger objects are in memory than stored.

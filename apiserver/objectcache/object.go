@@ -132,7 +132,7 @@ func (o *Object) CacheEncode(form runtime.Identifier, encode func(runtime.Object
 			}
 		}()
 		if e.data, e.err = o.encode(form, encode); e.err == nil && o.shard != nil {
-			o.shard.grow(o, cap(e.data))
+			o.shard.grow(o, encodingCost+cap(e.data))
 		}
 	})
 	if e.err != nil {

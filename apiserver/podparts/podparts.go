@@ -88,7 +88,8 @@ func find[T any, M interface {
 		kept := M(new(T))
 		*kept = *common
 		found = part{string(s.buffer), kept}
-		s.parts.Put(hash, found, partCost+len(found.encoding)+int(unsafe.Sizeof(*common))+decodedFactor*size)
+		cost := partCost + len(found.encoding) + int(unsafe.Sizeof(*common)) + decodedFactor*size
+		s.parts.Put(hash, found, cost)
 	}
 	return found.value.(M)
 }

@@ -200,6 +200,29 @@ func TestALibraryChangesNoOtherPod(t *testing.T) {
 	}
 }
 
+// takes returns the bytes of all parts, by what they have.
+func takes(s *Sharer) (total int) {
+	for _, p := range s.parts.All() {
+		total += partCost + len(p.encoding)
+		if p.value != nil {
+			total += int(reflect.TypeOf(p.value).Elem().Size()) + decodedFactor*(len(p.encoding)-1)
+		}
+	}
+	return total
+}
+
+// TestWhatIsFoundStays: pods have the same text, however many others come between them.
+func TestWhatIsFoundStays(t *testing.T) {
+	s := New(64 << 10)
+	first := s.text("node-1")
+	for n := range 10_000 {
+		if again := s.text("node-1"); unsafe.StringData(again) != unsafe.StringData(first) {
+			t.Fatalf("after %d others there is a second text", n)
+		}
+		s.text(fmt.Sprint("other-", n))
+	}
+}
+
 func TestItIsBounded(t *testing.T) {
 	const room = 64 << 10
 	s := New(room)
@@ -207,8 +230,13 @@ func TestItIsBounded(t *testing.T) {
 		p := pod(t, n)
 		p.Spec.Containers[0].Image = fmt.Sprint("image", n)
 		s.Share(p)
-		if cost := s.parts.Cost(); cost > room || n > 500 && cost < room/4 {
+		if cost := takes(s); cost > room || n > 500 && cost < room/4 {
 			t.Fatalf("after %d pods there are parts of %d bytes", n, cost)
+		}
+	}
+	for n := range 1000 {
+		if s.text(fmt.Sprintf("%0500d", n)); takes(s) > room {
+			t.Fatalf("after %d texts there are parts of %d bytes", n, takes(s))
 		}
 	}
 	first, second := pod(t, 1), pod(t, 2)
@@ -219,7 +247,7 @@ func TestItIsBounded(t *testing.T) {
 	}
 	large := pod(t, 3)
 	large.Annotations = map[string]string{"large": string(make([]byte, room))}
-	if s.Share(large); s.parts.Cost() > room {
+	if s.Share(large); takes(s) > room {
 		t.Error("a part that is larger than the room is kept")
 	}
 }

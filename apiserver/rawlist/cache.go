@@ -11,8 +11,9 @@ const (
 	// shards are few, so that one has room for an object of any size that is stored: of 32 MiB, a
 	// shard takes objects of up to 2 MiB, half of its room.
 	shards = 8
-	// entryCost is what an entry takes beside its bytes, rounded up.
-	entryCost = 96
+	// entryCost is what an entry takes beside its bytes, rounded up. BenchmarkEntryCost measures
+	// it.
+	entryCost = 128
 )
 
 // Cache remembers what was found out about revisions of objects: that the stored bytes are what is
@@ -48,8 +49,8 @@ func NewCache(bytes int) *Cache {
 	return c
 }
 
-// Age forgets what nobody has looked at since Age was called before. A server that has little to do
-// would keep the last lists for ever.
+// Age begins a new generation, and forgets what nobody has looked at in the last one. A server that
+// has little to do would keep the last lists for ever.
 func (c *Cache) Age() {
 	for i := range c.shards {
 		s := &c.shards[i]

@@ -1,6 +1,11 @@
 package rawlist
 
-import "testing"
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"testing"
+)
 
 func TestWhatNobodyLooksAtIsForgotten(t *testing.T) {
 	cache := NewCache(1 << 20)
@@ -16,4 +21,29 @@ func TestWhatNobodyLooksAtIsForgotten(t *testing.T) {
 	if _, known := cache.get(left); known {
 		t.Error("what nobody has looked at is kept")
 	}
+}
+
+// BenchmarkEntryCost tells what an entry takes beside its bytes.
+func BenchmarkEntryCost(b *testing.B) {
+	for _, entries := range []int{20_000, 26_000, 33_000} {
+		b.Run(fmt.Sprint(entries), func(b *testing.B) {
+			for b.Loop() {
+				cache := NewCache(4 * entries * entryCost)
+				before := heap()
+				for i := range uint64(entries) {
+					cache.put(entry{key: cache.hash(string(binary.AppendUvarint(nil, i))), revision: i}, nil)
+				}
+				b.ReportMetric(float64(heap()-before)/float64(entries), "bytes/entry")
+				runtime.KeepAlive(cache)
+			}
+		})
+	}
+}
+
+// heap returns the bytes that are alive.
+func heap() uint64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
 }

@@ -119,7 +119,9 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 	size := func() (n int) {
 		for i := range c.shards {
-			n += c.shards[i].entries.Cost()
+			for _, data := range c.shards[i].entries.All() {
+				n += entryCost + len(data)
+			}
 		}
 		return n
 	}
@@ -144,6 +146,12 @@ func TestCacheIsBounded(t *testing.T) {
 	large := named("large", 1, JSON)
 	if c.put(large, make([]byte, room)); size() > room {
 		t.Error("an entry that is larger than the cache was kept")
+	}
+	for i := range 2 * room / entryCost {
+		c.put(named(fmt.Sprint("stored", i), 1, Protobuf), nil)
+	}
+	if n := size(); n > room {
+		t.Errorf("%d bytes are kept of what may be sent as it is, the bound is %d", n, room)
 	}
 	c.put(named("stored", 1, Protobuf), nil)
 	if data, known := c.get(named("stored", 1, Protobuf)); !known || data != nil {

@@ -20,6 +20,7 @@ func TestALongListLetsOthersRun(t *testing.T) {
 			goruntime.Gosched()
 		}
 	}()
+	defer over.Store(true)
 	l := newLister(t, 4<<20)
 	if _, err := l.list(t, JSON, make([]int, objects)...); err != nil {
 		t.Fatal(err)

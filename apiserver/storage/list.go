@@ -324,6 +324,7 @@ func (l *listing) shared(of objectcache.Stored) (*objectcache.Object, error) {
 		return nil, nil
 	}
 	o, err := l.store.shared(l.ctx, of)
+	goruntime.Gosched() // as add does
 	if err != nil {
 		return nil, listError(of.Key, err)
 	}

@@ -1,14 +1,17 @@
 // Package generations has a map that is bounded by the cost of its entries.
 //
 // It forgets what was not asked for longest, more or less. There are two generations: what is new
-// or asked for is in the young one. When that has half of the room it becomes the old one, and the
-// old one goes as a whole. An entry that is asked for again before that moves to the young one.
+// or asked for is in the young one. When that has no room for an entry more, half of all, it
+// becomes the old one, and the old one goes as a whole. An entry that is asked for again before
+// that moves to the young one.
 //
 // An LRU list would be exact. It takes two pointers per entry, which the garbage collector visits,
-// and a write for each lookup. A lookup here writes at most once a generation.
+// and a write for each lookup. A lookup here writes only what it moves to the young generation.
 package generations
 
-// Map has values with a cost, mostly in bytes. Callers take turns: each method may write.
+import "iter"
+
+// Map has values with a cost, mostly in bytes. It has no lock: callers take turns, for Get, too.
 type Map[K comparable, V any] struct {
 	room       int // of a generation
 	young, old map[K]item[V]
@@ -47,11 +50,11 @@ func (m *Map[K, V]) Peek(key K) (value V, found bool) {
 	return it.value, found
 }
 
-// Put sets the value of a key. An entry that costs more than half of the room is not kept: it would
-// push out everything else.
+// Put sets the value of a key. The cost is 1 at least. An entry that costs more than half of the
+// room is not kept: it would push out everything else.
 func (m *Map[K, V]) Put(key K, value V, cost int) {
 	m.Remove(key)
-	if cost <= m.room {
+	if cost = max(cost, 1); cost <= m.room {
 		m.add(key, item[V]{value, cost})
 	}
 }
@@ -78,14 +81,15 @@ func (m *Map[K, V]) Remove(key K) {
 // program that has little to do, and would keep its last entries for ever.
 func (m *Map[K, V]) Age() { m.old, m.young, m.cost = m.young, make(map[K]item[V]), 0 }
 
-// Len returns the number of entries.
-func (m *Map[K, V]) Len() int { return len(m.young) + len(m.old) }
-
-// Cost returns the cost of all entries. It looks at each.
-func (m *Map[K, V]) Cost() int {
-	total := m.cost
-	for _, it := range m.old {
-		total += it.cost
+// All goes over all entries, in no order, and keeps none of them longer for that.
+func (m *Map[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for _, generation := range []map[K]item[V]{m.young, m.old} {
+			for key, it := range generation {
+				if !yield(key, it.value) {
+					return
+				}
+			}
+		}
 	}
-	return total
 }

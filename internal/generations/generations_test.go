@@ -1,6 +1,7 @@
 package generations
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 )
@@ -19,6 +20,14 @@ func wantNone(t *testing.T, m *Map[int, string], key int) {
 	}
 }
 
+// size returns the number of entries.
+func size(m *Map[int, string]) (n int) {
+	for range m.All() {
+		n++
+	}
+	return n
+}
+
 // TestWhatIsAskedForStays: one entry is asked for all the time, the others never again.
 func TestWhatIsAskedForStays(t *testing.T) {
 	m := New[int, string](1000)
@@ -29,8 +38,30 @@ func TestWhatIsAskedForStays(t *testing.T) {
 		want(t, m, i, "left")
 	}
 	wantNone(t, m, 0)
-	if n := m.Len(); n < 50 || n > 100 {
+	if n := size(m); n < 50 || n > 100 {
 		t.Errorf("%d entries are kept", n)
+	}
+}
+
+// TestTheRoomIsForEntries: a generation is full when its entries cost half of the room.
+func TestTheRoomIsForEntries(t *testing.T) {
+	for name, cost := range map[string]int{"10 of 1000": 10, "none of 100": 0} {
+		m := New[int, string](1000)
+		if cost == 0 {
+			m = New[int, string](100)
+		}
+		for i := range 50 {
+			m.Put(i, "first", cost)
+		}
+		for i := range 50 {
+			m.Put(50+i, "second", cost)
+		}
+		if n := size(m); n != 100 {
+			t.Errorf("%s: %d entries are kept in two generations", name, n)
+		}
+		if m.Put(100, "third", cost); size(m) != 51 {
+			t.Errorf("%s: %d entries are kept", name, size(m))
+		}
 	}
 }
 
@@ -42,16 +73,16 @@ func TestAge(t *testing.T) {
 	}
 	for range 3 {
 		want(t, m, 0, "new")
-		if got, found := m.Peek(1); found != (m.Len() == 3) {
-			t.Errorf("with %d entries there is %q, %v", m.Len(), got, found)
+		if got, found := m.Peek(1); found != (size(m) == 3) {
+			t.Errorf("with %d entries there is %q, %v", size(m), got, found)
 		}
 		m.Age()
 	}
 	want(t, m, 0, "new")
 	wantNone(t, m, 1) // a peek does not keep it
 	wantNone(t, m, 2)
-	if m.Len() != 1 || m.Cost() != 10 {
-		t.Errorf("%d entries that cost %d", m.Len(), m.Cost())
+	if n := size(m); n != 1 {
+		t.Errorf("%d entries are kept", n)
 	}
 }
 
@@ -65,8 +96,21 @@ func TestWhatCostsTooMuch(t *testing.T) {
 	want(t, m, 1, "other")
 }
 
-// TestItAgreesWithAModel does twenty thousand random things. What the map has is what was put
-// last, costs what it counts, and never more than the room.
+func TestAllMayEndEarly(t *testing.T) {
+	m := New[int, string](1000)
+	m.Put(1, "old", 1)
+	m.Age()
+	m.Put(2, "young", 1)
+	for key, value := range m.All() {
+		if key != 2 || value != "young" {
+			t.Errorf("%d: %q comes first", key, value)
+		}
+		break
+	}
+}
+
+// TestItAgreesWithAModel does twenty thousand random things. What the map has is what was put last,
+// costs what it counts, and never more than the room.
 func TestItAgreesWithAModel(t *testing.T) {
 	const room = 10_000
 	type put struct {
@@ -86,7 +130,7 @@ func TestItAgreesWithAModel(t *testing.T) {
 				m.Age()
 			}
 		case 2, 3, 4, 5:
-			p := put{string(rune('a' + random.IntN(26))), random.IntN(200)}
+			p := put{string(rune('a' + random.IntN(26))), 1 + random.IntN(200)}
 			m.Put(key, p.value, p.cost)
 			all[key] = p
 		default:
@@ -99,17 +143,21 @@ func TestItAgreesWithAModel(t *testing.T) {
 				t.Fatalf("%d: %q, and it was set to %q", key, got, all[key].value)
 			}
 		}
-		entries, cost, young := 0, 0, 0
-		for key, p := range all {
-			if _, found := m.Peek(key); found {
-				entries, cost = entries+1, cost+p.cost
+		entries := maps.Collect(m.All())
+		cost, young := 0, 0
+		for key, value := range entries {
+			p, put := all[key]
+			if !put || value != p.value {
+				t.Fatalf("%d: %q, and it was set to %q, %v", key, value, p.value, put)
 			}
+			cost += p.cost
 			if _, found := m.young[key]; found {
 				young += p.cost
 			}
 		}
-		if entries != m.Len() || cost != m.Cost() || young != m.cost || cost > room {
-			t.Fatalf("%d entries that cost %d, the young ones %d; it counts %d, %d, %d", entries, cost, young, m.Len(), m.Cost(), m.cost)
+		if len(entries) != size(m) || young != m.cost || cost > room {
+			t.Fatalf("%d entries, %d different ones, cost %d, the young ones %d; it counts %d",
+				size(m), len(entries), cost, young, m.cost)
 		}
 	}
 }

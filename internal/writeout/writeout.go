@@ -25,10 +25,12 @@ type Writer struct {
 	out     int64 // of them, those that the disk has
 	leaves  bool  // all to the sync of the file: the kernel writes no part of it out
 	err     error // the first one
+
+	writeOut func(file *os.File, from, bytes int64) error
 }
 
 // New returns a Writer to the end of a file that is empty.
-func New(file *os.File) *Writer { return &Writer{file: file} }
+func New(file *os.File) *Writer { return &Writer{file: file, writeOut: writeOut} }
 
 // Write returns when the disk has all but less than a Step of what was written. The file must still
 // be synced at its end: this writes no metadata, and leaves data in the disk's own cache. After an
@@ -48,7 +50,7 @@ func (w *Writer) Write(b []byte) (n int, err error) {
 // push writes the newest Step out, and waits for it. A later sync may not tell its errors again.
 func (w *Writer) push() error {
 	if !w.leaves {
-		switch err := writeOut(w.file, w.out, w.written-w.out); {
+		switch err := w.writeOut(w.file, w.out, w.written-w.out); {
 		case slices.Contains(refusals, err):
 			w.leaves = true
 		case err != nil:
@@ -59,13 +61,15 @@ func (w *Writer) push() error {
 	return nil
 }
 
-// refusals tell that nothing was tried: by a kernel in user space, a filter of system calls, or a
-// file that is on no disk.
+// refusals are the errors of a call that did nothing: of a kernel in user space, of a filter of
+// system calls, and of a file that is on no disk.
 var refusals = []error{unix.ENOSYS, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL, unix.ESPIPE}
 
-// writeOut returns when a part of a file is on its disk, or in the disk's own cache.
+// writeOut returns when a part of a file is on its disk, or in the disk's own cache. Its errors are
+// the system call's numbers.
 func writeOut(file *os.File, from, bytes int64) error {
-	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE |
+		unix.SYNC_FILE_RANGE_WAIT_AFTER
 	for {
 		if err := unix.SyncFileRange(int(file.Fd()), from, bytes, all); err != unix.EINTR {
 			return err
