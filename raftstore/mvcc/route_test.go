@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -64,5 +65,44 @@ func TestWritesConcernOnlyTheirWatchers(t *testing.T) {
 			t.Errorf("%s: wakes the watchers of %d prefixes and is in %d routes, %.100q and %.100q; want %q",
 				what, len(woken), len(longer), woken[:min(3, len(woken))], longer[:min(3, len(longer))], c.want)
 		}
+	}
+}
+
+// TestAFutureOutlivesCompaction: a server that has come up replays its log, with the compactions in
+// it. A watcher of a revision that the server has not reached yet may have read none of that
+// before it is dropped, and wants none of it.
+func TestAFutureOutlivesCompaction(t *testing.T) {
+	s := New(Limits{})
+	watch := func(after uint64) kv.Watcher {
+		w, err := s.Watch(kv.WatchOptions{Prefix: "/", After: after})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		return w
+	}
+	publish := func(revisions int, compacted uint64) {
+		for range revisions {
+			value := fmt.Append(nil, s.Revision())
+			s.Apply(&kv.Txn{Ops: []kv.Op{{Kind: kv.Put, Key: "/a", Value: value}}}, 1, 0)
+		}
+		s.Compact(compacted)
+		s.Publish()
+	}
+	publish(1, 0)
+	late, before, at := watch(5), watch(8), watch(10)
+	publish(9, 8)
+	if batch, err := before.Next(t.Context()); err != nil || batch.Revision != 9 {
+		t.Errorf("after revision 8 comes %d, %v", batch.Revision, err)
+	}
+	if batch, ok := at.Poll(); ok {
+		t.Errorf("after the newest revision, 10, comes %d", batch.Revision)
+	}
+	publish(1, 8)
+	if batch, err := at.Next(t.Context()); err != nil || batch.Revision != 11 {
+		t.Errorf("after revision 10 comes %d, %v", batch.Revision, err)
+	}
+	if batch, err := late.Next(t.Context()); !errors.Is(err, kv.ErrCompacted) {
+		t.Errorf("a watcher that has missed three revisions gets %d, %v", batch.Revision, err)
 	}
 }

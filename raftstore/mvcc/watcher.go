@@ -153,7 +153,10 @@ func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, 
 		return kv.Batch{}, 0, nil, errAbandoned
 	}
 	if w.pos < r.first {
-		return kv.Batch{}, 0, nil, compactedError(w.after, l.compacted)
+		if w.after < l.compacted {
+			return kv.Batch{}, 0, nil, compactedError(w.after, l.compacted)
+		}
+		w.pos = r.first // it starts in the future, and wanted nothing of what was dropped
 	}
 	for ; w.pos < r.end(); w.pos++ {
 		if e := r.entries[w.pos-r.first]; e.revision > w.after { // else it starts in the future
