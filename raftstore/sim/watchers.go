@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/barque/barque/internal/history"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/check"
 )
@@ -59,7 +60,7 @@ func (w *watcher) watch(ctx context.Context, s *server, p *process, reach uint64
 	}
 	watching, err := p.api.Watch(opts)
 	if errors.Is(err, raftstore.ErrCompacted) {
-		w.at = 0 // what it missed it must read
+		w.expired(s, p)
 	}
 	if err != nil {
 		return
@@ -76,7 +77,7 @@ func (w *watcher) watch(ctx context.Context, s *server, p *process, reach uint64
 		if err != nil {
 			record.Err = err.Error()
 			if errors.Is(err, raftstore.ErrCompacted) {
-				w.at = 0
+				w.expired(s, p)
 			}
 			return
 		}
@@ -85,6 +86,14 @@ func (w *watcher) watch(ctx context.Context, s *server, p *process, reach uint64
 		}
 		w.at = max(w.at, b.Revision)
 	}
+}
+
+// expired begins anew: what the watcher missed it must read. That is only so if history has gone.
+func (w *watcher) expired(s *server, p *process) {
+	if first := p.Compacted(); w.at >= first {
+		w.c.problem(history.Resumable, "revision %d is called compacted by server %d, which has all after %d", w.at, s.index, first)
+	}
+	w.at = 0
 }
 
 // finish sees whether everything comes in the end.
