@@ -7,9 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/barque/barque/internal/generations"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (

@@ -293,9 +293,9 @@ func TestWhatIsGoneStaysGone(t *testing.T) {
 	space := cache.Space()
 	fails := func(Stored) (apiruntime.Object, error) { return nil, errors.New("broken") }
 	of := Stored{Key: "a", Value: []byte("old"), Revision: 7}
-	replaced, broken := space.Defer(of, decodeMap, upperCase{}), (*Object)(nil)
+	replaced := space.Defer(of, decodeMap, upperCase{})
 	of.Value = []byte("broken")
-	broken = space.Defer(of, fails, upperCase{})
+	broken := space.Defer(of, fails, upperCase{})
 	of.Value = []byte("new")
 	kept := get(t, space, of)
 	if encoded(t, replaced, "name", encodeName) != "a" || space.Peek(of) != kept {

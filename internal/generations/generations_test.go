@@ -45,22 +45,16 @@ func TestWhatIsAskedForStays(t *testing.T) {
 
 // TestTheRoomIsForEntries: a generation is full when its entries cost half of the room.
 func TestTheRoomIsForEntries(t *testing.T) {
-	for name, cost := range map[string]int{"10 of 1000": 10, "none of 100": 0} {
-		m := New[int, string](1000)
-		if cost == 0 {
-			m = New[int, string](100)
-		}
-		for i := range 50 {
-			m.Put(i, "first", cost)
-		}
-		for i := range 50 {
-			m.Put(50+i, "second", cost)
+	for _, c := range []struct{ room, cost int }{{1000, 10}, {100, 1}, {100, 0}} {
+		m := New[int, string](c.room)
+		for i := range 100 {
+			m.Put(i, "two generations", c.cost)
 		}
 		if n := size(m); n != 100 {
-			t.Errorf("%s: %d entries are kept in two generations", name, n)
+			t.Errorf("%+v: %d entries are kept in two generations", c, n)
 		}
-		if m.Put(100, "third", cost); size(m) != 51 {
-			t.Errorf("%s: %d entries are kept", name, size(m))
+		if m.Put(100, "a third one", c.cost); size(m) != 51 {
+			t.Errorf("%+v: %d entries are kept when a third one begins", c, size(m))
 		}
 	}
 }
