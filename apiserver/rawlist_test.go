@@ -98,7 +98,7 @@ func (k *rawKind) list(ctx context.Context, opts apistorage.ListOptions) (runtim
 
 // check compares lists of random objects, which have no defaults, made in both ways.
 func (k *rawKind) check(t *testing.T, w *trips, objects int, seed int64) {
-	ctx, filler := t.Context(), w.filler(seed)
+	ctx, filler := t.Context(), w.datedFiller(seed)
 	keys := make([]string, objects)
 	for i := range keys {
 		object, err := w.scheme.New(k.GroupVersionKind)

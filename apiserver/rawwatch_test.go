@@ -121,7 +121,7 @@ func (k *watchKind) random(t *testing.T, w *trips, fill func(any), name, selecte
 // stored objects have a mark.
 func (k *watchKind) write(t *testing.T, w *trips, seed int64) (from uint64, marked int) {
 	t.Helper()
-	ctx, filler := t.Context(), w.filler(seed)
+	ctx, filler := t.Context(), w.datedFiller(seed)
 	fill := func(obj any) { filler.Fill(obj) }
 	new := func() runtime.Object { return must(w.scheme.New(k.GroupVersionKind))(t) }
 	key := func(i int) string { return fmt.Sprintf("/%s/object%d", k.resource, i) }

@@ -3,16 +3,21 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand"
 	"reflect"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -103,19 +108,32 @@ func newObjectStore(t testing.TB, backend *raftstore.Store, gr schema.GroupResou
 	return s
 }
 
-// filler makes random objects that are well-formed, whatever they mean.
-func (w *trips) filler(seed int64) *randfill.Filler {
+// filler makes random objects that are well-formed, whatever they mean. The functions fill values
+// of the types of their first arguments.
+func (w *trips) filler(seed int64, functions ...any) *randfill.Filler {
 	// JSON inside objects comes with its keys in order, as YAML gives it back.
 	raw := func(serializer.CodecFactory) []any {
-		return []any{func(r *runtime.RawExtension, c randfill.Continue) {
+		return append([]any{func(r *runtime.RawExtension, c randfill.Continue) {
 			data, err := json.Marshal(map[string]any{"text": c.String(10), "number": c.Int63(), "list": []bool{c.Bool()}})
 			if err != nil {
 				panic(err)
 			}
 			r.Raw = data
-		}}
+		}}, functions...)
 	}
 	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, raw), rand.NewSource(seed), w.codecs)
+}
+
+// datedFiller makes objects to whose defaults the time makes no difference. A taint of a device
+// without a date gets that of its decoding, so that two readers of the same bytes have different
+// objects; no request stores such a taint.
+func (w *trips) datedFiller(seed int64) *randfill.Filler {
+	return w.filler(seed, func(t *resourcev1.DeviceTaint, c randfill.Continue) {
+		c.FillNoCustom(t)
+		if t.TimeAdded == nil {
+			t.TimeAdded = &metav1.Time{Time: time.Unix(c.Int63n(1<<32), 0)}
+		}
+	})
 }
 
 // same fails the test when an object came back as another one.
@@ -188,6 +206,29 @@ func (w *trips) throughStore(t *testing.T, k trip, object runtime.Object) {
 	if err := k.store.Delete(ctx, key, deleted, nil, apistorage.ValidateAllObjectFunc, nil, apistorage.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestDefaultsDoNotChange gives defaults an hour later to objects that have them, as all that is
+// read from the store gets them again, and to objects of datedFiller.
+func TestDefaultsDoNotChange(t *testing.T) {
+	w, seed := newTrips(t), rand.Int63()
+	synctest.Test(t, func(t *testing.T) {
+		for _, k := range w.kinds {
+			for i := range int64(20) {
+				first, dated := must(w.scheme.New(k.GroupVersionKind))(t), must(w.scheme.New(k.GroupVersionKind))(t)
+				w.filler(seed + i).Fill(first)
+				w.datedFiller(seed + i).Fill(dated)
+				w.scheme.Default(first)
+				again, later := first.DeepCopyObject(), dated.DeepCopyObject()
+				w.scheme.Default(dated)
+				time.Sleep(time.Hour)
+				w.scheme.Default(again)
+				w.scheme.Default(later)
+				same(t, fmt.Sprintf("other defaults of %s than an hour ago, seed %d", k.resource, seed+i), first, again)
+				same(t, fmt.Sprintf("later defaults of %s, seed %d", k.resource, seed+i), dated, later)
+			}
+		}
+	})
 }
 
 // TestRoundTrip takes some random objects of each kind through JSON, YAML, protobuf and the store.
