@@ -30,6 +30,8 @@ type (
 	Batch = kv.Batch
 	// Watcher reads the event log.
 	Watcher = kv.Watcher
+	// CompactedError is the ErrCompacted of one revision, with that which history goes back to.
+	CompactedError = kv.CompactedError
 	// NoSpaceError is the ErrNoSpace of one transaction, with figures.
 	NoSpaceError = kv.NoSpaceError
 	// LeaderlessError is the ErrLeaderless of one server, with times.

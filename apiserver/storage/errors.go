@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/barque/barque/raftstore"
@@ -146,18 +147,28 @@ func isContextError(err error) bool {
 }
 
 const (
-	messageListExpired     = "The resourceVersion for the provided list is too old."
-	messageWatchExpired    = "The resourceVersion for the provided watch is too old."
+	messageListExpired     = "The resourceVersion for the provided list is too old"
+	messageWatchExpired    = "too old resource version"
 	messageContinueExpired = "The provided continue parameter is too old to display a consistent list result. " +
 		"Start a new list without it, or use the continue token of this response to read the rest " +
 		"as it is now: objects that changed since the first chunk may then be missing or appear twice."
 )
 
+// expired is the answer to a request for a revision that has left history. It tells both, in the
+// words of Kubernetes: people search for them, and find out by how much a client is late.
+func expired(message string, cause error) *apierrors.StatusError {
+	var compacted *raftstore.CompactedError
+	if errors.As(cause, &compacted) {
+		message = fmt.Sprintf("%s: %d (%d)", message, compacted.Revision, compacted.Oldest)
+	}
+	return apierrors.NewResourceExpired(message)
+}
+
 // expiredList is the answer to a list at a revision that has left history. When it was a
 // continuation the answer carries a token for going on at the newest revision.
-func expiredList(continueKey, keyPrefix string) error {
+func expiredList(cause error, continueKey, keyPrefix string) error {
 	if continueKey == "" {
-		return apierrors.NewResourceExpired(messageListExpired)
+		return expired(messageListExpired, cause)
 	}
 	status := apierrors.NewResourceExpired(messageContinueExpired)
 	// A negative revision in a token stands for "whatever is newest".

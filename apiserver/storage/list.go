@@ -81,7 +81,7 @@ func (s *Store) listView(ctx context.Context, opts storage.ListOptions, pinned u
 	case pinned > 0:
 		view, err := s.viewAt(ctx, verb, pinned)
 		if errors.Is(err, raftstore.ErrCompacted) {
-			return nil, expiredList(continueKey, prefix)
+			return nil, expiredList(err, continueKey, prefix)
 		}
 		return view, err
 	case continueKey != "":

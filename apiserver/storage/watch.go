@@ -557,7 +557,7 @@ func errorEvent(err error) watch.Event {
 	)
 	switch {
 	case errors.Is(err, raftstore.ErrCompacted):
-		status = apierrors.NewResourceExpired(messageWatchExpired)
+		status = expired(messageWatchExpired, err)
 	case errors.Is(err, raftstore.ErrUnavailable):
 		errors.As(ReadError(err), &status)
 	case errors.As(err, &deleted):

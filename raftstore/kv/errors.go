@@ -7,7 +7,8 @@ import (
 )
 
 var (
-	// ErrCompacted is returned for a revision that history no longer holds.
+	// ErrCompacted is returned for a revision that history no longer holds. The error is a
+	// *CompactedError.
 	ErrCompacted = errors.New("revision has been compacted")
 	// ErrFutureRevision is returned for a revision that the store has not reached.
 	ErrFutureRevision = errors.New("revision is in the future")
@@ -46,6 +47,19 @@ var (
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("store is closed")
 )
+
+// CompactedError is the ErrCompacted of one revision.
+type CompactedError struct {
+	Revision uint64 // that was asked for, or that a watch has come to
+	Oldest   uint64 // that history goes back to
+}
+
+func (e *CompactedError) Error() string {
+	return fmt.Sprintf("%v: it is %d, and history goes back to %d", ErrCompacted, e.Revision, e.Oldest)
+}
+
+// Unwrap makes it an ErrCompacted.
+func (e *CompactedError) Unwrap() error { return ErrCompacted }
 
 // NoSpaceError is the ErrNoSpace of one transaction.
 type NoSpaceError struct {

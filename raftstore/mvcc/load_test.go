@@ -103,8 +103,10 @@ func TestWatchOverALoad(t *testing.T) {
 			t.Errorf("%s: revision %d, %v; want %d", what, b.Revision, err, c.want)
 		}
 	}
-	if _, err := behind.Next(ctx); !errors.Is(err, kv.ErrCompacted) {
-		t.Errorf("a watcher that has not seen revisions 2 and 3: %v, want ErrCompacted", err)
+	_, err := behind.Next(ctx)
+	var compacted *kv.CompactedError
+	if !errors.As(err, &compacted) || !errors.Is(err, kv.ErrCompacted) || compacted.Revision != 1 || compacted.Oldest != 3 {
+		t.Errorf("a watcher that has not seen revisions 2 and 3: %v, want ErrCompacted, at 1, with 3 as the oldest", err)
 	}
 	revision := put(s, "/b", 3)
 	if b, err := idle.Next(ctx); err != nil || b.Revision != revision {

@@ -183,7 +183,7 @@ func (l *eventLog) undo(revision uint64, latest *View) (*View, []*entry, error) 
 		return nil, nil, kv.ErrFutureRevision
 	}
 	if revision < l.compacted {
-		return nil, nil, kv.ErrCompacted
+		return nil, nil, &kv.CompactedError{Revision: revision, Oldest: l.compacted}
 	}
 	if revision > l.compacted {
 		if root := l.entries[revision-l.compacted-1].root; root != nil {

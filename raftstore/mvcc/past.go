@@ -41,13 +41,13 @@ func (p *pins) forget(oldest uint64) {
 
 func (p *pins) tooOld(v *View) bool { return v.revision < p.oldest }
 
-// find returns the snapshot at a revision if it was computed, nil otherwise. It fails with
-// kv.ErrCompacted when history has gone on: it would be computed for each reader then.
+// find returns the snapshot at a revision if it was computed, nil otherwise. It fails with a
+// *kv.CompactedError when history has gone on: it would be computed for each reader then.
 func (p *pins) find(revision uint64) (*View, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if revision < p.oldest {
-		return nil, kv.ErrCompacted
+		return nil, &kv.CompactedError{Revision: revision, Oldest: p.oldest}
 	}
 	if i := slices.IndexFunc(p.recent, func(v *View) bool { return v.revision == revision }); i >= 0 {
 		return p.recent[i], nil

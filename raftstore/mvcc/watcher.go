@@ -3,7 +3,6 @@ package mvcc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sort"
 	"sync"
 	"time"
@@ -37,7 +36,7 @@ func (l *eventLog) subscribe(opts kv.WatchOptions) (kv.Watcher, error) {
 		after = l.head
 	}
 	if after < l.compacted {
-		return nil, compactedError(after, l.compacted)
+		return nil, &kv.CompactedError{Revision: after, Oldest: l.compacted}
 	}
 	w := &watcher{
 		log: l, after: after, progress: opts.Progress, last: time.Now(),
@@ -45,11 +44,6 @@ func (l *eventLog) subscribe(opts kv.WatchOptions) (kv.Watcher, error) {
 	}
 	w.enter(opts.Prefix)
 	return w, nil
-}
-
-// compactedError says that what follows the revision is not known any more.
-func compactedError(after, compacted uint64) error {
-	return fmt.Errorf("%w: the watch has come to revision %d, and history begins after %d", kv.ErrCompacted, after, compacted)
 }
 
 // enter takes the watcher's place in the route of the prefix. The caller holds the lock of the log.
@@ -73,7 +67,7 @@ func (w *watcher) reenter() error {
 		w.after = max(w.after, old.seen)
 	}
 	if w.after < l.compacted {
-		return compactedError(w.after, l.compacted)
+		return &kv.CompactedError{Revision: w.after, Oldest: l.compacted}
 	}
 	l.leave(old)
 	w.enter(old.prefix)
@@ -154,7 +148,7 @@ func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, 
 	}
 	if w.pos < r.first {
 		if w.after < l.compacted {
-			return kv.Batch{}, 0, nil, compactedError(w.after, l.compacted)
+			return kv.Batch{}, 0, nil, &kv.CompactedError{Revision: w.after, Oldest: l.compacted}
 		}
 		w.pos = r.first // it starts in the future, and wanted nothing of what was dropped
 	}

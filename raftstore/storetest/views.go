@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -88,6 +89,16 @@ func minRevision(t *testing.T, s *raftstore.Store) {
 	wantErr(t, "a revision that does not come", err, errEnough)
 }
 
+// wantCompacted is wantErr for an error that tells both revisions.
+func wantCompacted(t *testing.T, name string, err error, revision, oldest uint64) {
+	t.Helper()
+	wantErr(t, name, err, raftstore.ErrCompacted)
+	var compacted *raftstore.CompactedError
+	if !errors.As(err, &compacted) || compacted.Revision != revision || compacted.Oldest != oldest {
+		t.Errorf("%s: %v; want revision %d, with %d as the oldest", name, err, revision, oldest)
+	}
+}
+
 func compaction(t *testing.T, s *raftstore.Store) {
 	first := put(t, s, "/a", "1")
 	second := put(t, s, "/a", "2")
@@ -96,11 +107,11 @@ func compaction(t *testing.T, s *raftstore.Store) {
 	view(t, s, raftstore.ViewOptions{}) // catches up where this server does not lead
 
 	_, err := s.View(testContext(t), raftstore.ViewOptions{Revision: first})
-	wantErr(t, "View below", err, raftstore.ErrCompacted)
+	wantCompacted(t, "View below", err, first, second)
 	v := view(t, s, raftstore.ViewOptions{Revision: second})
 	want(t, "View at it", list(v, "/", ""), "/a=2")
 	_, err = s.Watch(raftstore.WatchOptions{Prefix: "/", After: first})
-	wantErr(t, "Watch below", err, raftstore.ErrCompacted)
+	wantCompacted(t, "Watch below", err, first, second)
 	w, err := s.Watch(raftstore.WatchOptions{Prefix: "/", After: second})
 	want(t, "Watch at it", err, nil)
 	defer w.Close()
