@@ -111,7 +111,11 @@ func TestNodeLease(t *testing.T) {
 	if l.Namespace != corev1.NamespaceNodeLease || l.UID == "" || l.UID == node.UID || l.ResourceVersion == "" || !l.CreationTimestamp.Equal(&node.CreationTimestamp) {
 		t.Errorf("its metadata is %+v", l.ObjectMeta)
 	}
-	again := must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t)
+	var again *coordinationv1.Lease
+	c.atRest(t, func() {
+		l = must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t)
+		again = must(c.leases(corev1.NamespaceNodeLease).Get(ctx, "n0", metav1.GetOptions{}))(t)
+	})
 	if again.UID != l.UID || again.ResourceVersion != l.ResourceVersion {
 		t.Errorf("first %s at %s, then %s at %s", l.UID, l.ResourceVersion, again.UID, again.ResourceVersion)
 	}

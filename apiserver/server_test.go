@@ -174,6 +174,19 @@ func (c *cluster) awaitReady(t testing.TB) {
 	}
 }
 
+// atRest calls a function until nothing was written meanwhile: a server that has started goes on
+// writing for a while, and what is read of the store's revision changes by that.
+func (c *cluster) atRest(t testing.TB, read func()) {
+	t.Helper()
+	revision := func() uint64 { return must(c.cfg.Store.View(t.Context(), raftstore.ViewOptions{}))(t).Revision() }
+	await(t, "the store is at rest", func(context.Context) (error, bool) {
+		before := revision()
+		read()
+		after := revision()
+		return fmt.Errorf("revision %d became %d", before, after), before == after
+	})
+}
+
 func (c *cluster) raw(t testing.TB, path string, header http.Header) (int, []byte) {
 	t.Helper()
 	client, err := restclient.HTTPClientFor(c.ca.client(t, c.host, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}))

@@ -41,6 +41,9 @@ type raw struct {
 // hang never answers.
 type hang struct{}
 
+// lost breaks the connection in place of an answer.
+type lost struct{}
+
 func newExtender(t *testing.T) *extenderServer {
 	e := &extenderServer{calls: map[string]int{}}
 	over := make(chan struct{})
@@ -55,6 +58,8 @@ func newExtender(t *testing.T) *extenderServer {
 			case <-r.Context().Done():
 			case <-over:
 			}
+		case lost:
+			panic(http.ErrAbortHandler)
 		case raw:
 			w.WriteHeader(a.status)
 			_, _ = w.Write([]byte(a.body))
@@ -284,8 +289,8 @@ func TestExtendersBind(t *testing.T) {
 		}, calls: 2},
 		"it does, and its answer is lost": {bind: func(s *apiServer, _ int, a extenderv1.ExtenderBindingArgs) any {
 			bindAs(s, a)
-			return hang{}
-		}, change: []func(*configv1.Extender){briefly}, calls: 1},
+			return lost{}
+		}, calls: 1},
 		"it fails and is ignorable": {bind: func(*apiServer, int, extenderv1.ExtenderBindingArgs) any { return raw{http.StatusTeapot, ""} },
 			change: []func(*configv1.Extender){ignorable}, calls: 1, ours: 1},
 	} {

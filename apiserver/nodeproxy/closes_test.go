@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/klog/v2"
 )
 
@@ -84,13 +84,23 @@ func errorOf(record slog.Record) (found error) {
 }
 
 // TestEndOfACommandIsNoError: the API server closes the client's WebSocket when the command has
-// ended. Upstream's reader of it finds that out by an error.
+// ended. Upstream's reader of it finds that out by an error, unless the client closes it first:
+// this one waits.
 func TestEndOfACommandIsNoError(t *testing.T) {
 	logged := captureLogs(t)
 	proxy := newProxy(t, newCluster(), runtimeOfNode{})
 	server := front(t, proxy.PodExec(), "pod", with(&corev1.PodExecOptions{Command: []string{"true"}, Stdout: true}))
-	err := executors(t, server)["WebSocket"].StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+	dialer := websocket.Dialer{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
+	client, _, err := dialer.DialContext(t.Context(), strings.Replace(server.URL, "http", "ws", 1), nil)
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	client.SetCloseHandler(func(int, string) error { return nil })
+	for err == nil {
+		_, _, err = client.ReadMessage()
+	}
+	if !websocket.IsCloseError(err, websocket.CloseNormalClosure) {
 		t.Fatal(err)
 	}
 	record := logged.await(t, func(err error) bool { return errors.Is(err, net.ErrClosed) })

@@ -19,6 +19,7 @@ type bridge struct {
 	link   netlink.Link
 	subnet netip.Prefix
 	spaces []netspace.Space
+	plugs  []netlink.Link // this machine's ends of the pairs
 }
 
 // The networks that bridges take: 10.100.0.0/24 to 10.119.0.0/24. Those of dev clusters lie below.
@@ -96,6 +97,7 @@ func (b *bridge) plug(i int) error {
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("make veth pair %s: %w", attrs.Name, err)
 	}
+	b.plugs = append(b.plugs, veth)
 	if err := netlink.LinkSetUp(veth); err != nil {
 		return err
 	}
@@ -127,8 +129,12 @@ func (b *bridge) hosts() (out []kubeapiserver.Host) {
 	return out
 }
 
-// close removes the bridge. The namespaces and their interfaces go with the last process there.
+// close removes the bridge and the pairs. The namespaces go with the last process there, some time
+// later, and until then their pairs would keep their names.
 func (b *bridge) close() (err error) {
+	for _, veth := range b.plugs {
+		err = errors.Join(err, netlink.LinkDel(veth))
+	}
 	for i := range b.spaces {
 		err = errors.Join(err, b.spaces[i].Close())
 	}

@@ -3,6 +3,7 @@ package sides
 import (
 	"errors"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -47,9 +48,9 @@ func TestBridge(t *testing.T) {
 	if err := errors.Join(b.close(), other.close()); err != nil {
 		t.Error(err)
 	}
-	for _, gone := range []*bridge{b, other} {
-		if _, err := netlink.LinkByName(gone.link.Attrs().Name); !errors.As(err, &netlink.LinkNotFoundError{}) {
-			t.Errorf("bridge %s is left: %v", gone.link.Attrs().Name, err)
+	for _, gone := range slices.Concat([]netlink.Link{b.link, other.link}, b.plugs, other.plugs) {
+		if _, err := netlink.LinkByName(gone.Attrs().Name); !errors.As(err, &netlink.LinkNotFoundError{}) {
+			t.Errorf("%s is left: %v", gone.Attrs().Name, err)
 		}
 	}
 }

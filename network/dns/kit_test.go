@@ -250,17 +250,25 @@ func external(name, target string) *corev1.Service {
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: target}}
 }
 
+// samePort listens on the same port of the loopback. That of TCP is chosen first: ports of closed
+// connections stay taken for a minute there.
+func samePort(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := net.ListenPacket("udp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return packets, listener
+}
+
 // outside is a real name server on the loopback.
 func outside(t *testing.T, handle dns.HandlerFunc) netip.AddrPort {
 	t.Helper()
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", packets.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	packets, listener := samePort(t)
 	var ended sync.WaitGroup
 	for _, server := range []*dns.Server{{PacketConn: packets, Handler: handle}, {Listener: listener, Handler: handle}} {
 		ended.Go(func() { _ = server.ActivateAndServe() })

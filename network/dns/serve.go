@@ -33,14 +33,15 @@ const (
 // serve answers at the address until ctx ends or a socket fails.
 func (s *Server) serve(ctx context.Context, listening func()) error {
 	at := s.config.Listen.String()
-	packets, err := net.ListenPacket("udp", at)
+	listener, err := net.Listen("tcp", at)
 	if err != nil {
 		return err
 	}
-	// With port 0, as in tests, both must have the same one.
-	listener, err := net.Listen("tcp", packets.LocalAddr().String())
+	// With port 0, as in tests, both must have the same one. That of TCP is chosen first, because
+	// ports of closed connections stay taken for a while.
+	packets, err := net.ListenPacket("udp", listener.Addr().String())
 	if err != nil {
-		_ = packets.Close()
+		_ = listener.Close()
 		return err
 	}
 	s.at.Store(packets.LocalAddr().(*net.UDPAddr))

@@ -149,10 +149,7 @@ func TestServe(t *testing.T) {
 
 // TestServeAgain: what takes the address away for a while does not end the server.
 func TestServeAgain(t *testing.T) {
-	taken, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken, listener := samePort(t)
 	b := newBench(t, clusterIPs("web", "10.43.0.20"))
 	b.config.Listen = taken.LocalAddr().(*net.UDPAddr).AddrPort()
 	ended := make(chan struct{})
@@ -164,6 +161,7 @@ func TestServeAgain(t *testing.T) {
 		case <-time.After(100 * time.Millisecond): // brief: the server must not be ready in it, however long it is
 		}
 		taken.Close()
+		listener.Close()
 	}()
 	at := running(t, b)
 	<-ended
