@@ -124,9 +124,9 @@ func (w *trips) filler(seed int64, functions ...any) *randfill.Filler {
 	return fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, raw), rand.NewSource(seed), w.codecs)
 }
 
-// datedFiller makes objects to whose defaults the time makes no difference. A taint of a device
-// without a date gets that of its decoding, so that two readers of the same bytes have different
-// objects; no request stores such a taint.
+// datedFiller makes objects whose defaults are the same at any time. A taint of a device that is
+// stored without a date gets the time of its decoding, so that two readers of the same bytes have
+// different objects. No request stores such a taint.
 func (w *trips) datedFiller(seed int64) *randfill.Filler {
 	return w.filler(seed, func(t *resourcev1.DeviceTaint, c randfill.Continue) {
 		c.FillNoCustom(t)

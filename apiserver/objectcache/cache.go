@@ -7,8 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/barque/barque/internal/generations"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/barque/barque/internal/generations"
 )
 
 const (

@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
 
@@ -79,5 +81,38 @@ func TestContinueTokensExpireInAQuietStore(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestExpiredTellsBothRevisions asks for a revision that has left history.
+func TestExpiredTellsBothRevisions(t *testing.T) {
+	e := newEnv(t, envOptions{})
+	pod := &example.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+	if err := e.store.Create(e.ctx, "/pods/ns/a", pod, pod, 0); err != nil {
+		t.Fatal(err)
+	}
+	old := pod.ResourceVersion
+	if err := e.store.GuaranteedUpdate(e.ctx, "/pods/ns/a", pod, false, nil, storage.SimpleUpdate(func(o runtime.Object) (runtime.Object, error) {
+		o.(*example.Pod).Labels = map[string]string{"changed": "yes"}
+		return o, nil
+	}), nil); err != nil {
+		t.Fatal(err)
+	}
+	e.compact(e.ctx, t, pod.ResourceVersion)
+	revisions := fmt.Sprintf("%s (%s)", old, pod.ResourceVersion)
+
+	opts := storage.ListOptions{ResourceVersion: old, ResourceVersionMatch: metav1.ResourceVersionMatchExact, Predicate: storage.Everything, Recursive: true}
+	err := e.store.GetList(e.ctx, "/pods/", opts, &example.PodList{})
+	if want := "The resourceVersion for the provided list is too old: " + revisions; !apierrors.IsResourceExpired(err) || err.Error() != want {
+		t.Errorf("the list: %v, want %q", err, want)
+	}
+	w, err := e.store.Watch(e.ctx, "/pods/", storage.ListOptions{ResourceVersion: old, Predicate: storage.Everything, Recursive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := <-w.ResultChan()
+	err = apierrors.FromObject(event.Object)
+	if want := "too old resource version: " + revisions; event.Type != watch.Error || !apierrors.IsResourceExpired(err) || err.Error() != want {
+		t.Errorf("the watch: %s %v, want %q", event.Type, err, want)
 	}
 }

@@ -41,8 +41,7 @@ func (s *Server) serve(ctx context.Context, listening func()) error {
 	// ports of closed connections stay taken for a while.
 	packets, err := net.ListenPacket("udp", listener.Addr().String())
 	if err != nil {
-		_ = listener.Close()
-		return err
+		return errors.Join(err, listener.Close())
 	}
 	s.at.Store(packets.LocalAddr().(*net.UDPAddr))
 	return s.serveOn(ctx, packets, listener, listening)

@@ -167,6 +167,15 @@ func (l *eventLog) replace(entries []*entry, compacted, head uint64) (abandoned 
 	return abandoned
 }
 
+// reaches fails with a *kv.CompactedError if history does not go back to the revision. The caller
+// holds the lock.
+func (l *eventLog) reaches(revision uint64) error {
+	if revision < l.compacted {
+		return &kv.CompactedError{Revision: revision, Oldest: l.compacted}
+	}
+	return nil
+}
+
 // after returns the entries after the revision, which must not be below compacted. The caller holds
 // the lock.
 func (l *eventLog) after(revision uint64) []*entry {
@@ -182,8 +191,8 @@ func (l *eventLog) undo(revision uint64, latest *View) (*View, []*entry, error) 
 	if revision > latest.revision {
 		return nil, nil, kv.ErrFutureRevision
 	}
-	if revision < l.compacted {
-		return nil, nil, &kv.CompactedError{Revision: revision, Oldest: l.compacted}
+	if err := l.reaches(revision); err != nil {
+		return nil, nil, err
 	}
 	if revision > l.compacted {
 		if root := l.entries[revision-l.compacted-1].root; root != nil {

@@ -35,8 +35,8 @@ func (l *eventLog) subscribe(opts kv.WatchOptions) (kv.Watcher, error) {
 	if after == 0 {
 		after = l.head
 	}
-	if after < l.compacted {
-		return nil, &kv.CompactedError{Revision: after, Oldest: l.compacted}
+	if err := l.reaches(after); err != nil {
+		return nil, err
 	}
 	w := &watcher{
 		log: l, after: after, progress: opts.Progress, last: time.Now(),
@@ -66,8 +66,8 @@ func (w *watcher) reenter() error {
 	if w.pos == old.end() {
 		w.after = max(w.after, old.seen)
 	}
-	if w.after < l.compacted {
-		return &kv.CompactedError{Revision: w.after, Oldest: l.compacted}
+	if err := l.reaches(w.after); err != nil {
+		return err
 	}
 	l.leave(old)
 	w.enter(old.prefix)
@@ -147,8 +147,8 @@ func (w *watcher) read() (batch kv.Batch, head uint64, changed <-chan struct{}, 
 		return kv.Batch{}, 0, nil, errAbandoned
 	}
 	if w.pos < r.first {
-		if w.after < l.compacted {
-			return kv.Batch{}, 0, nil, &kv.CompactedError{Revision: w.after, Oldest: l.compacted}
+		if err := l.reaches(w.after); err != nil {
+			return kv.Batch{}, 0, nil, err
 		}
 		w.pos = r.first // it starts in the future, and wanted nothing of what was dropped
 	}
