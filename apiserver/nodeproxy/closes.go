@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/gorilla/websocket"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 )
 
@@ -21,7 +22,7 @@ func quietCloses(next http.Handler) http.Handler {
 }
 
 // closesAsDetails is a sink that lowers errors of connections that this process has closed itself,
-// and of WebSockets that ended with the client's connection or by its word.
+// in one direction or both, and of WebSockets that ended with the client's connection or by its word.
 type closesAsDetails struct{ klog.LogSink }
 
 // detail is the verbosity of a close.
@@ -30,7 +31,7 @@ const detail = 4
 // Error implements klog.LogSink.
 func (s closesAsDetails) Error(err error, message string, pairs ...any) {
 	var ended *websocket.CloseError
-	if !errors.Is(err, net.ErrClosed) && !errors.As(err, &ended) {
+	if !errors.Is(err, net.ErrClosed) && !errors.Is(err, unix.EPIPE) && !errors.As(err, &ended) {
 		s.LogSink.Error(err, message, pairs...)
 		return
 	}

@@ -74,7 +74,7 @@ func (h *httpProxy) Connect(ctx context.Context, id string, options runtime.Obje
 	}
 	location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, path)
 	// Links in HTML and redirects are rewritten to lead through the proxy again.
-	return utilproxy.NewUpgradeAwareHandler(location, transport, true, false, utilproxy.NewErrorResponder(responder)), nil
+	return lingering(utilproxy.NewUpgradeAwareHandler(location, transport, true, false, utilproxy.NewErrorResponder(responder))), nil
 }
 
 func pathOf(options runtime.Object) (string, error) {

@@ -180,6 +180,7 @@ func newProxy(t *testing.T, c *cluster, kubelet http.Handler, certifiedFor ...st
 		ClientCAs:    ca.pool(),
 	}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the tests
+	server.Listener = roomy{server.Listener}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	c.routes[fmt.Sprintf("%s:%d", nodeAddress, kubeletPort)] = server.Listener.Addr().String()
@@ -213,7 +214,14 @@ func inNamespace(ctx context.Context) context.Context {
 // front is an API server that connects every request to one object with the same options.
 func front(t *testing.T, storage rest.Storage, id string, options func(*http.Request) runtime.Object) *httptest.Server {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(connecting(storage, id, options))
+	t.Cleanup(server.Close)
+	return server
+}
+
+// connecting connects every request to one object with the same options.
+func connecting(storage rest.Storage, id string, options func(*http.Request) runtime.Object) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		responder := &responder{w: w}
 		handler, err := storage.(rest.Connecter).Connect(inNamespace(r.Context()), id, options(r), responder)
 		if err != nil {
@@ -221,9 +229,7 @@ func front(t *testing.T, storage rest.Storage, id string, options func(*http.Req
 			return
 		}
 		handler.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	return server
+	})
 }
 
 func with(options runtime.Object) func(*http.Request) runtime.Object {

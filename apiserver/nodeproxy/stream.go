@@ -15,7 +15,11 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
+	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/barque/barque/internal/execstream"
+	"github.com/barque/barque/internal/linger"
 )
 
 // PodExec is the storage of pods/exec.
@@ -76,14 +80,25 @@ func (s *podStream) Connect(ctx context.Context, name string, options runtime.Ob
 	if err != nil {
 		return nil, err
 	}
-	through := utilproxy.NewUpgradeAwareHandler(location, s.kubelet(), false, true, utilproxy.NewErrorResponder(responder))
-	if request.remoteCommand == nil {
-		return quietCloses(streamproxy.NewTranslatingHandler(
-			through, streamproxy.NewTunnelingHandler(through), wsstream.IsWebSocketRequestWithTunnelingProtocol)), nil
+	if request.remoteCommand != nil {
+		return quietCloses(&execstream.Handler{
+			Location: location, Transport: s.kubelet(), Streams: *request.remoteCommand,
+			Fail: utilproxy.NewErrorResponder(responder).Error,
+		}), nil
 	}
-	translated := streamproxy.NewStreamTranslatorHandler(location, s.kubelet(), 0, *request.remoteCommand)
-	return quietCloses(streamproxy.NewTranslatingHandler(
-		through, translated, wsstream.IsWebSocketRequestWithStreamCloseProtocol)), nil
+	through := utilproxy.NewUpgradeAwareHandler(location, s.kubelet(), false, true, utilproxy.NewErrorResponder(responder))
+	return quietCloses(lingering(streamproxy.NewTranslatingHandler(
+		through, streamproxy.NewTunnelingHandler(through), wsstream.IsWebSocketRequestWithTunnelingProtocol))), nil
+}
+
+// lingering gives the handler of an upgraded connection one whose close loses nothing.
+func lingering(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if httpstream.IsUpgradeRequest(r) {
+			w = linger.NewWriter(w)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // mayCreate demands the permission to create a stream from those who come with GET: the verb was
@@ -116,14 +131,14 @@ type streamRequest struct {
 	path  []string
 	query url.Values
 	// remoteCommand is nil for port-forward.
-	remoteCommand *streamproxy.Options
+	remoteCommand *execstream.Streams
 }
 
 // streamOf makes a kubelet's request of a client's.
 func streamOf(pod *corev1.Pod, options runtime.Object) (*streamRequest, error) {
 	switch opts := options.(type) {
 	case *corev1.PodExecOptions:
-		request, err := commandOf(pod, "exec", opts.Container, streamproxy.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+		request, err := commandOf(pod, "exec", opts.Container, execstream.Streams{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +148,7 @@ func streamOf(pod *corev1.Pod, options runtime.Object) (*streamRequest, error) {
 		request.query["command"] = opts.Command
 		return request, nil
 	case *corev1.PodAttachOptions:
-		return commandOf(pod, "attach", opts.Container, streamproxy.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+		return commandOf(pod, "attach", opts.Container, execstream.Streams{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 	case *corev1.PodPortForwardOptions:
 		request := &streamRequest{path: []string{"portForward", pod.Namespace, pod.Name}, query: make(url.Values)}
 		for _, port := range opts.Ports {
@@ -144,7 +159,7 @@ func streamOf(pod *corev1.Pod, options runtime.Object) (*streamRequest, error) {
 	return nil, fmt.Errorf("a stream of a pod was asked for with options of type %T", options)
 }
 
-func commandOf(pod *corev1.Pod, verb, container string, streams streamproxy.Options) (*streamRequest, error) {
+func commandOf(pod *corev1.Pod, verb, container string, streams execstream.Streams) (*streamRequest, error) {
 	container, err := containerOf(pod, container)
 	if err != nil {
 		return nil, err
@@ -154,7 +169,7 @@ func commandOf(pod *corev1.Pod, verb, container string, streams streamproxy.Opti
 		query:         make(url.Values),
 		remoteCommand: &streams,
 	}
-	for name, set := range map[string]bool{"input": streams.Stdin, "output": streams.Stdout, "error": streams.Stderr, "tty": streams.Tty} {
+	for name, set := range map[string]bool{"input": streams.Stdin, "output": streams.Stdout, "error": streams.Stderr, "tty": streams.TTY} {
 		if set {
 			request.query.Set(name, "1")
 		}

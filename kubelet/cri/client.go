@@ -148,6 +148,47 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.P
 	return resp.Status, nil
 }
 
+// SandboxNetwork returns the path of a sandbox's network namespace; see Runtime. It is no part of
+// CRI proper. containerd and CRI-O show the sandbox's specification alike, in the verbose status.
+func (c *Client) SandboxNetwork(ctx context.Context, id string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, quickCall)
+	defer cancel()
+	resp, err := c.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
+	if err != nil {
+		return "", err
+	}
+	if resp.Status.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		return "", fmt.Errorf("sandbox %s does not run", id)
+	}
+	return networkOf(resp.Info["info"])
+}
+
+// networkOf reads the path of the network namespace from a verbose status of a sandbox.
+func networkOf(text string) (string, error) {
+	var info struct {
+		RuntimeSpec *struct {
+			Linux struct {
+				Namespaces []struct{ Type, Path string }
+			}
+		} `json:"runtimeSpec"`
+	}
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		return "", fmt.Errorf("the runtime's verbose status of a sandbox: %w", err)
+	}
+	if info.RuntimeSpec == nil {
+		return "", errors.New("the runtime's verbose status of a sandbox has no specification")
+	}
+	for _, n := range info.RuntimeSpec.Linux.Namespaces {
+		if n.Type == "network" {
+			if n.Path == "" {
+				return "", errors.New("the runtime does not show the path of a sandbox's network namespace")
+			}
+			return n.Path, nil
+		}
+	}
+	return "", nil
+}
+
 // ListPodSandboxes lists the sandboxes that carry all labels of selector.
 func (c *Client) ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, quickCall)
@@ -295,17 +336,6 @@ func (c *Client) Attach(ctx context.Context, req *runtimeapi.AttachRequest) (str
 	ctx, cancel := context.WithTimeout(ctx, quickCall)
 	defer cancel()
 	resp, err := c.runtime.Attach(ctx, req)
-	if err != nil {
-		return "", err
-	}
-	return resp.Url, nil
-}
-
-// PortForward prepares streams to ports inside a sandbox.
-func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, quickCall)
-	defer cancel()
-	resp, err := c.runtime.PortForward(ctx, req)
 	if err != nil {
 		return "", err
 	}

@@ -18,6 +18,9 @@ type Runtime interface {
 	StopPodSandbox(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
+	// SandboxNetwork returns the path of a sandbox's network namespace. It is empty for a sandbox on
+	// the node's network. It is an error that the sandbox does not run.
+	SandboxNetwork(ctx context.Context, id string) (path string, err error)
 	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
 
 	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
@@ -53,7 +56,6 @@ type Runtime interface {
 type Streams interface {
 	Exec(ctx context.Context, req *runtimeapi.ExecRequest) (url string, err error)
 	Attach(ctx context.Context, req *runtimeapi.AttachRequest) (url string, err error)
-	PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (url string, err error)
 }
 
 // ExecResult is the outcome of a command that ran to its end.

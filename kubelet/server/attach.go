@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/internal/execstream"
 	"github.com/barque/barque/internal/procstat"
 )
 
@@ -20,7 +21,7 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	location, err := s.Runtime.Attach(r.Context(), request)
-	s.carry(w, r, location, err)
+	s.carry(w, r, location, execstream.Streams{Stdin: request.Stdin, Stdout: request.Stdout, Stderr: request.Stderr, TTY: request.Tty}, err)
 }
 
 // attachRequest refuses what would show nothing, or never end, so that the client can read the log
@@ -39,7 +40,7 @@ func (s *Server) attachRequest(r *http.Request) (*runtimeapi.AttachRequest, erro
 		return nil, err
 	}
 	name := r.PathValue("container")
-	if st.stderr && hasTerminal(pod, name) {
+	if st.Stderr && hasTerminal(pod, name) {
 		// The runtime would wait for the end of a stream that such a container does not have.
 		return nil, &httpError{http.StatusBadRequest, fmt.Sprintf(
 			"container %s of pod %s/%s has a terminal and so no stderr of its own: attach with a terminal, or to stdout only", name, pod.Namespace, pod.Name)}
@@ -51,7 +52,7 @@ func (s *Server) attachRequest(r *http.Request) (*runtimeapi.AttachRequest, erro
 	if ended {
 		return nil, notRunning(pod, name)
 	}
-	return &runtimeapi.AttachRequest{ContainerId: id, Tty: st.tty, Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr}, nil
+	return &runtimeapi.AttachRequest{ContainerId: id, Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr}, nil
 }
 
 // hasEnded tells of a container that the runtime still counts as running whether its process is

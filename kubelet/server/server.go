@@ -3,8 +3,8 @@
 //
 // Callers authenticate by a client certificate of the cluster's CA, or by a token that the API
 // server accepts. The API server must authorize them; members of system:masters always are. The
-// paths and parameters are those of every Kubernetes node. Streams are passed to the runtime's own
-// streaming server, so every protocol that it supports works.
+// paths and parameters are those of every Kubernetes node. The streams of commands are carried to the
+// runtime's own streaming server. Forwarded ports are reached in the pod's network namespace.
 package server
 
 import (
@@ -42,6 +42,7 @@ type Runtime interface {
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	ContainerPID(ctx context.Context, id string) (int, error)
 	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
+	SandboxNetwork(ctx context.Context, id string) (path string, err error)
 	ListContainerStats(ctx context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error)
 	ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error)
 }

@@ -10,14 +10,14 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/proxy"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/internal/execstream"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/portforward"
 )
 
 // containers lists a pod's containers of one name, newest first.
@@ -50,12 +50,8 @@ func notRunning(pod *v1.Pod, container string) error {
 	return &httpError{http.StatusNotFound, fmt.Sprintf("container %s of pod %s/%s does not run", container, pod.Namespace, pod.Name)}
 }
 
-// streams says which streams a request wants. The API server and clients write 1 or true.
-type streams struct {
-	stdin, stdout, stderr, tty bool
-}
-
-func streamsOf(q url.Values) (streams, error) {
+// streamsOf reads which streams a request wants. The API server and clients write 1 or true.
+func streamsOf(q url.Values) (execstream.Streams, error) {
 	is := func(names ...string) bool {
 		for _, name := range names {
 			if v := q.Get(name); v == "1" || v == "true" {
@@ -64,11 +60,11 @@ func streamsOf(q url.Values) (streams, error) {
 		}
 		return false
 	}
-	st := streams{stdin: is("input", "stdin"), stdout: is("output", "stdout"), stderr: is("error", "stderr"), tty: is("tty")}
-	if st.tty && st.stderr {
-		st.stderr = false // a terminal has one output
+	st := execstream.Streams{Stdin: is("input", "stdin"), Stdout: is("output", "stdout"), Stderr: is("error", "stderr"), TTY: is("tty")}
+	if st.TTY && st.Stderr {
+		st.Stderr = false // a terminal has one output
 	}
-	if !st.stdin && !st.stdout && !st.stderr {
+	if !st.Stdin && !st.Stdout && !st.Stderr {
 		return st, &httpError{http.StatusBadRequest, "you must specify at least 1 of stdin, stdout, stderr"}
 	}
 	return st, nil
@@ -91,8 +87,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	location, err := s.Runtime.Exec(r.Context(), &runtimeapi.ExecRequest{
-		ContainerId: id, Cmd: r.URL.Query()["command"], Tty: st.tty, Stdin: st.stdin, Stdout: st.stdout, Stderr: st.stderr})
-	s.carry(w, r, location, err)
+		ContainerId: id, Cmd: r.URL.Query()["command"], Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr})
+	s.carry(w, r, location, st, err)
 }
 
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
@@ -111,21 +107,15 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		fail(w, &httpError{http.StatusNotFound, fmt.Sprintf("pod %s/%s does not run", pod.Namespace, pod.Name)})
 		return
 	}
-	req := &runtimeapi.PortForwardRequest{PodSandboxId: boxes[at].Id}
-	for _, text := range r.URL.Query()["port"] { // WebSocket clients name the ports here, others in their streams
-		port, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			fail(w, &httpError{http.StatusBadRequest, fmt.Sprintf("%q is not a port", text)})
-			return
-		}
-		req.Port = append(req.Port, int32(port))
-	}
-	location, err := s.Runtime.PortForward(r.Context(), req)
-	s.carry(w, r, location, err)
+	id := boxes[at].Id
+	portforward.Serve(w, r, portforward.Target{
+		Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Logger: s.Logger,
+		Network: func(ctx context.Context) (string, error) { return s.Runtime.SandboxNetwork(ctx, id) },
+	})
 }
 
-// carry hands the connection through to the runtime's streaming server.
-func (s *Server) carry(w http.ResponseWriter, r *http.Request, location string, err error) {
+// carry has the client's streams carried to the runtime's streaming server.
+func (s *Server) carry(w http.ResponseWriter, r *http.Request, location string, streams execstream.Streams, err error) {
 	if err != nil {
 		fail(w, err)
 		return
@@ -135,37 +125,22 @@ func (s *Server) carry(w http.ResponseWriter, r *http.Request, location string, 
 		fail(w, fmt.Errorf("the runtime's streaming address %q: %w", location, err))
 		return
 	}
-	proxy.NewUpgradeAwareHandler(target, toRuntime, false, true, responder{}).ServeHTTP(w, r)
+	(&execstream.Handler{Location: target, Transport: toRuntime, Streams: streams, Fail: unreachable}).ServeHTTP(w, r)
 }
 
 // toRuntime connects to the runtime's streaming server.
 var toRuntime = &http.Transport{
 	TLSClientConfig: &tls.Config{}, // a runtime that serves https shows a certificate
-	DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return runtimeConn{conn}, nil
-	},
+	DialContext:     (&net.Dialer{}).DialContext,
 }
 
-// runtimeConn drops what is written after the runtime has closed, as it does when a command ends. A
-// failed write would end the stream at once, and be logged; what the runtime said last has to reach
-// the client first. The end of that ends the stream.
-type runtimeConn struct{ net.Conn }
-
-func (c runtimeConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-		return len(p), nil
+// unreachable answers when the runtime's streaming server cannot be reached, or the request is no
+// request for streams.
+func unreachable(w http.ResponseWriter, _ *http.Request, err error) {
+	code := http.StatusBadGateway
+	var known apierrors.APIStatus
+	if errors.As(err, &known) {
+		code = int(known.Status().Code)
 	}
-	return n, err
-}
-
-// responder answers when the runtime's streaming server cannot be reached.
-type responder struct{}
-
-func (responder) Error(w http.ResponseWriter, _ *http.Request, err error) {
-	http.Error(w, err.Error(), http.StatusBadGateway)
+	http.Error(w, err.Error(), code)
 }

@@ -373,6 +373,9 @@ func (r *Runtime) ContainerStatus(_ context.Context, id string) (*runtimeapi.Con
 	return cloneStatus(c), nil
 }
 
+// SandboxNetwork implements cri.Runtime: all sandboxes are on the node's network.
+func (r *Runtime) SandboxNetwork(context.Context, string) (string, error) { return "", nil }
+
 // ContainerPID implements cri.Runtime: there are no processes here.
 func (r *Runtime) ContainerPID(context.Context, string) (int, error) { return 0, nil }
 
@@ -414,11 +417,6 @@ func (r *Runtime) Exec(context.Context, *runtimeapi.ExecRequest) (string, error)
 
 // Attach implements cri.Streams.
 func (r *Runtime) Attach(context.Context, *runtimeapi.AttachRequest) (string, error) {
-	return "", status.Error(codes.Unimplemented, "no streams in memory")
-}
-
-// PortForward implements cri.Streams.
-func (r *Runtime) PortForward(context.Context, *runtimeapi.PortForwardRequest) (string, error) {
 	return "", status.Error(codes.Unimplemented, "no streams in memory")
 }
 
