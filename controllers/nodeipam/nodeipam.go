@@ -3,6 +3,9 @@
 // A block is the Node's for as long as the Node object lives and no block is two Nodes'. Blocks are
 // handed out by one goroutine, which starts a term by reading the Nodes from the API server and
 // remembers what it hands out until its informer shows it.
+//
+// When no block is free, Nodes wait for the removal of another Node. A waiting Node gets one event in
+// a term, and costs no search of the ranges and no attempt of its own.
 package nodeipam
 
 import (
@@ -13,6 +16,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +88,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	}
 	recorder, stop := runtime.Recorder(ctx, client, "cidrAllocator")
 	defer stop()
-	t := &term{Controller: c, client: client, recorder: recorder, given: map[string]given{}}
+	t := &term{Controller: c, client: client, recorder: recorder, given: map[string]given{}, waiting: map[string]types.UID{}}
 	for i := range live.Items {
 		if node := &live.Items[i]; len(node.Spec.PodCIDRs) > 0 {
 			t.given[node.Name] = given{uid: node.UID, blocks: node.Spec.PodCIDRs}
@@ -92,6 +96,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	}
 	// One worker: see the package's comment.
 	loop := runtime.NewLoop("nodeipam", 1, c.cfg.Logger, t.reconcile)
+	t.wake = loop.Add
 	runtime.Watch(loop, c.nodes, func(old, now *corev1.Node) []runtime.Key {
 		if now == nil {
 			return []runtime.Key{{Name: old.Name}}
@@ -108,7 +113,12 @@ type term struct {
 	*Controller
 	client   kubernetes.Interface
 	recorder record.EventRecorder
-	given    map[string]given // by node name; used by the one worker only
+	wake     func(...runtime.Key)
+
+	// The one worker alone uses the fields below.
+	given   map[string]given     // by node name
+	waiting map[string]types.UID // Nodes without a free block, by name; each has its event
+	full    bool                 // the last search found no block, and no Node has gone since
 }
 
 // given is what a Node has been given.
@@ -120,18 +130,26 @@ type given struct {
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
 	node, err := t.list.Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		delete(t.given, key.Name)
+		t.gone(key.Name)
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
+	if g, ok := t.given[node.Name]; ok && g.uid != node.UID {
+		t.gone(node.Name) // a Node of the same name has taken its place
+	}
 	if len(node.Spec.PodCIDRs) > 0 {
 		t.given[node.Name] = given{uid: node.UID, blocks: node.Spec.PodCIDRs}
+		delete(t.waiting, node.Name)
 		return 0, nil
 	}
-	if g, ok := t.given[node.Name]; ok && g.uid == node.UID {
+	if _, ok := t.given[node.Name]; ok {
 		return time.Second, nil // written; the informer will show it
+	}
+	if t.full {
+		t.wait(node)
+		return 0, nil
 	}
 	used, err := t.used()
 	if err != nil {
@@ -141,12 +159,44 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	for _, cluster := range t.cfg.ClusterCIDRs {
 		block, ok := free(cluster, blockBits(t.cfg, cluster), used)
 		if !ok {
-			t.recorder.Eventf(node, corev1.EventTypeWarning, "CIDRNotAvailable", "No free block of pod addresses in %s", cluster)
-			return 0, fmt.Errorf("no free block of pod addresses in %s for node %s: remove Node objects that are gone, or use a larger cluster CIDR", cluster, node.Name)
+			t.full = true
+			t.cfg.Logger.Warn("no block of pod addresses is free: nodes without one wait until another Node is removed; "+
+				"remove Node objects of machines that are gone, or use a larger cluster CIDR", "cidr", cluster, "node", node.Name)
+			t.wait(node)
+			return 0, nil
 		}
 		blocks = append(blocks, block.String())
 	}
 	return 0, t.assign(ctx, node, blocks)
+}
+
+// wait notes that a Node has no block, and says so once.
+func (t *term) wait(node *corev1.Node) {
+	if t.waiting[node.Name] == node.UID {
+		return
+	}
+	t.waiting[node.Name] = node.UID
+	t.recorder.Eventf(node, corev1.EventTypeWarning, "CIDRNotAvailable", "No free block of pod addresses in %s",
+		strings.Join(texts(t.cfg.ClusterCIDRs), ","))
+}
+
+func texts(prefixes []netip.Prefix) []string {
+	var out []string
+	for _, p := range prefixes {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// gone forgets a Node, and has the waiting ones looked at again. The Node may have had a block that
+// this term has never seen.
+func (t *term) gone(name string) {
+	delete(t.waiting, name)
+	delete(t.given, name)
+	t.full = false
+	for other := range t.waiting {
+		t.wake(runtime.Key{Name: other})
+	}
 }
 
 // used returns every block that some Node has, by the informer or by this term's memory.
@@ -184,5 +234,6 @@ func (t *term) assign(ctx context.Context, node *corev1.Node, blocks []string) e
 		return fmt.Errorf("assigning pod CIDRs %v to node %s: %w", blocks, node.Name, err)
 	}
 	t.given[node.Name] = given{uid: node.UID, blocks: blocks}
+	delete(t.waiting, node.Name)
 	return nil
 }

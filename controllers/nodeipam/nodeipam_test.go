@@ -1,14 +1,19 @@
 package nodeipam
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/barque/barque/controllers/controllertest"
 )
@@ -115,6 +120,91 @@ func TestEveryNodeGetsItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// TestNoBlockIsFree: Nodes without a block cost one event each and one warning in all, however often
+// they change, and get the blocks of Nodes that are removed.
+func TestNoBlockIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(t)
+		logged := &counter{}
+		ctrl, err := New(Config{Informers: c.Informers, Logger: slog.New(logged), ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/22")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Start(ctrl.Run)
+		nodes := c.Client.CoreV1().Nodes()
+		const blocks, surplus = 4, 10
+		for i := range blocks + surplus {
+			if _, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		without := func() (names []string) {
+			list, err := nodes.List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range list.Items {
+				if len(n.Spec.PodCIDRs) == 0 {
+					names = append(names, n.Name)
+				}
+			}
+			return names
+		}
+		controllertest.Eventually(t, "all blocks are given", func() bool { return len(without()) == surplus })
+		// Kubelets update their Nodes all the time.
+		for i := range 60 {
+			for _, name := range without() {
+				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"beat":"%d"}}}`, i)
+				if _, err := nodes.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-time.After(10 * time.Second)
+			synctest.Wait()
+		}
+		if n := logged.warnings.Load(); n != 1 {
+			t.Errorf("%d warnings in ten minutes, want 1", n)
+		}
+		events, err := c.Client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := map[string]int32{}
+		for _, e := range events.Items {
+			if e.Reason == "CIDRNotAvailable" {
+				told[e.InvolvedObject.Name] += max(e.Count, 1)
+			}
+		}
+		for _, name := range without() {
+			if told[name] != 1 {
+				t.Errorf("node %s has %d events, want 1", name, told[name])
+			}
+		}
+		for _, gone := range []string{"n0", "n1"} {
+			if err := nodes.Delete(t.Context(), gone, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		controllertest.Eventually(t, "two of the waiting nodes have got the blocks", func() bool { return len(without()) == surplus-2 })
+	})
+}
+
+// counter is a log that counts.
+type counter struct{ warnings atomic.Int32 }
+
+func (c *counter) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c *counter) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		c.warnings.Add(1)
+	}
+	return nil
+}
+
+func (c *counter) WithAttrs([]slog.Attr) slog.Handler { return c }
+
+func (c *counter) WithGroup(string) slog.Handler { return c }
 
 func TestConfigIsChecked(t *testing.T) {
 	for _, cidr := range []string{"10.42.0.0/25", "fd00::/40"} {
