@@ -127,7 +127,7 @@ func (c *Cluster) OnResult(ctx context.Context, node string, command ...string) 
 }
 
 // done runs a command, which must succeed. When it fails, and the cluster's proxy has cut
-// connections meanwhile because the server behind them was silent for five seconds, as one is that
+// connections meanwhile because the server behind them was silent for a minute, as one is that
 // a test has stopped, it is run again, as people do it; what the first try has done all the same
 // may be done then.
 func (c *Cluster) done(t testing.TB, args []string, run func() Result) string {

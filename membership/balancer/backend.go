@@ -76,13 +76,11 @@ func (be *backend) learn(err error, now time.Time) bool {
 	return true
 }
 
-// worseThan reports whether the server's connections must be cut because the other server is
-// better: after the patience, if this one is silent or not ready. A busy server is silent for a
-// second now and then, and still answers its requests. The kernel closes the connections of a dead
-// process. The other server must have answered since, because both may have failed together. The
-// caller holds the balancer's mutex.
-func (be *backend) worseThan(other *backend, now time.Time, patience time.Duration) bool {
-	if other.grade <= be.grade || other.failures > 0 || now.Sub(be.since) < patience {
+// worseThan reports whether the other server is better than this one, so that connections may be cut
+// to move them. The other server must have answered since, because both may have failed together.
+// The caller holds the balancer's mutex.
+func (be *backend) worseThan(other *backend) bool {
+	if other.grade <= be.grade || other.failures > 0 {
 		return false
 	}
 	if be.grade == silent {

@@ -3,9 +3,12 @@
 // It forwards TCP connections, so TLS stays end to end and client certificates arrive. It probes
 // the servers' readiness all the time. New connections go to ready servers at once.
 //
-// Connections to a failing server are cut after Config.Patience. A client whose connection hangs
-// would otherwise only move after its own timeout. They are not cut earlier, because a busy server
-// answers late, and a cut would repeat its work. A connection is cut only if a better server
+// Connections to a server that has failed are cut: a client whose connection hangs would otherwise
+// move only after its own timeout. A busy machine makes a server silent, too, for many seconds. A cut
+// breaks the requests under way, and a write may not be repeated safely. No byte on the way shows
+// which it is, because TLS hides the requests. So connections stay with a silent server for
+// Config.Patience, until it is lost to the other machines as well (Config.Lost), or for
+// Config.Requests: as long as a request may take. A connection is cut only if a better server
 // exists. Without a quorum no server is ready, and the living servers still answer some requests.
 // The kernel closes the connections of a dead process.
 //
@@ -50,10 +53,15 @@ type Config struct {
 	// Hedge is how long a probe stays unanswered before the second one begins. Timeout is the total
 	// time after which a server that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
-	// Patience is how long connections stay with a server that is silent, or answers that it is not
-	// ready. Most of the time that is a busy machine or an election, which end by themselves.
+	// Patience is how long connections stay with a server that is silent and lost, or answers that it
+	// is not ready. Most of the time that is a busy machine or an election, which end by themselves.
 	// Default: 5 s.
 	Patience time.Duration
+	// Lost reports whether the other machines miss a server as well. nil reports it of none.
+	Lost func(server netip.AddrPort) bool
+	// Requests is how long connections stay with a server that is silent and not lost. Default: the
+	// time that the API server gives a request, 60 s.
+	Requests time.Duration
 	// Return is how long a better server, by the order of Servers, must have been ready before
 	// connections move back to it. They move one by one, when idle, after this time and up to twice
 	// as long. 0 is never.
@@ -78,6 +86,10 @@ func New(c Config) *Balancer {
 	c.Hedge = cmp.Or(c.Hedge, 200*time.Millisecond)
 	c.Timeout = cmp.Or(c.Timeout, 500*time.Millisecond)
 	c.Patience = cmp.Or(c.Patience, 5*time.Second)
+	c.Requests = max(c.Patience, cmp.Or(c.Requests, time.Minute))
+	if c.Lost == nil {
+		c.Lost = func(netip.AddrPort) bool { return false }
+	}
 	if c.Dial == nil {
 		c.Dial = (&net.Dialer{KeepAlive: 5 * time.Second}).DialContext
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -218,7 +219,7 @@ func TestConnectionsStayWhereNobodyIsBetter(t *testing.T) {
 				for _, s := range w.order {
 					w.set(s, c)
 				}
-				after(time.Minute)
+				after(2 * time.Minute)
 				if !old.isOpen() {
 					t.Fatal("a connection was cut though no server is better")
 				}
@@ -263,14 +264,18 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 		newSoon time.Duration // a connection that begins then leads elsewhere,
 		newTook time.Duration // within this time
 	}{
-		"killed":    {killed, 0, 0, 0, 0},
-		"stopped":   {stopped, 6600 * time.Millisecond, 5400 * time.Millisecond, 800 * time.Millisecond, 0},
-		"cut off":   {partitioned, 6600 * time.Millisecond, 5400 * time.Millisecond, 0, dialTimeout},
-		"not ready": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
+		"killed":                 {killed, 0, 0, 0, 0},
+		"stopped":                {stopped, 61600 * time.Millisecond, 60400 * time.Millisecond, 800 * time.Millisecond, 0},
+		"cut off":                {partitioned, 61600 * time.Millisecond, 60400 * time.Millisecond, 0, dialTimeout},
+		"stopped, lost to all":   {stopped, 6600 * time.Millisecond, 5400 * time.Millisecond, 800 * time.Millisecond, 0},
+		"cut off from all":       {partitioned, 6600 * time.Millisecond, 5400 * time.Millisecond, 0, dialTimeout},
+		"not ready":              {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
+		"not ready, lost to all": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
 	} {
 		for phase := time.Duration(0); phase < 300*time.Millisecond; phase += 20 * time.Millisecond {
 			t.Run(fmt.Sprint(what, " ", phase), func(t *testing.T) {
-				inWorld(t, Config{}, func(t *testing.T, w *world) {
+				lost := func(netip.AddrPort) bool { return strings.HasSuffix(what, " all") }
+				inWorld(t, Config{Lost: lost}, func(t *testing.T, w *world) {
 					old := w.connect(t)
 					if old.server != one.String() {
 						t.Fatalf("connected to %s", old.server)
@@ -302,7 +307,7 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 // Where the other servers take longer for an answer, the last question ends later.
 func TestHowSoonConnectionsMoveToDistantServers(t *testing.T) {
 	for phase := time.Duration(0); phase < 1500*time.Millisecond; phase += 10 * time.Millisecond {
-		inWorld(t, Config{}, func(t *testing.T, w *world) {
+		inWorld(t, Config{Lost: func(server netip.AddrPort) bool { return server == one }}, func(t *testing.T, w *world) {
 			w.set(two, distant)
 			w.set(three, distant)
 			old := w.connect(t)
@@ -347,6 +352,38 @@ func TestAShortSilenceCutsNothing(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A request may take a minute. One whose server is silent for nearly as long, while the others
+// answer, still gets its answer, unless the others miss that server as well.
+func TestALongSilenceBreaksNoRequest(t *testing.T) {
+	for what, c := range map[string]condition{"stopped": stopped, "cut off": partitioned} {
+		t.Run(what, func(t *testing.T) {
+			lost := false
+			inWorld(t, Config{Lost: func(netip.AddrPort) bool { return lost }}, func(t *testing.T, w *world) {
+				old := w.connect(t)
+				for _, silence := range []time.Duration{6 * time.Second, 30 * time.Second, 59 * time.Second} {
+					w.set(one, c)
+					after(silence)
+					if now := w.connect(t); now.server == one.String() {
+						t.Error("a new connection leads to the silent server")
+					}
+					w.set(one, fine)
+					after(10 * time.Second)
+					if !old.isOpen() {
+						t.Fatalf("the connection was cut in a silence of %v", silence)
+					}
+				}
+				w.set(one, c)
+				after(10 * time.Second)
+				lost = true
+				after(2 * time.Second)
+				if old.isOpen() {
+					t.Error("the connection is open though the server is lost to all")
+				}
+			})
+		})
 	}
 }
 

@@ -96,8 +96,11 @@ func (b *Balancer) learn(be *backend, err error) bool {
 		}
 	}
 	for _, one := range b.backends {
+		if len(one.links) == 0 || now.Sub(one.since) < b.patienceWith(one) {
+			continue
+		}
 		for _, other := range b.backends {
-			if len(one.links) > 0 && one.worseThan(other, now, b.config.Patience) {
+			if one.worseThan(other) {
 				b.config.Logger.Info("connections are cut: another API server is better", "server", one.addr, "is", one.grade, "connections", len(one.links), "other", other.addr)
 				one.cut()
 				break
@@ -105,6 +108,14 @@ func (b *Balancer) learn(be *backend, err error) bool {
 		}
 	}
 	return changed
+}
+
+// patienceWith returns how long a server may have its grade before its connections are cut.
+func (b *Balancer) patienceWith(be *backend) time.Duration {
+	if be.grade == silent && !b.config.Lost(be.addr) {
+		return b.config.Requests
+	}
+	return b.config.Patience
 }
 
 // await waits until the next question is due, and returns false when ctx ended.

@@ -43,6 +43,23 @@ func KnownServers(pool *gossip.Pool) []join.Server {
 	return out
 }
 
+// Lost reports whether the pool misses the server that serves the API at an address: its other
+// members have had no answer from it either, or it has left. An unknown server is not lost.
+func Lost(pool *gossip.Pool, api netip.AddrPort) bool { return lost(pool.Members(), api) }
+
+func lost(members []gossip.Member, api netip.AddrPort) bool {
+	missed := false
+	for _, m := range members {
+		if m.Role == pki.RoleServer && netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort) == api {
+			if m.State == gossip.Alive {
+				return false // another member may have had the address
+			}
+			missed = true
+		}
+	}
+	return missed
+}
+
 // HasOtherServer tells whether a server other than this one is alive.
 func HasOtherServer(pool *gossip.Pool, self string) bool {
 	return slices.ContainsFunc(pool.Members(), func(m gossip.Member) bool {

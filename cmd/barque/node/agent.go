@@ -133,6 +133,7 @@ func (a *agent) startBalancer(ctx context.Context) error {
 		Listener: listener,
 		Servers:  a.apiServers,
 		Probe:    a.ids.ReadyProbe(),
+		Lost:     func(server netip.AddrPort) bool { return liveness.Lost(a.pool, server) },
 		Return:   returnAfter,
 		Logger:   a.logger.With("part", "balancer"),
 	})
