@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -33,6 +34,24 @@ func edit(dir string, change func(*Plan) error) error {
 		return err
 	}
 	return change(p)
+}
+
+// Know returns an error if a name is of no node, or comes twice: before anything is done to the
+// others.
+func Know(dir string, names []string) error {
+	p, err := existing(dir)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		if _, err := p.Node(name); err != nil {
+			return err
+		}
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("%s is named twice", name)
+		}
+	}
+	return nil
 }
 
 func existing(dir string) (*Plan, error) {

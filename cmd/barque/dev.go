@@ -30,16 +30,16 @@ namespace, with its own address, data directory and containerd.`,
 	cmd.PersistentFlags().StringVar(&w.name, "name", "barque", "name of the cluster; several clusters can run at once, each in its own directory")
 	cmd.AddCommand(devUpCommand(w), devDownCommand(w), devStatusCommand(w), devExecCommand(w), devKillCommand(w),
 		devStartCommand(w),
-		devNodeCommand(w, "stop", "Stop a node gracefully; its pods keep running", "stopped", func(_ *cobra.Command, dir, node string) error { return devcluster.Stop(dir, node) }),
-		devNodeCommand(w, "pause", "Freeze a node's processes (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return devcluster.Pause(dir, node) }),
-		devNodeCommand(w, "resume", "Resume a paused node", "resumed", func(_ *cobra.Command, dir, node string) error { return devcluster.Resume(dir, node) }),
+		devNodeCommand(w, "stop", "Stop nodes gracefully, one after the other; their pods keep running", "stopped", func(_ *cobra.Command, dir, node string) error { return devcluster.Stop(dir, node) }),
+		devNodeCommand(w, "pause", "Freeze the processes of nodes (SIGSTOP)", "paused", func(_ *cobra.Command, dir, node string) error { return devcluster.Pause(dir, node) }),
+		devNodeCommand(w, "resume", "Resume paused nodes", "resumed", func(_ *cobra.Command, dir, node string) error { return devcluster.Resume(dir, node) }),
 		devPartitionCommand(w), devHealCommand(w))
 	return cmd
 }
 
 func devStartCommand(w *which) *cobra.Command {
 	wipe := false
-	cmd := devNodeCommand(w, "start", "Start a node that was killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
+	cmd := devNodeCommand(w, "start", "Start nodes that were killed or stopped", "started", func(c *cobra.Command, dir, node string) error {
 		if wipe {
 			return devcluster.Rejoin(c.Context(), dir, node)
 		}
@@ -192,31 +192,43 @@ func devStatusCommand(w *which) *cobra.Command {
 	return cmd
 }
 
-// devNodeCommand is a command that changes one node and reports it in one word.
+// devNodeCommand is a command that changes nodes one after the other, and reports each in one word.
+// It ends at the first failure.
 func devNodeCommand(w *which, use, short, done string, run func(c *cobra.Command, dir, node string) error) *cobra.Command {
-	return &cobra.Command{Use: use + " NODE", Short: short, Args: exactArgs("NODE"), RunE: func(c *cobra.Command, args []string) error {
+	return &cobra.Command{Use: use + " NODE…", Short: short, Args: someArgs("NODE"), RunE: func(c *cobra.Command, nodes []string) error {
 		d, err := w.directory(c)
 		if err != nil {
 			return err
 		}
-		err = run(c, d, args[0])
-		switch {
-		case err != nil && c.Context().Err() != nil:
-			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; %s may be %s or not: `%s` shows the running processes", args[0], done, devcluster.CommandLine(d, "status"))}
-		case err != nil:
+		if err := devcluster.Know(d, nodes); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(c.OutOrStdout(), args[0], done)
-		return err
+		for i, node := range nodes {
+			err := run(c, d, node)
+			rest := ""
+			if others := nodes[i+1:]; len(others) > 0 {
+				rest = "; not " + done + ": " + strings.Join(others, ", ")
+			}
+			switch {
+			case err != nil && c.Context().Err() != nil:
+				return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; %s may be %s or not%s: `%s` shows the running processes", node, done, rest, devcluster.CommandLine(d, "status"))}
+			case err != nil:
+				return fmt.Errorf("%w%s", err, rest)
+			}
+			if _, err := fmt.Fprintln(c.OutOrStdout(), node, done); err != nil {
+				return err
+			}
+		}
+		return nil
 	}}
 }
 
 func devKillCommand(w *which) *cobra.Command {
 	var machine bool
-	cmd := devNodeCommand(w, "kill", "kill -9 a node's Barque and containerd", "killed", func(c *cobra.Command, dir, node string) error {
+	cmd := devNodeCommand(w, "kill", "kill -9 the Barque and containerd of nodes", "killed", func(c *cobra.Command, dir, node string) error {
 		return devcluster.Kill(c.Context(), dir, node, machine)
 	})
-	cmd.Flags().BoolVar(&machine, "machine", false, "kill its pods as well, as a power loss does")
+	cmd.Flags().BoolVar(&machine, "machine", false, "kill their pods as well, as a power loss does")
 	return cmd
 }
 

@@ -88,3 +88,34 @@ func TestDevName(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+// TestDevNodes: commands take several nodes, look at all names before they begin, and say at the
+// first failure which nodes are left.
+func TestDevNodes(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	plan, err := json.Marshal(devcluster.Plan{Name: "mine", Dir: filepath.Join(here, "c"), Complete: true,
+		Nodes: []devcluster.Node{{Name: "s1", Role: devcluster.Server}, {Name: "s2", Role: devcluster.Server}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir("c", 0o755), os.WriteFile("c/dev.json", plan, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for line, says := range map[string]string{
+		"kill --dir c":             "want one or more arguments (NODE…), got none",
+		"kill s1 s2 --dir c":       "; not killed: s2",
+		"pause s1 s2 --dir c":      "; not paused: s2",
+		"stop s1 s9 --dir c":       "s9",
+		"start s1 s2 s1 --dir c":   "s1 is named twice",
+		"resume s1 s2 --dir other": "there is no dev cluster",
+	} {
+		out, err := run(t, append([]string{"dev"}, strings.Fields(line)...)...)
+		if err == nil || !strings.Contains(err.Error(), says) || out != "" {
+			t.Errorf("dev %s: %q, %v; want %q", line, out, err, says)
+		}
+	}
+	if out, err := run(t, "dev", "stop", "s1", "s2", "--dir", "c"); err != nil || out != "s1 stopped\ns2 stopped\n" {
+		t.Errorf("dev stop s1 s2: %q, %v", out, err)
+	}
+}

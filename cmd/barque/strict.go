@@ -115,3 +115,13 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		return nil
 	}
 }
+
+// someArgs wants at least one argument.
+func someArgs(name string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return &usageError{c.CommandPath(), fmt.Errorf("want one or more arguments (%s…), got none", name)}
+		}
+		return nil
+	}
+}
