@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -166,13 +167,31 @@ func (c *Cluster) Down() error {
 	if r := c.DevResult(ctx, "down", "--name", c.ID); r.Error != nil {
 		return errors.Join(err, r.Error)
 	}
-	// What was killed may take a moment to be reaped by whoever inherited it, and a network
-	// namespace to be taken down by the kernel.
-	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), Poll(context.Background(), await.Hang, func(context.Context) error { return c.leftovers() }))
+	err = errors.Join(err, os.RemoveAll(c.mirrors()), os.RemoveAll(c.images()), c.leftSettings(),
+		awaitNothing(os.Stderr, "cluster "+c.ID, await.Hang, c.leftovers))
 	if err == nil {
 		reaper.done(c)
 	}
 	return err
+}
+
+// sayAfter is when the first word about what is waited for is due, and sayEach when the next ones.
+const sayAfter, sayEach = 3 * time.Second, 15 * time.Second
+
+// awaitNothing waits until nothing is left of a thing that was removed, and says meanwhile what is.
+// Killed processes take a moment to be reaped by whoever inherited them, and network namespaces to be
+// taken down by the kernel.
+func awaitNothing(out io.Writer, of string, limit time.Duration, left func() error) error {
+	began := time.Now()
+	next := began.Add(sayAfter)
+	return Poll(context.Background(), limit, func(context.Context) error {
+		err := left()
+		if now := time.Now(); err != nil && !now.Before(next) {
+			next = now.Add(sayEach)
+			fmt.Fprintf(out, "%s is removed; waiting since %v, for %v at most, for the end of:\n%v\n", of, now.Sub(began).Round(time.Second), limit, err)
+		}
+		return err
+	})
 }
 
 // Nodes returns the nodes' names, servers first.

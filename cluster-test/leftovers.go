@@ -62,7 +62,7 @@ func (c *Cluster) leftProcesses(left func(string, ...any)) error {
 			}
 		}
 		text := strings.Join(args, " ")
-		if strings.Contains(text, c.Dir+"/") || strings.Contains(groups, c.cgroup()) {
+		if strings.Contains(text, c.Dir+"/") || inCgroup(groups, c.cgroup()) {
 			left("process %d: %s", pid, text)
 		}
 	}
@@ -99,12 +99,30 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 	for _, f := range own {
 		left("%s", f)
 	}
-	// While another cluster lives on this machine, nobody knows whose this is.
+	return nil
+}
+
+// leftSettings is an error for the setting of the machine that the cluster has not put back. It does
+// not change by waiting. While another Barque is on this machine, or has been, nobody knows whose
+// it is.
+func (c *Cluster) leftSettings() error {
 	now, err := forwarding()
-	if err == nil && now != c.forwarding && !barqueRuns() {
-		left("net.ipv4.ip_forward is %s, it was %s", now, c.forwarding)
+	if err == nil && now != c.forwarding && !othersHere(filepath.Base(c.cgroup())) {
+		err = fmt.Errorf("left behind: net.ipv4.ip_forward is %s, it was %s", now, c.forwarding)
 	}
 	return err
+}
+
+// othersHere reports whether another Barque runs on this machine, or has left the cgroups of its
+// pods. own is the name of the cluster's cgroup.
+func othersHere(own string) bool {
+	for _, pattern := range []string{"/sys/fs/cgroup/barque*", "/sys/fs/cgroup/*/barque*"} {
+		found, _ := filepath.Glob(pattern)
+		if slices.ContainsFunc(found, func(path string) bool { return filepath.Base(path) != own }) {
+			return true
+		}
+	}
+	return barqueRuns()
 }
 
 // sharedFiles are the files of this cluster's nodes in directories that all clusters of a machine
@@ -157,11 +175,21 @@ func (c *Cluster) leftNetwork(left func(string, ...any)) error {
 		return err
 	}
 	for _, t := range tables {
-		if strings.Contains(t.Name, c.ID) {
+		if t.Name == "barque-dev-"+c.ID {
 			left("nftables table %s", t.Name)
 		}
 	}
 	return nil
+}
+
+// inCgroup reports whether a process with these groups (proc(5), cgroup) is in one or below it.
+func inCgroup(groups, cgroup string) bool {
+	for line := range strings.Lines(groups) {
+		if strings.Contains(strings.TrimSpace(line)+"/", cgroup+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *Cluster) cgroup() string { return "/barque-dev-" + c.ID }

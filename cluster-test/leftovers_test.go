@@ -1,11 +1,14 @@
 package clustertest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // What a cluster looks for when it is gone is there while it lives, and is its own alone.
@@ -29,5 +32,49 @@ func TestLeftovers(t *testing.T) {
 	other := &Cluster{ID: s.ID + "x", Dir: s.Dir + "x"}
 	if got, err := other.sharedFiles(shimSockets, cniNotes); err != nil || len(got) > 0 {
 		t.Errorf("another cluster takes for its own %v, %v", got, err)
+	}
+}
+
+// TestAwaitNothing: who waits for the end of what is left of a cluster sees what that is.
+func TestAwaitNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone  time.Duration
+		said  int
+		fails bool
+	}{
+		"at once":    {0, 0, false},
+		"soon":       {time.Second, 0, false},
+		"after 20 s": {20 * time.Second, 2, false}, // at 3 s and 18 s
+		"never":      {time.Hour, 8, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var out strings.Builder
+				err := awaitNothing(&out, "cluster x", 2*time.Minute, func() error {
+					if time.Since(began) >= c.gone {
+						return nil
+					}
+					return errors.New("left behind: process 7")
+				})
+				if said := strings.Count(out.String(), "left behind: process 7"); said != c.said || (err != nil) != c.fails {
+					t.Errorf("said %d times, want %d; ended with %v:\n%s", said, c.said, err, &out)
+				}
+			})
+		})
+	}
+}
+
+// TestInCgroup: another cluster's name may begin with this one's.
+func TestInCgroup(t *testing.T) {
+	for groups, want := range map[string]bool{
+		"12:pids:/barque-dev-x/s1/pod\n0::/\n": true,
+		"0::/barque-dev-x\n":                   true,
+		"12:pids:/barque-dev-x2/s1\n":          false,
+		"12:pids:/barque\n":                    false,
+	} {
+		if got := inCgroup(groups, "/barque-dev-x"); got != want {
+			t.Errorf("%q: %t, want %t", groups, got, want)
+		}
 	}
 }
