@@ -272,7 +272,11 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 		"not ready":              {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
 		"not ready, lost to all": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
 	} {
-		for phase := time.Duration(0); phase < 300*time.Millisecond; phase += 20 * time.Millisecond {
+		step := 20 * time.Millisecond
+		if c.within > time.Minute {
+			step *= 7 // the patience is longer, and the moment tells less
+		}
+		for phase := time.Duration(0); phase < 300*time.Millisecond; phase += step {
 			t.Run(fmt.Sprint(what, " ", phase), func(t *testing.T) {
 				lost := func(netip.AddrPort) bool { return strings.HasSuffix(what, " all") }
 				inWorld(t, Config{Lost: lost}, func(t *testing.T, w *world) {
