@@ -331,10 +331,10 @@ bench-scheduler: build ## measure scheduler and controllers beside upstream's, o
 
 # ATONCE are pods that are created at once, PODS those that run while memory is read; SIDE is kubelet or Barque.
 .PHONY: bench-node
-bench-node: build ## measure a node beside kubelet: pod start, memory, CPU time while idle (ONLY='start|memory|idle' SIDE=kubelet ATONCE=1,10,50 ROUNDS=20 PODS=0,30,110 SETTLE=30s WATCHED=1m REPEATS=1; builds kubelet once, some minutes; as root)
+bench-node: build ## measure a node beside kubelet: pod start, memory, CPU time (ONLY='start|many|memory|idle' SIDE=kubelet ATONCE=1,10,50 ROUNDS=20 MANY=10,30,60,110 SCRAPE=15s PODS=0,30,110 SETTLE=30s WATCHED=1m REPEATS=1; builds kubelet once, some minutes; as root)
 	$(GO) build -o bin/nodebench ./cluster-test/nodebench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/nodebench -only "$${ONLY-}" -side "$${SIDE-}" \
-	  $(if $(ATONCE),-at-once '$(ATONCE)') $(if $(PODS),-pods '$(PODS)') -rounds $(or $(ROUNDS),20) \
+	  $(if $(ATONCE),-at-once '$(ATONCE)') $(if $(MANY),-many '$(MANY)') $(if $(SCRAPE),-scrape '$(SCRAPE)') $(if $(PODS),-pods '$(PODS)') -rounds $(or $(ROUNDS),20) \
 	  -settle $(or $(SETTLE),30s) -watched $(or $(WATCHED),1m) -repeats $(or $(REPEATS),1)
 
 # LABELS, as ONLY, may have quotes.

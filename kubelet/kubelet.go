@@ -62,6 +62,7 @@ import (
 	"github.com/barque/barque/kubelet/shutdown"
 	"github.com/barque/barque/kubelet/static"
 	"github.com/barque/barque/kubelet/status"
+	"github.com/barque/barque/kubelet/usage"
 	"github.com/barque/barque/kubelet/volumes"
 )
 
@@ -343,11 +344,12 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		}
 	}
 	k.logs = logs.New(logs.Config{Runtime: k.runtime, MaxSize: logSize, MaxFiles: int(*set.ContainerLogMaxFiles), Logger: c.Logger})
+	meter := usage.New(k.runtime, groups, nil)
 	k.garbage = images.NewCollector(images.CollectorConfig{
 		Images: k.runtime, Containers: k.runtime, Logger: c.Logger,
 		HighPercent: int(*set.ImageGCHighThresholdPercent), LowPercent: int(*set.ImageGCLowThresholdPercent), MinAge: set.ImageMinimumGCAge.Duration})
 	k.eviction = eviction.New(eviction.Config{
-		Measure:    &eviction.Machine{Runtime: k.runtime, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: k.pods.Kit.PodLogDir},
+		Measure:    &eviction.Machine{Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, PodDir: files.PodDir, LogDir: k.pods.Kit.PodLogDir},
 		Thresholds: thresholds, Transition: set.EvictionPressureTransitionPeriod.Duration,
 		MaxPodGrace: time.Duration(set.EvictionMaxPodGracePeriod) * time.Second,
 		Pods:        k.pods.Active, Gone: k.pods.Gone, Free: k.free, Changed: k.node.Look, Logger: c.Logger,
@@ -370,7 +372,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
+		Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err
 }

@@ -1,5 +1,6 @@
 // Command nodebench measures a node of Barque beside upstream's kubelet and kube-proxy: how fast
-// pods start, how much memory the node's process takes, and its CPU time while the node is idle.
+// pods start, the CPU time of many that start at once, how much memory the node's process takes, and
+// its CPU time while the node is idle.
 // `make bench-node` runs it, as root; tests never do.
 //
 // Both sides have the same API server and the same machine: a dev cluster of one server and one
@@ -37,6 +38,8 @@ type options struct {
 	side    *regexp.Regexp
 	atOnce  []int         // pods that are created at once
 	rounds  int           // most rounds of each of these numbers
+	many    []int         // pods that are created at once while CPU time is read
+	scrape  time.Duration // how often the node's metrics are read meanwhile; never when 0
 	pods    []int         // pods that run while memory is read
 	settle  time.Duration // how long a node is left alone before its memory is read
 	watched time.Duration // how long an idle node is watched
@@ -80,6 +83,7 @@ func (c testCase) name() string { return strings.Join(c.names, " and ") }
 
 const (
 	start  = "start"
+	many   = "many"
 	memory = "memory"
 	idle   = "idle"
 )
@@ -87,6 +91,7 @@ const (
 // A node that is idle has the pods that memory was read with last.
 var cases = []testCase{
 	{[]string{start}, startPods},
+	{[]string{many}, startMany},
 	{[]string{memory, idle}, rest},
 }
 
@@ -95,10 +100,12 @@ const mostPods = 110
 
 func parse(args []string) (o options, err error) {
 	f := flag.NewFlagSet("nodebench", flag.ContinueOnError)
-	only := f.String("only", "", "regular expression that names what is measured: start, memory, idle")
+	only := f.String("only", "", "regular expression that names what is measured: start, many, memory, idle")
 	side := f.String("side", "", "regular expression that names whose: "+strings.Join(everybody, ", "))
 	atOnce := f.String("at-once", "1,10,50", "how many pods are created at once")
 	pods := f.String("pods", "0,30,110", "how many pods run while memory is read; with the last of them the node is idle")
+	at := f.String("many", "10,30,60,110", "how many pods are created at once while CPU time is read by the kind of process")
+	f.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often the node's metrics are read meanwhile; never when 0")
 	f.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kubelet and kube-proxy")
 	f.IntVar(&o.rounds, "rounds", 20, "how many rounds of each number of pods at once there are at most")
 	f.DurationVar(&o.settle, "settle", 30*time.Second, "how long a node is left alone before its memory is read")
@@ -107,16 +114,17 @@ func parse(args []string) (o options, err error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	var atOnceErr, podsErr, sideErr error
+	var atOnceErr, manyErr, podsErr, sideErr error
 	o.atOnce, atOnceErr = ascending("-at-once", *atOnce, 1)
+	o.many, manyErr = ascending("-many", *at, 1)
 	o.pods, podsErr = ascending("-pods", *pods, 0)
 	o.only, err = regexp.Compile(*only)
 	o.side, sideErr = regexp.Compile(*side)
-	if err := errors.Join(err, sideErr, atOnceErr, podsErr); err != nil {
+	if err := errors.Join(err, sideErr, atOnceErr, manyErr, podsErr); err != nil {
 		return o, err
 	}
-	if min(o.rounds, o.repeats) < 1 || o.settle < 0 || o.watched <= 0 {
-		return o, errors.New("-rounds, -watched and -repeats must be above 0, and -settle not below")
+	if min(o.rounds, o.repeats) < 1 || o.settle < 0 || o.scrape < 0 || o.watched <= 0 {
+		return o, errors.New("-rounds, -watched and -repeats must be above 0, and -settle and -scrape not below")
 	}
 	return o, nil
 }

@@ -23,7 +23,7 @@ func TestParse(t *testing.T) {
 	if o, err := parse([]string{"-only", "mem", "-pods", "3"}); err != nil || o.wants(start) || !o.wants(memory) || o.wants(idle) || !slices.Equal(o.pods, []int{3}) {
 		t.Errorf("%+v, %v", o, err)
 	}
-	for _, args := range []string{"-at-once 0", "-at-once 10,1", "-pods 1,111", "-pods x", "-pods -1", "-rounds 0", "-repeats 0", "-watched 0s", "-settle -1s", "-only (", "-side ("} {
+	for _, args := range []string{"-at-once 0", "-many 0", "-scrape -1s", "-at-once 10,1", "-pods 1,111", "-pods x", "-pods -1", "-rounds 0", "-repeats 0", "-watched 0s", "-settle -1s", "-only (", "-side ("} {
 		if _, err := parse(strings.Fields(args)); err == nil {
 			t.Errorf("%s was taken", args)
 		}
@@ -44,6 +44,15 @@ func TestSince(t *testing.T) {
 	fs := after.since(before, "of ", "s", 0.5)
 	if len(fs) != 2 || fs[0].What != "of "+nodeItself || fs[0].Values[0] != 1 || fs[1].Values[0] != 0 {
 		t.Error(fs)
+	}
+}
+
+func TestSpending(t *testing.T) {
+	before := spending{ofNode: time.Second, ofShims: time.Second}
+	of := spending{ofNode: 3 * time.Second, ofShims: time.Second, ofRunc: 2 * time.Second}.since(before)
+	fs := of.figures(4, 7*time.Second)
+	if of.sum() != 4*time.Second || len(fs) != len(kinds)+3 || fs[0].Values[0] != 7 || fs[1].Values[0] != 2 || fs[len(fs)-1].Values[0] != 1000 {
+		t.Error(of, fs)
 	}
 }
 

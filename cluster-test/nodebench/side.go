@@ -38,7 +38,7 @@ const (
 )
 
 // patience bounds each wait for a node and for its pods.
-const patience = 5 * time.Minute
+const patience = 10 * time.Minute
 
 // bench is one node under test, and the cluster that it is of.
 type bench struct {
@@ -48,6 +48,7 @@ type bench struct {
 	running *sightings     // of its pods
 	node    string         // its name in the API
 	pids    map[string]int // of its own processes, without containerd, by their names
+	server  int            // the process of the cluster's server
 	tenant  *tenant        // upstream's; nil of Barque
 	created int            // how many pods so far
 }
@@ -70,7 +71,7 @@ func with(ctx context.Context, o options, whose string, measure func(*bench) err
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, Cluster: c, running: &sightings{at: map[string]time.Time{}}, node: agent, pids: map[string]int{barque: pids[agent]}}
+	b := &bench{options: o, Cluster: c, running: &sightings{at: map[string]time.Time{}}, node: agent, pids: map[string]int{barque: pids[agent]}, server: pids[server]}
 	// The cluster's own client ends every request after a while, a watch too.
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {

@@ -119,10 +119,9 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 				"disable_apparmor":             !h.apparmor,
 				"restrict_oom_score_adj":       !h.canLowerOOM,
 				"netns_mounts_under_state_dir": true,
-				// As often as other kubelets look at what containers use. At containerd's own
-				// period of a second each container that ends is asked once more, which its log
-				// calls an error.
-				"stats_collect_period": "10s",
+				// The kubelet reads control groups itself. Each collection would ask every shim, and
+				// read the machine's table of mounts for each sandbox.
+				"stats_collect_period": "24h",
 				"cni": table{
 					"bin_dirs":              l.cniBins(),
 					"conf_dir":              cniConf,

@@ -354,17 +354,6 @@ func (c *Client) ListContainerStats(ctx context.Context, selector map[string]str
 	return resp.Stats, nil
 }
 
-// ListPodSandboxStats reads the usage of whole pods, network included.
-func (c *Client) ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
-	ctx, cancel := context.WithTimeout(ctx, slowCall)
-	defer cancel()
-	resp, err := c.runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
-	if err != nil {
-		return nil, err
-	}
-	return resp.Stats, nil
-}
-
 // Events streams lifecycle events; see Runtime.
 func (c *Client) Events(ctx context.Context, ready func(), fn func(*runtimeapi.ContainerEventResponse)) error {
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})

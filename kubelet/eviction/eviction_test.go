@@ -21,7 +21,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/barque/barque/kubelet/cgroups"
 	runtimefake "github.com/barque/barque/kubelet/cri/fake"
+	"github.com/barque/barque/kubelet/usage"
 )
 
 const gib = 1 << 30
@@ -362,9 +364,63 @@ func TestMemoryDoesNotWaitForDisk(t *testing.T) {
 	})
 }
 
+// measured are pods with figures.
+type measured struct {
+	pods   []*usage.Pod
+	err    error
+	layers int // how often they were asked for
+}
+
+func (m *measured) Pods(context.Context) ([]*usage.Pod, error) { return m.pods, m.err }
+
+func (m *measured) AddLayers(_ context.Context, pods []*usage.Pod, _ time.Duration) error {
+	m.layers++
+	for _, p := range pods {
+		for i := range p.Containers {
+			p.Containers[i].Layer = &usage.Layer{Bytes: 1 << 30, Inodes: 5}
+		}
+	}
+	return nil
+}
+
+// TestMachineUses: the figures of a pod are those of its group; its containers have their layers,
+// the ended ones too, and one directory of logs for each name.
+func TestMachineUses(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "logs/c"), 0o700), os.WriteFile(filepath.Join(dir, "logs/c/0.log"), make([]byte, 1<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	tasks := uint64(7)
+	figures := func(memory uint64) usage.Figures {
+		return usage.Figures{At: time.Unix(1, 0), Stats: cgroups.Stats{Memory: &cgroups.MemoryStats{Usage: 2 * memory, WorkingSet: memory}, Tasks: &tasks}}
+	}
+	u := &measured{pods: []*usage.Pod{
+		{UID: "p", Figures: figures(100), Containers: []usage.Container{{ID: "1", Name: "c"}, {ID: "2", Name: "c", Running: true, Figures: figures(60)}}},
+		{UID: "ended"},
+	}}
+	m := &Machine{Usage: u, RootDir: dir, PodDir: func(types.UID) string { return dir }, LogDir: func(*v1.Pod) string { return filepath.Join(dir, "logs") }}
+	pods := []*v1.Pod{podOf("p", 0, ""), podOf("ended", 0, "")}
+	uses, err := m.Pods(t.Context(), pods, func(*v1.Pod) bool { return false })
+	if use := uses["p"]; err != nil || use.Memory != 100 || use.Processes != 7 || len(use.Containers) != 2 || use.Containers[1] != (ContainerUse{Name: "c", Memory: 60}) || u.layers != 0 {
+		t.Errorf("%+v, %v, layers asked for %d times", use, err, u.layers)
+	}
+	uses, err = m.Pods(t.Context(), pods, func(*v1.Pod) bool { return true })
+	if use := uses["p"]; err != nil || use.disk() < 2<<30+1<<20 || use.disk() > 2<<30+1<<20+1<<16 || use.Containers[0].Inodes < 5 || u.layers != 1 {
+		t.Errorf("%+v, %v, layers asked for %d times", use, err, u.layers)
+	}
+	u.err = errors.New("a damaged group")
+	if uses, err := m.Pods(t.Context(), pods, func(*v1.Pod) bool { return false }); !errors.Is(err, u.err) || uses["p"].Memory != 100 {
+		t.Errorf("with one group that cannot be read: %v %v", uses, err)
+	}
+	u.pods = nil
+	if uses, err := m.Pods(t.Context(), pods, func(*v1.Pod) bool { return false }); err == nil || uses != nil {
+		t.Errorf("without a measurement: %v %v", uses, err)
+	}
+}
+
 func TestMachine(t *testing.T) {
 	dir := t.TempDir()
-	m := &Machine{Runtime: runtimefake.New(), RootDir: dir, PodDir: func(uid types.UID) string { return filepath.Join(dir, string(uid)) },
+	m := &Machine{Runtime: runtimefake.New(), Usage: &measured{}, RootDir: dir, PodDir: func(uid types.UID) string { return filepath.Join(dir, string(uid)) },
 		LogDir: func(pod *v1.Pod) string { return filepath.Join(dir, "logs", pod.Name) }}
 	seen, err := m.Node(context.Background())
 	if err != nil {

@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -18,17 +20,27 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/usage"
 )
 
-// Runtime is what is asked of the container runtime.
+// Runtime knows where images are.
 type Runtime interface {
-	ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error)
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
+
+// Usage measures pods; see package usage.
+type Usage interface {
+	Pods(ctx context.Context) ([]*usage.Pod, error)
+	AddLayers(ctx context.Context, pods []*usage.Pod, allowed time.Duration) error
+}
+
+// layersAge is how old the size of a writable layer may be: the runtime measures layers as often.
+const layersAge = 10 * time.Second
 
 // Machine measures this machine.
 type Machine struct {
 	Runtime Runtime
+	Usage   Usage
 	RootDir string // of the kubelet: nodefs
 	// PodDir has the volumes of a pod, LogDir its logs.
 	PodDir func(uid types.UID) string
@@ -101,29 +113,18 @@ func (m *Machine) OneDisk(ctx context.Context) bool {
 
 // Pods implements Measure.
 func (m *Machine) Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) bool) (map[types.UID]Use, error) {
-	boxes, err := m.Runtime.ListPodSandboxStats(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask the runtime what pods use: %s", cri.Message(err))
+	measured, err := m.Usage.Pods(ctx)
+	if measured == nil && err != nil {
+		return nil, fmt.Errorf("measure pods: %s", cri.Message(err))
+	}
+	errs := []error{err}
+	if slices.ContainsFunc(pods, disk) {
+		errs = append(errs, m.Usage.AddLayers(ctx, measured, layersAge))
 	}
 	uses := map[types.UID]Use{}
-	for _, box := range boxes {
-		linux := box.GetLinux()
-		if box.GetAttributes().GetMetadata() == nil || linux == nil {
-			continue
-		}
-		use := Use{Memory: int64(linux.GetMemory().GetWorkingSetBytes().GetValue()),
-			Processes: int64(linux.GetProcess().GetProcessCount().GetValue())}
-		for _, c := range linux.Containers {
-			use.Containers = append(use.Containers, ContainerUse{
-				Name:   c.GetAttributes().GetLabels()[cri.LabelContainerName],
-				Memory: int64(c.GetMemory().GetWorkingSetBytes().GetValue()),
-				Disk:   int64(c.GetWritableLayer().GetUsedBytes().GetValue()),
-				Inodes: int64(c.GetWritableLayer().GetInodesUsed().GetValue()),
-			})
-		}
-		uses[types.UID(box.Attributes.Metadata.Uid)] = use
+	for _, pod := range measured {
+		uses[pod.UID] = useOf(pod)
 	}
-	var errs []error
 	for _, pod := range pods {
 		if !disk(pod) {
 			continue
@@ -140,11 +141,39 @@ func (m *Machine) Pods(ctx context.Context, pods []*v1.Pod, disk func(*v1.Pod) b
 	return uses, errors.Join(errs...)
 }
 
+// useOf is what control groups and layers show. Containers that have ended keep their layers.
+func useOf(pod *usage.Pod) Use {
+	use := Use{Memory: workingSet(pod.Figures)}
+	if pod.Tasks != nil {
+		use.Processes = int64(*pod.Tasks)
+	}
+	for _, c := range pod.Containers {
+		of := ContainerUse{Name: c.Name, Memory: workingSet(c.Figures)}
+		if c.Layer != nil {
+			of.Disk, of.Inodes = int64(c.Layer.Bytes), int64(c.Layer.Inodes)
+		}
+		use.Containers = append(use.Containers, of)
+	}
+	return use
+}
+
+func workingSet(f usage.Figures) int64 {
+	if f.Memory == nil {
+		return 0
+	}
+	return int64(f.Memory.WorkingSet)
+}
+
 // addDisk adds logs and volumes to what a pod uses, also when it cannot measure all of them.
 func (m *Machine) addDisk(ctx context.Context, pod *v1.Pod, use *Use) error {
 	var errs []error
+	logged := map[string]bool{}
 	for i := range use.Containers {
 		c := &use.Containers[i]
+		if logged[c.Name] {
+			continue // all containers of a name, from restart to restart, share a directory
+		}
+		logged[c.Name] = true
 		bytes, inodes, err := walk(ctx, filepath.Join(m.LogDir(pod), c.Name))
 		errs = append(errs, err)
 		c.Disk, c.Inodes = c.Disk+bytes, c.Inodes+inodes

@@ -54,27 +54,24 @@ func (s *Server) count() (pods, containers float64) {
 // resourceMetrics serves what the node, its pods and their containers use, under the names that
 // metrics-server reads.
 func (s *Server) resourceMetrics(w http.ResponseWriter, r *http.Request) {
-	summary, err := s.gather(r.Context())
-	if err != nil { // what the machine uses is known without the runtime
-		summary = &stats.Summary{Node: s.nodeStats()}
-	}
+	measured, err := s.measure(r.Context()) // the machine's own usage is known without the runtime
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(usage{summary: summary, failed: err != nil})
-	// What two sandboxes of one pod both tell does not take the rest away.
+	registry.MustRegister(resources{summary: s.summaryOf(measured), failed: err != nil})
+	// Two containers of one name do not take the rest away.
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
-// usage turns one summary into metrics.
-type usage struct {
+// resources turns one summary into metrics.
+type resources struct {
 	summary *stats.Summary
 	failed  bool
 }
 
 // Describe implements prometheus.Collector. Saying nothing makes the collector unchecked.
-func (usage) Describe(chan<- *prometheus.Desc) {}
+func (resources) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (u usage) Collect(out chan<- prometheus.Metric) {
+func (u resources) Collect(out chan<- prometheus.Metric) {
 	scrape := 0.0
 	if u.failed {
 		scrape = 1

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,36 +17,46 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/cgroups"
+	"github.com/barque/barque/kubelet/usage"
 	"github.com/barque/barque/kubelet/volumes"
 )
 
-// measured is a runtime that tells what sandboxes use.
+// measured is a node whose pods are measured.
 type measured struct {
-	Runtime
-	boxes []*runtimeapi.PodSandboxStats
-	err   error
+	pods   []*usage.Pod
+	err    error
+	layers func(ctx context.Context) error
 }
 
-func (m measured) ListPodSandboxStats(context.Context) ([]*runtimeapi.PodSandboxStats, error) {
-	return m.boxes, m.err
+func (m measured) Pods(context.Context) ([]*usage.Pod, error) { return m.pods, m.err }
+
+func (m measured) AddLayers(ctx context.Context, pods []*usage.Pod, _ time.Duration) error {
+	for _, p := range pods {
+		for i := range p.Containers {
+			p.Containers[i].Layer = &usage.Layer{At: time.UnixMilli(1_600_000_000_000), Bytes: 4096, Inodes: 2}
+		}
+	}
+	if m.layers != nil {
+		return m.layers(ctx)
+	}
+	return nil
 }
 
-func number(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }
-
-// box is a sandbox with one container.
-func box(pod, container string, at time.Time) *runtimeapi.PodSandboxStats {
-	cpu := &runtimeapi.CpuUsage{Timestamp: at.UnixNano(), UsageCoreNanoSeconds: number(2_500_000_000)}
-	memory := &runtimeapi.MemoryUsage{Timestamp: at.UnixNano(), WorkingSetBytes: number(64 << 20)}
-	return &runtimeapi.PodSandboxStats{
-		Attributes: &runtimeapi.PodSandboxAttributes{Metadata: &runtimeapi.PodSandboxMetadata{Name: pod, Namespace: "ns", Uid: "uid-" + pod}},
-		Linux: &runtimeapi.LinuxPodSandboxStats{Cpu: cpu, Memory: memory, Containers: []*runtimeapi.ContainerStats{{
-			Attributes: &runtimeapi.ContainerAttributes{Labels: map[string]string{cri.LabelContainerName: container}},
-			Cpu:        cpu, Memory: memory,
-			Swap: &runtimeapi.SwapUsage{Timestamp: at.UnixNano(), SwapUsageBytes: number(4096)},
-		}}},
+// used is a pod with one container.
+func used(pod, container string, at time.Time) *usage.Pod {
+	tasks, rate := uint64(3), 250*time.Millisecond
+	figures := usage.Figures{At: at, CPURate: &rate, Stats: cgroups.Stats{
+		CPU:       &cgroups.CPUStats{Total: 2500 * time.Millisecond, User: 2 * time.Second, System: 500 * time.Millisecond},
+		Throttled: &cgroups.Throttling{Periods: 10, Throttled: 4, Time: 1500 * time.Millisecond},
+		Memory:    &cgroups.MemoryStats{Usage: 96 << 20, WorkingSet: 64 << 20, RSS: 32 << 20, Cache: 16 << 20, Mapped: 8 << 20, Swap: 4096, Limit: 128 << 20, Faults: 9, Major: 1, Refused: 5, Killed: 1},
+		Tasks:     &tasks, IO: map[string]*cgroups.IOStats{"0:77": {ReadBytes: 10, WrittenBytes: 20, Reads: 1, Writes: 2}},
+	}}
+	return &usage.Pod{
+		UID: types.UID("uid-" + pod), Namespace: "ns", Name: pod, Group: "/pods/" + pod, Figures: figures,
+		Containers: []usage.Container{{ID: "abc", Name: container, Group: "/pods/" + pod + "/abc", Running: true, Figures: figures}, {ID: "dead", Name: "init"}},
 	}
 }
 
@@ -55,9 +67,9 @@ func TestResourceMetrics(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "uid-p"}, Status: v1.PodStatus{
 		ContainerStatuses: []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: started}}}},
 	}}
-	tell := func(r Runtime) string {
+	tell := func(u Usage) string {
 		t.Helper()
-		s := &Server{Config: Config{Runtime: r, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
+		s := &Server{Config: Config{Usage: u, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
 		w := httptest.NewRecorder()
 		s.resourceMetrics(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics/resource", nil))
 		if w.Code != http.StatusOK {
@@ -73,7 +85,7 @@ func TestResourceMetrics(t *testing.T) {
 			}
 		}
 	}
-	wants(tell(measured{boxes: []*runtimeapi.PodSandboxStats{box("p", "c", at)}}),
+	wants(tell(measured{pods: []*usage.Pod{used("p", "c", at)}}),
 		`container_cpu_usage_seconds_total{container="c",namespace="ns",pod="p"} 2.5 1700000000000`,
 		`container_memory_working_set_bytes{container="c",namespace="ns",pod="p"} 6.7108864e+07 1700000000000`,
 		`container_start_time_seconds{container="c",namespace="ns",pod="p"} 1.69999994e+09`,
@@ -83,9 +95,8 @@ func TestResourceMetrics(t *testing.T) {
 		"\nnode_cpu_usage_seconds_total ", "\nnode_memory_working_set_bytes ", "\nnode_swap_usage_bytes ",
 		"\nresource_scrape_error 0\n",
 	)
-	// A pod that is there twice, as while its sandbox is being replaced, takes nobody else's
-	// figures away.
-	wants(tell(measured{boxes: []*runtimeapi.PodSandboxStats{box("p", "c", at), box("p", "c", at), box("q", "c", at)}}),
+	// A container that is there twice takes no other figures away.
+	wants(tell(measured{pods: []*usage.Pod{used("p", "c", at), used("p", "c", at), used("q", "c", at)}}),
 		`container_cpu_usage_seconds_total{container="c",namespace="ns",pod="q"} 2.5`)
 	wants(tell(measured{err: errors.New("the runtime is away")}), "\nresource_scrape_error 1\n", "\nnode_cpu_usage_seconds_total ")
 }
@@ -98,24 +109,89 @@ func TestCadvisorMetrics(t *testing.T) {
 		ContainerStatuses: []v1.ContainerStatus{{Name: "c", ContainerID: "containerd://abc", Image: "app:1", Resources: &v1.ResourceRequirements{Limits: limit},
 			State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(at.Add(-time.Minute))}}}},
 	}}
-	sandbox := box("p", "c", at)
-	sandbox.Linux.Network = &runtimeapi.NetworkUsage{Timestamp: at.UnixNano(), DefaultInterface: &runtimeapi.NetworkInterfaceUsage{Name: "eth0", RxBytes: number(7), TxBytes: number(9)}}
-	s := &Server{Config: Config{Runtime: measured{boxes: []*runtimeapi.PodSandboxStats{sandbox}}, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
+	p := used("p", "c", at)
+	p.Network = []usage.Interface{{Name: "eth0", At: at, Received: usage.Traffic{Bytes: 7, Packets: 3, Errors: 2, Dropped: 1}, Sent: usage.Traffic{Bytes: 9}}}
+	s := &Server{Config: Config{Usage: measured{pods: []*usage.Pod{p}}, Pods: podList{pod}, Now: func() time.Time { return at }, RootDir: t.TempDir()}}
 	w := httptest.NewRecorder()
 	s.cadvisorMetrics(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics/cadvisor", nil))
-	const labels = `container="c",id="/poduid-p/abc",image="app:1",name="abc",namespace="ns",pod="p"}`
+	const labels = `id="/pods/p/abc",image="app:1",name="abc",namespace="ns",pod="p"} `
+	const whole = `id="/pods/p",image="",name="",namespace="ns",pod="p"} `
 	for _, want := range []string{
-		`container_cpu_usage_seconds_total{container="c",cpu="total",id="/poduid-p/abc",image="app:1",name="abc",namespace="ns",pod="p"} 2.5 1700000000000`,
-		`container_cpu_usage_seconds_total{container="",cpu="total",id="/poduid-p",image="",name="",namespace="ns",pod="p"} 2.5 1700000000000`,
-		`container_memory_working_set_bytes{` + labels + ` 6.7108864e+07 1700000000000`,
-		`container_spec_memory_limit_bytes{` + labels + ` 6.7108864e+07`,
-		`container_spec_cpu_quota{` + labels + ` 50000`,
-		`container_start_time_seconds{` + labels + ` 1.69999994e+09`,
-		`container_network_receive_bytes_total{container="",id="/poduid-p",image="",interface="eth0",name="",namespace="ns",pod="p"} 7 1700000000000`,
-		`machine_cpu_cores `,
+		`container_cpu_usage_seconds_total{container="c",cpu="total",` + labels + `2.5 1700000000000`,
+		`container_cpu_usage_seconds_total{container="",cpu="total",` + whole + `2.5 1700000000000`,
+		`container_cpu_user_seconds_total{container="c",` + labels + `2 1700000000000`,
+		`container_cpu_cfs_periods_total{container="c",` + labels + `10 `,
+		`container_cpu_cfs_throttled_periods_total{container="c",` + labels + `4 `,
+		`container_cpu_cfs_throttled_seconds_total{container="c",` + labels + `1.5 `,
+		`container_memory_working_set_bytes{container="c",` + labels + `6.7108864e+07 1700000000000`,
+		`container_memory_cache{container="c",` + labels + `1.6777216e+07 `,
+		`container_memory_rss{container="c",` + labels + `3.3554432e+07 `,
+		`container_memory_swap{container="c",` + labels + `4096 `,
+		`container_memory_mapped_file{container="c",` + labels + `8.388608e+06 `,
+		`container_memory_failcnt{container="c",` + labels + `5 `,
+		`container_oom_events_total{container="c",` + labels + `1 `,
+		`container_memory_failures_total{container="c",failure_type="pgmajfault",id="/pods/p/abc",image="app:1",name="abc",namespace="ns",pod="p",scope="hierarchy"} 1 `,
+		`container_threads{container="c",` + labels + `3 `,
+		`container_fs_reads_bytes_total{container="c",device="0:77",` + labels + `10 `,
+		`container_fs_writes_total{container="c",device="0:77",` + labels + `2 `,
+		`4096 1600000000000`, // the layer, at its own time
+		`container_spec_memory_limit_bytes{container="c",` + labels + `6.7108864e+07`,
+		`container_spec_cpu_quota{container="c",` + labels + `50000`,
+		`container_spec_cpu_period{container="c",` + labels + `100000`,
+		`container_spec_cpu_shares{container="c",` + labels + `512`,
+		`container_start_time_seconds{container="c",` + labels + `1.69999994e+09`,
+		`container_network_receive_bytes_total{container="",id="/pods/p",image="",interface="eth0",name="",namespace="ns",pod="p"} 7 1700000000000`,
+		`container_network_receive_packets_dropped_total{container="",id="/pods/p",image="",interface="eth0",name="",namespace="ns",pod="p"} 1 `,
+		`container_network_transmit_bytes_total{container="",id="/pods/p",image="",interface="eth0",name="",namespace="ns",pod="p"} 9 `,
+		`container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""} `,
+		`container_memory_working_set_bytes{container="",id="/",image="",name="",namespace="",pod=""} `,
+		`machine_cpu_cores `, `machine_memory_bytes `,
 	} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %s in\n%s", want, w.Body)
+		}
+	}
+	if strings.Contains(w.Body.String(), `container="init"`) {
+		t.Error("a container that has ended has figures")
+	}
+	p.Throttled = &cgroups.Throttling{} // the pod has no limit, the container has
+	w = httptest.NewRecorder()
+	s.cadvisorMetrics(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics/cadvisor", nil))
+	if strings.Count(w.Body.String(), "\ncontainer_cpu_cfs_periods_total{") != 1 {
+		t.Error("a group without a limit of CPU counts its periods")
+	}
+}
+
+// The names are those that clients of any node read.
+func TestSummary(t *testing.T) {
+	at := time.UnixMilli(1_700_000_000_000)
+	p := used("p", "c", at)
+	p.Network = []usage.Interface{{Name: "net1", At: at}, {Name: "eth0", At: at, Received: usage.Traffic{Bytes: 7}}}
+	s := &Server{Config: Config{Usage: measured{pods: []*usage.Pod{p, {UID: "ended", Namespace: "ns", Name: "ended"}}}, Pods: podList{}, Now: time.Now, RootDir: t.TempDir()}}
+	w := httptest.NewRecorder()
+	s.summary(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/stats/summary", nil))
+	var got stats.Summary
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Pods) != 1 || len(got.Pods[0].Containers) != 1 {
+		t.Fatalf("%v: %s", err, w.Body)
+	}
+	pod, c := got.Pods[0], got.Pods[0].Containers[0]
+	if pod.PodRef.Name != "p" || *pod.CPU.UsageCoreNanoSeconds != 2_500_000_000 || *pod.CPU.UsageNanoCores != 250_000_000 || *pod.ProcessStats.ProcessCount != 3 ||
+		pod.Network.Name != "eth0" || *pod.Network.RxBytes != 7 || len(pod.Network.Interfaces) != 2 {
+		t.Errorf("the pod: %s", w.Body)
+	}
+	if c.Name != "c" || *c.Memory.WorkingSetBytes != 64<<20 || *c.Memory.AvailableBytes != 64<<20 || *c.Memory.RSSBytes != 32<<20 || *c.Swap.SwapUsageBytes != 4096 ||
+		*c.Rootfs.UsedBytes != 4096 || *c.Rootfs.InodesUsed != 2 {
+		t.Errorf("the container: %s", w.Body)
+	}
+	// With one group that cannot be read the others are shown; without any there is an error.
+	for _, c := range []struct {
+		usage Usage
+		want  int
+	}{{measured{pods: []*usage.Pod{p}, err: errors.New("a damaged group")}, http.StatusOK}, {measured{err: errors.New("no runtime")}, http.StatusInternalServerError}} {
+		s.Usage, s.Logger = c.usage, slog.New(slog.DiscardHandler)
+		w := httptest.NewRecorder()
+		if s.summary(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/stats/summary", nil)); w.Code != c.want {
+			t.Errorf("%+v: %d, want %d", c.usage, w.Code, c.want)
 		}
 	}
 }
@@ -129,19 +205,20 @@ func (u *unmeasured) Stats(ctx context.Context, _ *v1.Pod) []volumes.VolumeUsage
 	return nil
 }
 
-// TestScrapesDoNotWaitForVolumes: kubectl top and autoscalers give a node seconds. Whoever asks for
-// volumes waits a second for all of them together.
-func TestScrapesDoNotWaitForVolumes(t *testing.T) {
+// TestScrapesDoNotWaitForDisks: kubectl top and autoscalers give a node seconds. Clients that want
+// volumes wait a second for all of them together, and those that want layers another one.
+func TestScrapesDoNotWaitForDisks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var list podList
-		var boxes []*runtimeapi.PodSandboxStats
+		var pods []*usage.Pod
 		for i := range 20 {
 			name := fmt.Sprint("p", i)
 			list = append(list, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID("uid-" + name)}})
-			boxes = append(boxes, box(name, "c", time.Now()))
+			pods = append(pods, used(name, "c", time.Now()))
 		}
 		slow := &unmeasured{}
-		s := &Server{Config: Config{Runtime: measured{boxes: boxes}, Pods: list, Volumes: slow, Now: time.Now, RootDir: t.TempDir()}}
+		hung := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+		s := &Server{Config: Config{Usage: measured{pods: pods, layers: hung}, Pods: list, Volumes: slow, Now: time.Now, RootDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)}}
 		for _, c := range []struct {
 			path  string
 			serve http.HandlerFunc
@@ -149,8 +226,8 @@ func TestScrapesDoNotWaitForVolumes(t *testing.T) {
 			takes time.Duration
 		}{
 			{"/metrics/resource", s.resourceMetrics, 0, 0},
-			{"/metrics/cadvisor", s.cadvisorMetrics, 0, 0},
-			{"/stats/summary", s.summary, 20, time.Second},
+			{"/metrics/cadvisor", s.cadvisorMetrics, 0, time.Second},
+			{"/stats/summary", s.summary, 20, 2 * time.Second},
 		} {
 			began := time.Now()
 			w := httptest.NewRecorder()

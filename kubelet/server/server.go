@@ -43,8 +43,6 @@ type Runtime interface {
 	ContainerPID(ctx context.Context, id string) (int, error)
 	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
 	SandboxNetwork(ctx context.Context, id string) (path string, err error)
-	ListContainerStats(ctx context.Context, selector map[string]string) ([]*runtimeapi.ContainerStats, error)
-	ListPodSandboxStats(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error)
 }
 
 // Config is what a Server needs.
@@ -57,6 +55,7 @@ type Config struct {
 	Client  kubernetes.Interface // for TokenReview and SubjectAccessReview
 	Pods    Pods
 	Runtime Runtime
+	Usage   Usage
 	RootDir string
 	Volumes Volumes // it may be nil
 	// Settings are shown at /configz.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"slices"
@@ -14,49 +15,84 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/usage"
 )
 
-// summary serves what the node and its pods use, from the runtime and from /proc.
+// Usage measures pods; see package usage.
+type Usage interface {
+	Pods(ctx context.Context) ([]*usage.Pod, error)
+	AddLayers(ctx context.Context, pods []*usage.Pod, allowed time.Duration) error
+}
+
+// summary serves the usage of the node and of its pods.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
-	summary, err := s.gather(r.Context())
+	measured, err := s.measure(r.Context())
 	if err != nil {
 		fail(w, err)
 		return
 	}
+	s.addLayers(r.Context(), measured)
+	summary := s.summaryOf(measured)
 	s.addVolumes(r.Context(), summary)
 	writeJSON(w, summary)
 }
 
-// gather reads what is known at once: all but how full volumes are.
-func (s *Server) gather(ctx context.Context) (*stats.Summary, error) {
-	boxes, err := s.Runtime.ListPodSandboxStats(ctx)
-	if err != nil {
-		return nil, err
+// measure measures all pods, without the sizes of layers and volumes. With one group that cannot be
+// read, the figures of the others count.
+func (s *Server) measure(ctx context.Context) ([]*usage.Pod, error) {
+	measured, err := s.Usage.Pods(ctx)
+	if err != nil && len(measured) > 0 && ctx.Err() == nil {
+		s.Logger.Warn("cannot measure all pods", "error", err)
+		err = nil
 	}
+	slices.SortFunc(measured, func(a, b *usage.Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return measured, err
+}
+
+// layersAge is how old the size of a writable layer may be; layersPatience bounds the wait for a
+// newer one.
+const (
+	layersAge      = time.Minute
+	layersPatience = time.Second
+)
+
+// addLayers adds the sizes of writable layers. Without an answer in time they are the earlier ones.
+func (s *Server) addLayers(ctx context.Context, measured []*usage.Pod) {
+	ctx, cancel := context.WithTimeout(ctx, layersPatience)
+	defer cancel()
+	if err := s.Usage.AddLayers(ctx, measured, layersAge); err != nil {
+		s.Logger.Debug("the sizes of writable layers are older ones", "error", err)
+	}
+}
+
+// summaryOf has the figures of the node, and of the pods that run.
+func (s *Server) summaryOf(measured []*usage.Pod) *stats.Summary {
 	sum := &stats.Summary{Node: s.nodeStats(), Pods: []stats.PodStats{}}
-	for _, box := range boxes {
-		if box.GetAttributes().GetMetadata() == nil || box.GetLinux() == nil {
+	pods := s.podsByUID()
+	for _, m := range measured {
+		if m.At.IsZero() {
 			continue
 		}
-		sum.Pods = append(sum.Pods, podStats(box))
-	}
-	slices.SortFunc(sum.Pods, func(a, b stats.PodStats) int {
-		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name))
-	})
-	pods := map[string]*v1.Pod{}
-	for _, pod := range s.Pods.Pods() {
-		pods[string(pod.UID)] = pod
-	}
-	for i := range sum.Pods {
-		if pod := pods[sum.Pods[i].PodRef.UID]; pod != nil {
-			addStarts(&sum.Pods[i], pod)
+		p := podStats(m)
+		if pod := pods[m.UID]; pod != nil {
+			addStarts(&p, pod)
 		}
+		sum.Pods = append(sum.Pods, p)
 	}
-	return sum, nil
+	return sum
+}
+
+func (s *Server) podsByUID() map[types.UID]*v1.Pod {
+	pods := map[types.UID]*v1.Pod{}
+	for _, pod := range s.Pods.Pods() {
+		pods[pod.UID] = pod
+	}
+	return pods
 }
 
 // addStarts tells since when a pod and its containers run.
@@ -74,82 +110,79 @@ func addStarts(p *stats.PodStats, pod *v1.Pod) {
 	}
 }
 
-func podStats(box *runtimeapi.PodSandboxStats) stats.PodStats {
-	meta := box.Attributes.Metadata
+func podStats(m *usage.Pod) stats.PodStats {
 	p := stats.PodStats{
-		PodRef:     stats.PodReference{Name: meta.Name, Namespace: meta.Namespace, UID: meta.Uid},
+		PodRef:     stats.PodReference{Name: m.Name, Namespace: m.Namespace, UID: string(m.UID)},
 		Containers: []stats.ContainerStats{},
-		CPU:        cpuStats(box.Linux.Cpu), Memory: memoryStats(box.Linux.Memory),
+		CPU:        cpuStats(m.Figures), Memory: memoryStats(m.Figures), Swap: swapStats(m.Figures),
 	}
-	var swapped uint64
-	var swaps metav1.Time
-	for _, c := range box.Linux.Containers {
+	for _, c := range m.Containers {
+		if c.At.IsZero() {
+			continue
+		}
 		p.Containers = append(p.Containers, stats.ContainerStats{
-			Name: c.GetAttributes().GetLabels()[cri.LabelContainerName],
-			CPU:  cpuStats(c.Cpu), Memory: memoryStats(c.Memory), Rootfs: layerStats(c.WritableLayer), Swap: swapStats(c.Swap),
+			Name: c.Name, CPU: cpuStats(c.Figures), Memory: memoryStats(c.Figures), Swap: swapStats(c.Figures), Rootfs: layerStats(c.Layer),
 		})
-		if used := c.Swap.GetSwapUsageBytes(); used != nil {
-			swapped, swaps = swapped+used.Value, nanos(c.Swap.Timestamp)
+	}
+	if main := m.Default(); main != nil {
+		p.Network = &stats.NetworkStats{Time: metav1.NewTime(main.At), InterfaceStats: interfaceStats(main)}
+		for i := range m.Network {
+			p.Network.Interfaces = append(p.Network.Interfaces, interfaceStats(&m.Network[i]))
 		}
 	}
-	if !swaps.IsZero() {
-		p.Swap = &stats.SwapStats{Time: swaps, SwapUsageBytes: &swapped}
-	}
-	if n := box.Linux.Network; n != nil && n.DefaultInterface != nil {
-		p.Network = &stats.NetworkStats{Time: nanos(n.Timestamp), InterfaceStats: interfaceStats(n.DefaultInterface)}
-	}
-	if n := box.Linux.Process.GetProcessCount(); n != nil {
-		p.ProcessStats = &stats.ProcessStats{ProcessCount: &n.Value}
+	if m.Tasks != nil {
+		p.ProcessStats = &stats.ProcessStats{ProcessCount: m.Tasks}
 	}
 	return p
 }
 
-func interfaceStats(u *runtimeapi.NetworkInterfaceUsage) stats.InterfaceStats {
+func interfaceStats(n *usage.Interface) stats.InterfaceStats {
 	return stats.InterfaceStats{
-		Name: u.Name, RxBytes: value(u.RxBytes), RxErrors: value(u.RxErrors), TxBytes: value(u.TxBytes), TxErrors: value(u.TxErrors),
+		Name: n.Name, RxBytes: &n.Received.Bytes, RxErrors: &n.Received.Errors, TxBytes: &n.Sent.Bytes, TxErrors: &n.Sent.Errors,
 	}
 }
 
-func cpuStats(u *runtimeapi.CpuUsage) *stats.CPUStats {
-	if u == nil {
+func cpuStats(f usage.Figures) *stats.CPUStats {
+	if f.CPU == nil {
 		return nil
 	}
-	return &stats.CPUStats{Time: nanos(u.Timestamp), UsageNanoCores: value(u.UsageNanoCores), UsageCoreNanoSeconds: value(u.UsageCoreNanoSeconds)}
+	total := uint64(f.CPU.Total)
+	c := &stats.CPUStats{Time: metav1.NewTime(f.At), UsageCoreNanoSeconds: &total}
+	if f.CPURate != nil {
+		rate := uint64(*f.CPURate)
+		c.UsageNanoCores = &rate
+	}
+	return c
 }
 
-func memoryStats(u *runtimeapi.MemoryUsage) *stats.MemoryStats {
-	if u == nil {
+func memoryStats(f usage.Figures) *stats.MemoryStats {
+	m := f.Memory
+	if m == nil {
 		return nil
 	}
-	return &stats.MemoryStats{
-		Time: nanos(u.Timestamp), AvailableBytes: value(u.AvailableBytes), UsageBytes: value(u.UsageBytes),
-		WorkingSetBytes: value(u.WorkingSetBytes), RSSBytes: value(u.RssBytes),
-		PageFaults: value(u.PageFaults), MajorPageFaults: value(u.MajorPageFaults),
+	of := &stats.MemoryStats{
+		Time: metav1.NewTime(f.At), UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS, PageFaults: &m.Faults, MajorPageFaults: &m.Major,
 	}
+	if m.Limit > 0 {
+		available := m.Limit - min(m.Limit, m.WorkingSet)
+		of.AvailableBytes = &available
+	}
+	return of
 }
 
-func swapStats(u *runtimeapi.SwapUsage) *stats.SwapStats {
-	if u == nil {
+func swapStats(f usage.Figures) *stats.SwapStats {
+	if f.Memory == nil {
 		return nil
 	}
-	return &stats.SwapStats{Time: nanos(u.Timestamp), SwapAvailableBytes: value(u.SwapAvailableBytes), SwapUsageBytes: value(u.SwapUsageBytes)}
+	return &stats.SwapStats{Time: metav1.NewTime(f.At), SwapUsageBytes: &f.Memory.Swap}
 }
 
-func layerStats(u *runtimeapi.FilesystemUsage) *stats.FsStats {
-	if u == nil {
+func layerStats(l *usage.Layer) *stats.FsStats {
+	if l == nil {
 		return nil
 	}
-	return &stats.FsStats{Time: nanos(u.Timestamp), UsedBytes: value(u.UsedBytes), InodesUsed: value(u.InodesUsed)}
+	return &stats.FsStats{Time: metav1.NewTime(l.At), UsedBytes: &l.Bytes, InodesUsed: &l.Inodes}
 }
-
-func value(v *runtimeapi.UInt64Value) *uint64 {
-	if v == nil {
-		return nil
-	}
-	return &v.Value
-}
-
-func nanos(n int64) metav1.Time { return metav1.NewTime(time.Unix(0, n)) }
 
 // nodeStats reads what the whole machine uses. What cannot be read is left out.
 func (s *Server) nodeStats() stats.NodeStats {
@@ -220,4 +253,13 @@ func memory() (map[string]uint64, error) {
 		return nil, errors.New("/proc/meminfo has no usable amounts")
 	}
 	return amounts, nil
+}
+
+// deviceOf returns the numbers of the device that a directory is on.
+func deviceOf(dir string) string {
+	var s unix.Stat_t
+	if unix.Stat(dir, &s) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))
 }

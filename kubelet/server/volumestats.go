@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/barque/barque/kubelet/volumes"
@@ -24,12 +25,9 @@ const volumePatience = time.Second
 func (s *Server) addVolumes(ctx context.Context, sum *stats.Summary) {
 	ctx, cancel := context.WithTimeout(ctx, volumePatience)
 	defer cancel()
-	pods := map[string]*v1.Pod{}
-	for _, pod := range s.Pods.Pods() {
-		pods[string(pod.UID)] = pod
-	}
+	pods := s.podsByUID()
 	for i := range sum.Pods {
-		if pod := pods[sum.Pods[i].PodRef.UID]; pod != nil {
+		if pod := pods[types.UID(sum.Pods[i].PodRef.UID)]; pod != nil {
 			sum.Pods[i].VolumeStats = s.volumeStats(ctx, pod)
 		}
 	}

@@ -444,11 +444,6 @@ func (r *Runtime) Uses(name string, bytes uint64) {
 	r.memory[name] = bytes
 }
 
-// ListPodSandboxStats implements cri.Runtime.
-func (r *Runtime) ListPodSandboxStats(context.Context) ([]*runtimeapi.PodSandboxStats, error) {
-	return nil, nil
-}
-
 // Events implements cri.Runtime.
 func (r *Runtime) Events(ctx context.Context, ready func(), fn func(*runtimeapi.ContainerEventResponse)) error {
 	events := make(chan *runtimeapi.ContainerEventResponse, 64)
