@@ -139,8 +139,18 @@ func (HostMounts) Bind(source, target string, how Bind) error {
 	return nil
 }
 
-// Mounted implements Mounts.
+// Mounted implements Mounts. It asks the kernel about the one path: the table of mounts grows with
+// the pods of the node, and each pod asks for each of its volumes.
 func (HostMounts) Mounted(dir string) (bool, error) {
+	var s unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &s)
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		return false, nil
+	case err == nil && s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		return s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+	}
+	// Linux before 5.8, or a file system that does not answer.
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
