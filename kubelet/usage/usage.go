@@ -57,7 +57,7 @@ type Pod struct {
 // Container is the usage of a container of a pod.
 type Container struct {
 	ID, Name string
-	Group    string
+	Group    string // "" without figures
 	Running  bool
 	Figures         // of a container that runs
 	Layer    *Layer // nil when it is not measured yet
@@ -135,13 +135,13 @@ func (m *Meter) Pods(ctx context.Context) ([]*Pod, error) {
 		}
 		byBox[box.Id] = pod
 		if box.State == runtimeapi.PodSandboxState_SANDBOX_READY && pod.Group != "" && pod.Network == nil {
-			pod.Network = m.network(filepath.Join(pod.Group, box.Id))
+			pod.Network = m.network(pod.Group, box.Id)
 		}
 	}
 	for _, c := range containers {
 		if pod := byBox[c.PodSandboxId]; pod != nil {
 			pod.Containers = append(pod.Containers, Container{
-				ID: c.Id, Name: c.Labels[cri.LabelContainerName], Group: filepath.Join(pod.Group, c.Id),
+				ID: c.Id, Name: c.Labels[cri.LabelContainerName],
 				Running: c.State == runtimeapi.ContainerState_CONTAINER_RUNNING,
 			})
 		}
@@ -163,11 +163,28 @@ func (m *Meter) measure(pods []*Pod) error {
 		errs = append(errs, m.read(pod.Group, &pod.Figures, earlier))
 		for i := range pod.Containers {
 			if c := &pod.Containers[i]; c.Running {
-				errs = append(errs, m.read(c.Group, &c.Figures, earlier))
+				errs = append(errs, m.readContainer(pod, c, earlier))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// prefixes are those of the names of groups below a pod's, of containerd and of CRI-O. An ID follows.
+var prefixes = []string{"", "crio-"}
+
+func (m *Meter) readContainer(pod *Pod, c *Container, earlier map[string]rate) error {
+	for _, prefix := range prefixes {
+		group := filepath.Join(pod.Group, prefix+c.ID)
+		if err := m.read(group, &c.Figures, earlier); err != nil {
+			return err
+		}
+		if !c.At.IsZero() {
+			c.Group = group
+			break
+		}
+	}
+	return nil
 }
 
 func (m *Meter) read(group string, f *Figures, earlier map[string]rate) error {
@@ -280,9 +297,15 @@ func (p *Pod) Default() *Interface {
 
 // network reads the interfaces that the first process of a sandbox sees. There are none without a
 // process, and of a pod on the machine's own network.
-func (m *Meter) network(group string) []Interface {
-	pids, err := m.groups.Processes(group)
-	if err != nil || len(pids) == 0 || ownNetwork(pids[0]) {
+func (m *Meter) network(group, box string) []Interface {
+	var pids []int
+	for _, prefix := range prefixes {
+		var err error
+		if pids, err = m.groups.Processes(filepath.Join(group, prefix+box)); err == nil {
+			break
+		}
+	}
+	if len(pids) == 0 || ownNetwork(pids[0]) {
 		return nil
 	}
 	list, err := interfacesOf(pids[0], m.now())

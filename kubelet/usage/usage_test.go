@@ -77,9 +77,10 @@ func TestPods(t *testing.T) {
 		containers: []*runtimeapi.Container{
 			container("c1", "old", "c", runtimeapi.ContainerState_CONTAINER_EXITED), container("c2", "new", "c", runtimeapi.ContainerState_CONTAINER_RUNNING),
 			container("fresh", "new", "d", runtimeapi.ContainerState_CONTAINER_RUNNING),
+			container("c4", "new", "e", runtimeapi.ContainerState_CONTAINER_RUNNING),
 		},
 		groups: map[types.UID]string{"u": "/pods/u"},
-		stats:  map[string]cgroups.Stats{"/pods/u": used(3), "/pods/u/c2": used(2), "/pods/u/c1": used(9)},
+		stats:  map[string]cgroups.Stats{"/pods/u": used(3), "/pods/u/c2": used(2), "/pods/u/c1": used(9), "/pods/u/crio-c4": used(4)},
 	}
 	now := time.Unix(100, 0)
 	m := New(n, n, func() time.Time { return now })
@@ -91,8 +92,8 @@ func TestPods(t *testing.T) {
 	if p.UID != "u" || p.Namespace != "ns" || p.Name != "p" || p.Group != "/pods/u" || p.CPU.Total != 3 || !p.At.Equal(now) || p.CPURate != nil || p.Network != nil {
 		t.Errorf("the pod: %+v", p)
 	}
-	if len(p.Containers) != 3 || p.Containers[0].Running || !p.Containers[0].At.IsZero() || p.Containers[1].Name != "c" || p.Containers[1].CPU.Total != 2 ||
-		p.Containers[1].Group != "/pods/u/c2" || !p.Containers[2].Running || !p.Containers[2].At.IsZero() {
+	if len(p.Containers) != 4 || p.Containers[0].Running || !p.Containers[0].At.IsZero() || p.Containers[1].Name != "c" || p.Containers[1].CPU.Total != 2 ||
+		p.Containers[1].Group != "/pods/u/c2" || !p.Containers[2].Running || !p.Containers[2].At.IsZero() || p.Containers[3].Group != "/pods/u/crio-c4" {
 		t.Errorf("its containers: %+v", p.Containers)
 	}
 	if e := pods[1]; e.UID != "e" || !e.At.IsZero() || e.Group != "" {
