@@ -54,6 +54,7 @@ import (
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/localvolumes"
 	"github.com/barque/barque/kubelet/logs"
+	"github.com/barque/barque/kubelet/metrics"
 	"github.com/barque/barque/kubelet/node"
 	"github.com/barque/barque/kubelet/plugins"
 	"github.com/barque/barque/kubelet/pods"
@@ -139,6 +140,7 @@ type Ills = node.Ills
 type Kubelet struct {
 	config       Config
 	runtime      *cri.Client
+	meters       *metrics.Metrics
 	pods         *pods.Manager
 	allocations  *allocation.Manager
 	mirrors      *static.Mirrors
@@ -179,11 +181,12 @@ func New(c Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at this machine: %w", err)
 	}
-	client, err := cri.Dial(c.RuntimeEndpoint)
+	meters := metrics.New()
+	client, err := cri.Dial(c.RuntimeEndpoint, meters.Interceptor())
 	if err != nil {
 		return nil, err
 	}
-	k := &Kubelet{config: c, runtime: client, appArmor: node.AppArmor(), listed: make(chan struct{}), registered: make(chan struct{})}
+	k := &Kubelet{config: c, runtime: client, meters: meters, appArmor: node.AppArmor(), listed: make(chan struct{}), registered: make(chan struct{})}
 	if err := k.assemble(machine); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -328,9 +331,9 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	k.status = statuses
 	k.mirrors = static.NewMirrors(static.MirrorsConfig{Client: c.Client, Node: k.node.Registered, Status: statuses, Wake: wake, Logger: c.Logger})
 	k.pods = pods.New(pods.Config{
-		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: groups, Devices: k.devices, Probes: k.probes, Network: c.Network,
-		Puller: puller,
-		Status: k.mirrors, Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
+		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: k.meters.Cgroups(groups), Devices: k.devices, Probes: k.probes, Network: c.Network,
+		Puller: k.meters.Puller(puller), Meter: k.meters,
+		Status: k.meters.Status(k.mirrors), Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,
 		Kit: &pods.Kit{
 			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir, LogLinkDir: c.LogLinkDir, Owner: c.RootDir,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
@@ -372,7 +375,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
+		Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err
 }

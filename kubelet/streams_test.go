@@ -262,7 +262,7 @@ func TestNodeServer(t *testing.T) {
 				t.Errorf("%d: no %s in\n%s", code, want, body)
 			}
 		}
-		if code, body := get("/metrics"); code != 200 || !strings.Contains(body, "kubelet_running_containers 2") {
+		if code, body := get("/metrics"); code != 200 || !strings.Contains(body, `kubelet_running_containers{container_state="running"} 2`) {
 			t.Errorf("%d %s", code, fmt.Sprint(len(body)))
 		}
 	})

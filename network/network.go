@@ -238,6 +238,9 @@ func (n *Network) Collectors() []prometheus.Collector {
 	if n.dns != nil {
 		collectors = append(collectors, n.dns.Collectors()...)
 	}
+	for _, p := range n.proxies {
+		collectors = append(collectors, p.Collectors()...)
+	}
 	return collectors
 }
 

@@ -44,14 +44,16 @@ var (
 )
 
 // Dial prepares a client for the socket at endpoint, a path or unix:// URL. It does not wait for
-// the runtime: calls fail with an error for which IsUnavailable holds until it is there.
-func Dial(endpoint string) (*Client, error) {
+// the runtime: calls fail with an error for which IsUnavailable holds until it is there. Calls pass
+// the interceptors; the stream of events does not.
+func Dial(endpoint string, interceptors ...grpc.UnaryClientInterceptor) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("container runtime endpoint %q: want unix:///absolute/path", endpoint)
 	}
 	conn, err := grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(interceptors...),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},

@@ -133,7 +133,14 @@ type Config struct {
 	// runtime's event stream does not stand it is a second.
 	Relist time.Duration
 	Now    func() time.Time // time.Now when nil
+	Meter  Meter            // may be nil
 	Logger *slog.Logger
+}
+
+// Meter takes note of the time that work takes.
+type Meter interface {
+	Relisted(began, ended time.Time)
+	Stepped(ending bool, took time.Duration)
 }
 
 // Network guards the ways to and from pods with addresses of their own.
@@ -251,11 +258,15 @@ func (m *Manager) Complete() {
 // Known is closed once every pod of this node is known: when Complete is called.
 func (m *Manager) Known() <-chan struct{} { return m.known }
 
+func (m *Manager) worker(uid types.UID) *worker {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pods[uid]
+}
+
 // Wake makes a pod be looked at. It is how others tell that something the pod depends on changed.
 func (m *Manager) Wake(uid types.UID) {
-	m.mu.Lock()
-	w := m.pods[uid]
-	m.mu.Unlock()
+	w := m.worker(uid)
 	if w != nil {
 		w.poke()
 	}
@@ -264,9 +275,7 @@ func (m *Manager) Wake(uid types.UID) {
 // Retry is Wake for a pod that refers to an object that has changed: a container that could not be
 // made for the lack of it is tried again at once.
 func (m *Manager) Retry(uid types.UID) {
-	m.mu.Lock()
-	w := m.pods[uid]
-	m.mu.Unlock()
+	w := m.worker(uid)
 	if w != nil {
 		w.mu.Lock()
 		w.retry = true
@@ -285,18 +294,14 @@ type Eviction struct {
 // Evict ends a pod. Its status says why, also to whoever would make another one. It is false when
 // the pod is being ended already.
 func (m *Manager) Evict(uid types.UID, why Eviction) bool {
-	m.mu.Lock()
-	w := m.pods[uid]
-	m.mu.Unlock()
+	w := m.worker(uid)
 	return w != nil && w.evict(why)
 }
 
 // Hasten bounds the time that a pod which is being ended has left. A longer time than it has
 // changes nothing.
 func (m *Manager) Hasten(uid types.UID, grace time.Duration) {
-	m.mu.Lock()
-	w := m.pods[uid]
-	m.mu.Unlock()
+	w := m.worker(uid)
 	if w != nil {
 		w.hasten(grace)
 	}
@@ -323,9 +328,7 @@ func (m *Manager) Holding() []*v1.Pod {
 // Gone tells whether a pod has ended and its containers, volumes and groups are removed from the
 // node. Its object may still be there.
 func (m *Manager) Gone(uid types.UID) bool {
-	m.mu.Lock()
-	w := m.pods[uid]
-	m.mu.Unlock()
+	w := m.worker(uid)
 	return w == nil || w.cleaned.Load()
 }
 
@@ -483,6 +486,7 @@ func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 
 // relist wakes the pods whose containers are not as they were at the last look, and adopts orphans.
 func (m *Manager) relist(ctx context.Context) error {
+	began := m.Now()
 	boxes, err := m.Runtime.ListPodSandboxes(ctx, nil)
 	if err != nil {
 		return err
@@ -490,6 +494,9 @@ func (m *Manager) relist(ctx context.Context) error {
 	containers, err := m.Runtime.ListContainers(ctx, nil)
 	if err != nil {
 		return err
+	}
+	if m.Meter != nil {
+		m.Meter.Relisted(began, m.Now())
 	}
 	sums := map[types.UID]uint64{}
 	add := func(uid, id string, state int32) {

@@ -252,7 +252,11 @@ func (w *worker) run(ctx context.Context) bool {
 		for _, take := range results {
 			take()
 		}
+		began := w.m.Now()
 		next, done := w.step(ctx)
+		if w.m.Meter != nil {
+			w.m.Meter.Stepped(w.phase != phaseSyncing, w.m.Now().Sub(began))
+		}
 		if done {
 			return true
 		}

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/tls"
+	"math"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +22,10 @@ func (s *Server) newMetrics() http.Handler {
 			Name: "kubelet_running_pods", Help: "Pods of this node of which a container runs."},
 			func() float64 { pods, _ := s.count(); return pods }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "kubelet_running_containers", Help: "Containers of this node's pods that run."},
+			Name: "kubelet_node_name", Help: "The name of this node, as a label; always 1.", ConstLabels: prometheus.Labels{"node": s.NodeName}},
+			func() float64 { return 1 }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubelet_running_containers", Help: "Containers of this node's pods that run.", ConstLabels: prometheus.Labels{"container_state": "running"}},
 			func() float64 { _, containers := s.count(); return containers }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kubelet_desired_pods", Help: "Pods that are bound to this node."},
@@ -29,8 +34,21 @@ func (s *Server) newMetrics() http.Handler {
 	if s.Volumes != nil {
 		registry.MustRegister(volumeMetrics{s})
 	}
+	if s.TLS != nil && s.TLS.GetCertificate != nil {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kubelet_certificate_manager_server_ttl_seconds", Help: "Time until the certificate of this server ends, in seconds."}, s.serverTTL))
+	}
 	registry.MustRegister(s.Collectors...)
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// serverTTL is infinite without a certificate.
+func (s *Server) serverTTL() float64 {
+	cert, err := s.TLS.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil || cert == nil || cert.Leaf == nil {
+		return math.Inf(1)
+	}
+	return cert.Leaf.NotAfter.Sub(s.Now()).Seconds()
 }
 
 func (s *Server) count() (pods, containers float64) {

@@ -44,6 +44,7 @@ type Agent struct {
 	Serving *pki.Identity // of the node's own server
 	proof   *credential
 	logger  *slog.Logger
+	failed  failures
 
 	renewing sync.Mutex
 	mu       sync.Mutex
@@ -93,7 +94,7 @@ func rejoinCommand(r Record) string {
 
 func (ids *Agent) upkeep() pki.Upkeep {
 	return pki.Upkeep{
-		Name: "of this agent", Now: time.Now, Logger: ids.logger, Renew: ids.renew,
+		Name: "of this agent", Now: time.Now, Logger: ids.logger, Renew: ids.failed.counting(ids.renew),
 		Terms:   func() []pki.Term { return []pki.Term{ids.Client.Term(), ids.Serving.Term()} },
 		Wanted:  ids.wanted,
 		Changed: ids.gossipChanged,

@@ -50,6 +50,7 @@ type Server struct {
 	Home          *Home
 	Trust         *pki.Trust
 	logger        *slog.Logger
+	failed        failures
 	Peer          *pki.Identity // to other servers, both as client and as server
 	API           *pki.Identity // of the API
 	KubeletClient *pki.Identity // of the API server as a client of kubelets
@@ -114,7 +115,7 @@ func (ids *Server) Run(ctx context.Context) error {
 
 func (ids *Server) upkeep() pki.Upkeep {
 	return pki.Upkeep{
-		Name: "of this server", Terms: ids.terms, Renew: ids.Renew, Now: time.Now, Logger: ids.logger, Changed: ids.Trust.Changed,
+		Name: "of this server", Terms: ids.terms, Renew: ids.failed.counting(ids.Renew), Now: time.Now, Logger: ids.logger, Changed: ids.Trust.Changed,
 		Wanted: func() string {
 			if ids.proof.proof().Trust != ids.Trust.Bundle().Generation {
 				return "the cluster's CAs have changed"

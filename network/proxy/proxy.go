@@ -30,6 +30,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -79,6 +80,7 @@ type Proxy struct {
 	flows   func(staleFlows) error
 	trigger pace.Trigger
 	health  *health
+	meters  *meters
 
 	readyOnce sync.Once
 	ready     chan struct{}
@@ -125,6 +127,7 @@ func New(config Config) (*Proxy, error) {
 		flows:   deleteFlows,
 		trigger: pace.NewTrigger(),
 		health:  newHealth(config.Logger),
+		meters:  newMeters(family, time.Now()),
 		ready:   make(chan struct{}),
 		watched: newWatched(),
 		book:    newBook(),
@@ -207,6 +210,7 @@ func (p *Proxy) handler() cache.ResourceEventHandler {
 				return
 			}
 		}
+		p.meters.noted(object, time.Now())
 		p.watched.note(old, now)
 		p.trigger.Fire()
 	}
@@ -238,8 +242,18 @@ func (p *Proxy) wantsHostPorts(pod *corev1.Pod) bool {
 	return len(pod.Spec.InitContainers) > 0
 }
 
+// Collectors are the proxy's metrics.
+func (p *Proxy) Collectors() []prometheus.Collector { return p.meters.all() }
+
 // sync brings the kernel to the cluster's state.
 func (p *Proxy) sync(context.Context) error {
+	began, waiting := time.Now(), p.meters.waiting() // before the objects are read
+	err := p.bring()
+	p.meters.synced(began, time.Now(), waiting, err)
+	return err
+}
+
+func (p *Proxy) bring() error {
 	changed, err := p.changed()
 	if err != nil {
 		return err

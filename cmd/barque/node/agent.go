@@ -178,6 +178,7 @@ func (a *agent) startNode(ctx context.Context) error {
 		tls:    credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust),
 		labels: nodeLabels(a.options),
 		health: liveness.NewHealth(a.pool.SetHealth),
+		certs:  a.ids.Collectors(),
 		logger: a.logger,
 	}
 	return w.start(ctx, a.stack)

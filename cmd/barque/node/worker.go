@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -25,6 +27,7 @@ import (
 
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/processmetrics"
 	"github.com/barque/barque/internal/resolvconf"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/kubelet"
@@ -47,6 +50,7 @@ type worker struct {
 	tls      *tls.Config  // of the node's own server
 	labels   map[string]string
 	health   *liveness.Health
+	certs    []prometheus.Collector // of the node's certificates
 	logger   *slog.Logger
 	// made is called with the node's network, if it is not nil.
 	made func(*network.Network)
@@ -167,7 +171,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		LogDir:          settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
 		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
-		Network: packets, Moved: packets.Moved, Collectors: packets.Collectors(), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
+		Network: packets, Moved: packets.Moved, Collectors: slices.Concat(packets.Collectors(), w.certs, processmetrics.Collectors()), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
 		Logger: w.logger.With("part", "kubelet"),
 	})
 }
@@ -219,6 +223,7 @@ func (s *server) startNode(ctx context.Context) error {
 		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust),
 		labels: nodeLabels(s.options),
 		health: liveness.NewHealth(s.pool.SetHealth),
+		certs:  s.ids.Collectors(),
 		logger: s.logger,
 		made:   s.packets.Store,
 	}

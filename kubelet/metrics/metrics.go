@@ -1,0 +1,122 @@
+// Package metrics has the kubelet's metrics of its own work, under the names of every kubelet, so
+// that rules and dashboards find them.
+//
+// It stands between the rooms: calls of the runtime pass its interceptor, and the interfaces that
+// the pods' workers use have wrappers here. The rooms themselves count nothing.
+package metrics
+
+import (
+	"context"
+	"path"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+)
+
+// Metrics are the kubelet's. They are safe for concurrent use.
+type Metrics struct {
+	calls    *prometheus.CounterVec
+	failures *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+
+	startedPods, startedContainers prometheus.Counter
+
+	relist, relistInterval prometheus.Histogram
+	relisted               prometheus.Gauge
+	relistAt               time.Time // Relisted's only
+
+	steps  *prometheus.HistogramVec
+	groups *prometheus.HistogramVec
+
+	starts
+}
+
+// New returns metrics of nothing yet.
+func New() *Metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "kubelet", Name: name, Help: help}
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Namespace: "kubelet", Name: name, Help: help, Buckets: buckets}
+	}
+	return &Metrics{
+		calls:    prometheus.NewCounterVec(counter("runtime_operations_total", "Calls of the container runtime, by kind."), []string{"operation_type"}),
+		failures: prometheus.NewCounterVec(counter("runtime_operations_errors_total", "Calls of the container runtime that failed, by kind."), []string{"operation_type"}),
+		duration: prometheus.NewHistogramVec(histogram("runtime_operations_duration_seconds", "Time of calls of the container runtime, by kind.",
+			prometheus.ExponentialBuckets(.005, 2.5, 14)), []string{"operation_type"}),
+		startedPods:       prometheus.NewCounter(counter("started_pods_total", "Sandboxes of pods that were asked for.")),
+		startedContainers: prometheus.NewCounter(counter("started_containers_total", "Containers whose start was asked for.")),
+		relist:            prometheus.NewHistogram(histogram("pleg_relist_duration_seconds", "Time of a look at all pods of the container runtime.", prometheus.DefBuckets)),
+		relistInterval:    prometheus.NewHistogram(histogram("pleg_relist_interval_seconds", "Time between two looks at all pods of the container runtime.", prometheus.DefBuckets)),
+		relisted: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_pleg_last_seen_seconds", Help: "When all pods of the container runtime were looked at last, in seconds since 1970."}),
+		steps: prometheus.NewHistogramVec(histogram("pod_worker_duration_seconds", "Time of one step of a pod: sync, or terminating.", prometheus.DefBuckets), []string{"operation_type"}),
+		groups: prometheus.NewHistogramVec(histogram("cgroup_manager_duration_seconds", "Time to create, update or destroy the control groups of a pod.",
+			prometheus.DefBuckets), []string{"operation_type"}),
+		starts: newStarts(histogram),
+	}
+}
+
+// Collectors are all of them.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.calls, m.failures, m.duration, m.startedPods, m.startedContainers, m.relist, m.relistInterval, m.relisted,
+		m.steps, m.groups, m.starts.duration, m.starts.sli, m.starts.total}
+}
+
+// Interceptor measures the calls of the container runtime.
+func (m *Metrics) Interceptor() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		kind := operation(method)
+		switch kind {
+		case "run_podsandbox":
+			m.startedPods.Inc()
+		case "start_container":
+			m.startedContainers.Inc()
+		}
+		began := time.Now()
+		err := call(ctx, method, req, reply, conn, opts...)
+		m.calls.WithLabelValues(kind).Inc()
+		m.duration.WithLabelValues(kind).Observe(time.Since(began).Seconds())
+		if err != nil {
+			m.failures.WithLabelValues(kind).Inc()
+		}
+		return err
+	}
+}
+
+// operation is the usual name of a call: run_podsandbox of /runtime.v1.RuntimeService/RunPodSandbox.
+func operation(method string) string {
+	var name strings.Builder
+	for i, letter := range strings.ReplaceAll(path.Base(method), "PodSandbox", "Podsandbox") {
+		if i > 0 && unicode.IsUpper(letter) {
+			name.WriteByte('_')
+		}
+		name.WriteRune(unicode.ToLower(letter))
+	}
+	if name.String() == "update_container_resources" {
+		return "update_container"
+	}
+	return name.String()
+}
+
+// Relisted notes a look at all pods. Looks follow each other.
+func (m *Metrics) Relisted(began, ended time.Time) {
+	m.relist.Observe(ended.Sub(began).Seconds())
+	if !m.relistAt.IsZero() {
+		m.relistInterval.Observe(began.Sub(m.relistAt).Seconds())
+	}
+	m.relistAt = began
+	m.relisted.Set(float64(ended.UnixNano()) / 1e9)
+}
+
+// Stepped notes one step of a pod.
+func (m *Metrics) Stepped(ending bool, took time.Duration) {
+	kind := "sync"
+	if ending {
+		kind = "terminating"
+	}
+	m.steps.WithLabelValues(kind).Observe(took.Seconds())
+}
