@@ -2,11 +2,13 @@ package verify
 
 import (
 	"context"
+	crand "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,12 +113,7 @@ func Cluster(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := c.reach(ctx); err != nil {
 		return nil, err
 	}
-	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
-	// Also when it is interrupted, or the answer is lost: the namespace may be there then.
-	err = within(context.WithoutCancel(ctx), askTime, func(ctx context.Context) error {
-		_, err := c.client.CoreV1().Namespaces().Create(ctx, made, metav1.CreateOptions{})
-		return err
-	})
+	err = c.makeNamespace(ctx)
 	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || err != nil && o.Undone != nil && o.Undone(err) { // another run's, or none
 		return nil, fmt.Errorf("make the namespace %s: %w", c.namespace, err)
 	}
@@ -168,8 +165,8 @@ type status struct {
 
 // member is one node in it.
 type member struct {
-	Name, Role, Address, Problem string
-	Store                        *storeState
+	Name, Role, Address, Problem, Gossip string
+	Store                                *storeState
 }
 
 // storeState is what a server's store says of itself.
@@ -181,7 +178,7 @@ type storeState struct {
 
 func (c *checking) status(ctx context.Context) (*status, error) {
 	var data []byte
-	err := c.ask(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
+	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
 		data, err = client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
 		return err
 	})
@@ -238,8 +235,8 @@ func (c *checking) reach(ctx context.Context) error {
 // port is the one of the API, by the Service "kubernetes".
 func (c *checking) port(ctx context.Context) (int, error) {
 	var list *discoveryv1.EndpointSliceList
-	err := within(ctx, askTime, func(ctx context.Context) (err error) {
-		list, err = c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
+		list, err = client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
 		return err
 	})
 	if err != nil {
@@ -314,6 +311,68 @@ func (c *checking) ask(ctx context.Context, question func(context.Context, kuber
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
+}
+
+// insist repeats a request while its failure may be one of the way or of a moment: a connection that
+// was cut, a server that is stopping, a change of leaders. Any other answer counts at once.
+func (c *checking) insist(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
+	var final error
+	err := until(ctx, settleTime, func(ctx context.Context) error {
+		err := c.ask(ctx, question)
+		if err != nil && !passing(err) || c.Undone != nil && err != nil && c.Undone(err) {
+			final = err
+			return nil
+		}
+		return err
+	})
+	return errors.Join(err, final)
+}
+
+// passing tells whether the same request may succeed a moment later.
+func passing(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return true // there was no answer, or not all of it
+	}
+	code := answer.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+}
+
+// create makes an object, whose name is this run's own. Where an answer was lost the object may be
+// there: the next attempt finds it by its name.
+func (c *checking) create(ctx context.Context, make func(context.Context, kubernetes.Interface) error) error {
+	attempts := 0
+	return c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) error {
+		attempts++
+		err := make(ctx, client)
+		if attempts > 1 && apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// runLabel has the mark of the run that made a namespace.
+const runLabel = "barque.io/verify-run"
+
+// makeNamespace makes the namespace of this run. An attempt goes on when the run is interrupted: its
+// namespace may be there then, and is to be removed. One of that name that another run has made is
+// not taken.
+func (c *checking) makeNamespace(ctx context.Context) error {
+	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace, Labels: map[string]string{runLabel: strings.ToLower(crand.Text())}}}
+	return c.insist(ctx, func(asked context.Context, client kubernetes.Interface) error {
+		whole, cancel := context.WithTimeoutCause(context.WithoutCancel(asked), askTime, &silenceError{askTime})
+		defer cancel()
+		_, err := client.CoreV1().Namespaces().Create(whole, made, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		is, getErr := client.CoreV1().Namespaces().Get(whole, c.namespace, metav1.GetOptions{})
+		if getErr == nil && is.Labels[runLabel] == made.Labels[runLabel] {
+			return nil // the answer to an earlier attempt was lost
+		}
+		return errors.Join(getErr, err)
+	})
 }
 
 // until repeats try until it succeeds. The error says what was missing at the last time.

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
 )
 
 const (
@@ -20,15 +21,19 @@ const (
 // pods starts a pod on every node that takes some, and calls them through a Service.
 func (c *checking) pods(ctx context.Context) error {
 	var nodes *corev1.NodeList
-	err := within(ctx, askTime, func(ctx context.Context) (err error) {
-		nodes, err = c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
+		nodes, err = client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("list the nodes: %w", err)
 	}
-	err = until(ctx, settleTime, func(ctx context.Context) error { // the admission of pods needs it
-		_, err := c.client.CoreV1().ServiceAccounts(c.namespace).Get(ctx, "default", metav1.GetOptions{})
+	seen, err := c.status(ctx)
+	if err != nil {
+		return err
+	}
+	err = c.await(ctx, func(ctx context.Context, client kubernetes.Interface) error { // the admission of pods needs it
+		_, err := client.CoreV1().ServiceAccounts(c.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
 	if err != nil {
@@ -36,36 +41,47 @@ func (c *checking) pods(ctx context.Context) error {
 	}
 	c.Progress("starting a pod on every node")
 	began := time.Now()
-	var problems []string
+	check := Check{Name: "every node runs a pod, and a Service leads to them"}
 	made := 0
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if why := refuses(n); why != "" {
-			problems = append(problems, fmt.Sprintf("node %s: %s", n.Name, why))
+		if why := refuses(n, seen); why != "" {
+			check.Unjudged = append(check.Unjudged, fmt.Sprintf("node %s: %s", n.Name, why))
 			continue
 		}
-		if err := within(ctx, askTime, func(ctx context.Context) error { return c.startPod(ctx, n.Name) }); err != nil {
+		if err := c.create(ctx, func(ctx context.Context, client kubernetes.Interface) error {
+			return c.startPod(ctx, client, i, n.Name)
+		}); err != nil {
 			return fmt.Errorf("start a pod on %s: %w", n.Name, err)
 		}
 		made++
 	}
-	if err := within(ctx, askTime, c.startService); err != nil {
-		return err
+	if err := c.create(ctx, c.startService); err != nil {
+		return fmt.Errorf("make a Service: %w", err)
 	}
-	if err := until(ctx, settleTime, func(ctx context.Context) error { return c.podsReady(ctx, made) }); err != nil {
-		problems = append(problems, err.Error())
-	} else if err := until(ctx, settleTime, c.callService); err != nil {
-		problems = append(problems, fmt.Sprintf("their Service: %v", err))
+	if err := c.await(ctx, func(ctx context.Context, client kubernetes.Interface) error { return c.podsReady(ctx, client, made) }); err != nil {
+		check.Problems = append(check.Problems, err.Error())
+	} else if made > 0 {
+		if err := c.await(ctx, c.callService); err != nil {
+			check.Problems = append(check.Problems, fmt.Sprintf("their Service: %v", err))
+		}
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	c.add("every node runs a pod, and a Service leads to them", fmt.Sprintf("%d pods in %v", made, time.Since(began).Round(100*time.Millisecond)), problems...)
+	check.Detail = fmt.Sprintf("%d pods in %v", made, time.Since(began).Round(100*time.Millisecond))
+	c.note(check)
 	return nil
 }
 
-// refuses says why a node takes no pods, empty when it does.
-func refuses(n *corev1.Node) string {
+// await asks until the answer is right, for as long as what takes seconds may take.
+func (c *checking) await(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
+	return until(ctx, settleTime, func(ctx context.Context) error { return c.ask(ctx, question) })
+}
+
+// refuses says why a pod on a node would wait in vain, empty when it would not. The servers know by
+// gossip of a dead node, before its Node is not Ready any more.
+func refuses(n *corev1.Node, seen *status) string {
 	if n.Spec.Unschedulable {
 		return "" // its operator wants it so
 	}
@@ -74,14 +90,28 @@ func refuses(n *corev1.Node) string {
 			return "it is not Ready: " + c.Message
 		}
 	}
+	for _, m := range seen.Members {
+		switch {
+		case m.Name != n.Name:
+		case m.Problem != "":
+			return "its server does not answer: " + m.Problem
+		case m.Gossip == "dead" || m.Gossip == "left":
+			return "the servers see it as " + m.Gossip
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		if t.Key == corev1.TaintNodeUnreachable {
+			return "it is unreachable"
+		}
+	}
 	return ""
 }
 
 // startPod starts a pod on a node, past all taints but those of a node that is gone.
-func (c *checking) startPod(ctx context.Context, node string) error {
+func (c *checking) startPod(ctx context.Context, client kubernetes.Interface, number int, node string) error {
 	grace := int64(1)
-	_, err := c.client.CoreV1().Pods(c.namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: podName + "-", Labels: map[string]string{podLabel: podName}},
+	_, err := client.CoreV1().Pods(c.namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", podName, number), Labels: map[string]string{podLabel: podName}},
 		Spec: corev1.PodSpec{
 			NodeSelector:                  map[string]string{corev1.LabelHostname: node},
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
@@ -95,19 +125,16 @@ func (c *checking) startPod(ctx context.Context, node string) error {
 	return err
 }
 
-func (c *checking) startService(ctx context.Context) error {
-	_, err := c.client.CoreV1().Services(c.namespace).Create(ctx, &corev1.Service{
+func (c *checking) startService(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.CoreV1().Services(c.namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: podName},
 		Spec:       corev1.ServiceSpec{Selector: map[string]string{podLabel: podName}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("make a Service: %w", err)
-	}
-	return nil
+	return err
 }
 
-func (c *checking) podsReady(ctx context.Context, want int) error {
-	list, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: podLabel + "=" + podName})
+func (c *checking) podsReady(ctx context.Context, client kubernetes.Interface, want int) error {
+	list, err := client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: podLabel + "=" + podName})
 	if err != nil {
 		return err
 	}
@@ -129,6 +156,6 @@ func (c *checking) podsReady(ctx context.Context, want int) error {
 	return nil
 }
 
-func (c *checking) callService(ctx context.Context) error {
-	return c.client.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("services").Name(podName + ":http").SubResource("proxy").Do(ctx).Error()
+func (c *checking) callService(ctx context.Context, client kubernetes.Interface) error {
+	return client.CoreV1().RESTClient().Get().Namespace(c.namespace).Resource("services").Name(podName + ":http").SubResource("proxy").Do(ctx).Error()
 }
