@@ -98,11 +98,14 @@ func (w *wayFlags) parse(c *cobra.Command, args []string) ([]path.Target, error)
 func writeFindings(w io.Writer, findings []check.Finding) error {
 	for _, f := range findings {
 		mark := "ok"
-		if !f.OK {
+		switch {
+		case !f.OK:
 			mark = "MISSING"
+		case f.Doubt:
+			mark = "unclear"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", mark, f.Name, f.Detail)
-		if f.Remedy != "" && !f.OK {
+		if f.Remedy != "" && (!f.OK || f.Doubt) {
 			fmt.Fprintf(w, "\t\t→ %s\n", f.Remedy)
 		}
 	}

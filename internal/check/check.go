@@ -8,6 +8,8 @@ type Finding struct {
 	Name string `json:"name"`
 	// OK tells whether Barque can run with what was found.
 	OK bool `json:"ok"`
+	// Doubt tells that Barque may run, and that something is open or wrong for a part of its uses.
+	Doubt bool `json:"doubt,omitempty"`
 	// Detail is what was found, in a few words.
 	Detail string `json:"detail,omitempty"`
 	// Remedy is what to do next; empty when there is nothing to do.
@@ -17,6 +19,11 @@ type Finding struct {
 // Passed returns a Finding that is fine.
 func Passed(name, detail string) Finding {
 	return Finding{Name: name, OK: true, Detail: detail}
+}
+
+// Doubtful returns a Finding that keeps Barque from running only perhaps, or only in part.
+func Doubtful(name, detail, remedy string) Finding {
+	return Finding{Name: name, OK: true, Doubt: true, Detail: detail, Remedy: remedy}
 }
 
 // Failed returns a Finding that keeps Barque from running.

@@ -126,16 +126,22 @@ func own(dir, dataDir string) error {
 // Check tells whether what CSI drivers mount below a directory, which need not exist yet, reaches
 // the host and other pods.
 func Check(dir string) check.Finding {
-	const name = "mount propagation"
 	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
-		return check.Failed(name, err.Error(), "mount /proc")
+		return check.Failed("mount propagation", err.Error(), "mount /proc")
 	}
+	return propagation(mounts, dir)
+}
+
+// propagation is Check of the mounts.
+func propagation(mounts []*mountinfo.Info, dir string) check.Finding {
+	const name = "mount propagation"
 	at := mountOf(mounts, dir)
 	if at == nil || isShared(at) {
 		return check.Passed(name, "mounts below "+dir+" are shared")
 	}
-	return check.Passed(name, fmt.Sprintf("mounts below %s are private: run 'mount --make-rshared %s' at each boot before CSI drivers are installed", dir, at.Mountpoint))
+	return check.Doubtful(name, "mounts below "+dir+" are private: mounts of CSI drivers reach neither the host nor other pods",
+		fmt.Sprintf("before CSI drivers are installed, and at each boot: mount --make-rshared %s", at.Mountpoint))
 }
 
 // mountOf is the mount that a path is on: the longest one above it, and of several there the last.

@@ -98,5 +98,8 @@ func TestMountOf(t *testing.T) {
 		if got := isShared(mountOf(mounts, path)); got != want {
 			t.Errorf("%s is shared: %t", path, got)
 		}
+		if f := propagation(mounts, path); !f.OK || f.Doubt == want || f.Doubt != (f.Remedy != "") {
+			t.Errorf("%s: %+v", path, f)
+		}
 	}
 }

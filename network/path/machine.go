@@ -129,11 +129,13 @@ func (a Answered) finding(addr netip.Addr) check.Finding {
 	case a.Contact == Listens:
 		return check.Passed(name, "answers: "+a.Port.For)
 	case a.Contact == Closed:
-		return check.Passed(name, "refused: nothing listens yet, or a firewall rejects it: "+a.Port.For)
+		return check.Doubtful(name, "refused: nothing listens yet, or a firewall rejects it: "+a.Port.For, "if Barque runs there: "+open)
+	case a.Port.ServerOnly:
+		return check.Doubtful(name, fmt.Sprintf("%s: %s, which only servers have", a.Contact, a.Port.For), "if that machine is a server: "+open)
 	case a.Contact == Rejected:
 		return check.Failed(name, "something on the way rejects it: "+a.Port.For, open)
 	case a.Port.UDP:
-		return check.Passed(name, "no answer, as of a port in use or a closed way; after the join `barque cluster doctor` tells: "+a.Port.For)
+		return check.Doubtful(name, "no answer, as of a port in use or a closed way: "+a.Port.For, "after the join: barque cluster doctor")
 	}
 	return check.Failed(name, "no answer: "+a.Port.For, open)
 }

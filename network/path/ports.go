@@ -18,6 +18,8 @@ type Port struct {
 	UDP    bool
 	// For is its purpose.
 	For string
+	// ServerOnly tells that an agent does not need the port, and that the machine may be one.
+	ServerOnly bool
 }
 
 func (p Port) network() string {

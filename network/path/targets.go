@@ -1,6 +1,7 @@
 package path
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,12 +59,10 @@ type Needs struct {
 
 // Ports returns the required ports of the machine.
 func (n *Needs) Ports(m Target) []Port {
-	var ports []Port
-	if m.API != 0 {
-		ports = append(ports, Port{Number: m.API, For: "the API"})
-		if n.Server {
-			ports = append(ports, Port{Number: n.Peer, For: "the store"})
-		}
+	perhaps := m.API == 0 // a machine that is named by its address may be a server or an agent
+	ports := []Port{{Number: cmp.Or(m.API, apiPort), For: "the API", ServerOnly: perhaps}}
+	if n.Server {
+		ports = append(ports, Port{Number: n.Peer, For: "the store", ServerOnly: perhaps})
 	}
 	ports = append(ports, Port{Number: n.Gossip, For: "gossip"}, Port{Number: n.Gossip, UDP: true, For: "gossip"})
 	if n.Server {

@@ -28,14 +28,14 @@ func TestPortsOfRoles(t *testing.T) {
 		want   string
 	}{
 		{true, Target{API: 9}, "9 1 2 2/udp 3 4/udp 5/udp"},
-		{true, Target{}, "2 2/udp 3 4/udp 5/udp"},
+		{true, Target{}, "6443? 1? 2 2/udp 3 4/udp 5/udp"}, // a server or an agent
 		{false, Target{API: 9}, "9 2 2/udp 4/udp 5/udp"},
-		{false, Target{}, "2 2/udp 4/udp 5/udp"},
+		{false, Target{}, "6443? 2 2/udp 4/udp 5/udp"},
 	} {
 		n.Server = c.server
 		var got []string
 		for _, p := range n.Ports(c.m) {
-			got = append(got, fmt.Sprint(p.Number)+map[bool]string{true: "/udp"}[p.UDP])
+			got = append(got, fmt.Sprint(p.Number)+map[bool]string{true: "/udp"}[p.UDP]+map[bool]string{true: "?"}[p.ServerOnly])
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("server %t, %+v: %v; want %s", c.server, c.m, got, c.want)
