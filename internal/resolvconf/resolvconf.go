@@ -38,7 +38,7 @@ func Read(path string) (Config, error) {
 
 func readBehind(usual, behind string) (Config, error) {
 	c, err := read(usual)
-	if err != nil || !c.stubOnly() {
+	if err != nil || !OnLoopback(c.Nameservers) {
 		return c, err
 	}
 	if real, err := read(behind); err == nil && len(real.Nameservers) > 0 {
@@ -47,9 +47,10 @@ func readBehind(usual, behind string) (Config, error) {
 	return c, nil
 }
 
-// stubOnly tells whether all servers are on the loopback.
-func (c *Config) stubOnly() bool {
-	return len(c.Nameservers) > 0 && !slices.ContainsFunc(c.Nameservers, func(server string) bool {
+// OnLoopback tells whether there are servers, and all are on the loopback. Only the machine itself
+// reaches those.
+func OnLoopback(servers []string) bool {
+	return len(servers) > 0 && !slices.ContainsFunc(servers, func(server string) bool {
 		addr, err := netip.ParseAddr(server)
 		return err != nil || !addr.IsLoopback()
 	})

@@ -80,6 +80,10 @@ func (k *Kit) formDNS(pod *v1.Pod) (*runtimeapi.DNSConfig, []dnsNote, error) {
 			config.Options = resolvconf.SetOption(config.Options, optionText(option))
 		}
 	}
+	if !pod.Spec.HostNetwork && resolvconf.OnLoopback(config.Servers) {
+		notes = append(notes, dnsNote{eventDNSForming, fmt.Sprintf("All nameservers (%s) are on the node's loopback, which this pod does not reach: "+
+			"use dnsPolicy ClusterFirst or dnsConfig, or name other servers in the node's %s", strings.Join(config.Servers, " "), k.ResolvConf)})
+	}
 	return config, append(notes, limitDNS(config)...), nil
 }
 

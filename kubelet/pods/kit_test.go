@@ -216,6 +216,41 @@ func TestDNSLimits(t *testing.T) {
 	}
 }
 
+// TestLocalResolvers: a pod that gets only resolvers on the node's loopback has an event that says so;
+// a pod on the node's own network reaches them.
+func TestLocalResolvers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	for name, c := range map[string]struct {
+		conf   string
+		change func(*v1.PodSpec)
+		note   bool
+	}{
+		"a stub alone":          {"nameserver 127.0.0.53\n", nil, true},
+		"two, with IPv6":        {"nameserver 127.0.0.1\nnameserver ::1\n", nil, true},
+		"another one beside":    {"nameserver 127.0.0.53\nnameserver 192.0.2.1\n", nil, false},
+		"none":                  {"", nil, false},
+		"the node's network":    {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.HostNetwork = true }, false},
+		"cluster DNS":           {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.DNSPolicy = v1.DNSClusterFirst }, false},
+		"a server of the pod's": {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) { s.DNSConfig = &v1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}} }, false},
+		"the pod's own, and only": {"nameserver 127.0.0.53\n", func(s *v1.PodSpec) {
+			s.DNSPolicy, s.DNSConfig = v1.DNSNone, &v1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}}
+		}, false},
+	} {
+		if err := os.WriteFile(path, []byte(c.conf), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		pod := podWith(v1.RestartPolicyAlways, "c")
+		pod.Spec.DNSPolicy = v1.DNSDefault
+		if c.change != nil {
+			c.change(&pod.Spec)
+		}
+		notes := (&Kit{ClusterDNS: []string{"10.43.0.10"}, ClusterDomain: "cluster.local", ResolvConf: path}).dnsNotes(pod)
+		if c.note != (len(notes) == 1 && notes[0].reason == eventDNSForming && strings.Contains(notes[0].message, "loopback")) || len(notes) > 1 {
+			t.Errorf("%s: %v", name, notes)
+		}
+	}
+}
+
 func TestHostnames(t *testing.T) {
 	yes := true
 	k := &Kit{ClusterDomain: "cluster.local", NodeHostname: "n1"}
