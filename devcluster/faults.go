@@ -253,7 +253,16 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 	if err := osthread.InNetwork(p.netns(n), cmd.Start); err != nil {
 		return err
 	}
-	return cmd.Wait()
+	return ended(cmd)
+}
+
+// ended waits for a command, and returns an error unless it has ended well.
+func ended(cmd *exec.Cmd) error {
+	err := cmd.Wait()
+	if cmd.ProcessState != nil && cmd.ProcessState.Success() {
+		return nil // also if it was told to stop: then Wait returns the context's error, as if nothing had run
+	}
+	return err
 }
 
 // own returns the node's processes that are Barque itself: the node's own and its containerd.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
@@ -45,6 +46,14 @@ func (f *runtimeFlags) socket() (string, error) {
 		return f.endpoint, nil
 	}
 	return containerd.Socket(f.dataDir)
+}
+
+// begun gives the error of an interrupted change its exit code: the runtime may have done a part.
+func begun(c *cobra.Command, err error) error {
+	if err == nil || c.Context().Err() == nil {
+		return err
+	}
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted: %w; barque image ls shows what is there", err)}
 }
 
 // with calls do with a client of the runtime.
@@ -115,7 +124,7 @@ func imagePullCommand() *cobra.Command {
 				fmt.Fprintf(c.ErrOrStderr(), "pulling %s\n", full)
 				ref, err := runtime.PullImage(c.Context(), full, nil, nil)
 				if err != nil {
-					return fmt.Errorf("pull %s: %w", full, err)
+					return begun(c, fmt.Errorf("pull %s: %w", full, err))
 				}
 				fmt.Fprintln(c.OutOrStdout(), ref)
 			}
@@ -141,7 +150,7 @@ func imageImportCommand() *cobra.Command {
 		for _, file := range files {
 			names, err := importFile(c.Context(), c.InOrStdin(), socket, file)
 			if err != nil {
-				return fmt.Errorf("import %s: %w", file, err)
+				return begun(c, fmt.Errorf("import %s: %w", file, err))
 			}
 			for _, name := range names {
 				fmt.Fprintln(c.OutOrStdout(), name)
@@ -171,7 +180,7 @@ func imageRemoveCommand() *cobra.Command {
 		return f.with(func(runtime *cri.Client) error {
 			for _, name := range names {
 				if err := images.Remove(c.Context(), runtime, name); err != nil {
-					return err
+					return begun(c, err)
 				}
 			}
 			return nil
