@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/barque/barque/apiserver/extra"
@@ -40,19 +41,25 @@ func (d *Diagnosis) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Diagnosis) make(ctx context.Context) *clusterstatus.Diagnosis {
-	out := &clusterstatus.Diagnosis{Server: d.Self, Time: time.Now().UTC(), Files: MachineFacts(d.DataDir, d.Checks())}
+	out := &clusterstatus.Diagnosis{Server: d.Self, Time: time.Now().UTC()}
+	var views []clusterstatus.NodeView
+	var paths any
+	var asking sync.WaitGroup // each waits for answers of the kernel or of other nodes, within its own bound
+	asking.Go(func() { views = d.Gossip(ctx) })
+	asking.Go(func() { paths = d.Paths(ctx) })
+	out.Files = MachineFacts(d.DataDir, d.Checks())
 	out.Files["goroutines.txt"] = goroutines()
 	out.Files["metrics.txt"] = metricsText()
 	out.Files["store.json"] = indented(d.Store.Status())
 	out.Files["members.json"] = indented(d.Store.Members())
-	out.Files["gossip.json"] = indented(d.Gossip(ctx))
 	out.Files["options.json"] = indented(d.Options)
-	out.Files["paths.json"] = indented(d.Paths(ctx))
 	out.Files["wireguard.json"] = indented(d.Tunnels())
 	out.Files["build.txt"] = buildText()
 	if d.Logs != nil {
 		out.Files["log.txt"] = string(d.Logs.Bytes())
 	}
+	asking.Wait()
+	out.Files["gossip.json"], out.Files["paths.json"] = indented(views), indented(paths)
 	clean := redact.New(d.secrets()...)
 	for name, text := range out.Files {
 		if name != "metrics.txt" { // numbers

@@ -103,10 +103,11 @@ func indented(value any) string {
 	return string(data) + "\n"
 }
 
-// goroutines returns the stacks of this process's goroutines.
+// goroutines returns the stacks of this process's goroutines, each with the number of goroutines that
+// have it. A list of all of them would stop the process while it is made, and has megabytes.
 func goroutines() string {
 	var out bytes.Buffer
-	if err := pprof.Lookup("goroutine").WriteTo(&out, 2); err != nil {
+	if err := pprof.Lookup("goroutine").WriteTo(&out, 1); err != nil {
 		return err.Error()
 	}
 	return out.String()

@@ -17,21 +17,69 @@ const mark = "[REDACTED]"
 type form struct {
 	hints   []string
 	pattern *regexp.Regexp
+	// may is a quick look for what is in nearly every text: without it there is none of the kind.
+	may func(text string) bool
 }
 
 var forms = []form{
-	{[]string{"private key"}, regexp.MustCompile(`()-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)},
-	{[]string{"eyj"}, regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}`)}, // JSON Web Token
-	{[]string{"age-"}, regexp.MustCompile(`(?i)()AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`)},                  // key of a backup
-	{[]string{"b1."}, regexp.MustCompile(`()\bb1\.[0-9a-f]{64}\.[a-z0-9]{6}\.[a-z0-9]{16}\b`)},            // join token
-	{nil, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)},                                          // bootstrap token
-	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ :=]+)[A-Za-z0-9._~+/=-]{6,}`)},
+	{[]string{"private key"}, regexp.MustCompile(`()-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`), nil},
+	{[]string{"eyj"}, regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}`), nil}, // JSON Web Token
+	{[]string{"age-"}, regexp.MustCompile(`(?i)()AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},                  // key of a backup
+	{[]string{"b1."}, regexp.MustCompile(`()\bb1\.[0-9a-f]{64}\.[a-z0-9]{6}\.[a-z0-9]{16}\b`), nil},            // join token
+	{nil, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), mayHaveToken},                                 // bootstrap token
+	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ :=]+)[A-Za-z0-9._~+/=-]{6,}`), nil},
 	{[]string{"token", "passw", "secret", "client-", "private", "gossipkey"}, // named as one
-		regexp.MustCompile(`(?i)((?:token|password|passwd|secret|client-key-data|client-certificate-data|private[-_]?key|gossipkeys?)\\?["']?\s*[:=]\s*\[?\\?["']?)[^\s"'\\,\]}]+`)},
-	{[]string{"--token"}, regexp.MustCompile(`(?i)(--token[= ])\S+`)},
-	{[]string{"://"}, regexp.MustCompile(`(://[^/\s:@]*:)[^/\s:@]+@`)},  // password in an address
-	{[]string{"="}, regexp.MustCompile(`()\b[A-Za-z0-9+/]{42,}={1,2}`)}, // base64 of 32 bytes and more
+		regexp.MustCompile(`(?i)((?:token|password|passwd|secret|client-key-data|client-certificate-data|private[-_]?key|gossipkeys?)\\?["']?\s*[:=]\s*\[?\\?["']?)[^\s"'\\,\]}]+`), nil},
+	{[]string{"--token"}, regexp.MustCompile(`(?i)(--token[= ])\S+`), nil},
+	{[]string{"://"}, regexp.MustCompile(`(://[^/\s:@]*:)[^/\s:@]+@`), nil},            // password in an address
+	{[]string{"="}, regexp.MustCompile(`()\b[A-Za-z0-9+/]{42,}={1,2}`), mayHaveBase64}, // base64 of 32 bytes and more
 }
+
+// Lengths in the patterns of a bootstrap token, and of base64.
+const (
+	tokenID, tokenSecret = 6, 16
+	base64Length         = 42
+)
+
+// mayHaveToken tells whether a point stands between as many letters and digits as in a bootstrap
+// token.
+func mayHaveToken(text string) bool {
+	return anywhere(text, '.', func(i int) bool {
+		return i >= tokenID && i+tokenSecret < len(text) && all(text[i-tokenID:i], isLower) && all(text[i+1:i+1+tokenSecret], isLower)
+	})
+}
+
+// mayHaveBase64 tells whether an equals sign stands behind as many letters as in the base64 of a key.
+func mayHaveBase64(text string) bool {
+	return anywhere(text, '=', func(i int) bool { return i >= base64Length && all(text[i-base64Length:i], isBase64) })
+}
+
+// anywhere tells whether a byte of the text is at a place that fits.
+func anywhere(text string, what byte, fits func(place int) bool) bool {
+	for from := 0; ; {
+		i := strings.IndexByte(text[from:], what)
+		if i < 0 {
+			return false
+		}
+		if fits(from + i) {
+			return true
+		}
+		from += i + 1
+	}
+}
+
+func all(text string, is func(byte) bool) bool {
+	for i := len(text) - 1; i >= 0; i-- { // the end is next to the place
+		if !is(text[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isLower(b byte) bool { return 'a' <= b && b <= 'z' || '0' <= b && b <= '9' }
+
+func isBase64(b byte) bool { return isLower(b) || 'A' <= b && b <= 'Z' || b == '+' || b == '/' }
 
 // Redactor takes out the forms of secrets, and some that are known.
 type Redactor struct{ known *strings.Replacer }
@@ -59,6 +107,9 @@ func (r *Redactor) Text(text string) string {
 		text = text[len(piece):]
 		lower := strings.ToLower(piece)
 		for _, f := range forms {
+			if f.may != nil && !f.may(piece) {
+				continue
+			}
 			if f.hints == nil || slices.ContainsFunc(f.hints, func(h string) bool { return strings.Contains(lower, h) }) {
 				piece = f.pattern.ReplaceAllString(piece, "${1}"+mark)
 			}

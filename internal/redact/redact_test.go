@@ -2,9 +2,39 @@ package redact
 
 import (
 	"encoding/base64"
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
+
+// TestQuickLooks: text in which a quick look finds nothing has no secret of the kind, and text with
+// one is found, at any place.
+func TestQuickLooks(t *testing.T) {
+	const letters = "aaaaabbbz09A+/=.. \n"
+	found := 0
+	for range 20_000 {
+		var text strings.Builder
+		for range rand.IntN(60) {
+			text.WriteByte(letters[rand.IntN(len(letters))])
+		}
+		for range rand.IntN(3) { // what a secret consists of, or nearly
+			text.WriteString(strings.Repeat("x", 4+rand.IntN(4)) + "." + strings.Repeat("7", 14+rand.IntN(4)))
+			text.WriteString(strings.Repeat("Q", 40+rand.IntN(4)) + strings.Repeat("=", rand.IntN(3)))
+			text.WriteByte(letters[rand.IntN(len(letters))])
+		}
+		for _, f := range forms {
+			if f.may == nil || !f.pattern.MatchString(text.String()) {
+				continue
+			}
+			if found++; !f.may(text.String()) {
+				t.Fatalf("%v is in %q, and the quick look says no", f.pattern, text.String())
+			}
+		}
+	}
+	if found < 1000 {
+		t.Errorf("only %d texts had a secret", found)
+	}
+}
 
 func TestForms(t *testing.T) {
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
