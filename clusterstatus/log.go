@@ -25,6 +25,8 @@ var harmless = []struct {
 		"a client cancelled a request, as a stopped one does, or the answer took too long; a fault of the cluster that causes this has its own finding"},
 	{regexp.MustCompile(`msg="(Error on socket receive|Error proxying data from (client to backend|backend to client))"`),
 		"an exec, attach, port-forward or proxy was cut by the client or came to its end"},
+	{regexp.MustCompile(`conversion webhook for [^"]* failed`),
+		"objects of a custom resource could not be converted; as long as its webhook cannot be called the status names it"},
 	{regexp.MustCompile(`msg="Unable to authenticate the request"`),
 		"a client with a certificate or token that is not valid, or not any more, was refused"},
 }

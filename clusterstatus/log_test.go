@@ -24,6 +24,7 @@ func TestDoctorReadsLogs(t *testing.T) {
 		{time.Minute, `level=ERROR msg="Timeout or abort while handling" part=k8s logger=UnhandledError method=GET URI=/api/v1/pods auditID=x`},
 		{time.Minute, `level=ERROR msg="Post-timeout activity" part=k8s logger=UnhandledError timeElapsed=1ms method=GET path=/api/v1/pods result=<nil>`},
 		{time.Minute, `level=ERROR msg="Error proxying data from client to backend" part=k8s err="broken pipe"`},
+		{time.Minute, `level=ERROR msg="Failed to watch" part=k8s err="failed to list things: conversion webhook for x.org/v1, Kind=Thing failed: Post \"https://x\": refused"`},
 		{time.Minute, `level=WARN msg="not that bad"`},
 	} {
 		text += fmt.Sprintf("time=%s %s\n", now.Add(-l.ago).Format("2006-01-02T15:04:05.000Z07:00"), l.rest)
@@ -34,7 +35,7 @@ func TestDoctorReadsLogs(t *testing.T) {
 		!strings.Contains(e.Findings[0].Text, "it is so") || e.Findings[0].Mend != "journalctl -u barque-server -p err" {
 		t.Errorf("findings %+v", e.Findings)
 	}
-	if len(e.Notes) != 3 || !strings.Contains(e.Notes[0], "1 error before the last hour") || !strings.Contains(e.Notes[1], "2 errors that are none: a client") || !strings.Contains(e.Notes[2], "1 error that is none: an exec") {
+	if len(e.Notes) != 4 || !strings.Contains(e.Notes[0], "1 error before the last hour") || !strings.Contains(e.Notes[1], "2 errors that are none: a client") || !strings.Contains(e.Notes[2], "1 error that is none: an exec") || !strings.Contains(e.Notes[3], "1 error that is none: objects of a custom resource") {
 		t.Errorf("notes %q", e.Notes)
 	}
 	crashed := &Examination{Time: now, Procedures: Services()}

@@ -14,12 +14,13 @@ import (
 // details to an operator of Barque, so they come at debug level, as does what is no error of this
 // server.
 func Bridge(logger *slog.Logger) {
-	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler()}))
+	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(repeats)}))
 }
 
 // demoted lowers informational records to debug, and records that need nobody.
 type demoted struct {
 	slog.Handler
+	repeats *repeats
 }
 
 func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
@@ -28,7 +29,7 @@ func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
-	if givenUp(r) || tooLate(r) || r.Message == cutOff {
+	if givenUp(r) || tooLate(r) || r.Message == cutOff || r.Message == failedList && d.repeats.again(r) {
 		r.Level = slog.LevelDebug
 	}
 	if !d.Handler.Enabled(ctx, r.Level) {
@@ -38,11 +39,11 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return demoted{d.Handler.WithAttrs(attrs)}
+	return demoted{d.Handler.WithAttrs(attrs), d.repeats}
 }
 
 func (d demoted) WithGroup(name string) slog.Handler {
-	return demoted{d.Handler.WithGroup(name)}
+	return demoted{d.Handler.WithGroup(name), d.repeats}
 }
 
 func demote(level slog.Level) slog.Level {
