@@ -1,35 +1,74 @@
-// Package version tells which build this is.
+// Package version has the version of this build, and compares the versions of nodes.
 package version
 
 import (
+	"regexp"
 	"runtime/debug"
 	"strings"
 )
 
-// unknown is the version of a build of which nothing is known.
-const unknown = "dev"
+// Release is the release that this source is, or is on the way to. It is raised with the first
+// change after a release. A build from a tag of that name is the release. Any other build is a
+// prerelease of it: builds know their minor version without tags.
+const Release = "v0.1.0"
 
-// Version of this build. The linker sets it (see the Makefile). Without that it is the version of
-// the source, as the Go command recorded it.
-var Version = unknown
+// Version of this build, a semantic version: v0.1.0, v0.1.0-rc.1, or v0.1.0-dev.SOURCE for a build
+// between releases. The linker sets it to the answer of `git describe` (see the Makefile). Without
+// that it comes from what the Go command recorded.
+var Version string
 
 func init() {
-	if info, ok := debug.ReadBuildInfo(); ok && Version == unknown {
-		Version = ofSource(info)
+	source := Version
+	if info, ok := debug.ReadBuildInfo(); ok && source == "" {
+		source = sourceOf(info)
 	}
+	Version = Of(source)
 }
 
 // Kubernetes is the version of the API that Barque serves: the release line of the k8s.io modules
 // in go.mod (v0.37 there is v1.37 here).
 const Kubernetes = "v1.37.2"
 
+// mark is between the two versions in String.
+const mark = "+barque."
+
 // String is the version that nodes and servers report: Kubernetes' with Barque's own as build
 // metadata (https://semver.org, item 10), so that clients' version checks work.
-func String() string { return Kubernetes + "+barque." + Version }
+func String() string { return Kubernetes + mark + Version }
 
-// ofSource returns the commit that was built, as `git describe --always --dirty` does, or the
-// version of the module.
-func ofSource(info *debug.BuildInfo) string {
+var (
+	released  = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
+	described = regexp.MustCompile(`^v\d+\.\d+\.\d+(?:-(?:alpha|beta|rc)\.\d+)?-(\d+)-(g[0-9a-f]+(?:-dirty)?)$`)
+	pseudo    = regexp.MustCompile(`^v\d+\.\d+\.\d+-(?:.+\.)?(\d{14}-[0-9a-f]{12}.*)$`)
+	commit    = regexp.MustCompile(`^[0-9a-f]{7,}(-dirty)?$`)
+	foreign   = regexp.MustCompile(`[^0-9A-Za-z-]+`)
+)
+
+// Of returns the version of a build from the name of its source: a tag, the answer of `git
+// describe`, a version of a Go module, a commit, or nothing.
+func Of(source string) string {
+	development := Release + "-dev"
+	switch {
+	case source == "":
+		return development
+	case released.MatchString(source):
+		return source
+	}
+	if m := described.FindStringSubmatch(source); m != nil {
+		return development + "." + m[1] + "." + m[2]
+	}
+	if m := pseudo.FindStringSubmatch(source); m != nil {
+		source = m[1]
+	}
+	if commit.MatchString(source) {
+		source = "g" + source // a commit of digits only would be a number, and may begin with zeros
+	}
+	return development + "." + strings.Trim(foreign.ReplaceAllString(source, "-"), "-")
+}
+
+// sourceOf returns the commit that was built, as `git describe --always --dirty` does, or the
+// version of the module; "" if neither is known.
+func sourceOf(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
@@ -41,8 +80,8 @@ func ofSource(info *debug.BuildInfo) string {
 		}
 		return commit
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return strings.ReplaceAll(v, "+", "-") // String has the one plus sign that semver allows
+	if v := info.Main.Version; v != "(devel)" {
+		return v
 	}
-	return unknown
+	return ""
 }
