@@ -14,6 +14,7 @@ type Leavers struct {
 	Store interface {
 		Members() []raftstore.Member
 		Gone() map[string]raftstore.Removal
+		Predecessors() []raftstore.Succession
 	}
 	Member func(name string) (gossip.Member, bool) // of gossip
 	// Marked returns the names of the Nodes that are marked as servers; nil before the Nodes are
@@ -35,7 +36,7 @@ func (l Leavers) IsFormer(name string) bool {
 
 // Former returns the former servers in this server's view; nil before the Nodes are synced.
 func (l Leavers) Former() []clusterstatus.FormerServer {
-	return clusterstatus.Former(l.Marked(), l.Store.Members(), l.Store.Gone())
+	return clusterstatus.Former(l.Marked(), l.Store.Members(), l.Store.Gone(), l.Store.Predecessors())
 }
 
 // Gone are the names of servers that were taken out and have not come back as new ones.

@@ -28,6 +28,8 @@ type Report struct {
 	// The others are nil before the Nodes are synced.
 	Former   func() []clusterstatus.FormerServer
 	Apart    func() []clusterstatus.ApartAgent
+	Unready  func() []clusterstatus.UnreadyNode
+	Failing  func() []clusterstatus.FailingCall
 	Exchange func() exchange.Status
 	Logger   *slog.Logger
 }
@@ -50,6 +52,12 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Apart != nil {
 		s.Apart = r.Apart()
+	}
+	if r.Unready != nil {
+		s.Unready = r.Unready()
+	}
+	if r.Failing != nil {
+		s.Failing = r.Failing()
 	}
 	if r.Exchange != nil {
 		s.CA = new(r.Exchange())

@@ -62,6 +62,7 @@ type Server struct {
 	defaults     func() bool // whether the authorizer knows the default roles and bindings
 	caches       []ager
 	closers      []func()
+	failing      *failing
 	synced       atomic.Bool // see unsynced
 	leads        atomic.Bool // LeaderRoutine runs
 	logger       *slog.Logger
@@ -107,6 +108,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.installPaths(sec, parts)
+	s.failing = s.newFailing(parts.services)
 	if slices.Contains(s.chain.own.ListedPaths(), "/apis/"+metricsVersion.String()) {
 		s.chain.listGroups(metricsVersion)
 	}

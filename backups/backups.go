@@ -83,6 +83,7 @@ type Manager struct {
 	mu      sync.Mutex // guards newest and problem
 	newest  *clusterstatus.BackupFile
 	problem string     // why the last scheduled one failed; empty when it did not
+	mend    string     // its remedy, if one is known
 	running sync.Mutex // held while one is made: one is enough for the disk
 }
 
@@ -132,14 +133,23 @@ func ReadKey(path string) (*backup.Key, error) {
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("the key of the backups: %w", err)
+		return nil, &KeyError{path, fmt.Errorf("the key of the backups: %w", err)}
 	}
 	key, err := backup.ParseKey(string(text))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, &KeyError{path, fmt.Errorf("%s: %w", path, err)}
 	}
 	return key, nil
 }
+
+// KeyError is returned if the file with the key of the backups cannot be read, or has no key.
+type KeyError struct {
+	Path string
+	err  error
+}
+
+func (e *KeyError) Error() string { return e.err.Error() }
+func (e *KeyError) Unwrap() error { return e.err }
 
 // write writes a backup of the acknowledged state.
 func (b *Manager) write(ctx context.Context, w io.Writer, key *backup.Key) (backup.About, error) {
@@ -232,8 +242,9 @@ func (b *Manager) scheduled(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.problem = ""
+	b.problem, b.mend = "", ""
 	if err != nil {
+		b.mend = b.remedy(err)
 		b.problem = fmt.Sprintf("the scheduled backup of %s failed: %v", began.UTC().Format(time.RFC3339), err)
 		b.metrics.failures.Inc()
 		b.Logger.Error("a scheduled backup failed", "dir", b.Options.Dir, "err", err)
@@ -246,6 +257,18 @@ func (b *Manager) scheduled(ctx context.Context) error {
 	b.metrics.duration.Set(took.Seconds())
 	b.Logger.Info("backup made and verified", "file", file.Path, "bytes", file.Size, "took", took.Round(time.Millisecond))
 	return nil
+}
+
+// remedy returns the remedy for a failure, if it is not that of a disk.
+func (b *Manager) remedy(err error) string {
+	var unreadable *KeyError
+	switch {
+	case errors.As(err, &unreadable):
+		return fmt.Sprintf("put the key back at %s, readable for barque: it is read at each backup; or start with --snapshot-key-file and another key of `barque snapshot key`", unreadable.Path)
+	case errors.Is(err, raftstore.ErrUnavailable):
+		return "barque cluster status; the backup is made again once the store serves"
+	}
+	return ""
 }
 
 // Save makes one backup where the scheduled ones are.
@@ -276,7 +299,7 @@ func (b *Manager) Status() *clusterstatus.BackupStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return &clusterstatus.BackupStatus{EverySeconds: b.Options.Every.Seconds(), Keep: b.Options.Keep, Dir: b.Options.Dir,
-		Newest: b.newest, Problem: b.problem, Refused: b.Options.refused()}
+		Newest: b.newest, Problem: b.problem, Mend: b.mend, Refused: b.Options.refused()}
 }
 
 // Warnings are shown in the cluster's status.

@@ -26,7 +26,7 @@ func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 func AssembleFor(procedures Procedures, now time.Time, observations ...*Observation) *ClusterStatus {
 	observations = slices.Clone(observations)
 	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
-	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, cas: map[string]*exchange.Status{}}
+	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, objects: map[string]*ServerReport{}, cas: map[string]*exchange.Status{}}
 	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
 	for _, o := range observations {
 		a.status.From = append(a.status.From, o.From)
@@ -80,6 +80,7 @@ type assembly struct {
 	lead    *raftstore.Status         // of the leader
 	former  map[string][]FormerServer // by the name of the observing server
 	apart   map[string][]ApartAgent   // by the same
+	objects map[string]*ServerReport  // of which Unready and Failing count; by the same
 	cas     map[string]*exchange.Status
 }
 
@@ -133,7 +134,7 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 		return // a server of another version, which reports it differently
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
-	a.former[m.Name], a.apart[m.Name] = r.Former, r.Apart
+	a.former[m.Name], a.apart[m.Name], a.objects[m.Name] = r.Former, r.Apart, &r
 	if r.CA != nil {
 		a.cas[m.Name] = r.CA
 	}
@@ -166,6 +167,7 @@ func (a *assembly) leader() {
 	}
 	a.formerServers()
 	a.apartAgents()
+	a.unready()
 	names := a.names()
 	for _, h := range a.lead.Health {
 		m := a.members[names[h.ID]]
@@ -184,7 +186,7 @@ func (a *assembly) leader() {
 	for _, c := range a.lead.Changes {
 		s.LeaderChanges = append(s.LeaderChanges, LeaderChange{At: c.At, Term: c.Term, Leader: cmp.Or(names[c.Leader], c.Leader), Before: cmp.Or(names[c.Before], c.Before), Reason: c.Why})
 		if c.Leader == a.lead.ID && c.Term == a.lead.Term && s.LeaderSince.IsZero() {
-			s.LeaderSince, s.LeaderReason = c.At, cmp.Or(a.whyGone(c), c.Why)
+			s.LeaderSince, s.LeaderReason = c.At, a.whyElected(c)
 		}
 	}
 }
@@ -211,6 +213,7 @@ func (a *assembly) apartAgents() {
 	for _, agent := range a.apart[a.status.Leader] {
 		if a.members[agent.Name] == nil {
 			agent.Cluster = said[agent.Name]
+			a.members[agent.Name] = &MemberStatus{Name: agent.Name, Role: pki.RoleAgent, Gossip: unknownToGossip}
 			a.status.Apart = append(a.status.Apart, agent)
 		}
 	}
@@ -219,9 +222,20 @@ func (a *assembly) apartAgents() {
 // aroundChange is the largest difference of two servers' clocks within one change of leaders.
 const aroundChange = 30 * time.Second
 
-// whyGone returns the former leader's own reason for leaving, which is the most reliable one. If
-// the leader has none, as after a restart, it returns another server's observation.
-func (a *assembly) whyGone(c raftstore.LeaderChange) string {
+// whyElected returns the reason of the leader's election: why the leader before it was one no more.
+// A leader that gave it up may have been elected again.
+func (a *assembly) whyElected(c raftstore.LeaderChange) string {
+	before, why := a.whyGone(c)
+	why = cmp.Or(why, c.Why)
+	if before == c.Leader && why != "" {
+		return "it was elected again; before that, " + why
+	}
+	return why
+}
+
+// whyGone returns the ID of the former leader and its own reason for leaving, which is the most
+// reliable one. If the leader has none, as after a restart, it returns another server's observation.
+func (a *assembly) whyGone(c raftstore.LeaderChange) (before, why string) {
 	if c.Before == "" {
 		return a.seenByOthers(c)
 	}
@@ -231,26 +245,27 @@ func (a *assembly) whyGone(c raftstore.LeaderChange) string {
 		}
 		for _, own := range p.Status.Changes {
 			if own.Leader == "" && own.Before == c.Before && own.Term <= c.Term && c.At.Sub(own.At).Abs() < aroundChange {
-				return own.Why
+				return c.Before, own.Why
 			}
 		}
 	}
-	return ""
+	return c.Before, ""
 }
 
-// seenByOthers returns the reason of an election from a server that knows the former leader.
-func (a *assembly) seenByOthers(c raftstore.LeaderChange) string {
+// seenByOthers returns the same from a server that knows the former leader.
+func (a *assembly) seenByOthers(c raftstore.LeaderChange) (before, why string) {
 	for _, p := range a.peers {
 		if p.Status == nil {
 			continue
 		}
 		for _, seen := range p.Status.Changes {
 			if seen.Leader == c.Leader && seen.Term == c.Term && seen.Before != "" && seen.Why != "" {
-				return cmp.Or(a.whyGone(seen), seen.Why)
+				before, why := a.whyGone(seen)
+				return before, cmp.Or(why, seen.Why)
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // names maps the members' IDs to their names.

@@ -60,6 +60,14 @@ func (w *world) silence(name, why string) {
 	p.Status, p.Error = nil, why
 }
 
+// agent adds a living agent in a version, and gives the servers theirs.
+func (w *world) agent(name, of, servers string) {
+	w.Nodes = append(w.Nodes, NodeView{Node: name, Role: pki.RoleAgent, State: gossip.Alive, Version: of})
+	for _, p := range w.Peers {
+		p.Status.Version = servers
+	}
+}
+
 // view is how a server sees a node by gossip; all see all alive at first.
 func (w *world) view(by, node string, state gossip.State) {
 	r := w.reports[by]
@@ -167,7 +175,15 @@ func TestWarnings(t *testing.T) {
 		"backup to come": {func(w *world) { w.reports["s2"].Backups.Newest.Created = Noon.AddDate(1, 0, 0) }, Degraded, Attention, "s2", "newest backup of server s2 is dated 2027-", "timedatectl status"},
 		"old backup":     {func(w *world) { w.reports["s2"].Backups.Newest.Created = Noon.AddDate(0, 0, -2) }, Degraded, Attention, "s2", "newest backup of server s2 is of 2026-11-18", "barque snapshot save"},
 		"no backup":      {func(w *world) { w.reports["s2"].Backups.Newest = nil }, Degraded, Attention, "s2", "made no backup", "barque snapshot save"},
-		"failed backup":  {func(w *world) { w.server("s2").Warnings = []string{"the scheduled backup failed"} }, Degraded, Attention, "s2", "the scheduled backup failed", "barque snapshot save"},
+		"a backup without its key": {func(w *world) {
+			w.server("s2").Warnings = []string{"the scheduled backup failed"}
+			w.reports["s2"].Backups.Problem, w.reports["s2"].Backups.Mend = "the scheduled backup failed", "put the key back"
+		}, Degraded, Attention, "s2", "the scheduled backup failed", "put the key back"},
+		"disk full, as the leader finds": {func(w *world) {
+			w.server("s2").DiskFull = true
+			w.server("s1").Health[1] = raftstore.MemberHealth{ID: "s2.x", Reason: "its disk is full"}
+		}, Degraded, Critical, "s2", "is full and it runs on its reserve", "df -h /var/lib/barque; du -xh /var/lib/barque"},
+		"failed backup": {func(w *world) { w.server("s2").Warnings = []string{"the scheduled backup failed"} }, Degraded, Attention, "s2", "the scheduled backup failed", "barque snapshot save"},
 		"unsealed backups, unasked": {func(w *world) {
 			for _, name := range []string{"s1", "s3"} {
 				w.reports[name].Backups.Refused = "no key seals them"
@@ -185,13 +201,44 @@ func TestWarnings(t *testing.T) {
 			w.reports["s1"].Apart = []ApartAgent{{Name: "a9"}}
 			w.reports["s2"].Apart = []ApartAgent{{Name: "a9", Cluster: "old"}} // the one that it has asked
 		}, Degraded, Attention, "a9", "agent a9 considers itself a member of another cluster, old", "barque agent --rejoin"},
-		"one-way":    {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
-		"far":        {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
-		"versions":   {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
+		"one-way":                                {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
+		"far":                                    {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
+		"versions":                               {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},
+		"versions that do not fit":               {func(w *world) { w.server("s2").Version = "v1.37.2+barque.v0.2.0" }, Degraded, Critical, "", "server s1 has version v1, from before v0.1.0, and server s2 has v0.2.0: servers may be one minor version apart", "one version"},
+		"an agent in an old version":             {func(w *world) { w.agent("a1", "v1.37.2+barque.v0.1.0", "v1.37.2+barque.v0.1.1") }, Degraded, Attention, "", "agents run other versions than the servers (v0.1.1): v0.1.0 (a1)", "restart barque-agent"},
+		"an agent from before the first release": {func(w *world) { w.agent("a1", "v1.37.2+barque.0bca91a6", "v1.37.2+barque.v0.1.0") }, Degraded, Attention, "", "agents run other versions than the servers (v0.1.0): 0bca91a6, from before v0.1.0 (a1)", "restart barque-agent"},
+		"an agent that is too old":               {func(w *world) { w.agent("a1", "v1.37.2+barque.v0.1.0", "v1.37.2+barque.v0.3.0") }, Degraded, Attention, "a1", "agent a1 does not fit the servers: agent a1 has version v0.1.0, and server s1 has v0.3.0: an agent may be one minor version behind the servers", "restart barque-agent"},
+		"an agent that is newer":                 {func(w *world) { w.agent("a1", "v1.37.2+barque.v0.2.0", "v1.37.2+barque.v0.1.0") }, Degraded, Attention, "a1", "an agent may not be of a later minor version than a server", "restart barque-agent"},
+		"a restored agent does not come back": {func(w *world) {
+			w.reports["s1"].Unready = []UnreadyNode{{Name: "a1", Role: pki.RoleAgent, Since: Noon, Why: "the node has not been heard of"}}
+		}, Degraded, Attention, "a1", "agent a1 is not Ready since 2026-11-20T12:00:00Z, and no server sees it by gossip: the node has not been heard of", lookAtAgent + "; when it is lost for good, from anywhere: barque kubectl delete node a1"},
+		"a node lives and is not Ready": {func(w *world) {
+			w.reports["s1"].Unready = []UnreadyNode{{Name: "s2", Role: pki.RoleServer, Since: Noon.Add(-time.Hour), Why: "no network"}, {Name: "s3", Role: pki.RoleServer, Since: Noon.Add(-time.Second)}}
+		}, Degraded, Attention, "s2", "node s2 is alive, and not Ready since 2026-11-20T11:00:00Z: no network", "describe node s2"},
+		"nodes of others": {func(w *world) {
+			for _, name := range []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7"} {
+				w.reports["s1"].Unready = append(w.reports["s1"].Unready, UnreadyNode{Name: name, Since: Noon.Add(-time.Hour)})
+			}
+		}, Degraded, Attention, "", "not Ready, of the nodes that other software runs: k1, k2, k3, k4, k5 and 2 more", "describe node k1"},
+		"a webhook blocks": {func(w *world) {
+			w.reports["s1"].Failing = []FailingCall{{Kind: "ValidatingWebhookConfiguration", Name: "v", Webhooks: []string{"pods.x.y"}, Service: "ns/hook", Why: "service not found"}}
+		}, Degraded, Attention, "", `the ValidatingWebhookConfiguration "v" refuses the requests that its webhook pods.x.y selects: the Service ns/hook: service not found`, "barque kubectl delete validatingwebhookconfiguration v"},
+		"several webhooks block": {func(w *world) {
+			w.reports["s1"].Failing = []FailingCall{{Kind: "MutatingWebhookConfiguration", Name: "m", Webhooks: []string{"a", "b"}, Service: "ns/hook", Why: "x"}}
+		}, Degraded, Attention, "", `its webhooks a, b select: the Service ns/hook: x`, "barque kubectl delete mutatingwebhookconfiguration m"},
+		"a conversion fails": {func(w *world) {
+			w.reports["s1"].Failing = []FailingCall{{Kind: "CustomResourceDefinition", Name: "things.x.y", Service: "ns/hook", Why: "no endpoints"}}
+		}, Degraded, Attention, "", "objects of things.x.y cannot be converted between their versions, so requests for them fail: the webhook's Service ns/hook: no endpoints", "edit customresourcedefinition things.x.y"},
+		"an extension is away": {func(w *world) {
+			w.reports["s1"].Failing = []FailingCall{{Kind: "APIService", Name: "v1.x.y", Service: "ns/api", Why: "refused"}}
+		}, Degraded, Attention, "", "the API v1.x.y is not available, and no namespace can be deleted: its Service ns/api: refused", "delete apiservice v1.x.y"},
 		"two voters": {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
 		"was taken out": {func(w *world) {
 			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "an operator removed it"}}
 		}, Degraded, Attention, "s4", "s4 is no member of the store any more, but still has its Node: it was taken out at 2026-11-20T12:00:00Z (an operator removed it)", "barque server --wipe --join https://SERVER:6443 --token TOKEN; when it is lost for good, from anywhere: barque kubectl delete node s4"},
+		"was taken out, or left out by a recovery": {func(w *world) {
+			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "an operator removed it", Succession: Noon.Add(time.Hour)}}
+		}, Degraded, Attention, "s4", "it was taken out at 2026-11-20T12:00:00Z (an operator removed it); or it had joined again, and this cluster was recovered, or began with a backup, at 2026-11-20T13:00:00Z without it", "barque server --wipe"},
 		"was dropped": {func(w *world) {
 			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "it had no vote yet", Dropped: true}}
 		}, Degraded, Attention, "s4", "s4 was dropped from the store at 2026-11-20T12:00:00Z (it had no vote yet); it joins again by itself", lookAtServer + "; when it is lost for good, from anywhere: barque kubectl delete node s4"},
@@ -292,6 +339,60 @@ func (w *world) unvote(state group.State, names ...string) {
 		i := name[1] - '1'
 		w.Peers[i].Member.Voter, w.server(name).Role = false, "nonvoter"
 		w.server("s1").Health[i] = raftstore.MemberHealth{ID: w.Peers[i].Member.ID, Healthy: true, State: state, Reason: "it has no vote"}
+	}
+}
+
+// TestALeaderThatIsElectedAgain: the reason why it had given it up does not read as if it led no more.
+func TestALeaderThatIsElectedAgain(t *testing.T) {
+	w := newWorld()
+	w.server("s1").Changes = []raftstore.LeaderChange{
+		{At: Noon.Add(-time.Minute), Term: 7, Leader: "s1.x", Before: "s1.x", Why: "s1 gave it up: the disk does not finish a write"},
+		{At: Noon.Add(-time.Minute - time.Second), Term: 6, Before: "s1.x", Why: "s1 gave it up: the disk does not finish a write"},
+	}
+	if s := Assemble(Noon, w.observe(t)); s.LeaderReason != "it was elected again; before that, s1 gave it up: the disk does not finish a write" {
+		t.Errorf("%q", s.LeaderReason)
+	}
+}
+
+// TestUnreadyNodesWithAWarning: a fault has one warning, although its Node is not Ready either.
+func TestUnreadyNodesWithAWarning(t *testing.T) {
+	w := newWorld()
+	w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
+	w.Nodes[1].Ills = []string{"runtime"}
+	w.silence("s3", "refused")
+	w.reports["s1"].Former = []FormerServer{{Name: "s4"}}
+	for _, name := range []string{"a1", "s2", "s3", "s4"} {
+		role := pki.RoleServer
+		if name == "a1" {
+			role = pki.RoleAgent
+		}
+		w.reports["s1"].Unready = append(w.reports["s1"].Unready, UnreadyNode{Name: name, Role: role, Since: Noon.Add(-time.Hour)})
+	}
+	about := map[string]int{}
+	for _, got := range Assemble(Noon, w.observe(t)).Warnings {
+		about[got.Node]++
+	}
+	for _, name := range []string{"a1", "s2", "s3", "s4"} {
+		if about[name] != 1 {
+			t.Errorf("%d warnings of %s", about[name], name)
+		}
+	}
+}
+
+// TestAgentsThatGossipDoesNotKnowAreMembers: they have a row in the table, Ready or not.
+func TestAgentsThatGossipDoesNotKnowAreMembers(t *testing.T) {
+	w := newWorld()
+	w.reports["s1"].Unready = []UnreadyNode{{Name: "a1", Role: pki.RoleAgent, Address: "10.0.0.9", Version: "v1", Since: Noon}, {Name: "foreign", Since: Noon}}
+	w.reports["s1"].Apart = []ApartAgent{{Name: "a2"}}
+	s := Assemble(Noon, w.observe(t))
+	var agents []string
+	for _, m := range s.Members {
+		if m.Role == pki.RoleAgent {
+			agents = append(agents, m.Name+" "+string(m.Gossip)+" "+m.Address)
+		}
+	}
+	if !slices.Equal(agents, []string{"a1 unknown 10.0.0.9", "a2 unknown "}) {
+		t.Errorf("agents %q", agents)
 	}
 }
 

@@ -43,7 +43,6 @@ type Examination struct {
 
 	Procedures Procedures  `json:"-"`
 	Servers    []Diagnosis `json:"-"`
-	Webhooks   []Warning   `json:"-"` // of configurations that refuse requests
 	// Network holds the nodes' recent network faults.
 	Network []faults.Fault `json:"-"`
 }
@@ -72,9 +71,6 @@ func (e *Examination) Diagnose() {
 					Text: fmt.Sprintf("one write in a hundred to the log of server %s takes %s or more", m.Name, secondsText(m.Store.DiskP99Seconds))})
 			}
 		}
-	}
-	for _, w := range e.Webhooks {
-		e.Add(w)
 	}
 	e.network()
 	for _, m := range machinesOf(e.Servers) {
@@ -290,7 +286,7 @@ func memory(text, name string) int64 {
 
 // program reads a server's log and goroutines.
 func (e *Examination) program(d Diagnosis) {
-	if n := strings.Count(d.Files["goroutines.txt"], "\ngoroutine "); n > manyRoutines {
+	if n := routines(d.Files["goroutines.txt"]); n > manyRoutines {
 		e.warn([]string{d.Server}, "", "it has %d goroutines: something waits that should not", n)
 	}
 	l := readLog(d.Files["log.txt"], e.Time.Add(-errorsIn))
@@ -303,6 +299,15 @@ func (e *Examination) program(d Diagnosis) {
 	for _, why := range slices.Sorted(maps.Keys(l.harmless)) {
 		e.Note("server %s has logged %s: %s", d.Server, terminal.Plural(l.harmless[why], "error that is none", "errors that are none"), why)
 	}
+}
+
+// routines returns the number of goroutines in a profile, or in the list of an earlier version.
+func routines(text string) int {
+	var total int
+	if _, err := fmt.Sscanf(text, "goroutine profile: total %d", &total); err == nil {
+		return total
+	}
+	return strings.Count(text, "\ngoroutine ")
 }
 
 // checks reads the results of `barque check` on the servers of a machine. Equal results on several

@@ -53,6 +53,9 @@ type ClusterStatus struct {
 	Former []FormerServer `json:"former,omitempty"`
 	// Apart are the agents that are Ready, and are not seen by gossip.
 	Apart []ApartAgent `json:"apart,omitempty"`
+	// Unready are the Nodes that are not Ready, and Failing the calls of the API server that fail.
+	Unready []UnreadyNode `json:"unready,omitempty"`
+	Failing []FailingCall `json:"failing,omitempty"`
 }
 
 // ServerNames are the names of the cluster's servers.
@@ -237,6 +240,7 @@ type BackupStatus struct {
 	Dir          string      `json:"dir"`
 	Newest       *BackupFile `json:"newest,omitempty"`
 	Problem      string      `json:"problem,omitempty"` // why the last one failed
+	Mend         string      `json:"mend,omitempty"`    // its remedy, if the server knows one
 	Refused      string      `json:"refused,omitempty"` // why none are made
 }
 
@@ -268,6 +272,8 @@ type ServerReport struct {
 	Disk         *VolumeStatus       `json:"disk,omitempty"`
 	Former       []FormerServer      `json:"former,omitempty"`
 	Apart        []ApartAgent        `json:"apart,omitempty"`
+	Unready      []UnreadyNode       `json:"unready,omitempty"`
+	Failing      []FailingCall       `json:"failing,omitempty"`
 	CA           *exchange.Status    `json:"ca,omitempty"`
 }
 
@@ -278,6 +284,9 @@ type FormerServer struct {
 	// cluster was recovered, or restored from a backup, without it.
 	At  time.Time `json:"at,omitzero"`
 	Why string    `json:"why,omitempty"`
+	// Succession is the time of a later recovery or restore, which left the server out if it had
+	// joined again.
+	Succession time.Time `json:"succession,omitzero"`
 	// Dropped is set if it had no vote yet, and joins again by itself when it is back.
 	Dropped bool `json:"dropped,omitempty"`
 }

@@ -80,6 +80,8 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.versions()
 	w.former()
 	w.apart()
+	w.unready()
+	w.failing()
 	w.exchange()
 	w.votes()
 	slices.SortStableFunc(w.found, func(a, b Warning) int {
@@ -144,6 +146,9 @@ func (w *warner) former() {
 		why := "this cluster was recovered, or began with a backup, without it"
 		if !f.At.IsZero() {
 			why = fmt.Sprintf("it was taken out at %s (%s)", f.At.UTC().Format(time.RFC3339), f.Why)
+		}
+		if !f.Succession.IsZero() {
+			why += fmt.Sprintf("; or it had joined again, and this cluster was recovered, or began with a backup, at %s without it", f.Succession.UTC().Format(time.RFC3339))
 		}
 		w.add(Attention, f.Name, f.Name, w.by.JoinAnew(f.Name)+w.lostForGood("barque kubectl delete node "+f.Name), "server %s is no member of the store any more, but still has its Node: %s", f.Name, why)
 	}
@@ -216,11 +221,16 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Attention, m.Name, "", "barque cluster promote "+m.Name, "server %s: %s", m.Name, m.Health.Reason)
 	case m.state() == "leaving":
 		w.add(Attention, m.Name, "", "barque cluster status --watch; to keep it after all: barque cluster promote "+m.Name, "server %s is to leave the store: %s", m.Name, m.Health.Reason)
+	case m.Store.DiskFull: // the leader finds it ill for that
 	case m.Health != nil && (m.Health.State != "" || !m.Health.Healthy):
 		w.add(Attention, m.Name, "", "barque cluster status --watch", "server %s: %s", m.Name, m.Health.Reason)
 	}
 	if m.Store.DiskFull {
-		w.add(Critical, m.Name, m.Name, "df -h", "the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory", m.Name)
+		path := "DATA-DIR"
+		if m.Disk != nil {
+			path = m.Disk.Path
+		}
+		w.add(Critical, m.Name, m.Name, fmt.Sprintf("df -h %[1]s; du -xh %[1]s | sort -h | tail; remove files that are not Barque's, or enlarge the volume", path), "the disk of server %s is full and it runs on its reserve: make room on the volume of its data directory", m.Name)
 	}
 	if lag := m.Store.LagSeconds; m.Store.LagEntries > lagEntriesTooMany || lag != nil && *lag > lagTooLong.Seconds() {
 		w.add(Attention, m.Name, m.Name, "iostat -x 1; top", "server %s is %d entries behind the leader%s", m.Name, m.Store.LagEntries, withSeconds(", which is ", lag))
@@ -229,7 +239,11 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 		w.add(Attention, m.Name, m.Name, "iostat -x 1", "the disk of server %s is slow: half of its writes to the log take %s or more", m.Name, seconds(m.Store.DiskP50Seconds))
 	}
 	for _, warning := range s.Warnings {
-		w.add(Attention, m.Name, m.Name, "df -h; "+saveBackup, "server %s: %s", m.Name, warning)
+		mend := "df -h; " + saveBackup
+		if m.Backups != nil && m.Backups.Mend != "" {
+			mend = m.Backups.Mend
+		}
+		w.add(Attention, m.Name, m.Name, mend, "server %s: %s", m.Name, warning)
 	}
 	if s.Undecided != "" {
 		w.add(Critical, m.Name, "", "barque cluster status", "server %s, which leads: %s", m.Name, s.Undecided)
@@ -381,22 +395,6 @@ func (w *warner) views() {
 			address = m.Address
 		}
 		w.add(Attention, node, "", "open port 7946, TCP and UDP, between "+address+" and all nodes", "the servers do not see %s alike by gossip: it is %s", node, strings.Join(said, " and "))
-	}
-}
-
-func (w *warner) versions() {
-	var versions, said []string
-	for _, m := range w.status.Members {
-		if m.Store == nil || m.Version == "" {
-			continue
-		}
-		said = append(said, m.Name+" "+m.Version)
-		if !slices.Contains(versions, m.Version) {
-			versions = append(versions, m.Version)
-		}
-	}
-	if len(versions) > 1 {
-		w.add(Attention, "", "", "bring all servers to one version", "the servers run different versions: %s", strings.Join(said, ", "))
 	}
 }
 

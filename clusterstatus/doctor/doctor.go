@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -27,7 +28,8 @@ import (
 // Examination holds the collected data and the findings.
 type Examination struct {
 	clusterstatus.Examination
-	files map[string]string // by name, of the cluster and of this machine
+	files   map[string]string // by name, of the cluster and of this machine
+	objects objects
 }
 
 // Options select the examined data besides the servers' diagnoses.
@@ -41,6 +43,10 @@ type Options struct {
 // finding as well.
 func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, error) {
 	e := newExamination(asks.Procedures())
+	var here map[string]string // this machine's files
+	var looking sync.WaitGroup
+	looking.Go(func() { here = localFiles(ctx, asks.DataDir, o.Machine()) }) // ends within journalPatience, and the checks
+	defer looking.Wait()
 	h, err := asks.Ask(ctx)
 	switch {
 	case ctx.Err() != nil:
@@ -54,7 +60,11 @@ func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, err
 		o.Tell("asking " + terminal.Plural(len(e.Status.ServerNames()), "server", "servers"))
 		e.collect(ctx, h, asks.Timeout)
 	}
-	e.local(ctx, asks.DataDir, o.Machine())
+	looking.Wait()
+	if e.files == nil {
+		e.files = map[string]string{}
+	}
+	maps.Copy(e.files, here)
 	if err := e.devNodes(asks.DevDir()); err != nil {
 		o.Tell(fmt.Sprintf("this machine's files of the dev cluster's nodes are missing in the archive: %v", err))
 	}
@@ -62,6 +72,7 @@ func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, err
 		return nil, err
 	}
 	e.Diagnose()
+	e.addWorkloads()
 	if o.File != "" {
 		if err := e.save(o.File); err != nil {
 			return nil, fmt.Errorf("write %s: %w", o.File, err)
@@ -69,6 +80,17 @@ func Examine(ctx context.Context, asks *ask.Asker, o Options) (*Examination, err
 		e.File = o.File
 	}
 	return e, nil
+}
+
+// addWorkloads adds the findings on workloads, after those on the cluster.
+func (e *Examination) addWorkloads() {
+	found, more := e.objects.workloads(e.Time)
+	for _, w := range found {
+		e.Add(w)
+	}
+	if more > 0 {
+		e.Note("%s have such faults, too: pods.txt in the file lists all pods", terminal.Plural(more, "more workload", "more workloads"))
+	}
 }
 
 // Err returns the error of a command that has printed the findings: an exit code, or nil.
@@ -91,6 +113,7 @@ func newExamination(by clusterstatus.Procedures) *Examination {
 const (
 	collectPatience   = 30 * time.Second
 	diagnosisPatience = 10 * time.Second // of each request for a diagnosis
+	silentPatience    = 2 * time.Second  // the same, of a server that has just been asked for its status in vain
 )
 
 // collect asks every server for its diagnosis. It asks the answering server with the best view for
@@ -102,9 +125,8 @@ func (e *Examination) collect(ctx context.Context, h *ask.Heard, each time.Durat
 	e.Silent = map[string]string{}
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	asking.Go(func() { e.files = apiFiles(ctx, h.To(best), each) })
-	var unknown, untold error
-	asking.Go(func() { e.Webhooks, unknown = blockedBy(ctx, h.To(best), each) })
+	var untold, unread error
+	asking.Go(func() { e.files, e.objects, unread = apiFiles(ctx, h.To(best), each) })
 	asking.Go(func() { e.Network, untold = networkFaults(ctx, h.To(best), each) })
 	for _, m := range e.Status.Members {
 		if m.Role != "server" {
@@ -122,36 +144,70 @@ func (e *Examination) collect(ctx context.Context, h *ask.Heard, each time.Durat
 		})
 	}
 	asking.Wait()
-	if unknown != nil {
-		e.Note("unknown whether webhooks refuse requests: %v", unknown)
-	}
 	if untold != nil {
 		e.Note("the nodes' network faults are unknown: %v", untold)
+	}
+	if unread != nil {
+		e.Note("unknown whether all workloads run: %v", unread)
 	}
 	slices.SortFunc(e.Servers, func(a, b clusterstatus.Diagnosis) int { return strings.Compare(a.Server, b.Server) })
 }
 
 // diagnosisOf asks a server for its diagnosis at its known address. Otherwise it asks through a
-// server that has answered, and then at the address in the others' view.
+// server that has answered, and then at the address in the others' view. A server that did not
+// answer for the status is asked in these ways at once, for a short time.
 func diagnosisOf(ctx context.Context, h *ask.Heard, best string, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
-	path := clusterstatus.DiagnosisPath + "?" + adminapi.RelayParameter + "=" + url.QueryEscape(m.Name)
-	var asked []string
-	var all error
+	var hosts []string
 	for _, host := range []string{h.At[m.Name], best, "https://" + m.API} {
-		if host == "" || host == "https://" || slices.Contains(asked, host) {
-			continue
+		if host != "" && host != "https://" && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
 		}
-		asked = append(asked, host)
-		d := new(clusterstatus.Diagnosis)
-		limited, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &remote.NoAnswerError{Within: diagnosisPatience})
-		err := remote.GetJSON(limited, h.Config, host, path, d)
-		cancel()
+	}
+	if m.Store == nil {
+		return firstDiagnosis(ctx, h, hosts, m.Name)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, diagnosisPatience, &remote.NoAnswerError{Within: diagnosisPatience})
+	defer cancel()
+	var all error
+	for _, host := range hosts {
+		if ctx.Err() != nil {
+			break // it is slow, and would only have the same work again
+		}
+		d, err := askDiagnosis(ctx, h, host, m.Name, diagnosisPatience)
 		if err == nil {
 			return d, nil
 		}
-		all = errors.Join(all, fmt.Errorf("%s: %w", host, err))
+		all = errors.Join(all, err)
 	}
 	return nil, all
+}
+
+// firstDiagnosis asks a silent server through all hosts at once.
+func firstDiagnosis(ctx context.Context, h *ask.Heard, hosts []string, server string) (*clusterstatus.Diagnosis, error) {
+	answers, errs := make([]*clusterstatus.Diagnosis, len(hosts)), make([]error, len(hosts))
+	var asking sync.WaitGroup
+	for i, host := range hosts {
+		asking.Go(func() { answers[i], errs[i] = askDiagnosis(ctx, h, host, server, silentPatience) })
+	}
+	asking.Wait()
+	for _, d := range answers {
+		if d != nil {
+			return d, nil
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// askDiagnosis asks the server for its diagnosis through a host.
+func askDiagnosis(ctx context.Context, h *ask.Heard, host, server string, patience time.Duration) (*clusterstatus.Diagnosis, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, &remote.NoAnswerError{Within: patience})
+	defer cancel()
+	d := new(clusterstatus.Diagnosis)
+	path := clusterstatus.DiagnosisPath + "?" + adminapi.RelayParameter + "=" + url.QueryEscape(server)
+	if err := remote.GetJSON(ctx, h.Config, host, path, d); err != nil {
+		return nil, fmt.Errorf("%s: %w", host, err)
+	}
+	return d, nil
 }
 
 // Write shows the findings to people, and where the rest is.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -39,71 +40,112 @@ const (
 	maxEvents       = 1000
 )
 
-// apiFiles returns data of the API. Objects appear by their events and states, without their
-// contents, which may have secrets. Each request has a timeout: without a quorum there is no
-// answer.
-func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) map[string]string {
-	files := map[string]string{}
+// apiFiles returns data of the API for the archive, and the objects for the findings on workloads.
+// Objects appear in the archive by their events and states, without their contents, which may have
+// secrets. Each kind has a timeout: without a quorum there is no answer. unread is the reason why
+// the objects are incomplete.
+func apiFiles(ctx context.Context, config *rest.Config, each time.Duration) (files map[string]string, o objects, unread error) {
+	files = map[string]string{}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		files["api.txt"] = err.Error()
-		return files
+		return files, o, err
 	}
+	core := client.CoreV1()
+	var nodes []corev1.Node
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for name, read := range map[string]func(context.Context, kubernetes.Interface) (string, error){"nodes.json": nodesText, "events.txt": eventsText, "pods.txt": podsText} {
-		asking.Go(func() {
+	read := func(name string, list func(ctx context.Context) error, text func() (string, error)) {
+		asking.Go(func() { // ends with the answer, or after each
 			ctx, cancel := context.WithTimeoutCause(ctx, each, &remote.NoAnswerError{Within: each})
 			defer cancel()
-			text, err := read(ctx, client)
-			if err != nil {
-				text = "not known: " + remote.Because(ctx, err).Error() + "\n"
-			}
-			if text == "" {
-				text = "none\n"
+			err := list(ctx)
+			content := ""
+			if err == nil {
+				content, err = text()
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			files[name] = text
+			if err != nil {
+				err = remote.Because(ctx, err)
+				unread = errors.Join(unread, fmt.Errorf("%s: %w", name, err))
+				content = "not known: " + err.Error() + "\n"
+			}
+			files[name] = cmp.Or(content, "none\n")
 		})
 	}
+	read("nodes.json", func(ctx context.Context) (err error) {
+		nodes, err = pages(ctx, func(ctx context.Context, options metav1.ListOptions) ([]corev1.Node, string, error) {
+			l, err := core.Nodes().List(ctx, options)
+			return l.Items, l.Continue, err
+		})
+		return err
+	}, func() (string, error) { return nodesText(nodes) })
+	read("events.txt", func(ctx context.Context) (err error) {
+		o.events, err = pages(ctx, func(ctx context.Context, options metav1.ListOptions) ([]corev1.Event, string, error) {
+			l, err := core.Events(metav1.NamespaceAll).List(ctx, options)
+			return l.Items, l.Continue, err
+		})
+		return err
+	}, func() (string, error) { return eventsText(o.events), nil })
+	read("pods.txt", func(ctx context.Context) (err error) {
+		o.pods, err = pages(ctx, func(ctx context.Context, options metav1.ListOptions) ([]corev1.Pod, string, error) {
+			l, err := core.Pods(metav1.NamespaceAll).List(ctx, options)
+			return l.Items, l.Continue, err
+		})
+		return err
+	}, func() (string, error) { return podsText(o.pods), nil })
+	read("namespaces.txt", func(ctx context.Context) (err error) {
+		o.namespaces, err = pages(ctx, func(ctx context.Context, options metav1.ListOptions) ([]corev1.Namespace, string, error) {
+			l, err := core.Namespaces().List(ctx, options)
+			return l.Items, l.Continue, err
+		})
+		return err
+	}, func() (string, error) { return namespacesText(o.namespaces), nil })
 	asking.Wait()
-	return files
+	return files, o, unread
 }
 
-func nodesText(ctx context.Context, client kubernetes.Interface) (string, error) {
-	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", err
+// pageSize bounds the objects of one answer, so that a large cluster keeps serving meanwhile.
+const pageSize = 500
+
+// pages lists all objects of a kind.
+func pages[T any](ctx context.Context, list func(context.Context, metav1.ListOptions) (items []T, next string, err error)) (all []T, err error) {
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		items, next, err := list(ctx, options)
+		if err != nil {
+			return all, err
+		}
+		if all, options.Continue = append(all, items...), next; next == "" {
+			return all, nil
+		}
 	}
-	for i := range list.Items {
-		list.Items[i].ManagedFields, list.Items[i].Annotations = nil, nil // people write these
-		list.Items[i].Status.Images = nil
+}
+
+func nodesText(nodes []corev1.Node) (string, error) {
+	for i := range nodes {
+		nodes[i].ManagedFields, nodes[i].Annotations = nil, nil // people write these
+		nodes[i].Status.Images = nil
 	}
-	data, err := json.MarshalIndent(list.Items, "", "  ")
+	data, err := json.MarshalIndent(nodes, "", "  ")
 	return string(data), err
 }
 
-func eventsText(ctx context.Context, client kubernetes.Interface) (string, error) {
-	list, err := client.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: maxEvents})
-	if err != nil {
-		return "", err
-	}
-	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return faults.At(&a).Compare(faults.At(&b)) })
+// eventsText returns the newest events.
+func eventsText(events []corev1.Event) string {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b corev1.Event) int { return faults.At(&a).Compare(faults.At(&b)) })
 	var out strings.Builder
-	for _, e := range list.Items {
+	for _, e := range events[max(0, len(events)-maxEvents):] {
 		fmt.Fprintf(&out, "%s %s %s %s/%s x%d: %s\n", faults.At(&e).UTC().Format(time.RFC3339), e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, max(1, e.Count), e.Message)
 	}
-	return out.String(), nil
+	return out.String()
 }
 
-func podsText(ctx context.Context, client kubernetes.Interface) (string, error) {
-	list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", err
-	}
+func podsText(pods []corev1.Pod) string {
 	var out strings.Builder
-	for _, p := range list.Items {
+	for _, p := range pods {
 		ready, restarts := 0, int32(0)
 		for _, s := range p.Status.ContainerStatuses {
 			restarts += s.RestartCount
@@ -114,16 +156,29 @@ func podsText(ctx context.Context, client kubernetes.Interface) (string, error) 
 		fmt.Fprintf(&out, "%s/%s node=%s phase=%s reason=%q ready=%d/%d restarts=%d deleted=%t\n", p.Namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.Reason,
 			ready, len(p.Spec.Containers), restarts, p.DeletionTimestamp != nil)
 	}
-	return out.String(), nil
+	return out.String()
 }
 
-// local adds this machine's data, all of which help if it is a server's.
-func (e *Examination) local(ctx context.Context, dataDir string, checks []check.Finding) {
-	if e.files == nil {
-		e.files = map[string]string{}
+func namespacesText(namespaces []corev1.Namespace) string {
+	var out strings.Builder
+	for _, ns := range namespaces {
+		fmt.Fprintf(&out, "%s phase=%s finalizers=%v\n", ns.Name, ns.Status.Phase, append(slices.Clone(ns.Finalizers), finalizerNames(ns.Spec.Finalizers)...))
 	}
+	return out.String()
+}
+
+func finalizerNames(all []corev1.FinalizerName) (names []string) {
+	for _, f := range all {
+		names = append(names, string(f))
+	}
+	return names
+}
+
+// localFiles returns this machine's data, all of which help if it is a server's.
+func localFiles(ctx context.Context, dataDir string, checks []check.Finding) map[string]string {
+	files := map[string]string{}
 	for name, text := range adminapi.MachineFacts(dataDir, checks) {
-		e.files["this-machine/"+name] = text
+		files["this-machine/"+name] = text
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalPatience)
 	defer cancel()
@@ -132,7 +187,8 @@ func (e *Examination) local(ctx context.Context, dataDir string, checks []check.
 	if err != nil {
 		text = fmt.Appendf(text, "not known: %v\n", err) // as without systemd
 	}
-	e.files["this-machine/journal.txt"] = string(text)
+	files["this-machine/journal.txt"] = string(text)
+	return files
 }
 
 // maxLog is how much of the end of a node's log is taken, as of a server that answers.

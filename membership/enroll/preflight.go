@@ -16,13 +16,14 @@ import (
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/skew"
 	"github.com/barque/barque/pki"
 )
 
 // Preflight tells whether this machine could join the cluster now, as a server or an agent.
 func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) []check.Finding {
 	findings := append([]check.Finding{o.checkDataDir(role)}, o.checkPorts(role)...)
-	return append(findings, o.checkServer(ctx, now)...)
+	return append(findings, o.checkServer(ctx, role, now)...)
 }
 
 // checkDataDir finds out whether the machine belongs to a cluster.
@@ -90,7 +91,7 @@ const clockApart = time.Minute
 
 // checkServer finds out whether the server to join can be reached, belongs to the token's cluster,
 // and fits.
-func (o *Options) checkServer(ctx context.Context, now func() time.Time) []check.Finding {
+func (o *Options) checkServer(ctx context.Context, role string, now func() time.Time) []check.Finding {
 	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
 	defer cancel()
 	const name = "server to join"
@@ -116,17 +117,16 @@ func (o *Options) checkServer(ctx context.Context, now func() time.Time) []check
 	} else {
 		findings = append(findings, check.Passed("clock", "like the server's"))
 	}
-	detail := fmt.Sprintf("the server serves Kubernetes %s, this machine has %s", theirs, version.Kubernetes)
-	if minor(theirs) != minor(version.Kubernetes) {
-		return append(findings, check.Failed("version", detail, "install the version of the cluster on this machine"))
-	}
-	return append(findings, check.Passed("version", detail))
+	return append(findings, o.checkVersion(role, theirs))
 }
 
-// minor returns the first two numbers of a version.
-func minor(v string) string {
-	parts := strings.SplitN(strings.TrimPrefix(v, "v"), ".", 3)
-	return strings.Join(parts[:min(2, len(parts))], ".")
+// checkVersion finds out whether this program's version fits that of the server.
+func (o *Options) checkVersion(role, theirs string) check.Finding {
+	const name = "version"
+	if err := skew.Join("this machine", role, version.String(), []skew.Server{{Name: o.Join, Version: theirs}}); err != nil {
+		return check.Failed(name, err.Error(), "install the version of the cluster on this machine")
+	}
+	return check.Passed(name, fmt.Sprintf("this machine has %s, the server %s", version.String(), theirs))
 }
 
 // askVersion asks a server of the cluster for its version and its time.

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
+	"github.com/barque/barque/membership/skew"
 	"github.com/barque/barque/pki"
 )
 
@@ -74,8 +76,9 @@ type Record struct {
 	Phase   string       `json:"phase"`
 	Name    string       `json:"name"`
 	Role    string       `json:"role"`
-	Asked   string       `json:"asked,omitempty"` // address of that server, while asking
-	Cluster join.Cluster `json:"cluster"`         // Cluster.Servers: see servers
+	Version string       `json:"version,omitempty"` // that used the directory last; empty: one from before the first release
+	Asked   string       `json:"asked,omitempty"`   // address of that server, while asking
+	Cluster join.Cluster `json:"cluster"`           // Cluster.Servers: see servers
 
 	Missed map[string]int `json:"missedHours,omitempty"` // on an agent: servers that show no life, and for how many hours; see absences
 
@@ -198,6 +201,19 @@ func Load(dir string) (*Record, error) {
 	return r, nil
 }
 
+// useDirectory notes that this version uses the data directory, unless it may not.
+func useDirectory(dir string) error {
+	r, err := Load(dir)
+	if err != nil || r == nil {
+		return err
+	}
+	own := version.String()
+	if err := skew.Start(r.Dir, r.Role, r.Version, own); err != nil || r.Version == own {
+		return err
+	}
+	return r.Save()
+}
+
 // ServerName returns the name of the server whose data directory it is. For any other directory the
 // error has ExitUsage.
 func ServerName(dataDir string) (string, error) {
@@ -227,7 +243,7 @@ func KnownServers(dataDir string) []string {
 
 // Save writes the record down.
 func (r *Record) Save() error {
-	r.Format = recordFormat
+	r.Format, r.Version = recordFormat, version.String()
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

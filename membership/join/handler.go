@@ -34,6 +34,8 @@ type Config struct {
 	CheckToken, UseToken func(ctx context.Context, t pki.Token, a token.Attempt) error
 	// NameTaken tells why no other machine may have the name, or returns nil.
 	NameTaken func(name string) error
+	// VersionFits returns the reason why a node of the role may not join with its version, or nil.
+	VersionFits func(name, role, version string) error
 	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails
 	// when that one lives or is needed, and may be repeated.
 	Replace func(ctx context.Context, name string) error
@@ -193,6 +195,9 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	if skew := in.Clock.Sub(h.config.Now()); skew.Abs() > maxSkew {
 		return netip.Addr{}, refuse(http.StatusConflict, "the clock of %s is off by %s against this server's (at most %s is allowed); set it, for example with an NTP client, and join again",
 			in.Name, skew.Round(time.Second), maxSkew)
+	}
+	if err := h.config.VersionFits(in.Name, role, in.Version); err != nil {
+		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
 	if in.Replace && role == token.Server {
 		if err := h.config.Replace(r.Context(), in.Name); err != nil {

@@ -94,6 +94,12 @@ func newCluster(t *testing.T) *cluster {
 			c.uses = append(c.uses, a.Role)
 			return c.useErr
 		},
+		VersionFits: func(_, role, version string) error {
+			if version == "too new" {
+				return errors.New("no " + role + " of a version that is too new")
+			}
+			return nil
+		},
 		NameTaken: func(name string) error {
 			if name == "taken" {
 				return errors.New("a node named taken is alive at 10.0.0.9")
@@ -203,6 +209,7 @@ func TestRefusals(t *testing.T) {
 		"an unknown client learns no names": {func(c *cluster, r *join.Request) {
 			r.Name, r.Token = "taken", pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
 		}, 403, "not known"},
+		"version":        {func(_ *cluster, r *join.Request) { r.Version = "too new" }, 409, "no server of a version that is too new"},
 		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
 		"clock ahead":    {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(10 * time.Minute) }, 409, "clock"},
 		"clock behind":   {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(-10 * time.Minute) }, 409, "clock"},

@@ -5,10 +5,12 @@
 package members
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
@@ -106,15 +108,70 @@ func (m Marks) apart(n *corev1.Node, inPool func(name string) (gossip.Member, bo
 }
 
 func isReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	c := readiness(n)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// readiness returns the Ready condition of a Node; nil without one.
+func readiness(n *corev1.Node) *corev1.NodeCondition {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// Unready is a Node that is not Ready.
+type Unready struct {
+	Name string
+	// Role is that of a member; empty for a foreign node.
+	Role    string
+	Address string
+	Version string
+	// Since is the time of the change, or of the Node's creation, and Why the reason in the Node.
+	Since time.Time
+	Why   string
+}
+
+// Unready returns the Nodes that are not Ready, by name.
+func (m *Members) Unready() (nodes []Unready) {
+	for _, n := range m.nodes() {
+		if !isReady(n) {
+			nodes = append(nodes, m.unready(n))
+		}
+	}
+	slices.SortFunc(nodes, func(a, b Unready) int { return strings.Compare(a.Name, b.Name) })
+	return nodes
+}
+
+func (m Marks) unready(n *corev1.Node) Unready {
+	u := Unready{Name: n.Name, Version: n.Status.NodeInfo.KubeletVersion, Since: n.CreationTimestamp.Time, Why: "its kubelet has not reported a state"}
+	switch {
+	case m.IsServer(n):
+		u.Role = pki.RoleServer
+	case m.IsMember(n) || runsBarque(n):
+		u.Role = pki.RoleAgent
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP && u.Address == "" {
+			u.Address = a.Address
+		}
+	}
+	if c := readiness(n); c != nil {
+		u.Since, u.Why = c.LastTransitionTime.Time, cmp.Or(c.Message, c.Reason)
+	}
+	return u
 }
 
 // NameTaken keeps a second machine from taking the name of a living node or a voter.
 func (m *Members) NameTaken(name string) error {
 	if p, ok := m.Pool.Member(name); ok && p.State == gossip.Alive {
-		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name", name, p.Addr.Addr())
+		again := "if this machine is that node, rebuilt, its end is noticed within some seconds: join again then"
+		if p.Role == pki.RoleServer {
+			again = "if this machine is that node, rebuilt, join with --replace, which waits until its end is noticed"
+		}
+		return fmt.Errorf("a node named %q is alive at %s: give this machine another name with --name; %s", name, p.Addr.Addr(), again)
 	}
 	if m.ServerNamed(name) {
 		return fmt.Errorf("a server named %q is a member of the store: give this machine another name with --name, or, if it is rebuilt and to take that one's place, --replace", name)

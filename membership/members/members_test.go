@@ -50,6 +50,30 @@ func TestApart(t *testing.T) {
 	}
 }
 
+// TestUnready: a Node that is not Ready is told with its role, since when and why.
+func TestUnready(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC))
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", CreationTimestamp: metav1.NewTime(at.Add(-time.Hour))}}
+	node.Status.NodeInfo.KubeletVersion = "v1.37.2"
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.9"}}
+	if u := marks.unready(node); u != (Unready{Name: "n", Address: "10.0.0.9", Version: "v1.37.2", Since: at.Add(-time.Hour), Why: "its kubelet has not reported a state"}) {
+		t.Errorf("without a state: %+v", u)
+	}
+	node.Labels = map[string]string{nodeleases.MemberLabel: ""}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: at, Message: "no sign of life"}}
+	if u := marks.unready(node); u.Role != pki.RoleAgent || !u.Since.Equal(at.Time) || u.Why != "no sign of life" || isReady(node) {
+		t.Errorf("of an agent: %+v", u)
+	}
+	node.Labels[noderole.Label] = ""
+	if u := marks.unready(node); u.Role != pki.RoleServer {
+		t.Errorf("of a server: %+v", u)
+	}
+	node.Status.Conditions[0].Status = corev1.ConditionTrue
+	if !isReady(node) {
+		t.Error("it is not Ready")
+	}
+}
+
 // TestFormerServersGetNoKeys: nobody waits for a server that was taken out, although it has its
 // Node.
 func TestFormerServersGetNoKeys(t *testing.T) {

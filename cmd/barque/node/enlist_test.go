@@ -67,6 +67,7 @@ func newHost(t *testing.T) *host {
 		},
 		AddressTaken: func(string, netip.Addr) error { return nil },
 		NameTaken:    func(string) error { return h.taken },
+		VersionFits:  func(string, string, string) error { return nil },
 		Replace:      func(context.Context, string) error { h.taken = nil; return nil },
 		Cluster: func() join.Cluster {
 			b := pki.NewBundle(ca)

@@ -14,13 +14,17 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/membership/rollover"
+	"github.com/barque/barque/membership/skew"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
 )
@@ -31,6 +35,17 @@ const (
 	gossipKeysKey = "/barque/gossip-keys"
 	caKey         = "/barque/ca"
 )
+
+// versionFits returns an error if a joining node's version does not fit those of the living servers.
+func (s *server) versionFits(name, role, of string) error {
+	servers := []skew.Server{{Name: s.options.Name, Version: version.String()}}
+	for _, m := range s.pool.Members() {
+		if m.Role == pki.RoleServer && m.State == gossip.Alive && m.Name != s.options.Name && m.Name != name {
+			servers = append(servers, skew.Server{Name: m.Name, Version: m.Facts.Version})
+		}
+	}
+	return skew.Join(name, role, of, servers)
+}
 
 // newMembers returns the members of the cluster in this server's view, once it has an API.
 func (s *server) newMembers() *members.Members {
@@ -98,6 +113,28 @@ func (s *server) apartAgents() (agents []clusterstatus.ApartAgent) {
 		agents = append(agents, clusterstatus.ApartAgent{Name: name, Cluster: s.strays.Cluster(name)})
 	}
 	return agents
+}
+
+// unreadyNodes returns the Nodes that are not Ready.
+func (s *server) unreadyNodes() (nodes []clusterstatus.UnreadyNode) {
+	if m := s.synced(); m != nil {
+		for _, n := range m.Unready() {
+			nodes = append(nodes, clusterstatus.UnreadyNode(n))
+		}
+	}
+	return nodes
+}
+
+// failingCalls returns the objects that need calls of the API server which fail.
+func (s *server) failingCalls() (calls []clusterstatus.FailingCall) {
+	failing, err := s.api.FailingCalls()
+	if err != nil {
+		s.logger.Warn("cannot read which calls of the API server fail", "err", err)
+	}
+	for _, f := range failing {
+		calls = append(calls, clusterstatus.FailingCall(f))
+	}
+	return calls
 }
 
 // startForgetting has this server forget agents that were removed.

@@ -41,6 +41,7 @@ func (s *server) says() *adminapi.Report {
 		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
 	if s.known.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange = s.leavers().Former, s.apartAgents, s.exchange.Status
+		r.Unready, r.Failing = s.unreadyNodes, s.failingCalls
 	}
 	return r
 }

@@ -308,6 +308,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		CheckToken:   s.onTokens(token.Check),
 		UseToken:     s.onTokens(token.Use),
 		NameTaken:    s.nameTaken,
+		VersionFits:  s.versionFits,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		Cluster:      s.cluster,
