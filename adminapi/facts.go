@@ -103,8 +103,8 @@ func indented(value any) string {
 	return string(data) + "\n"
 }
 
-// goroutines returns the stacks of this process's goroutines, each with the number of goroutines that
-// have it. A list of all of them would stop the process while it is made, and has megabytes.
+// goroutines returns the stacks of this process's goroutines, each with the number of goroutines
+// that have it. A list of all of them would stop the process while it is made, and has megabytes.
 func goroutines() string {
 	var out bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&out, 1); err != nil {

@@ -234,7 +234,8 @@ func (a *assembly) whyElected(c raftstore.LeaderChange) string {
 }
 
 // whyGone returns the ID of the former leader and its own reason for leaving, which is the most
-// reliable one. If the leader has none, as after a restart, it returns another server's observation.
+// reliable one. If the leader has none, as after a restart, it returns another server's
+// observation.
 func (a *assembly) whyGone(c raftstore.LeaderChange) (before, why string) {
 	if c.Before == "" {
 		return a.seenByOthers(c)

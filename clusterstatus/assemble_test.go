@@ -342,7 +342,8 @@ func (w *world) unvote(state group.State, names ...string) {
 	}
 }
 
-// TestALeaderThatIsElectedAgain: the reason why it had given it up does not read as if it led no more.
+// TestALeaderThatIsElectedAgain: the reason why it had given it up does not read as if it led no
+// more.
 func TestALeaderThatIsElectedAgain(t *testing.T) {
 	w := newWorld()
 	w.server("s1").Changes = []raftstore.LeaderChange{

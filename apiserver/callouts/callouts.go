@@ -2,8 +2,8 @@
 // cannot: webhooks of admission, webhooks that convert custom resources, and extension API servers.
 // Requests that need such a call fail, although the server and its store are well.
 //
-// A call is judged by the endpoints of its Service, as the server itself resolves them. A webhook at
-// a URL is not judged: only the requests show whether it answers.
+// A call is judged by the endpoints of its Service, as the server itself resolves them. A webhook
+// at a URL is not judged: only the requests show whether it answers.
 package callouts
 
 import (

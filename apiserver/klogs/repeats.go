@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// failedList is said by client-go's informers when they cannot list or watch. Each of them repeats it
-// twice a minute for as long as the fault lasts, as while a custom resource cannot be converted.
+// failedList is said by client-go's informers when they cannot list or watch. Each of them repeats
+// it twice a minute for as long as the fault lasts, as while a custom resource cannot be converted.
 const failedList = "Failed to watch"
 
 const (
