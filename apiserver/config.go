@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
@@ -45,6 +46,9 @@ type Config struct {
 	// CAs have changed; nil means that pods/log, exec, attach, port-forward and the proxies are not
 	// served.
 	KubeletClient func() *tls.Config
+	// IsKubelet returns why the peer of such a connection is not the kubelet of the node. It is
+	// required with KubeletClient.
+	IsKubelet func(node *corev1.Node, peer tls.ConnectionState) error
 
 	// ProxyClient is the certificate by which extension API servers know that a request, with the
 	// user named in its headers, comes from this server. Without one they are not told the user.

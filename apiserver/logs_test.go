@@ -24,7 +24,9 @@ func newKubelet(t *testing.T) (port int32, trust func(*Config)) {
 	pool := x509.NewCertPool()
 	pool.AddCert(kubelet.Certificate())
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	return int32(kubelet.Listener.Addr().(*net.TCPAddr).Port), func(c *Config) { c.KubeletClient = func() *tls.Config { return config } }
+	return int32(kubelet.Listener.Addr().(*net.TCPAddr).Port), func(c *Config) {
+		c.KubeletClient, c.IsKubelet = func() *tls.Config { return config }, func(*corev1.Node, tls.ConnectionState) error { return nil }
+	}
 }
 
 func testLogs(t *testing.T, c *cluster) {

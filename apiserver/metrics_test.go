@@ -36,7 +36,9 @@ func measuringKubelet(t *testing.T) (port int32, trust func(*Config)) {
 	pool := x509.NewCertPool()
 	pool.AddCert(kubelet.Certificate())
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	return int32(kubelet.Listener.Addr().(*net.TCPAddr).Port), func(c *Config) { c.KubeletClient = func() *tls.Config { return config } }
+	return int32(kubelet.Listener.Addr().(*net.TCPAddr).Port), func(c *Config) {
+		c.KubeletClient, c.IsKubelet = func() *tls.Config { return config }, func(*corev1.Node, tls.ConnectionState) error { return nil }
+	}
 }
 
 // otherMetrics is another server of metrics.k8s.io, which knows of one node.

@@ -122,7 +122,7 @@ func (n orderedNodes) TellProgress(ctx context.Context) error {
 
 // wireNodes adds what leads to nodes.
 func (s *Server) wireNodes(resources []resource.Resource, sec *security) error {
-	proxy, err := nodeproxy.New(nodeproxy.Config{Objects: nodeObjects{s.client}, TLS: s.cfg.KubeletClient, Authorizer: sec.authorizer})
+	proxy, err := nodeproxy.New(nodeproxy.Config{Objects: nodeObjects{s.client}, TLS: s.cfg.KubeletClient, IsKubelet: s.cfg.IsKubelet, Authorizer: sec.authorizer})
 	if err != nil {
 		return err
 	}

@@ -197,12 +197,16 @@ func (p *Proxy) locateNode(ctx context.Context, id string) (*url.URL, http.Round
 	if err != nil {
 		return nil, nil, err
 	}
-	host, kubeletPort, err := p.kubeletOf(ctx, name)
+	node, err := p.objects.Node(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	host, kubeletPort, err := p.kubeletAt(node)
 	if err != nil {
 		return nil, nil, err
 	}
 	if kubelet := strconv.Itoa(kubeletPort); port == "" || port == kubelet {
-		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, kubelet)}, p.kubelet(), nil
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, kubelet)}, p.toKubelet.verified(node), nil
 	}
 	return p.targetURL(scheme, host, port)
 }

@@ -154,8 +154,8 @@ func TestServiceProxyTakesOnlyPods(t *testing.T) {
 // TestClientCertificateStaysWithKubelets: a port of a node that is not its kubelet's does not see
 // the API server's certificate.
 func TestClientCertificateStaysWithKubelets(t *testing.T) {
-	_, proxy := newWorld(t)
-	if len(proxy.kubelet().TLSClientConfig.Certificates) == 0 {
+	c, proxy := newWorld(t)
+	if len(proxy.toKubelet.verified(c.nodes["node"]).TLSClientConfig.Certificates) == 0 {
 		t.Error("kubelets do not get to see the client certificate")
 	}
 	if config := proxy.target.TLSClientConfig; len(config.Certificates) > 0 || config.GetClientCertificate != nil {

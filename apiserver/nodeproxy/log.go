@@ -61,21 +61,21 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 		return nil, err
 	}
 	stream := &genericrest.LocationStreamer{
-		Transport:       l.kubelet(),
 		ContentType:     "text/plain",
 		Flush:           opts.Follow,
 		ResponseChecker: genericrest.NewGenericHttpResponseChecker(corev1.Resource("pods/log"), name),
 		RedirectChecker: genericrest.PreventRedirects,
 	}
-	if opts.InsecureSkipTLSVerifyBackend {
-		stream.Transport = l.insecureKubelet()
-	}
 	if pod.Spec.NodeName == "" {
 		return stream, nil // not on a node yet, so there is nothing to read: an empty log
 	}
-	stream.Location, err = l.kubeletURL(ctx, pod.Spec.NodeName, []string{"containerLogs", pod.Namespace, pod.Name, container}, logQuery(opts))
+	location, kubelet, err := l.kubeletURL(ctx, pod.Spec.NodeName, []string{"containerLogs", pod.Namespace, pod.Name, container}, logQuery(opts))
 	if err != nil {
 		return nil, err
+	}
+	stream.Location, stream.Transport = location, kubelet
+	if opts.InsecureSkipTLSVerifyBackend {
+		stream.Transport = l.toKubelet.unverified()
 	}
 	return stream, nil
 }

@@ -13,15 +13,6 @@ import (
 
 const defaultKubeletPort = 10250
 
-// kubeletOf returns the address of a node's kubelet.
-func (p *Proxy) kubeletOf(ctx context.Context, name string) (host string, port int, err error) {
-	node, err := p.objects.Node(ctx, name)
-	if err != nil {
-		return "", 0, err
-	}
-	return p.kubeletAt(node)
-}
-
 func (p *Proxy) kubeletAt(node *corev1.Node) (host string, port int, err error) {
 	host, ok := p.address(node)
 	if !ok {
@@ -46,7 +37,7 @@ func (p *Proxy) Get(ctx context.Context, node *corev1.Node, path string) (*http.
 		return nil, err
 	}
 	r.Header.Set("Accept-Encoding", "identity") // a kubelet has better things to do than to compress
-	return p.kubelet().RoundTrip(r)
+	return p.toKubelet.verified(node).RoundTrip(r)
 }
 
 // address picks the address by which to reach a node.
@@ -61,14 +52,18 @@ func (p *Proxy) address(node *corev1.Node) (string, bool) {
 	return "", false
 }
 
-// kubeletURL is a URL of the kubelet of a node.
-func (p *Proxy) kubeletURL(ctx context.Context, node string, path []string, query url.Values) (*url.URL, error) {
-	host, port, err := p.kubeletOf(ctx, node)
+// kubeletURL is a URL of the kubelet of a node, with the transport to that kubelet.
+func (p *Proxy) kubeletURL(ctx context.Context, name string, path []string, query url.Values) (*url.URL, *http.Transport, error) {
+	node, err := p.objects.Node(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	host, port, err := p.kubeletAt(node)
+	if err != nil {
+		return nil, nil, err
 	}
 	location := &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(port)), Path: "/"}
 	location = location.JoinPath(path...)
 	location.RawQuery = query.Encode()
-	return location, nil
+	return location, p.toKubelet.verified(node), nil
 }

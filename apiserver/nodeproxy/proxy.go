@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +30,9 @@ type Config struct {
 	// TLS for connections to kubelets: the client certificate and the authorities of theirs. It is
 	// asked for each request, and gives another configuration when the authorities have changed.
 	TLS func() *tls.Config
+	// IsKubelet returns why the peer of a connection is not the kubelet of the node. An address of
+	// a Node proves nothing: the node chooses it, and may have lost it to another machine.
+	IsKubelet func(node *corev1.Node, peer tls.ConnectionState) error
 	// Authorizer is asked whether one who opens a stream with GET may create it. nil asks nobody.
 	Authorizer authorizer.Authorizer
 	// AddressTypes says which of a node's addresses to use, best first; nil means
@@ -58,52 +60,14 @@ type Proxy struct {
 	dial         func(ctx context.Context, network, address string) (net.Conn, error)
 	resolve      func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	tls    func() *tls.Config
-	target *http.Transport // pods, and ports of nodes that are not the kubelet's
-
-	mu       sync.Mutex
-	kubelets kubelets // those of tls, as it was last
-}
-
-// kubelets are the ways to kubelets with one TLS configuration.
-type kubelets struct {
-	of       *tls.Config
-	verified *http.Transport
-	insecure *http.Transport // does not look at the kubelet's certificate
-}
-
-// kubelet returns the way to kubelets.
-func (p *Proxy) kubelet() *http.Transport { return p.toKubelets().verified }
-
-// insecureKubelet returns the way to kubelets whose certificate is not looked at.
-func (p *Proxy) insecureKubelet() *http.Transport { return p.toKubelets().insecure }
-
-func (p *Proxy) toKubelets() kubelets {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if config := p.tls(); config != p.kubelets.of {
-		p.kubelets.close()
-		verified := config.Clone()
-		verified.NextProtos = nil // connections get upgraded, which HTTP/2 does not do
-		unverified := verified.Clone()
-		unverified.InsecureSkipVerify = true
-		p.kubelets = kubelets{of: config, verified: newTransport(verified, p.dial), insecure: newTransport(unverified, p.dial)}
-	}
-	return p.kubelets
-}
-
-// close drops the connections that wait for further requests.
-func (k kubelets) close() {
-	if k.of != nil {
-		k.verified.CloseIdleConnections()
-		k.insecure.CloseIdleConnections()
-	}
+	target    *http.Transport // pods, and ports of nodes that are not the kubelet's
+	toKubelet toKubelets
 }
 
 // New makes a Proxy.
 func New(cfg Config) (*Proxy, error) {
-	if cfg.Objects == nil || cfg.TLS == nil {
-		return nil, errors.New("nodeproxy: Objects and TLS are required")
+	if cfg.Objects == nil || cfg.TLS == nil || cfg.IsKubelet == nil {
+		return nil, errors.New("nodeproxy: Objects, TLS and IsKubelet are required")
 	}
 	p := &Proxy{
 		objects:      cfg.Objects,
@@ -111,7 +75,6 @@ func New(cfg Config) (*Proxy, error) {
 		addressTypes: cfg.AddressTypes,
 		dial:         cfg.Dial,
 		resolve:      cfg.Resolve,
-		tls:          cfg.TLS,
 	}
 	if p.addressTypes == nil {
 		p.addressTypes = DefaultAddressTypes()
@@ -125,10 +88,14 @@ func New(cfg Config) (*Proxy, error) {
 		}
 	}
 
+	p.toKubelet = toKubelets{tls: cfg.TLS, is: cfg.IsKubelet, dial: p.dial, now: time.Now}
 	// What listens in a pod has a certificate from wherever, if it has one.
 	p.target = newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, p.dialTarget)
 	return p, nil
 }
+
+// idle is how long a connection waits for a further request.
+const idle = 90 * time.Second
 
 func newTransport(config *tls.Config, dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
 	return &http.Transport{
@@ -136,15 +103,13 @@ func newTransport(config *tls.Config, dial func(ctx context.Context, network, ad
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 8,
-		IdleConnTimeout:     90 * time.Second,
+		IdleConnTimeout:     idle,
 	}
 }
 
 // Close drops the connections that wait for further requests. Those in use stay.
 func (p *Proxy) Close() {
-	p.mu.Lock()
-	p.kubelets.close()
-	p.mu.Unlock()
+	p.toKubelet.close()
 	p.target.CloseIdleConnections()
 }
 

@@ -187,16 +187,25 @@ func newProxy(t *testing.T, c *cluster, kubelet http.Handler, certifiedFor ...st
 
 	config := &tls.Config{Certificates: []tls.Certificate{ca.issue("barque:apiserver", x509.ExtKeyUsageClientAuth)}, RootCAs: ca.pool()}
 	p, err := New(Config{
-		Objects: c,
-		TLS:     func() *tls.Config { return config },
-		Dial:    c.dial,
-		Resolve: c.lookup,
+		Objects:   c,
+		TLS:       func() *tls.Config { return config },
+		IsKubelet: named,
+		Dial:      c.dial,
+		Resolve:   c.lookup,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
 	return p
+}
+
+// named returns an error unless the peer's certificate names the node.
+func named(node *corev1.Node, peer tls.ConnectionState) error {
+	if is := peer.PeerCertificates[0].Subject.CommonName; is != "system:node:"+node.Name {
+		return fmt.Errorf("%s answers for node %s", is, node.Name)
+	}
+	return nil
 }
 
 // serve starts a plain server and makes it answer at an address of the cluster's network.

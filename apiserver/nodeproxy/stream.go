@@ -76,17 +76,17 @@ func (s *podStream) Connect(ctx context.Context, name string, options runtime.Ob
 	if pod.Spec.NodeName == "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", name))
 	}
-	location, err := s.kubeletURL(ctx, pod.Spec.NodeName, request.path, request.query)
+	location, kubelet, err := s.kubeletURL(ctx, pod.Spec.NodeName, request.path, request.query)
 	if err != nil {
 		return nil, err
 	}
 	if request.remoteCommand != nil {
 		return quietCloses(&execstream.Handler{
-			Location: location, Transport: s.kubelet(), Streams: *request.remoteCommand,
+			Location: location, Transport: kubelet, Streams: *request.remoteCommand,
 			Fail: utilproxy.NewErrorResponder(responder).Error,
 		}), nil
 	}
-	through := utilproxy.NewUpgradeAwareHandler(location, s.kubelet(), false, true, utilproxy.NewErrorResponder(responder))
+	through := utilproxy.NewUpgradeAwareHandler(location, kubelet, false, true, utilproxy.NewErrorResponder(responder))
 	return quietCloses(lingering(streamproxy.NewTranslatingHandler(
 		through, streamproxy.NewTunnelingHandler(through), wsstream.IsWebSocketRequestWithTunnelingProtocol))), nil
 }

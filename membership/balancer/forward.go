@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+
+	"github.com/barque/barque/membership/join"
 )
 
 // Forward listens on an address and forwards its connections to the servers until the context ends.
@@ -25,7 +27,7 @@ func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas 
 	b := New(Config{
 		Listener: listener,
 		Servers:  func() []netip.AddrPort { return servers },
-		Probe:    ReadyProbe(&tls.Config{RootCAs: roots}),
+		Probe:    ReadyProbe(&tls.Config{RootCAs: roots, VerifyConnection: join.IsServer}),
 		Logger:   logger,
 	})
 	return b.Run(ctx)

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -275,6 +274,17 @@ func (ids *Server) KubeletClientTLS() func() *tls.Config {
 	})
 }
 
+// KubeletTLS is this server's TLS configuration for the kubelet of one member: its address does not
+// suffice, because another machine may have it by now.
+func (ids *Server) KubeletTLS() func(member string) *tls.Config {
+	toAny := ids.KubeletClientTLS()
+	return func(member string) *tls.Config {
+		config := toAny().Clone()
+		config.VerifyConnection = func(state tls.ConnectionState) error { return join.IsKubelet(member, state) }
+		return config
+	}
+}
+
 // KubeletServerTLS is how this node's own server is called. Each connection is held against the CAs
 // of the moment.
 func KubeletServerTLS(serving *pki.Identity, trust *pki.Trust) *tls.Config {
@@ -355,10 +365,7 @@ func (ids *Server) CallTLS() *tls.Config {
 			if err := ids.Trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {
 				return err
 			}
-			if !slices.Contains(certs[0].Subject.Organization, join.ServersOrganization) {
-				return errors.New("it is not a server's")
-			}
-			return nil
+			return join.IsServer(state)
 		},
 	}
 }

@@ -402,13 +402,13 @@ func TestKubeletConnectionsInAnExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clientConfig, serverConfig := ids.KubeletClientTLS(), KubeletServerTLS(serving, agent)
+	clientConfig, serverConfig := ids.KubeletTLS(), KubeletServerTLS(serving, agent)
 	connect := func(step string) {
 		t.Helper()
 		a, b := net.Pipe()
 		defer a.Close()
 		defer b.Close()
-		client := clientConfig().Clone()
+		client := clientConfig("a1")
 		client.ServerName = "a1"
 		result := make(chan error, 1)
 		go func() { result <- tls.Client(b, client).HandshakeContext(t.Context()) }()

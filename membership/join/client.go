@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,10 +80,7 @@ func verifyServer(ca Verifier, now func() time.Time) func([][]byte, [][]*x509.Ce
 		if err := ca.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, now()); err != nil {
 			return fmt.Errorf("the server's certificate: %w", err)
 		}
-		if !slices.Contains(certs[0].Subject.Organization, ServersOrganization) {
-			return fmt.Errorf("%q is a node of this cluster, but no server", certs[0].Subject.CommonName)
-		}
-		return nil
+		return ofServer(certs[0])
 	}
 }
 

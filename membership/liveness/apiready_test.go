@@ -1,7 +1,10 @@
 package liveness
 
 import (
+	"crypto/tls"
 	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +12,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 // TestReadinessKeepsItsConnection: it asks twice a second, and each new connection costs both sides
@@ -36,5 +43,40 @@ func TestReadinessKeepsItsConnection(t *testing.T) {
 	}
 	if n := connections.Load(); n != 1 {
 		t.Errorf("5 questions took %d connections", n)
+	}
+}
+
+// TestOnlyAServerIsReady: a node that is no server gives itself no place among the API's endpoints.
+func TestOnlyAServerIsReady(t *testing.T) {
+	ca, err := pki.NewAuthority("c", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust := pki.TrustOf(ca)
+	address := netip.MustParseAddr("127.0.0.1")
+	for name, c := range map[string]struct {
+		request pki.Request
+		want    string
+	}{
+		"a server": {pki.Request{CommonName: "barque:apiserver", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{address.String()}}, ""},
+		"an agent": {join.NodeServing("a1", address), "no server"},
+	} {
+		c.request.Lifetime = time.Hour
+		identity, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: name, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: trust.Signs(func() pki.Request { return c.request }, time.Now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{*identity.Certificate()}}
+		server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the test
+		server.StartTLS()
+		defer server.Close()
+		r := NewReadiness(func(netip.Addr) bool { return false }, trust)
+		defer r.client.CloseIdleConnections()
+		err = r.Ready(t.Context(), netip.MustParseAddrPort(server.Listener.Addr().String()))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -41,10 +42,13 @@ type Watch struct {
 type Config struct {
 	Pool  Pool
 	Store Store
-	Pulse Pulse              // nil without fast failure detection
-	TLS   func() *tls.Config // with which kubelets are called
+	Pulse Pulse // nil without fast failure detection
+	// TLS returns the configuration with which the kubelet of a member is called. It accepts no
+	// other machine at the member's address.
+	TLS func(member string) *tls.Config
 	// Labelled reports whether a Node has the label of a member.
 	Labelled func(*corev1.Node) bool
+	Logger   *slog.Logger // nil for none
 }
 
 // Pool is the interface of gossip.
@@ -74,7 +78,12 @@ type Pulse interface {
 }
 
 // New returns a Watch; it signals changes while it runs.
-func New(c Config) *Watch { return &Watch{Config: c} }
+func New(c Config) *Watch {
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Watch{Config: c}
+}
 
 // State of a node from all evidence.
 type State int
@@ -202,17 +211,19 @@ func (l *Watch) LastSeen(node string) (time.Time, bool) {
 	return life.Since, known
 }
 
-// Confirm probes the node itself: its kubelet authenticates in a TLS handshake. A connection alone
-// would prove too little: the kernel accepts it for a stopped process.
+// Confirm probes the node itself: its kubelet proves in a TLS handshake that it is that of the node.
+// A connection alone would prove too little: the kernel accepts it for a stopped process. So would
+// any certificate of the cluster: the address of a dead node may be another one's by now.
 func (l *Watch) Confirm(ctx context.Context, node *corev1.Node) bool {
 	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	if i < 0 {
 		return false // it has never reported its address
 	}
 	port := cmp.Or(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port), kubeletPort)
-	dialer := &tls.Dialer{Config: l.TLS()}
-	conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(port)))
+	address := net.JoinHostPort(node.Status.Addresses[i].Address, strconv.Itoa(port))
+	conn, err := (&tls.Dialer{Config: l.TLS(node.Name)}).DialContext(ctx, "tcp", address)
 	if err != nil {
+		l.Logger.Info("a silent node does not prove itself at its address", "node", node.Name, "address", address, "err", err)
 		return false
 	}
 	conn.Close()

@@ -3,9 +3,13 @@ package liveness
 import (
 	"context"
 	"crypto/tls"
+	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 // evidence is gossip and store as the test has them.
@@ -244,10 +250,46 @@ func TestConfirmWantsMoreThanAConnection(t *testing.T) {
 		"it has no address":         {&corev1.Node{}, trusting, soon, false},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), c.limit) // brief: a process that is stopped never answers
-		l := New(Config{TLS: func() *tls.Config { return c.tls }})
+		l := New(Config{TLS: func(string) *tls.Config { return c.tls }})
 		if got := l.Confirm(ctx, c.node); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 		cancel()
+	}
+}
+
+// TestConfirmWantsTheNodeItself: another machine of the cluster may have the address of a dead one,
+// and a genuine certificate for it.
+func TestConfirmWantsTheNodeItself(t *testing.T) {
+	ca, err := pki.NewAuthority("c", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "kubelet", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Issue: pki.TrustOf(ca).Signs(func() pki.Request {
+			request := join.NodeServing("b1", netip.MustParseAddr("127.0.0.1"))
+			request.Lifetime = time.Hour
+			return request
+		}, time.Now)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubelet := httptest.NewUnstartedServer(http.NotFoundHandler())
+	kubelet.TLS = &tls.Config{Certificates: []tls.Certificate{*serving.Certificate()}}
+	kubelet.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are part of the test
+	kubelet.StartTLS()
+	defer kubelet.Close()
+	at := kubelet.Listener.Addr().(*net.TCPAddr)
+	l := New(Config{TLS: func(member string) *tls.Config {
+		return &tls.Config{RootCAs: ca.Pool(), VerifyConnection: func(peer tls.ConnectionState) error { return join.IsKubelet(member, peer) }}
+	}})
+	for name, want := range map[string]bool{"b1": true, "a1": false} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: at.IP.String()}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(at.Port)}},
+		}}
+		if got := l.Confirm(t.Context(), node); got != want {
+			t.Errorf("%s is confirmed: %v", name, got)
+		}
 	}
 }

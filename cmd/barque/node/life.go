@@ -2,14 +2,18 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"net/netip"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/nodelifecycle"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/kubelet"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/pulse"
 	"github.com/barque/barque/raftstore"
@@ -18,7 +22,7 @@ import (
 // startLiveness collects the signs of life of all nodes. With fast failure detection every server
 // probes all nodes, also one that does not lead.
 func (s *server) startLiveness(ctx context.Context) error {
-	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.KubeletClientTLS(), Labelled: nodeleases.IsMember}
+	config := liveness.Config{Pool: s.pool, Store: silentServers{s.store}, TLS: s.ids.KubeletTLS(), Labelled: nodeleases.IsMember, Logger: s.logger.With("part", "liveness")}
 	if !s.options.Times.Fast {
 		s.life = liveness.New(config)
 		return nil
@@ -32,6 +36,15 @@ func (s *server) startLiveness(ctx context.Context) error {
 	config.Pulse = p
 	s.life = liveness.New(config)
 	return s.stack.Start(ctx, lifecycle.Component{Name: "pulse", Run: p.Run})
+}
+
+// isKubelet returns why a peer is not the kubelet of the node. The kubelet of a foreign node may have
+// a certificate without the node's name.
+func isKubelet(node *corev1.Node, peer tls.ConnectionState) error {
+	if nodeleases.IsMember(node) {
+		return join.IsKubelet(node.Name, peer)
+	}
+	return join.MayBeKubelet(node.Name, peer)
 }
 
 // lives adapts the liveness of nodes to the node controller.

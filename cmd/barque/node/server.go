@@ -326,6 +326,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ClientCA:        func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
 		Renewed:         s.ids.Renewed,
 		KubeletClient:   s.ids.KubeletClientTLS(),
+		IsKubelet:       isKubelet,
 		ProxyClient:     apiserver.CertificateFiles(s.ids.ProxyFiles()),
 		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
 		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
