@@ -31,6 +31,7 @@ type Report struct {
 	Unready  func() []clusterstatus.UnreadyNode
 	Failing  func() []clusterstatus.FailingCall
 	Exchange func() exchange.Status
+	Lost     func() []clusterstatus.LostVolume
 	Logger   *slog.Logger
 }
 
@@ -58,6 +59,9 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Failing != nil {
 		s.Failing = r.Failing()
+	}
+	if r.Lost != nil {
+		s.Lost = r.Lost()
 	}
 	if r.Exchange != nil {
 		s.CA = new(r.Exchange())

@@ -26,7 +26,7 @@ func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 func AssembleFor(procedures Procedures, now time.Time, observations ...*Observation) *ClusterStatus {
 	observations = slices.Clone(observations)
 	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
-	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, objects: map[string]*ServerReport{}, cas: map[string]*exchange.Status{}}
+	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, lost: map[string][]LostVolume{}, objects: map[string]*ServerReport{}, cas: map[string]*exchange.Status{}}
 	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
 	for _, o := range observations {
 		a.status.From = append(a.status.From, o.From)
@@ -81,6 +81,7 @@ type assembly struct {
 	former  map[string][]FormerServer // by the name of the observing server
 	apart   map[string][]ApartAgent   // by the same
 	objects map[string]*ServerReport  // of which Unready and Failing count; by the same
+	lost    map[string][]LostVolume   // by the same
 	cas     map[string]*exchange.Status
 }
 
@@ -134,7 +135,7 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 		return // a server of another version, which reports it differently
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
-	a.former[m.Name], a.apart[m.Name], a.objects[m.Name] = r.Former, r.Apart, &r
+	a.former[m.Name], a.apart[m.Name], a.lost[m.Name], a.objects[m.Name] = r.Former, r.Apart, r.Lost, &r
 	if r.CA != nil {
 		a.cas[m.Name] = r.CA
 	}
@@ -168,6 +169,7 @@ func (a *assembly) leader() {
 	a.formerServers()
 	a.apartAgents()
 	a.unready()
+	a.status.Lost = a.lost[a.status.Leader]
 	names := a.names()
 	for _, h := range a.lead.Health {
 		m := a.members[names[h.ID]]

@@ -232,6 +232,12 @@ func TestWarnings(t *testing.T) {
 		"an extension is away": {func(w *world) {
 			w.reports["s1"].Failing = []FailingCall{{Kind: "APIService", Name: "v1.x.y", Service: "ns/api", Why: "refused"}}
 		}, Degraded, Attention, "", "the API v1.x.y is not available, and no namespace can be deleted: its Service ns/api: refused", "delete apiservice v1.x.y"},
+		"an agent was stopped": {func(w *world) {
+			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Left, Since: Noon})
+		}, Degraded, Attention, "a1", "agent a1 was stopped at 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
+		"a volume is lost": {func(w *world) {
+			w.reports["s1"].Lost = []LostVolume{{Name: "pv", Node: "a1", Path: "/v/pv", Claim: "ns/c"}}
+		}, Degraded, Critical, "a1", "the data of volume pv of claim ns/c is not on node a1 any more: the directory /v/pv was made before, and is gone", "barque kubectl annotate pv pv barque.io/local-volume-directory-"},
 		"two voters": {func(w *world) { w.Peers, w.Nodes = w.Peers[:2], w.Nodes[:2] }, Degraded, Attention, "", "two servers vote, so neither may fail", "barque token create --role server"},
 		"was taken out": {func(w *world) {
 			w.reports["s1"].Former = []FormerServer{{Name: "s4", At: Noon, Why: "an operator removed it"}}

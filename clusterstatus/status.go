@@ -56,6 +56,8 @@ type ClusterStatus struct {
 	// Unready are the Nodes that are not Ready, and Failing the calls of the API server that fail.
 	Unready []UnreadyNode `json:"unready,omitempty"`
 	Failing []FailingCall `json:"failing,omitempty"`
+	// Lost are the local volumes whose directory is gone.
+	Lost []LostVolume `json:"lostVolumes,omitempty"`
 }
 
 // ServerNames are the names of the cluster's servers.
@@ -275,6 +277,7 @@ type ServerReport struct {
 	Unready      []UnreadyNode       `json:"unready,omitempty"`
 	Failing      []FailingCall       `json:"failing,omitempty"`
 	CA           *exchange.Status    `json:"ca,omitempty"`
+	Lost         []LostVolume        `json:"lostVolumes,omitempty"`
 }
 
 // FormerServer is a server that has a Node and is no member of the store.

@@ -82,6 +82,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.apart()
 	w.unready()
 	w.failing()
+	w.lost()
 	w.exchange()
 	w.votes()
 	slices.SortStableFunc(w.found, func(a, b Warning) int {
@@ -95,6 +96,8 @@ func (w *warner) absent(m *MemberStatus) {
 	switch {
 	case m.Role != pki.RoleServer && m.seenDead():
 		w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role)+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s shows no life since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+	case m.Role != pki.RoleServer && m.Gossip == gossip.Left:
+		w.add(Attention, m.Name, m.Name, "start it again: systemctl start barque-agent"+w.lostForGood("barque kubectl delete node "+m.Name), "agent %s was stopped at %s: its pods do not run there", m.Name, m.Since.UTC().Format(time.RFC3339))
 	case m.Problem != "":
 		severity := Attention
 		if m.Voter && w.status.Quorum.MayFail == 0 {

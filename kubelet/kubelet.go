@@ -407,7 +407,7 @@ func (k *Kubelet) localVolumes() (*volumes.Local, error) {
 	if k.config.VolumesDir == "" {
 		return nil, nil
 	}
-	return volumes.NewLocal(k.config.VolumesDir)
+	return volumes.NewLocal(k.config.VolumesDir, localvolumes.NewRecord(k.config.Client, k.config.Logger))
 }
 
 // port is the one that the node tells others to reach its server at.

@@ -7,27 +7,33 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/barque/barque/internal/localpv"
 )
 
 // ownVolume allows to say of a local volume of the node that its data is deleted: to take that
-// finalizer off, of one that goes, and nothing else.
+// finalizer off, of one that goes. It also allows to record whether its directory is there. It
+// allows nothing else: only people declare data lost, by removing that record.
 func ownVolume(node string, a admission.Attributes) error {
 	now, isNew := a.GetObject().(*corev1.PersistentVolume)
 	old, isOld := a.GetOldObject().(*corev1.PersistentVolume)
 	if a.GetOperation() != admission.Update || a.GetSubresource() != "" || !isNew || !isOld {
 		return fmt.Errorf("is not allowed to %s persistentvolumes", strings.ToLower(string(a.GetOperation())))
 	}
-	if !localpv.OnNode(old, node) || old.DeletionTimestamp == nil {
-		return fmt.Errorf("can only write local volumes that are on it and are deleted")
+	if !localpv.OnNode(old, node) {
+		return fmt.Errorf("can only write local volumes that are on it")
 	}
 	want := old.DeepCopy()
-	want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == localpv.Finalizer })
 	want.ManagedFields, want.ResourceVersion = now.ManagedFields, now.ResourceVersion
+	if old.DeletionTimestamp != nil {
+		want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == localpv.Finalizer })
+	} else if is := now.Annotations[localpv.DirectoryAnnotation]; is == localpv.Made || is == localpv.Lost {
+		metav1.SetMetaDataAnnotation(&want.ObjectMeta, localpv.DirectoryAnnotation, is)
+	}
 	if !apiequality.Semantic.DeepEqual(want, now) {
-		return fmt.Errorf("can only remove the finalizer %s of a volume", localpv.Finalizer)
+		return fmt.Errorf("can only remove the finalizer %s of a volume that is deleted, and set the annotation %s of others", localpv.Finalizer, localpv.DirectoryAnnotation)
 	}
 	return nil
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/barque/barque/internal/localpv"
 )
 
-// TestOwnVolume: a node takes its finalizer off its own volumes that go, and writes nothing else.
+// TestOwnVolume: a node takes its finalizer off its own volumes that go, records whether the
+// directory of others is there, and writes nothing else.
 func TestOwnVolume(t *testing.T) {
 	volume := func(node string, changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 		v := &corev1.PersistentVolume{
@@ -40,6 +41,10 @@ func TestOwnVolume(t *testing.T) {
 	}
 	status := update(volume("n1"), volume("n1", done))
 	status.subresource = "status"
+	stays := func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }
+	directory := func(is string) func(*corev1.PersistentVolume) {
+		return func(v *corev1.PersistentVolume) { v.Annotations[localpv.DirectoryAnnotation] = is }
+	}
 	relabelled := func(v *corev1.PersistentVolume) { v.Labels[localpv.NodeLabel] = "n1" }
 	for _, c := range []struct {
 		name string
@@ -49,6 +54,14 @@ func TestOwnVolume(t *testing.T) {
 		{"says that the data is gone", update(volume("n1"), volume("n1", done)), true},
 		{"of another node's volume", update(volume("n2"), volume("n2", done)), false},
 		{"of another's that is labelled as its own", update(volume("n2", relabelled), volume("n2", relabelled, done)), false},
+		{"records that the directory is there", update(volume("n1", stays), volume("n1", stays, directory(localpv.Made))), true},
+		{"records that the directory is gone", update(volume("n1", stays, directory(localpv.Made)), volume("n1", stays, directory(localpv.Lost))), true},
+		{"records that the directory is back", update(volume("n1", stays, directory(localpv.Lost)), volume("n1", stays, directory(localpv.Made))), true},
+		{"declares the data lost", update(volume("n1", stays, directory(localpv.Lost)), volume("n1", stays)), false},
+		{"records something else", update(volume("n1", stays), volume("n1", stays, directory("fine"))), false},
+		{"records of another node's directory", update(volume("n2", stays), volume("n2", stays, directory(localpv.Made))), false},
+		{"records and changes the path", update(volume("n1", stays), volume("n1", stays, directory(localpv.Made), func(v *corev1.PersistentVolume) { v.Spec.Local.Path = "/" })), false},
+		{"records, and takes its finalizer off one that stays", update(volume("n1", stays), volume("n1", stays, done, directory(localpv.Made))), false},
 		{"of one that stays", update(volume("n1", func(v *corev1.PersistentVolume) { v.DeletionTimestamp = nil }), volume("n1", done)), false},
 		{"and of other finalizers", update(volume("n1"), volume("n1", done, func(v *corev1.PersistentVolume) { v.Finalizers = nil })), false},
 		{"and changes a label", update(volume("n1"), volume("n1", done, func(v *corev1.PersistentVolume) { v.Labels["a"] = "b" })), false},

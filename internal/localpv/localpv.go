@@ -20,9 +20,25 @@ const (
 	RootAnnotation = "barque.io/local-volumes"
 	// EnforcedAnnotation is "true" on nodes whose volumes hold no more than their sizes.
 	EnforcedAnnotation = "barque.io/local-volumes-enforced"
+	// DirectoryAnnotation is on volumes, and says what their node knows of the directory: Made or
+	// Lost. A volume without it has no directory yet. It is written before a pod gets the
+	// directory, so an empty one is never given in place of one with data. Who removes it declares
+	// the data lost: the next pod begins with an empty directory.
+	DirectoryAnnotation = "barque.io/local-volume-directory"
 	// ProvisionedBy is upstream's annotation of volumes.
 	ProvisionedBy = "pv.kubernetes.io/provisioned-by"
 )
+
+// Values of DirectoryAnnotation.
+const (
+	Made = "made" // the directory was there
+	Lost = "lost" // it was made, and is not there any more
+)
+
+// DeclareLost is the command that declares the data of a volume lost.
+func DeclareLost(pv string) string {
+	return "kubectl annotate pv " + pv + " " + DirectoryAnnotation + "-"
+}
 
 // Path is where a volume is, below a node's root.
 func Path(root, pv string) string { return filepath.Join(root, pv) }

@@ -5,8 +5,11 @@
 // and then takes its finalizer off the volume; so it does for what was deleted while the node was
 // down. Directories are made by kubelet/volumes, when a pod first needs them.
 //
+// On each volume it records whether the directory is there (see Record). So a rebuilt machine, a
+// disk that is not mounted, or a restored backup is no silent loss of data.
+//
 // It sees the volumes of this node only, by their label, and may change nothing of them but its
-// finalizer.
+// finalizer and that record.
 package localvolumes
 
 import (
@@ -42,6 +45,8 @@ type Directories interface {
 	Enforces() (bool, error)
 	Limit(pv *v1.PersistentVolume) error
 	Names() ([]string, error)
+	// Has tells whether the directory of a volume is there.
+	Has(pv *v1.PersistentVolume) (bool, error)
 }
 
 // Config of an Agent.
@@ -197,7 +202,7 @@ func (a *Agent) next(ctx context.Context) bool {
 	defer a.queue.Done(name)
 	if err := a.reconcile(ctx, name); err != nil && ctx.Err() == nil {
 		if !errors.Is(err, errInUse) {
-			a.Logger.Warn("cannot delete or limit a local volume; trying again", "volume", name, "error", err)
+			a.Logger.Warn("cannot delete, limit or record a local volume; trying again", "volume", name, "error", err)
 		}
 		a.queue.AddRateLimited(name)
 		return true
@@ -231,6 +236,23 @@ func decide(pv *v1.PersistentVolume, node string) act {
 	return release
 }
 
+// observe records what has become of a volume's directory. A volume of an earlier version has no
+// record yet; without a directory it may never have had one.
+func (a *Agent) observe(ctx context.Context, pv *v1.PersistentVolume) error {
+	has, err := a.Directories.Has(pv)
+	if err != nil {
+		return err
+	}
+	record, is := NewRecord(a.Client, a.Logger), pv.Annotations[localpv.DirectoryAnnotation]
+	switch {
+	case has && is != localpv.Made:
+		err = record.Made(ctx, pv)
+	case !has && is == localpv.Made:
+		_, err = record.gone(ctx, pv.Name)
+	}
+	return err
+}
+
 func (a *Agent) reconcile(ctx context.Context, name string) error {
 	obj, ok, err := a.store.GetByKey(name)
 	if err != nil || !ok {
@@ -243,7 +265,7 @@ func (a *Agent) reconcile(ctx context.Context, name string) error {
 	switch decide(pv, a.NodeName) {
 	case leave:
 		if pv.DeletionTimestamp == nil && localpv.OnNode(pv, a.NodeName) {
-			return a.Directories.Limit(pv)
+			return errors.Join(a.observe(ctx, pv), a.Directories.Limit(pv))
 		}
 		return nil
 	case deleteData:

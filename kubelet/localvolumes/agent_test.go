@@ -66,6 +66,7 @@ type directories struct {
 	mu      sync.Mutex
 	deleted []string
 	limits  []string
+	there   map[string]bool
 }
 
 func (d *directories) Root() string { return "/v" }
@@ -74,6 +75,11 @@ func (d *directories) Delete(pv *v1.PersistentVolume) error {
 	defer d.mu.Unlock()
 	d.deleted = append(d.deleted, pv.Name)
 	return nil
+}
+func (d *directories) Has(pv *v1.PersistentVolume) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.there[pv.Name], nil
 }
 func (d *directories) Names() ([]string, error) { return nil, nil }
 func (d *directories) Enforces() (bool, error)  { return true, nil }

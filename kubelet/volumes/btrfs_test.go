@@ -70,7 +70,7 @@ func fill(t *testing.T, path string, bytes int) (int64, error) {
 // without, sizes are numbers.
 func TestSizesOnBtrfs(t *testing.T) {
 	disk := btrfs(t)
-	local, err := NewLocal(filepath.Join(disk, "volumes"))
+	local, err := NewLocal(filepath.Join(disk, "volumes"), remembered{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,14 +87,14 @@ func TestSizesOnBtrfs(t *testing.T) {
 	}
 	enforces(false)
 	old := sized("old", "1Mi")
-	if err := local.ensure(old); err != nil {
+	if err := local.ensure(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("btrfs", "quota", "enable", disk).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	enforces(true)
-	if err := errors.Join(local.ensure(old), local.Limit(old)); err != nil {
+	if err := errors.Join(local.ensure(t.Context(), old), local.Limit(old)); err != nil {
 		t.Errorf("a directory from before: %v", err)
 	}
 	if _, err := fill(t, filepath.Join(local.Root(), "old", "f"), 4<<20); err != nil {
@@ -106,7 +106,7 @@ func TestSizesOnBtrfs(t *testing.T) {
 		t.Errorf("before it is made: %v", err)
 	}
 	for range 2 { // the second finds it done
-		if err := local.ensure(pv); err != nil {
+		if err := local.ensure(t.Context(), pv); err != nil {
 			t.Fatal(err)
 		}
 	}

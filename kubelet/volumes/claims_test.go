@@ -2,6 +2,7 @@ package volumes
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,7 +141,7 @@ func newManager(t *testing.T, root string, claims Claims, local *Local) *Manager
 func TestLocalVolume(t *testing.T) {
 	needs.Root(t, "mounts of persistent volumes")
 	root := t.TempDir()
-	local, err := NewLocal(filepath.Join(root, "volumes"))
+	local, err := NewLocal(filepath.Join(root, "volumes"), remembered{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestLocalVolumeThatIsMissing(t *testing.T) {
 // TestVolumeOfAnotherNode: a directory of the same path is not made on the wrong node.
 func TestVolumeOfAnotherNode(t *testing.T) {
 	root := t.TempDir()
-	local, err := NewLocal(filepath.Join(root, "volumes"))
+	local, err := NewLocal(filepath.Join(root, "volumes"), remembered{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +353,7 @@ func TestGiveTo(t *testing.T) {
 // is followed.
 func TestLocalStaysInItsRoot(t *testing.T) {
 	dir := t.TempDir()
-	local, err := NewLocal(filepath.Join(dir, "volumes"))
+	local, err := NewLocal(filepath.Join(dir, "volumes"), remembered{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,14 +375,14 @@ func TestLocalStaysInItsRoot(t *testing.T) {
 	if err := os.Symlink(precious, filepath.Join(local.Root(), "linked")); err != nil {
 		t.Fatal(err)
 	}
-	if err := local.ensure(linked); err == nil {
+	if err := local.ensure(t.Context(), linked); err == nil {
 		t.Error("a symbolic link was taken for a volume")
 	}
 	if err := local.Delete(linked); err != nil {
 		t.Error(err)
 	}
 	good := ownPV("good", local)
-	if err := local.ensure(good); err != nil {
+	if err := local.ensure(t.Context(), good); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(precious, filepath.Join(local.Root(), "good", "link")); err != nil {
@@ -450,5 +451,60 @@ func TestNFSArguments(t *testing.T) {
 		if got := strings.Join(nfsArguments(&c.v), " "); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
 		}
+	}
+}
+
+// remembered is the record of made directories, outside of the disk.
+type remembered map[string]bool
+
+var errLost = errors.New("made before, and gone")
+
+func (r remembered) MayMake(_ context.Context, pv *v1.PersistentVolume) error {
+	if r[pv.Name] {
+		return errLost
+	}
+	return nil
+}
+
+func (r remembered) Made(_ context.Context, pv *v1.PersistentVolume) error {
+	r[pv.Name] = true
+	return nil
+}
+
+// TestALostDirectoryIsNotMadeAgain: an empty directory must not pass for the data.
+func TestALostDirectoryIsNotMadeAgain(t *testing.T) {
+	record := remembered{}
+	on := func(disk string) *Local {
+		local, err := NewLocal(filepath.Join(disk, "volumes"), record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return local
+	}
+	old := on(t.TempDir())
+	pv := ownPV("pv", old)
+	if err := old.ensure(t.Context(), pv); err != nil {
+		t.Fatal(err)
+	}
+	if !record["pv"] {
+		t.Fatal("a pod gets a directory that is not recorded")
+	}
+	rebuilt := on(t.TempDir())
+	pv = ownPV("pv", rebuilt)
+	if err := rebuilt.ensure(t.Context(), pv); !errors.Is(err, errLost) {
+		t.Errorf("on the rebuilt machine: %v", err)
+	}
+	if has, err := rebuilt.Has(pv); err != nil || has {
+		t.Errorf("a directory was made: %v, %v", has, err)
+	}
+	if err := os.Mkdir(localpv.Path(rebuilt.Root(), "pv"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := rebuilt.ensure(t.Context(), pv); err != nil {
+		t.Errorf("after the data was put back: %v", err)
+	}
+	delete(record, "pv") // as a crash before the record leaves it
+	if err := rebuilt.ensure(t.Context(), pv); err != nil || !record["pv"] {
+		t.Errorf("after a crash: %v, recorded %v", err, record["pv"])
 	}
 }

@@ -92,7 +92,7 @@ func (p locals) SetUp(ctx context.Context, pod *v1.Pod, v *Volume) (string, time
 	case v.Staged != "":
 		path = v.Staged
 	case p.own.made(v.PV):
-		if err := p.own.ensure(v.PV); err != nil {
+		if err := p.own.ensure(ctx, v.PV); err != nil {
 			return "", time.Time{}, err
 		}
 		how.NoFollow = true

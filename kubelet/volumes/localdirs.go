@@ -19,15 +19,30 @@ import (
 // sizes are numbers. The limit is against accidents: a subvolume that a pod makes in its volume has
 // none. Nothing outside of the root is made, changed or deleted: paths in PVs count only when they
 // are what the root and the PV's name make, and no symbolic link is followed.
-type Local struct{ root string }
+//
+// A directory that was made once is never made again: an empty one would pass for the data. The
+// Record, outside of this disk, remembers it.
+type Local struct {
+	root   string
+	record Record
+}
+
+// Record remembers which directories were made, also when this disk does not.
+type Record interface {
+	// MayMake returns nil if the directory of the volume was never made, or if its data was
+	// declared lost.
+	MayMake(ctx context.Context, pv *v1.PersistentVolume) error
+	// Made records that the directory is there.
+	Made(ctx context.Context, pv *v1.PersistentVolume) error
+}
 
 // NewLocal returns the directories below root, which it makes. Only root reaches what is in them
 // from the host.
-func NewLocal(root string) (*Local, error) {
+func NewLocal(root string, record Record) (*Local, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of local volumes: %w", err)
 	}
-	return &Local{root}, nil
+	return &Local{root, record}, nil
 }
 
 // Root is where the volumes are.
@@ -52,9 +67,38 @@ func (l *Local) Enforces() (bool, error) {
 	return btrfsQuotas(dir)
 }
 
-// ensure makes the directory of a volume, if it is not there. Any user of a pod may write to it, as
-// to an emptyDir.
-func (l *Local) ensure(pv *v1.PersistentVolume) error {
+// Has tells whether the directory of a volume is there.
+func (l *Local) Has(pv *v1.PersistentVolume) (bool, error) {
+	if !l.made(pv) {
+		return false, fmt.Errorf("PV %s has the path %s, which is not below %s", pv.Name, pv.Spec.Local.Path, l.root)
+	}
+	info, err := os.Lstat(localpv.Path(l.root, pv.Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && info.IsDir(), err
+}
+
+// ensure makes the directory of a volume, if it was never made. Any user of a pod may write to it,
+// as to an emptyDir. No pod has the directory before that is recorded.
+func (l *Local) ensure(ctx context.Context, pv *v1.PersistentVolume) error {
+	has, err := l.Has(pv)
+	if err != nil {
+		return err
+	}
+	if !has {
+		if err := l.record.MayMake(ctx, pv); err != nil {
+			return err
+		}
+	}
+	if err := l.make(pv); err != nil || has && pv.Annotations[localpv.DirectoryAnnotation] == localpv.Made {
+		return err
+	}
+	return l.record.Made(ctx, pv)
+}
+
+// make makes the directory of a volume, if it is not there.
+func (l *Local) make(pv *v1.PersistentVolume) error {
 	root, err := os.OpenRoot(l.root)
 	if err != nil {
 		return err

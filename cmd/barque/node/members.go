@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/nodeleases"
@@ -135,6 +136,15 @@ func (s *server) failingCalls() (calls []clusterstatus.FailingCall) {
 		calls = append(calls, clusterstatus.FailingCall(f))
 	}
 	return calls
+}
+
+// lostVolumes returns the local volumes whose directory is gone.
+func (s *server) lostVolumes() []clusterstatus.LostVolume {
+	volumes, err := s.api.Informers().Core().V1().PersistentVolumes().Lister().List(labels.Everything())
+	if err != nil {
+		s.logger.Error("the status lacks the lost volumes", "err", err)
+	}
+	return adminapi.Lost(volumes)
 }
 
 // startForgetting has this server forget agents that were removed.
