@@ -64,7 +64,8 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 		m := &s.Members[i]
 		w.absent(m)
 		if len(m.Ills) > 0 && m.Gossip == gossip.Alive {
-			w.add(Attention, m.Name, "", "barque kubectl describe node "+m.Name, "node %s reports a fault of its %s", m.Name, strings.Join(m.Ills, ", "))
+			// A kubelet that is ill may not have a Node to describe.
+			w.add(Attention, m.Name, m.Name, w.by.Look(m.Name, m.Role), "node %s reports a fault of its %s", m.Name, strings.Join(m.Ills, ", "))
 		}
 		if m.Store != nil {
 			w.store(m, statuses[m.Name])

@@ -24,6 +24,7 @@ import (
 
 	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/internal/nodename"
 )
 
 // NodeRestriction keeps what kubelets write to their own Node object, without its taints and its
@@ -147,8 +148,7 @@ func (n *NodeRestriction) memberLabel(node string, obj, old *corev1.Node) error 
 	return fmt.Errorf("is not allowed to modify the label %s: this server has not heard of such a member by gossip", nodeleases.MemberLabel)
 }
 
-// restrictedLabels names the changed labels that a kubelet does not set: those under
-// node-restriction.kubernetes.io, and those of kubernetes.io and k8s.io that are not its own.
+// restrictedLabels names the changed labels that a node may not set on itself.
 func restrictedLabels(labels, old map[string]string) []string {
 	changed := map[string]bool{}
 	for k, v := range labels {
@@ -163,29 +163,11 @@ func restrictedLabels(labels, old map[string]string) []string {
 	}
 	var bad []string
 	for _, k := range slices.Sorted(maps.Keys(changed)) {
-		domain, _, _ := strings.Cut(k, "/")
-		if !strings.Contains(k, "/") || kubeletLabel(k, domain) {
-			continue
-		}
-		if within(domain, "kubernetes.io") || within(domain, "k8s.io") {
+		if nodename.Restricted(k) {
 			bad = append(bad, k)
 		}
 	}
 	return bad
-}
-
-func kubeletLabel(key, domain string) bool {
-	switch key {
-	case corev1.LabelHostname, corev1.LabelOSStable, corev1.LabelArchStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
-		corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-		"beta.kubernetes.io/os", "beta.kubernetes.io/arch":
-		return true
-	}
-	return within(domain, "kubelet.kubernetes.io") || within(domain, "node.kubernetes.io")
-}
-
-func within(domain, parent string) bool {
-	return domain == parent || strings.HasSuffix(domain, "."+parent)
 }
 
 func (n *NodeRestriction) pod(ctx context.Context, node string, a admission.Attributes) error {

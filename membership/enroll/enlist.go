@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/nodename"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
@@ -39,6 +42,9 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != PhaseAsking:
 		return r, errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
+	}
+	if err := o.checkNew(); err != nil {
+		return nil, err
 	}
 	if r != nil && o.Join == "" {
 		return nil, fmt.Errorf("data directory %s was about to join the cluster at %s when it was stopped: "+
@@ -83,6 +89,20 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
 	r = &Record{Dir: o.DataDir, Phase: PhaseJoining, Name: o.Name, Role: pki.RoleServer, Cluster: grant.Cluster, Token: token.ID}
 	return r, errors.Join(r.Save(), endAttempt(o.DataDir))
+}
+
+// checkNew returns why this machine could not register as a node. Nodes that have data were
+// admitted by an earlier version, and start as they are.
+func (o *Options) checkNew() error {
+	if err := nodename.Check(o.Name); err != nil {
+		return WrongOption("%v; give another one with --name", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
+		if err := nodename.CheckLabel(key, o.Labels[key]); err != nil {
+			return WrongOption("--node-label: %v", err)
+		}
+	}
+	return nil
 }
 
 // joiningBy reports whether the server was admitted by that token and is no member yet. A restart
@@ -171,7 +191,7 @@ func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, 
 
 func (o *Options) joinRequest() (join.Request, error) {
 	attempt, err := attemptOf(o.DataDir)
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Replace: o.Replace, Attempt: attempt}, err
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Labels: o.Labels, Replace: o.Replace, Attempt: attempt}, err
 }
 
 func askToServe(ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger) (join.ServerGrant, error) {
@@ -242,6 +262,10 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	case r != nil:
 		if err := r.sameName(o, pki.RoleAgent); err != nil {
 			return r, err
+		}
+	default:
+		if err := o.checkNew(); err != nil {
+			return nil, err
 		}
 	}
 	if o.Join == "" {

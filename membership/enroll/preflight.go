@@ -22,8 +22,17 @@ import (
 
 // Preflight tells whether this machine could join the cluster now, as a server or an agent.
 func Preflight(ctx context.Context, o *Options, role string, now func() time.Time) []check.Finding {
-	findings := append([]check.Finding{o.checkDataDir(role)}, o.checkPorts(role)...)
+	findings := append([]check.Finding{o.checkDataDir(role), o.checkIdentity()}, o.checkPorts(role)...)
 	return append(findings, o.checkServer(ctx, role, now)...)
+}
+
+// checkIdentity finds out whether the machine could register as a node.
+func (o *Options) checkIdentity() check.Finding {
+	const name = "node name and labels"
+	if err := o.checkNew(); err != nil {
+		return check.Failed(name, err.Error(), "")
+	}
+	return check.Passed(name, o.Name)
 }
 
 // checkDataDir finds out whether the machine belongs to a cluster.

@@ -57,6 +57,7 @@ type Backup struct {
 type Options struct {
 	DataDir, Name string
 	Address       netip.Addr
+	Labels        map[string]string // that the node registers with
 
 	Join, Token           string // the address of a server to join, and the token for it
 	Replace, Wipe, Rejoin bool

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
-	"strings"
+	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
+	"github.com/barque/barque/internal/nodename"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -185,8 +185,13 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	if err := h.config.CheckToken(r.Context(), t, attempt); err != nil {
 		return netip.Addr{}, err
 	}
-	if bad := validation.IsDNS1123Subdomain(in.Name); len(bad) > 0 {
-		return netip.Addr{}, refuse(http.StatusBadRequest, "node name %q: %s", in.Name, strings.Join(bad, "; "))
+	if err := nodename.Check(in.Name); err != nil {
+		return netip.Addr{}, refuse(http.StatusBadRequest, "%w: give another one with --name", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(in.Labels)) {
+		if err := nodename.CheckLabel(key, in.Labels[key]); err != nil {
+			return netip.Addr{}, refuse(http.StatusBadRequest, "%w (--node-label)", err)
+		}
 	}
 	addr, err := h.address(in.Name, in.Address)
 	if err != nil {

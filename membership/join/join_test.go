@@ -203,6 +203,8 @@ func TestRefusals(t *testing.T) {
 		"expired token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrExpired }, 403, "expired"},
 		"used-up token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrUsedUp }, 403, "used up"},
 		"bad name":      {func(_ *cluster, r *join.Request) { r.Name = "Not A Name" }, 400, "node name"},
+		"long name":     {func(_ *cluster, r *join.Request) { r.Name = strings.Repeat("n", 64) }, 400, "no more than 63 characters"},
+		"bad label":     {func(_ *cluster, r *join.Request) { r.Labels = map[string]string{"node-role.kubernetes.io/worker": ""} }, 400, "kubectl label node NAME node-role.kubernetes.io/worker="},
 		"bad address":   {func(_ *cluster, r *join.Request) { r.Address = "0.0.0.0" }, 400, "address"},
 		"loopback":      {func(_ *cluster, r *join.Request) { r.Address = "127.0.0.1" }, 400, "address"},
 		"address taken": {func(_ *cluster, r *join.Request) { r.Address = "::ffff:10.0.0.1" }, 409, "that of s1"},

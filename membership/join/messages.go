@@ -24,6 +24,8 @@ type Request struct {
 	// Attempt is the machine's random text, the same for all retries: they count as one use of the
 	// token.
 	Attempt string `json:"attempt,omitempty"`
+	// Labels are those that the node registers with. Machines of earlier versions do not send them.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Replace is a server's wish to take the place of a dead one of the same name.
 	Replace bool `json:"replace,omitempty"`
 	// CSR and GossipKey are an agent's: the signing request of its key and its Ed25519 public key.

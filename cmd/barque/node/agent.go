@@ -176,7 +176,7 @@ func (a *agent) startNode(ctx context.Context) error {
 			Transport: credentials.NewTransport(a.ids),
 		},
 		tls:    credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust),
-		labels: nodeLabels(a.options),
+		labels: nodeLabels(a.options, a.logger),
 		health: liveness.NewHealth(a.pool.SetHealth),
 		certs:  a.ids.Collectors(),
 		logger: a.logger,

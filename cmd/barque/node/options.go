@@ -300,7 +300,7 @@ type Logs interface{ Bytes() []byte }
 
 // enrolling returns the options for joining or creating a cluster.
 func (o *Options) enrolling() *enroll.Options {
-	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin,
+	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin,
 		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
 		Restore: enroll.Restore(o.Restore), ReadBackup: o.readBackup, Settings: o.settings}
 }

@@ -27,6 +27,7 @@ import (
 
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/nodename"
 	"github.com/barque/barque/internal/processmetrics"
 	"github.com/barque/barque/internal/resolvconf"
 	"github.com/barque/barque/internal/version"
@@ -199,13 +200,19 @@ func waitFor(ready <-chan struct{}) func(context.Context) error {
 }
 
 // nodeLabels returns the labels that a node registers with, among them the mark of a member. Roles
-// are set by controllers/noderole.
-func nodeLabels(o *Options) map[string]string {
+// are set by controllers/noderole. A label that the API server would refuse is left out, because the
+// whole report of the node would be refused with it: a machine that joins is told, and one that has
+// joined goes on.
+func nodeLabels(o *Options, logger *slog.Logger) map[string]string {
 	labels := map[string]string{}
 	if o.Zone != "" {
 		labels["topology.kubernetes.io/zone"] = o.Zone
 	}
 	for k, v := range o.Labels {
+		if err := nodename.CheckLabel(k, v); err != nil {
+			logger.Warn("a label of --node-label is left out", "reason", err)
+			continue
+		}
 		labels[k] = v
 	}
 	labels[nodeleases.MemberLabel] = ""
@@ -221,7 +228,7 @@ func (s *server) startNode(ctx context.Context) error {
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
 		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust),
-		labels: nodeLabels(s.options),
+		labels: nodeLabels(s.options, s.logger),
 		health: liveness.NewHealth(s.pool.SetHealth),
 		certs:  s.ids.Collectors(),
 		logger: s.logger,
