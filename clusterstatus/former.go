@@ -13,10 +13,10 @@ import (
 // it joins again, or when an operator deletes its Node because it does not come back. A former
 // server that ran with --no-node has no Node and does not appear.
 
-// Former returns the servers that have a Node and are no members of the store. successions are those
-// by which this cluster came to be. A recovery or a restore notes no removals: a server that had
-// joined again after a removal, and was left out by a later succession, has the same traces as one
-// that had not.
+// Former returns the servers that have a Node and are no members of the store. successions are
+// those by which this cluster came to be. A recovery or a restore notes no removals: a server that
+// had joined again after a removal, and was left out by a later succession, has the same traces as
+// one that had not.
 func Former(servers []string, members []raftstore.Member, gone map[string]raftstore.Removal, successions []raftstore.Succession) []FormerServer {
 	var last time.Time
 	for _, s := range successions {

@@ -97,8 +97,8 @@ func (w *world) failing(kind string, webhooks ...string) {
 	w.reports["s1"].Failing = []FailingCall{{Kind: kind, Name: "x", Webhooks: webhooks, Service: "ns/x", Why: "no endpoint"}}
 }
 
-// TestPromises: `healthy` is said of no cluster in which a promised part is broken, and the page lists
-// the parts that are tested.
+// TestPromises: `healthy` is said of no cluster in which a promised part is broken, and the page
+// lists the parts that are tested.
 func TestPromises(t *testing.T) {
 	if w := newWorld(); Assemble(Noon, w.observe(t)).Health != Healthy {
 		t.Fatal("the cluster is not healthy before anything is broken")

@@ -28,8 +28,8 @@ const startGrace = time.Minute
 // shownNames is how many names a warning has.
 const shownNames = 5
 
-// unready adds the Nodes that are not Ready in the leader's view. An agent that gossip does not know
-// becomes a member of the status: its Node is the only trace of it, as after a restore.
+// unready adds the Nodes that are not Ready in the leader's view. An agent that gossip does not
+// know becomes a member of the status: its Node is the only trace of it, as after a restore.
 func (a *assembly) unready() {
 	report := a.objects[a.status.Leader]
 	if report == nil {

@@ -313,8 +313,8 @@ func (c *checking) ask(ctx context.Context, question func(context.Context, kuber
 	return nil
 }
 
-// insist repeats a request while its failure may be one of the way or of a moment: a connection that
-// was cut, a server that is stopping, a change of leaders. Any other answer counts at once.
+// insist repeats a request while its failure may be one of the way or of a moment: a connection
+// that was cut, a server that is stopping, a change of leaders. Any other answer counts at once.
 func (c *checking) insist(ctx context.Context, question func(context.Context, kubernetes.Interface) error) error {
 	var final error
 	err := until(ctx, settleTime, func(ctx context.Context) error {
@@ -355,9 +355,9 @@ func (c *checking) create(ctx context.Context, make func(context.Context, kubern
 // runLabel has the mark of the run that made a namespace.
 const runLabel = "barque.io/verify-run"
 
-// makeNamespace makes the namespace of this run. An attempt goes on when the run is interrupted: its
-// namespace may be there then, and is to be removed. One of that name that another run has made is
-// not taken.
+// makeNamespace makes the namespace of this run. An attempt goes on when the run is interrupted:
+// its namespace may be there then, and is to be removed. One of that name that another run has made
+// is not taken.
 func (c *checking) makeNamespace(ctx context.Context) error {
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace, Labels: map[string]string{runLabel: strings.ToLower(crand.Text())}}}
 	return c.insist(ctx, func(asked context.Context, client kubernetes.Interface) error {

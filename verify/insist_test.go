@@ -111,8 +111,8 @@ func TestFinalAnswers(t *testing.T) {
 	})
 }
 
-// TestKnownDeadNodes: nobody waits for a pod on a node that is known to be dead, also before its Node
-// is not Ready any more.
+// TestKnownDeadNodes: nobody waits for a pod on a node that is known to be dead, also before its
+// Node is not Ready any more.
 func TestKnownDeadNodes(t *testing.T) {
 	node := func(change func(*corev1.Node)) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}

@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/network/faults"
 )
 
-// Faults of workloads, read from objects of the API. They are faults of what the cluster runs, or of
-// its capacity, and need not be the cluster's own.
+// Faults of workloads, read from objects of the API. They are faults of what the cluster runs, or
+// of its capacity, and need not be the cluster's own.
 
 const (
 	// waitsLong is how long a pod waits, or a namespace ends, before that is a finding.

@@ -49,7 +49,8 @@ func mayHaveToken(text string) bool {
 	})
 }
 
-// mayHaveBase64 tells whether an equals sign stands behind as many letters as in the base64 of a key.
+// mayHaveBase64 tells whether an equals sign stands behind as many letters as in the base64 of a
+// key.
 func mayHaveBase64(text string) bool {
 	return anywhere(text, '=', func(i int) bool { return i >= base64Length && all(text[i-base64Length:i], isBase64) })
 }

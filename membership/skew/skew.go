@@ -7,9 +7,9 @@
 //   - A data directory is used by the line that used it last, or by the next one or the one before.
 //     An agent's may skip lines upwards: its state is that of the servers.
 //
-// A build between releases is of the line of its source. A build from before the first release, which
-// reports a commit or nothing, is of the line v0.0. docs/upgrading.md is the page for operators. Each
-// package that enforces the policy asks here.
+// A build between releases is of the line of its source. A build from before the first release,
+// which reports a commit or nothing, is of the line v0.0. docs/upgrading.md is the page for
+// operators. Each package that enforces the policy asks here.
 package skew
 
 import (
@@ -61,8 +61,8 @@ func Join(name, role, of string, servers []Server) error {
 	return nil
 }
 
-// Start returns an *Error if this build, of the version own, may not use the data directory of a node
-// of the role, which another version used last. Before the first release no version was noted.
+// Start returns an *Error if this build, of the version own, may not use the data directory of a
+// node of the role, which another version used last. Before the first release no version was noted.
 func Start(dir, role, last, own string) error {
 	now, was := version.Parse(own), version.Parse(last)
 	e := &Error{Subject: "this program", Version: now, Other: "data directory " + dir, OtherVersion: was}

@@ -37,7 +37,8 @@ const (
 	caKey         = "/barque/ca"
 )
 
-// versionFits returns an error if a joining node's version does not fit those of the living servers.
+// versionFits returns an error if a joining node's version does not fit those of the living
+// servers.
 func (s *server) versionFits(name, role, of string) error {
 	servers := []skew.Server{{Name: s.options.Name, Version: version.String()}}
 	for _, m := range s.pool.Members() {
