@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,6 +124,34 @@ func TestPodStatusUpdate(t *testing.T) {
 	p.Status.QOSClass = corev1.PodQOSGuaranteed
 	grouptest.WantErrors(t, validatePodStatus(ctx, p, old), grouptest.Forbidden+"status.containerStatuses[0].state", grouptest.Invalid+"status.nominatedNodeName",
 		grouptest.Invalid+"status.podIPs[0]", grouptest.Invalid+"status.qosClass")
+}
+
+// A container may run again where its own policy, or a rule, says so.
+func TestContainersThatMayRunAgain(t *testing.T) {
+	const rules = "restartPolicyRules: [{action: %s, exitCodes: {operator: In, values: [42]}}]"
+	for name, c := range map[string]struct {
+		spec string
+		code int32
+		may  bool
+	}{
+		"pod Never":                     {`restartPolicy: Never, containers: [{name: a, image: i}]`, 1, false},
+		"pod OnFailure, failed":         {`restartPolicy: OnFailure, containers: [{name: a, image: i}]`, 1, true},
+		"pod OnFailure, succeeded":      {`restartPolicy: OnFailure, containers: [{name: a, image: i}]`, 0, false},
+		"own Always":                    {`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Always}]`, 0, true},
+		"own Never in a pod of Always":  {`restartPolicy: Always, containers: [{name: a, image: i, restartPolicy: Never}]`, 1, false},
+		"a rule":                        {`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "Restart") + `}]`, 42, true},
+		"a rule that does not match":    {`restartPolicy: Never, containers: [{name: a, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "Restart") + `}]`, 1, false},
+		"a rule of another for all":     {`restartPolicy: Never, containers: [{name: a, image: i}, {name: b, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "RestartAllContainers") + `}]`, 1, true},
+		"a rule of another for its own": {`restartPolicy: Never, containers: [{name: a, image: i}, {name: b, image: i, restartPolicy: Never, ` + fmt.Sprintf(rules, "Restart") + `}]`, 42, false},
+	} {
+		old := stored(t, "spec: {"+c.spec+"}")
+		old.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: c.code}}}}
+		p := old.DeepCopy()
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+		if errs := validatePodStatus(context.Background(), p, old); (len(errs) == 0) != c.may {
+			t.Errorf("%s: %v", name, errs)
+		}
+	}
 }
 
 func TestGracefulPodDelete(t *testing.T) {

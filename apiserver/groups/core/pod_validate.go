@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/diff"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/podtemplate"
 	"github.com/barque/barque/apiserver/groups/validation"
@@ -279,13 +279,9 @@ func validatePodStatus(_ context.Context, p, old *corev1.Pod) field.ErrorList {
 		}
 		errs = append(errs, validation.Check(string(c.Type), at.Child("Type"), utilvalidation.IsQualifiedName)...)
 	}
-	always := map[string]bool{}
-	for _, c := range old.Spec.InitContainers {
-		always[c.Name] = ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
-	}
-	errs = append(errs, validateNoRevival(p.Status.ContainerStatuses, old.Status.ContainerStatuses, old.Spec.RestartPolicy, nil, at.Child("containerStatuses"))...)
-	errs = append(errs, validateNoRevival(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, old.Spec.RestartPolicy, always, at.Child("initContainerStatuses"))...)
-	return append(errs, validateNoRevival(p.Status.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil, at.Child("ephemeralContainerStatuses"))...)
+	errs = append(errs, validateNoRevival(p.Status.ContainerStatuses, old.Status.ContainerStatuses, &old.Spec, old.Spec.Containers, at.Child("containerStatuses"))...)
+	errs = append(errs, validateNoRevival(p.Status.InitContainerStatuses, old.Status.InitContainerStatuses, &old.Spec, old.Spec.InitContainers, at.Child("initContainerStatuses"))...)
+	return append(errs, validateNoRevival(p.Status.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses, &old.Spec, nil, at.Child("ephemeralContainerStatuses"))...)
 }
 
 func validatePodIPs(p *corev1.Pod, at *field.Path) field.ErrorList {
@@ -334,16 +330,17 @@ func oneOfEachFamily(ips []string) bool {
 	return is4(ips[0]) != is4(ips[1])
 }
 
-// validateNoRevival: a container that has ended stays so when its pod is never to restart it.
-// always has the names of containers that are restarted whatever the policy of their pod is.
-func validateNoRevival(statuses, old []corev1.ContainerStatus, policy corev1.RestartPolicy, always map[string]bool, at *field.Path) field.ErrorList {
-	if policy == corev1.RestartPolicyAlways {
-		return nil
-	}
+// validateNoRevival: a container that has ended stays so when its pod is never to restart it. Those
+// that are not among the containers, the ephemeral ones, never restart.
+func validateNoRevival(statuses, old []corev1.ContainerStatus, spec *corev1.PodSpec, containers []corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, was := range old {
 		t := was.State.Terminated
-		if t == nil || always[was.Name] || (policy == corev1.RestartPolicyOnFailure && t.ExitCode != 0) {
+		if t == nil {
+			continue
+		}
+		of := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == was.Name })
+		if of >= 0 && podtemplate.Restarts(spec, &containers[of], t.ExitCode) {
 			continue
 		}
 		for _, c := range statuses {

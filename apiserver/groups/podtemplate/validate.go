@@ -68,7 +68,7 @@ func ValidateSpec(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	errs = append(errs, validatePodSecurity(spec, at)...)
 	errs = append(errs, validateGates(spec, at)...)
 	errs = append(errs, c.validatePodResources(at)...)
-	return append(errs, unsupported(spec, at)...)
+	return append(errs, validateGated(spec, at)...)
 }
 
 func (c *checker) validateLifetime(at *field.Path) field.ErrorList {
@@ -265,18 +265,6 @@ func withinPod(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 				errs = append(errs, field.Invalid(at.Child("containers").Index(i).Key(string(name)).Child("limits"), limit.String(), "must be less than or equal to pod limits of "+most.String()))
 			}
 		}
-	}
-	return errs
-}
-
-// unsupported refuses the features that this server does not offer.
-func unsupported(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if spec.SchedulingGroup != nil {
-		errs = append(errs, field.Forbidden(at.Child("schedulingGroup"), "scheduling groups are not supported by this server"))
-	}
-	if len(spec.EvictionResponders) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("evictionResponders"), "eviction responders are not supported by this server"))
 	}
 	return errs
 }

@@ -31,9 +31,7 @@ func (c *checker) validateContainers(at *field.Path) field.ErrorList {
 		errs = append(errs, c.validateLifecycle(container, at)...)
 		errs = append(errs, hostPortConflicts(container, ports, at.Child("ports"))...)
 		errs = append(errs, c.hostPorts(container, at.Child("ports"))...)
-		if container.RestartPolicy != nil {
-			errs = append(errs, field.Forbidden(at.Child("restartPolicy"), "may not be set for non-init containers"))
-		}
+		errs = append(errs, validateRestarts(container, at)...)
 		unique(container.Name, at)
 		names[container.Name] = true
 	}
@@ -58,9 +56,7 @@ func (c *checker) validateContainers(at *field.Path) field.ErrorList {
 // restartPolicy Always, beside them.
 func (c *checker) validateInitContainer(container *corev1.Container, at *field.Path) field.ErrorList {
 	errs := c.validateContainer(container, at)
-	if container.RestartPolicy != nil {
-		errs = append(errs, validation.OneOf(*container.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways)...)
-	}
+	errs = append(errs, validateRestarts(container, at)...)
 	errs = append(errs, hostPortConflicts(container, map[string]bool{}, at.Child("ports"))...)
 	if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 		errs = append(errs, c.validateProbes(container, at)...)
@@ -93,7 +89,8 @@ func (c *checker) validateEphemeralContainer(e *corev1.EphemeralContainer, at *f
 		named{"lifecycle", container.Lifecycle != nil},
 		named{"resources", len(resources.Limits)+len(resources.Requests)+len(resources.Claims) > 0},
 		named{"resizePolicy", container.ResizePolicy != nil},
-		named{"restartPolicy", container.RestartPolicy != nil})...)
+		named{"restartPolicy", container.RestartPolicy != nil},
+		named{"restartPolicyRules", len(container.RestartPolicyRules) > 0})...)
 	for i, mount := range container.VolumeMounts {
 		errs = append(errs, forbid(at.Child("volumeMounts").Index(i), "cannot be set for an Ephemeral Container",
 			named{"subPath", mount.SubPath != ""}, named{"subPathExpr", mount.SubPathExpr != ""})...)
@@ -139,16 +136,13 @@ func (c *checker) validateContainer(container *corev1.Container, at *field.Path)
 	errs = append(errs, validation.Enum(container.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	errs = append(errs, validatePorts(container.Ports, at.Child("ports"))...)
-	errs = append(errs, validateEnv(container.Env, at.Child("env"))...)
+	errs = append(errs, c.validateEnv(container.Env, at.Child("env"))...)
 	errs = append(errs, validateEnvFrom(container.EnvFrom, at.Child("envFrom"))...)
 	errs = append(errs, c.validateMounts(container, at.Child("volumeMounts"))...)
 	errs = append(errs, c.validateDevices(container, at.Child("volumeDevices"))...)
 	errs = append(errs, validation.ResourceRequirements(&container.Resources, c.claims, at.Child("resources"))...)
 	errs = append(errs, validateResizePolicy(container.ResizePolicy, c.spec.RestartPolicy, at.Child("resizePolicy"))...)
 	errs = append(errs, validateSecurityContext(container.SecurityContext, c.spec, at.Child("securityContext"))...)
-	if len(container.RestartPolicyRules) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("restartPolicyRules"), "restart rules are not supported by this server"))
-	}
 	return errs
 }
 

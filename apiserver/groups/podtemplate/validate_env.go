@@ -22,19 +22,19 @@ var (
 	containerFields  = []string{"limits.cpu", "limits.memory", "limits.ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage"}
 )
 
-func validateEnv(env []corev1.EnvVar, at *field.Path) field.ErrorList {
+func (c *checker) validateEnv(env []corev1.EnvVar, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range env {
 		e, at := &env[i], at.Index(i)
 		errs = append(errs, validation.Name(e.Name, at.Child("name"), utilvalidation.IsRelaxedEnvVarName)...)
 		if e.ValueFrom != nil {
-			errs = append(errs, validateEnvSource(e, at.Child("valueFrom"))...)
+			errs = append(errs, c.validateEnvSource(e, at.Child("valueFrom"))...)
 		}
 	}
 	return errs
 }
 
-func validateEnvSource(e *corev1.EnvVar, at *field.Path) field.ErrorList {
+func (c *checker) validateEnvSource(e *corev1.EnvVar, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	sources, from := 0, e.ValueFrom
 	if ref := from.FieldRef; ref != nil {
@@ -53,9 +53,9 @@ func validateEnvSource(e *corev1.EnvVar, at *field.Path) field.ErrorList {
 		sources++
 		errs = append(errs, validateKeyRef(ref.Name, ref.Key, at.Child("secretKeyRef"))...)
 	}
-	if from.FileKeyRef != nil {
+	if ref := from.FileKeyRef; ref != nil {
 		sources++
-		errs = append(errs, field.Forbidden(at.Child("fileKeyRef"), "environment from files is not supported by this server"))
+		errs = append(errs, c.validateFileRef(ref, at.Child("fileKeyRef"))...)
 	}
 	switch {
 	case sources == 0:
@@ -64,6 +64,22 @@ func validateEnvSource(e *corev1.EnvVar, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at, "", "may not be specified when `value` is not empty"))
 	case sources > 1:
 		errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
+	}
+	return errs
+}
+
+// validateFileRef checks a variable from a file, which containers write into an emptyDir.
+func (c *checker) validateFileRef(ref *corev1.FileKeySelector, at *field.Path) field.ErrorList {
+	errs := validation.Name(ref.Key, at.Child("key"), utilvalidation.IsRelaxedEnvVarName)
+	errs = append(errs, validation.DNSLabel(ref.VolumeName, at.Child("volumeName"))...)
+	errs = append(errs, required(ref.Path, at.Child("path"))...)
+	errs = append(errs, validation.NoBacksteps(ref.Path, at.Child("path"))...)
+	// A volume that is refused for itself is there all the same.
+	i := slices.IndexFunc(c.spec.Volumes, func(v corev1.Volume) bool { return v.Name == ref.VolumeName })
+	if i < 0 {
+		errs = append(errs, field.NotFound(at.Child("volumeName"), ref.VolumeName))
+	} else if c.spec.Volumes[i].EmptyDir == nil {
+		errs = append(errs, field.Invalid(at.Child("volumeName"), ref.VolumeName, "referenced volume must be of type emptyDir"))
 	}
 	return errs
 }

@@ -73,9 +73,6 @@ func (c *checker) validateLifecycle(container *corev1.Container, at *field.Path)
 		}
 		errs = append(errs, c.validateHandler(handler{exec: h.Exec, http: h.HTTPGet, tcp: h.TCPSocket, sleep: h.Sleep}, at.Child(hook.name))...)
 	}
-	if container.Lifecycle.StopSignal != nil {
-		errs = append(errs, field.Forbidden(at.Child("stopSignal"), "stop signals are not supported by this server; the image's own is used"))
-	}
 	return errs
 }
 

@@ -116,9 +116,6 @@ func validateEmptyDir(e *corev1.EmptyDirVolumeSource, at *field.Path) field.Erro
 	if e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
 		errs = append(errs, field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity"))
 	}
-	if e.Mode != nil {
-		errs = append(errs, field.Forbidden(at.Child("mode"), "modes of emptyDir volumes are not supported by this server"))
-	}
 	return errs
 }
 
@@ -322,9 +319,6 @@ func validateMountOptions(m *corev1.VolumeMount, container *corev1.Container, at
 				errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
 			}
 		}
-	}
-	if len(m.BindMountOptions) > 0 {
-		errs = append(errs, field.Forbidden(mount.Child("bindMountOptions"), "bind mount options are not supported by this server"))
 	}
 	return errs
 }
