@@ -20,4 +20,7 @@ const (
 	// AnnotationGrace is the pod's termination grace in seconds, for a container whose pod is
 	// unknown.
 	AnnotationGrace = "barque.io/grace-seconds"
+	// AnnotationRound counts how often a rule has restarted all containers of the pod before the
+	// container was made. It is missing while none has.
+	AnnotationRound = "barque.io/round"
 )

@@ -290,6 +290,8 @@ func (r *Reporter) wanted(ctx context.Context) (*v1.Node, error) {
 			DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.Port}},
 			Images:          r.images(ctx),
 			VolumesInUse:    r.inUse(),
+
+			DeclaredFeatures: declaredFeatures(),
 		},
 	}
 	for _, ip := range r.IPs {
@@ -349,7 +351,7 @@ func sameRest(a, b *v1.NodeStatus) bool {
 	return equalJSON(a.Capacity, b.Capacity) && equalJSON(a.Allocatable, b.Allocatable) &&
 		reflect.DeepEqual(a.Addresses, b.Addresses) && a.NodeInfo == b.NodeInfo &&
 		a.DaemonEndpoints == b.DaemonEndpoints && equalJSON(a.Images, b.Images) &&
-		slices.Equal(a.VolumesInUse, b.VolumesInUse)
+		slices.Equal(a.VolumesInUse, b.VolumesInUse) && slices.Equal(a.DeclaredFeatures, b.DeclaredFeatures)
 }
 
 // withOthers adds to a status the resources whose capacity others have put into the Node object,

@@ -332,3 +332,16 @@ func TestKeepsOthersResources(t *testing.T) {
 		}
 	})
 }
+
+func TestNodeDeclaresItsFeatures(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		node, err := f.client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+		if got := node.Status.DeclaredFeatures; !slices.Equal(got, want) {
+			t.Errorf("the node declares %q, want %q", got, want)
+		}
+	})
+}

@@ -136,7 +136,7 @@ func NodeSays(c *v1.PodCondition) bool {
 func NodeDecides(kind v1.PodConditionType) bool {
 	switch kind {
 	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,
-		v1.PodResizePending, v1.PodResizeInProgress:
+		v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
 		return true
 	}
 	return false

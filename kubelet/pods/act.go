@@ -340,7 +340,10 @@ func (w *worker) hurry(pod *v1.Pod) {
 // kill stops a container beside: its preStop hook first, then the runtime's stop, both within the
 // grace period.
 func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
-	grace := w.graceFor(pod, k)
+	grace, least := w.graceFor(pod, k), leastGrace
+	if k.Now {
+		grace, least = 0, 0
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	own := &killing{until: w.m.Now().Add(grace), cancel: cancel}
 	w.killing[k.ID] = own
@@ -354,7 +357,7 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
 		}
 	}
 	w.m.Events.Event(pod, orNamed(spec, k.Name), v1.EventTypeNormal, "Killing", k.Reason)
-	hook := !w.stopHookRun[k.ID] && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
+	hook := !k.Now && !w.stopHookRun[k.ID] && spec != nil && spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil
 	w.stopHookRun[k.ID] = true
 	ip := ""
 	if len(pod.Status.PodIPs) > 0 {
@@ -365,7 +368,7 @@ func (w *worker) kill(ctx context.Context, pod *v1.Pod, k Kill) {
 		if hook {
 			w.preStop(ctx, pod, spec, k.ID, ip, grace)
 		}
-		left := max(grace-w.m.Now().Sub(began), leastGrace)
+		left := max(grace-w.m.Now().Sub(began), least)
 		err := w.m.Runtime.StopContainer(ctx, k.ID, left)
 		w.finish(func() {
 			if w.killing[k.ID] == own {

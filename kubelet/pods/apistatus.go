@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/kubelet/cgroups"
+	"github.com/barque/barque/kubelet/restarts"
 )
 
 // StatusInput is all that a pod's status depends on.
@@ -125,8 +126,14 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 		withoutContainer(in, c, before, &s)
 	} else {
 		fromContainer(in, last, &s)
-		if w, ok := in.Plan.Waiting[c.Name]; ok && last.State == Exited && !in.Ending &&
-			w.Reason != reasonCreating && w.Reason != reasonInitializing {
+		w, ok := in.Plan.Waiting[c.Name]
+		if w.Reason == reasonCreating || w.Reason == reasonInitializing {
+			ok = false
+		}
+		if !ok && in.former(last) {
+			w, ok = Waiting{Reason: reasonRestartingAll, Message: messageRestartingAll}, true
+		}
+		if ok && last.State == Exited && !in.Ending {
 			s.LastTerminationState = s.State
 			s.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: w.Reason, Message: w.Message}}
 		}
@@ -136,11 +143,11 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 		h := in.Health[last.ID]
 		started = h.Started && !in.Hooks[last.ID]
 		s.Ready = started && h.Ready
-		if init && !isSidecar(c) {
+		if init && !restarts.IsSidecar(c) {
 			s.Ready = false
 		}
 	}
-	if init && !isSidecar(c) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 {
+	if init && !restarts.IsSidecar(c) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 {
 		s.Ready = true
 	}
 	s.Started = &started
@@ -165,7 +172,7 @@ func withoutContainer(in *StatusInput, c *v1.Container, before *v1.ContainerStat
 					Message: "The container could not be located when the pod was looked at; the pod's node or runtime may have lost it.",
 				}
 			}
-			if ending || policyOf(in.Pod, c) == v1.RestartPolicyNever {
+			if ending || restarts.Policy(in.Pod, c) == v1.RestartPolicyNever {
 				s.State = ended
 				return
 			}
@@ -271,16 +278,19 @@ func phase(in *StatusInput, init, regular []v1.ContainerStatus) v1.PodPhase {
 	initializing := false
 	for i := range in.Pod.Spec.InitContainers {
 		c, s := &in.Pod.Spec.InitContainers[i], &init[i]
-		if isSidecar(c) {
+		if restarts.IsSidecar(c) {
 			initializing = initializing || s.Started == nil || !*s.Started
 			continue
 		}
+		last := in.Observed.newest(c.Name)
 		ended := s.State.Terminated
-		if ended == nil {
+		if ended == nil && last == nil {
 			ended = s.LastTerminationState.Terminated
 		}
 		switch {
-		case ended != nil && ended.ExitCode != 0 && policyOf(in.Pod, c) == v1.RestartPolicyNever:
+		case last != nil && in.former(last):
+			initializing = true
+		case ended != nil && ended.ExitCode != 0 && !restarts.Again(in.Pod, c, ended.ExitCode):
 			return v1.PodFailed
 		case s.State.Terminated == nil || s.State.Terminated.ExitCode != 0:
 			initializing = true
@@ -298,7 +308,7 @@ func phase(in *StatusInput, init, regular []v1.ContainerStatus) v1.PodPhase {
 			if s.State.Terminated.ExitCode == 0 {
 				succeeded++
 			}
-			if restarts(in.Pod, c, &Container{ExitCode: s.State.Terminated.ExitCode}) {
+			if restarts.Again(in.Pod, c, s.State.Terminated.ExitCode) {
 				restarting++
 			}
 		case s.LastTerminationState.Terminated != nil:
@@ -356,6 +366,7 @@ func setConditions(in *StatusInput, s *v1.PodStatus) {
 	setCondition(in, s, v1.PodReady, containersReady, reason, message)
 	setCondition(in, s, v1.PodScheduled, true, "", "")
 	setResizeConditions(in, s)
+	setRestartingCondition(in, s)
 	if in.Disrupted {
 		setCondition(in, s, v1.DisruptionTarget, true, v1.PodReasonTerminationByKubelet, in.Message)
 	}
@@ -373,7 +384,7 @@ func initializedCondition(in *StatusInput, s *v1.PodStatus) (bool, string, strin
 	var incomplete []string
 	for i := range in.Pod.Spec.InitContainers {
 		st := &s.InitContainerStatuses[i]
-		if isSidecar(&in.Pod.Spec.InitContainers[i]) {
+		if restarts.IsSidecar(&in.Pod.Spec.InitContainers[i]) {
 			if st.Started == nil || !*st.Started {
 				incomplete = append(incomplete, st.Name)
 			}
@@ -396,7 +407,7 @@ func containersReadyCondition(in *StatusInput, s *v1.PodStatus) (bool, string, s
 	}
 	var unready []string
 	for i := range in.Pod.Spec.InitContainers {
-		if isSidecar(&in.Pod.Spec.InitContainers[i]) && !s.InitContainerStatuses[i].Ready {
+		if restarts.IsSidecar(&in.Pod.Spec.InitContainers[i]) && !s.InitContainerStatuses[i].Ready {
 			unready = append(unready, s.InitContainerStatuses[i].Name)
 		}
 	}

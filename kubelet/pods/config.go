@@ -181,7 +181,7 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 	if err := checkUser(pod, c, in.Image); err != nil {
 		return nil, err
 	}
-	env, err := k.environment(ctx, pod, c)
+	env, err := k.environment(ctx, pod, c, in.Paths)
 	if err != nil {
 		return nil, err
 	}
@@ -210,6 +210,9 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 		return nil, err
 	}
 	annotations := map[string]string{cri.AnnotationImage: c.Image, cri.AnnotationGrace: strconv.FormatInt(gracePeriod(pod), 10)}
+	if in.Round > 0 {
+		annotations[cri.AnnotationRound] = strconv.FormatUint(uint64(in.Round), 10)
+	}
 	if termination != "" {
 		mounts = append(mounts, &runtimeapi.Mount{HostPath: termination, ContainerPath: c.TerminationMessagePath, SelinuxRelabel: true})
 		annotations[cri.AnnotationTerminationFile] = termination

@@ -2,10 +2,11 @@ package pods
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/restarts"
 )
 
 // Reasons for which a container waits, as clients know them.
@@ -25,7 +26,7 @@ const pullErrorShown = 2 * time.Second
 // A pod needs a sandbox; then its init containers, one after the other, where a sidecar (an init
 // container with restartPolicy Always) only has to have started; then all its containers. What ends
 // is started again as the restart policy says, after its back-off. A new sandbox starts it all
-// anew.
+// anew. So does a new round, which begins when a container ends as a rule says that restarts all.
 func Decide(f Facts) (p Plan) {
 	defer p.tidy(&f) // the named result: another one would be copied before
 	box := f.Observed.sandbox()
@@ -38,7 +39,7 @@ func Decide(f Facts) (p Plan) {
 			p.StopSandboxes = append(p.StopSandboxes, old.ID)
 		}
 	}
-	if p.evict(&f, box) || !p.initialize(&f, box) {
+	if p.evict(&f, box) || p.endRound(&f) || !p.initialize(&f, box) {
 		return p
 	}
 	for i := range f.Pod.Spec.Containers {
@@ -110,12 +111,12 @@ func worthSandbox(f *Facts) bool {
 		c := &f.Pod.Spec.Containers[i]
 		last := f.Observed.newest(c.Name)
 		if last == nil {
-			if !lost(f.Pod, c.Name) || policyOf(f.Pod, c) != v1.RestartPolicyNever {
+			if !lost(f.Pod, c.Name) || restarts.Policy(f.Pod, c) != v1.RestartPolicyNever {
 				return !initFailed(f)
 			}
 			continue
 		}
-		if last.State != Exited || restarts(f.Pod, c, last) {
+		if last.State != Exited || f.former(last) || restarts.Again(f.Pod, c, last.ExitCode) {
 			return true
 		}
 	}
@@ -126,8 +127,8 @@ func worthSandbox(f *Facts) bool {
 func initFailed(f *Facts) bool {
 	for i := range f.Pod.Spec.InitContainers {
 		c := &f.Pod.Spec.InitContainers[i]
-		if last := f.Observed.newest(c.Name); !isSidecar(c) && last != nil && last.State == Exited &&
-			last.ExitCode != 0 && policyOf(f.Pod, c) == v1.RestartPolicyNever {
+		if last := f.Observed.newest(c.Name); !restarts.IsSidecar(c) && last != nil && last.State == Exited &&
+			last.ExitCode != 0 && !f.former(last) && !restarts.Again(f.Pod, c, last.ExitCode) {
 			return true
 		}
 	}
@@ -150,45 +151,12 @@ func wasStarted(s *v1.ContainerStatus) bool {
 	return s != nil && s.ContainerID != "" && (s.State.Running != nil || s.State.Terminated != nil)
 }
 
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
-// policyOf is the restart policy that holds for one container.
-func policyOf(pod *v1.Pod, c *v1.Container) v1.RestartPolicy {
-	if c.RestartPolicy != nil {
-		return v1.RestartPolicy(*c.RestartPolicy)
-	}
-	return pod.Spec.RestartPolicy
-}
-
-// restarts tells whether an ended container is to be started again.
-func restarts(pod *v1.Pod, c *v1.Container, ended *Container) bool {
-	for _, rule := range c.RestartPolicyRules {
-		if rule.Action != v1.ContainerRestartRuleActionRestart || rule.ExitCodes == nil {
-			continue
-		}
-		in := slices.Contains(rule.ExitCodes.Values, ended.ExitCode)
-		if in == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
-			return true
-		}
-	}
-	switch policyOf(pod, c) {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return ended.ExitCode != 0
-	default:
-		return true
-	}
-}
-
 // initialize plans the init containers and tells whether the others may run.
 func (p *Plan) initialize(f *Facts, box *Sandbox) bool {
-	initialized := isInitialized(f.Pod, &f.Observed, box.ID)
+	initialized := isInitialized(f, box.ID)
 	for i := range f.Pod.Spec.InitContainers {
 		c := &f.Pod.Spec.InitContainers[i]
-		if initialized && !isSidecar(c) {
+		if initialized && !restarts.IsSidecar(c) {
 			continue
 		}
 		if !p.initContainer(f, box, c) && !initialized {
@@ -205,9 +173,9 @@ func (p *Plan) initialize(f *Facts, box *Sandbox) bool {
 }
 
 // isInitialized tells whether the sandbox is past its init containers: a container has been made.
-func isInitialized(pod *v1.Pod, o *Observed, sandboxID string) bool {
-	for i := range pod.Spec.Containers {
-		if o.newestIn(sandboxID, pod.Spec.Containers[i].Name) != nil {
+func isInitialized(f *Facts, sandboxID string) bool {
+	for i := range f.Pod.Spec.Containers {
+		if c := f.Observed.newestIn(sandboxID, f.Pod.Spec.Containers[i].Name); c != nil && !f.former(c) {
 			return true
 		}
 	}
@@ -221,23 +189,26 @@ func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 	case last == nil:
 		p.start(f, c, nil)
 		return false
+	case f.former(last):
+		p.nextRound(f, c, last)
+		return false
 	case last.State == Created || last.State == Unknown:
 		p.RemoveContainers = append(p.RemoveContainers, last.ID)
 		return false
 	case last.State == Running:
-		if !isSidecar(c) {
+		if !restarts.IsSidecar(c) {
 			p.resize(f, c, last)
 			return false
 		}
 		p.killIfFailed(f, c, last)
 		return f.Health[last.ID].Started && !f.Hooks[last.ID]
-	case isSidecar(c):
+	case restarts.IsSidecar(c):
 		p.restart(f, c, last)
 		return false
 	case last.ExitCode == 0:
 		return true
 	}
-	if restarts(f.Pod, c, last) {
+	if restarts.Again(f.Pod, c, last.ExitCode) {
 		p.restart(f, c, last)
 	}
 	return false
@@ -247,10 +218,14 @@ func (p *Plan) initContainer(f *Facts, box *Sandbox, c *v1.Container) bool {
 func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 	last := f.Observed.newest(c.Name)
 	if last == nil {
-		if lost(f.Pod, c.Name) && policyOf(f.Pod, c) == v1.RestartPolicyNever {
+		if lost(f.Pod, c.Name) && restarts.Policy(f.Pod, c) == v1.RestartPolicyNever {
 			return true
 		}
 		p.start(f, c, nil)
+		return true
+	}
+	if f.former(last) {
+		p.nextRound(f, c, last)
 		return true
 	}
 	switch last.State {
@@ -260,7 +235,7 @@ func (p *Plan) regular(f *Facts, c *v1.Container) bool {
 		p.killIfFailed(f, c, last)
 		return !f.Hooks[last.ID] // one that is still being greeted holds back those after it
 	case Exited:
-		if f.Replacing[c.Name] || restarts(f.Pod, c, last) {
+		if f.Replacing[c.Name] || restarts.Again(f.Pod, c, last.ExitCode) {
 			p.restart(f, c, last)
 		}
 	}
@@ -333,7 +308,7 @@ func (p *Plan) start(f *Facts, c *v1.Container, ended *Container) {
 	ref, ok := f.Images[c.Name]
 	switch {
 	case ok:
-		p.Start = append(p.Start, Start{Container: c, Attempt: nextAttempt(f, c.Name), ImageRef: ref, Restart: ended != nil})
+		p.Start = append(p.Start, Start{Container: c, Attempt: nextAttempt(f, c.Name), Round: f.round(), ImageRef: ref, Restart: ended != nil})
 	case !f.Pulling[c.Name]:
 		p.Pull = append(p.Pull, c)
 	}
@@ -395,7 +370,7 @@ func DecideEnd(f Facts) Plan {
 	sidecars := map[string]int{}
 	if f.Pod != nil {
 		for i := range f.Pod.Spec.InitContainers {
-			if c := &f.Pod.Spec.InitContainers[i]; isSidecar(c) {
+			if c := &f.Pod.Spec.InitContainers[i]; restarts.IsSidecar(c) {
 				sidecars[c.Name] = i
 			}
 		}

@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/kubelet/restarts"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -229,7 +231,7 @@ func TestDecideProperties(t *testing.T) {
 			last := f.Observed.newest(s.Container.Name)
 			check(last == nil || last.State == Exited, "a container is started beside itself")
 			check(last == nil || s.Attempt == last.Attempt+1, "an attempt is not counted")
-			check(last == nil || last.SandboxID != "box" || restarts(f.Pod, s.Container, last), "a container is restarted against its policy")
+			check(last == nil || last.SandboxID != "box" || restarts.Again(f.Pod, s.Container, last.ExitCode) || f.former(last), "a container is restarted against its policy")
 			if last != nil && s.Restart {
 				check(!f.Now.Before(f.Backoffs[s.Container.Name].due(last.FinishedAt)), "a back-off is cut short")
 			}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/kubelet/envfile"
 	"github.com/barque/barque/kubelet/podinfo"
 	"github.com/barque/barque/kubelet/volumes"
 )
@@ -25,7 +26,7 @@ func (e *configError) Unwrap() error { return e.err }
 
 // environment gathers a container's variables: those of services first, then envFrom, then env,
 // each overriding what came before.
-func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*runtimeapi.KeyValue, error) {
+func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container, paths map[string]string) ([]*runtimeapi.KeyValue, error) {
 	values := map[string]string{}
 	var order []string
 	set := func(name, value string) {
@@ -48,7 +49,7 @@ func (k *Kit) environment(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]
 		e := &c.Env[i]
 		value := e.Value
 		if e.ValueFrom != nil {
-			v, ok, err := k.valueFrom(ctx, pod, c, e.ValueFrom)
+			v, ok, err := k.valueFrom(ctx, pod, c, e.ValueFrom, paths)
 			if err != nil {
 				return nil, &configError{err}
 			}
@@ -108,7 +109,7 @@ func (k *Kit) envFrom(ctx context.Context, pod *v1.Pod, from *v1.EnvFromSource) 
 }
 
 // valueFrom returns a variable's value, and false when it is optional and not there.
-func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource) (string, bool, error) {
+func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from *v1.EnvVarSource, paths map[string]string) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err := podinfo.Field(pod, from.FieldRef.FieldPath)
@@ -148,6 +149,13 @@ func (k *Kit) valueFrom(ctx context.Context, pod *v1.Pod, c *v1.Container, from 
 			return "", false, fmt.Errorf("couldn't find key %s in Secret %s/%s", ref.Key, pod.Namespace, ref.Name)
 		}
 		return string(value), ok, nil
+	case from.FileKeyRef != nil:
+		ref := from.FileKeyRef
+		value, ok, err := envfile.Value(paths[ref.VolumeName], ref.Path, ref.Key)
+		if err == nil && !ok && !isTrue(ref.Optional) {
+			err = fmt.Errorf("couldn't find key %s in the file %s of the volume %s", ref.Key, ref.Path, ref.VolumeName)
+		}
+		return value, ok, err
 	}
 	return "", false, fmt.Errorf("the value's source is of a kind that this node does not know")
 }

@@ -23,6 +23,7 @@ type Container struct {
 	Name      string
 	SandboxID string
 	Attempt   uint32 // the restart count
+	Round     uint32 // see Facts.round
 	State     ContainerState
 
 	CreatedAt, StartedAt, FinishedAt time.Time
@@ -146,6 +147,7 @@ type Kill struct {
 	Trouble string // set when a probe asked for it: no preStop hook may be skipped, but the event says so
 	Replace bool   // set when it is to be replaced, its definition having changed
 	Resize  bool   // set when new resources are the reason to replace it
+	Now     bool   // set when it gets neither a preStop hook nor time to end
 }
 
 // Update is a running container whose limits are to change.
@@ -159,6 +161,7 @@ type Update struct {
 type Start struct {
 	Container *v1.Container
 	Attempt   uint32
+	Round     uint32 // see Facts.round
 	ImageRef  string
 	// Restart is set when an earlier container of that name has ended.
 	Restart bool

@@ -50,7 +50,7 @@ func (oneConfigMap) Forget(types.UID) {}
 
 func envOf(t *testing.T, k *Kit, pod *v1.Pod) (map[string]string, error) {
 	t.Helper()
-	list, err := k.environment(context.Background(), pod, &pod.Spec.Containers[0])
+	list, err := k.environment(context.Background(), pod, &pod.Spec.Containers[0], nil)
 	got := map[string]string{}
 	for _, kv := range list {
 		if _, twice := got[kv.Key]; twice {
@@ -97,8 +97,26 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s is set", name)
 		}
 	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "c.env"), []byte("KEY='from a file'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inFile := func(key string, optional bool) *v1.EnvVarSource {
+		return &v1.EnvVarSource{FileKeyRef: &v1.FileKeySelector{VolumeName: "v", Path: "c.env", Key: key, Optional: &optional}}
+	}
+	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "F", ValueFrom: inFile("KEY", false)}, {Name: "G", ValueFrom: inFile("NONE", true)}}
+	list, err := k.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir})
+	if found := slices.IndexFunc(list, func(kv *runtimeapi.KeyValue) bool { return kv.Key == "F" && string(kv.Value) == "from a file" }); err != nil || found < 0 ||
+		slices.ContainsFunc(list, func(kv *runtimeapi.KeyValue) bool { return kv.Key == "G" }) {
+		t.Errorf("from a file: %v, %v", list, err)
+	}
+	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "F", ValueFrom: inFile("NONE", false)}}
+	var lacking *configError
+	if _, err := k.environment(t.Context(), pod, &pod.Spec.Containers[0], map[string]string{"v": dir}); !errors.As(err, &lacking) {
+		t.Errorf("a key that the file lacks: %v", err)
+	}
 	off := false
-	pod.Spec.EnableServiceLinks = &off
+	pod.Spec.Containers[0].Env, pod.Spec.EnableServiceLinks = nil, &off
 	if got, _ = envOf(t, k, pod); got["MY_DB_SERVICE_HOST"] != "" || got["KUBERNETES_SERVICE_HOST"] == "" {
 		t.Errorf("without service links: %v", got)
 	}

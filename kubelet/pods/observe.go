@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,6 +102,9 @@ func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *r
 		Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.CreatedAt),
 		ExitCode: s.ExitCode, Reason: s.Reason, Message: s.Message,
 		SpecImage: s.Annotations[cri.AnnotationImage], Image: s.GetImage().GetImage(), ImageID: s.ImageRef,
+	}
+	if round, err := strconv.ParseUint(s.Annotations[cri.AnnotationRound], 10, 32); err == nil {
+		c.Round = uint32(round)
 	}
 	if c.Name == "" {
 		c.Name = s.GetMetadata().GetName()
