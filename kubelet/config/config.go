@@ -42,7 +42,8 @@ const (
 
 // honoured are the fields that count here.
 var honoured = []string{
-	"allowedUnsafeSysctls", "containerLogMaxFiles", "containerLogMaxSize", "evictionHard", "evictionMaxPodGracePeriod",
+	"allowedUnsafeSysctls", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
+	"enableSystemLogQuery", "evictionHard", "evictionMaxPodGracePeriod",
 	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "fileCheckFrequency",
 	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kubeReserved", "maxParallelImagePulls",
 	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "registerWithTaints", "registryBurst", "registryPullQPS",
@@ -56,6 +57,7 @@ func Default() *Configuration {
 		TypeMeta:                         metav1.TypeMeta{Kind: Kind, APIVersion: APIVersion},
 		ContainerLogMaxSize:              "10Mi",
 		ContainerLogMaxFiles:             ptr.To[int32](5),
+		EnableSystemLogHandler:           ptr.To(true),
 		EvictionHard:                     eviction.DefaultHard(),
 		EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute},
 		FileCheckFrequency:               metav1.Duration{Duration: 20 * time.Second},

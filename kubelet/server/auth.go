@@ -132,6 +132,8 @@ func attributes(r *http.Request) (verb string, subresources []string) {
 		return verb, []string{"stats"}
 	case "metrics":
 		return verb, []string{"metrics"}
+	case "logs":
+		return verb, []string{"log"}
 	case "pods", "runningpods":
 		return verb, []string{"pods", "proxy"}
 	case "healthz":

@@ -25,9 +25,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/nodelogs"
 )
 
 // Pods tells of the pods of this node.
@@ -114,6 +116,9 @@ func (s *Server) Handler() http.Handler {
 	}
 	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(probes, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /stats/summary", s.summary)
+	if set := s.Settings; set != nil && ptr.Deref(set.EnableSystemLogHandler, true) {
+		mux.Handle("GET /logs/", http.StripPrefix("/logs", nodelogs.Handler(nodelogs.Dir, ptr.Deref(set.EnableSystemLogQuery, false))))
+	}
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]*config.Configuration{"kubeletconfig": s.Settings})
 	})
