@@ -162,15 +162,12 @@ func (m apiData) token(ctx context.Context, pod *v1.Pod, source *v1.ServiceAccou
 	return renew, nil
 }
 
-// forPod is a file that only those who act for the pod may read: its group where it has one, its
-// only user where all containers share one. Else it has the mode.
+// forPod is a file that only those who act for the pod may read: its only user where all containers
+// share one, and its group where it has one. Without either it has the mode.
 func forPod(pod *v1.Pod, data []byte, mode fs.FileMode) File {
-	file := File{Data: data, Mode: mode}
-	switch user := onlyUser(pod); {
-	case fsGroup(pod) != nil:
+	file := File{Data: data, Mode: mode, Owner: onlyUser(pod)}
+	if file.Owner != nil || fsGroup(pod) != nil {
 		file.Mode = 0o600
-	case user != nil:
-		file.Owner, file.Mode = user, 0o600
 	}
 	return file
 }
