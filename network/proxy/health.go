@@ -31,8 +31,7 @@ func healthChecks(s Snapshot) map[uint16]HealthCheck {
 	checks := map[uint16]HealthCheck{}
 	for _, service := range s.Services {
 		port := service.Spec.HealthCheckNodePort
-		_, other := service.Labels[labelOtherProxy]
-		if port == 0 || other || service.Spec.Type != corev1.ServiceTypeLoadBalancer ||
+		if port == 0 || leftOut(service.Labels) || service.Spec.Type != corev1.ServiceTypeLoadBalancer ||
 			service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 			continue
 		}

@@ -32,6 +32,7 @@ func TestWhoAsksForHealth(t *testing.T) {
 		"none":                    {service(balanced), nil, map[uint16]HealthCheck{31000: {"default", "web", 0}}},
 		"another policy":          {service(balanced, func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster }), nil, map[uint16]HealthCheck{}},
 		"another proxy's":         {service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "x"} }), nil, map[uint16]HealthCheck{}},
+		"headless by label":       {service(balanced, func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }), nil, map[uint16]HealthCheck{}},
 	} {
 		if got := healthChecks(Snapshot{NodeName: here, Services: []*corev1.Service{test.service}, Slices: test.slices}); !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)

@@ -17,6 +17,14 @@ import (
 // labelOtherProxy marks services that another proxy implements.
 const labelOtherProxy = "service.kubernetes.io/service-proxy-name"
 
+// leftOut reports whether the labels of a Service, or of an EndpointSlice, keep it from being
+// proxied: another proxy implements it, or clients connect to the endpoints themselves.
+func leftOut(labels map[string]string) bool {
+	_, other := labels[labelOtherProxy]
+	_, headless := labels[corev1.IsHeadlessService]
+	return other || headless
+}
+
 // defaultAffinity is the API's default for a ClientIP affinity without a timeout.
 const defaultAffinity = 3 * time.Hour
 
@@ -45,7 +53,7 @@ func claimed(s Snapshot, own map[Frontend]Backend) Rules {
 		addressType = discoveryv1.AddressTypeIPv6
 	}
 	for _, slice := range s.Slices {
-		if slice.AddressType == addressType && slice.DeletionTimestamp == nil {
+		if slice.AddressType == addressType && slice.DeletionTimestamp == nil && !leftOut(slice.Labels) {
 			key := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
 			p.slices[key] = append(p.slices[key], slice)
 		}
@@ -95,7 +103,7 @@ func (p *planner) servicePort(service *corev1.Service, port corev1.ServicePort) 
 	if !ok || service.Spec.Type == corev1.ServiceTypeExternalName {
 		return // headless, ExternalName, or of a family we do not speak
 	}
-	if _, other := service.Labels[labelOtherProxy]; other {
+	if leftOut(service.Labels) {
 		return
 	}
 	protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)

@@ -181,9 +181,10 @@ func TestPlan(t *testing.T) {
 			chains: map[string]Chain{all: {HideForeign: true, Backends: backends(remote)},
 				balancer: {Sources: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Next: all}},
 		},
-		"headless":         {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), slices: []*discoveryv1.EndpointSlice{both}},
-		"without address":  {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = "" }), slices: []*discoveryv1.EndpointSlice{both}},
-		"of another proxy": {service: service(func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "mesh"} }), slices: []*discoveryv1.EndpointSlice{both}},
+		"headless":              {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }), slices: []*discoveryv1.EndpointSlice{both}},
+		"without address":       {service: service(func(s *corev1.Service) { s.Spec.ClusterIP = "" }), slices: []*discoveryv1.EndpointSlice{both}},
+		"of another proxy":      {service: service(func(s *corev1.Service) { s.Labels = map[string]string{labelOtherProxy: "mesh"} }), slices: []*discoveryv1.EndpointSlice{both}},
+		"headless by its label": {service: service(func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} }), slices: []*discoveryv1.EndpointSlice{both}},
 		"other port name": {
 			service: service(func(s *corev1.Service) { s.Spec.Ports[0].Name = "admin" }), slices: []*discoveryv1.EndpointSlice{both},
 			refused: map[Frontend]Refusal{cluster: Reject},
