@@ -99,9 +99,9 @@ type Config struct {
 	// and no place among the requests in flight.
 	LongRunning []string
 	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader: see
-	// StoreCheck.
+	// healthchecks.OfStore.
 	ReadyChecks []healthz.HealthChecker
-	// LiveChecks must pass for /livez.
+	// LiveChecks must pass for /livez and /healthz.
 	LiveChecks []healthz.HealthChecker
 
 	// Build is Barque's own version, shown in /version; "" is left out.

@@ -3,33 +3,12 @@ package apiserver
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/apiserver/healthchecks"
 )
-
-// readyWithin bounds the check of the store. Load balancers ask every second or so, and give up
-// soon.
-const readyWithin = 800 * time.Millisecond
-
-var errStoreSlow = errors.New("the store did not answer within " + readyWithin.String())
-
-// StoreCheck returns the check "store" of /readyz. It fails with the reason why the store of this
-// server cannot serve, which ready, such as raftstore.Server.Ready, returns. The API shows reasons
-// to those who ask for the one check, at /readyz/store; /readyz?verbose only says which checks
-// fail, and whoever may see that needs no credentials.
-//
-// It is no check of /livez: a server without a quorum must not be killed for it, since a restart
-// brings none.
-func StoreCheck(ready func(context.Context) error) healthz.HealthChecker {
-	return healthz.NamedCheck("store", func(r *http.Request) error {
-		ctx, cancel := context.WithTimeoutCause(r.Context(), readyWithin, errStoreSlow)
-		defer cancel()
-		return ready(ctx)
-	})
-}
 
 // AwaitReady waits until the API server says that it is ready for the leader's work, which gives a
 // new cluster what the rest of readiness asks for.
@@ -45,7 +24,11 @@ func (s *Server) AwaitReady(ctx context.Context) error {
 	for {
 		// Without ctx: a request that ends early is an error to who serves it, and this one is
 		// answered soon.
-		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck).Do(context.WithoutCancel(ctx)).Error()
+		request := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck)
+		for _, name := range healthchecks.StartupNames() {
+			request.Param("exclude", name)
+		}
+		err := request.Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apiserver/pkg/server/healthz"
 
+	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/raftstore/storetest"
 )
 
@@ -16,8 +17,29 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	group := storetest.NewCluster(t, 3, nil)
 	store := group.Servers[0]
 	c := startCluster(t, func(cfg *Config) {
-		cfg.Store, cfg.ReadyChecks = store, []healthz.HealthChecker{StoreCheck(store.Ready)}
+		cfg.Store, cfg.ReadyChecks = store, healthchecks.OfStore(store.Ready)
+		cfg.LiveChecks = []healthz.HealthChecker{healthchecks.OfReplica(func() { store.Status() })}
 	})
+	// The checks that kube-apiserver's users know by name.
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		want := append([]string{"ping", "log", "etcd"}, healthchecks.StartupNames()...)
+		for _, hook := range []string{
+			"start-apiserver-admission-initializer", "generic-apiserver-start-informers", "start-apiextensions-informers",
+			"start-apiextensions-controllers", "crd-informer-synced", "start-kube-aggregator-informers", "apiservice-registration-controller",
+			"apiservice-status-local-available-controller", "apiservice-status-remote-available-controller", "storage-readiness",
+		} {
+			want = append(want, "poststarthook/"+hook)
+		}
+		if path == "/readyz" {
+			want = append(want, "informer-sync")
+		}
+		_, body := c.raw(t, path+"?verbose", nil)
+		for _, name := range want {
+			if !strings.Contains(string(body), "[+]"+name+" ok\n") {
+				t.Errorf("%s lacks the check %s: %s", path, name, body)
+			}
+		}
+	}
 	ready := func() bool {
 		code, _ := c.raw(t, "/readyz/store", nil)
 		return code == http.StatusOK
@@ -32,7 +54,7 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "[-]store failed") {
 		t.Errorf("readyz without a quorum: %d %s", code, body)
 	}
-	if code, body := c.raw(t, "/livez?verbose", nil); code != http.StatusOK || strings.Contains(string(body), "store") {
+	if code, body := c.raw(t, "/livez?verbose", nil); code != http.StatusOK || !strings.Contains(string(body), "[+]etcd ok") {
 		t.Errorf("livez without a quorum: %d %s", code, body)
 	}
 	group.Net.Heal()

@@ -20,12 +20,15 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericfilters "k8s.io/apiserver/pkg/server/filters"
 	"k8s.io/apiserver/pkg/server/healthz"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	metricsfeatures "k8s.io/component-base/metrics/features"
 
 	"github.com/barque/barque/apiserver/fairness"
+	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/nodeproxy"
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/podparts"
@@ -73,6 +76,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	metricsfeatures.ApplyFeatureGates(utilfeature.DefaultFeatureGate) // before a histogram is registered
 	s := &Server{cfg: cfg, logger: cfg.Logger}
 	serving, loopbackCA, err := servingInfo(&cfg)
 	if err != nil {
@@ -149,7 +153,9 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.EnableProfiling = true
 	c.ReadyzChecks = append(c.ReadyzChecks, s.cfg.ReadyChecks...)
 	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BootstrapCheck, s.checkBootstrap))
+	healthchecks.Add(c, healthchecks.Startup(s.bootstrapped)...)
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
+	c.HealthzChecks = append(c.HealthzChecks, s.cfg.LiveChecks...)
 	c.SkipOpenAPIInstallation = true
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	if err := s.cfg.Audit.applyTo(c); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/drain"
+	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
@@ -337,7 +338,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
-		ReadyChecks:       []healthz.HealthChecker{apiserver.StoreCheck(s.store.Ready), s.drain.Check()},
+		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.drain.Check()),
+		LiveChecks:        []healthz.HealthChecker{healthchecks.OfReplica(func() { s.store.Status() })},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),
 	})
