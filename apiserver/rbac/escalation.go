@@ -95,12 +95,8 @@ func (g *Guard) covers(a admission.Attributes, rules []rbacv1.PolicyRule) error 
 	if ok {
 		return nil
 	}
-	parts := make([]string, 0, len(missing))
-	for i := range missing {
-		parts = append(parts, describe(&missing[i]))
-	}
 	err := fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
-		a.GetUserInfo().GetName(), a.GetUserInfo().GetGroups(), strings.Join(parts, "\n"))
+		a.GetUserInfo().GetName(), a.GetUserInfo().GetGroups(), describeAll(missing))
 	if resolveErr != nil {
 		err = fmt.Errorf("%w; resolution errors: %w", err, resolveErr)
 	}
