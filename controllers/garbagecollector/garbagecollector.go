@@ -18,12 +18,14 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/controllers/runtime"
 )
@@ -65,7 +67,9 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	if err != nil {
 		return fmt.Errorf("making a metadata client: %w", err)
 	}
-	t := &term{Controller: c, client: meta, graph: newGraph()}
+	recorder, stop := runtime.Recorder(ctx, client, "garbage-collector-controller")
+	defer stop()
+	t := &term{Controller: c, client: meta, graph: newGraph(), events: recorder}
 	discover := c.discover
 	if discover == nil {
 		discover = client.Discovery().ServerPreferredResources
@@ -91,6 +95,7 @@ type term struct {
 	sources *sources
 	loop    *runtime.Loop
 	gone    absentees
+	events  record.EventRecorder
 }
 
 func (t *term) changed(gvr schema.GroupVersionResource, old, now metav1.Object) {
@@ -100,11 +105,32 @@ func (t *term) changed(gvr schema.GroupVersionResource, old, now metav1.Object) 
 		look = t.graph.remove(old.GetUID())
 	}
 	if now != nil {
-		look = append(look, t.graph.put(newObject(gvr, now))...)
+		o := newObject(gvr, now)
+		if old == nil || !sameOwners(old.GetOwnerReferences(), o.owners) { // each mistake is reported once
+			for _, m := range t.graph.misplaced(o) {
+				t.reportMisplaced(m)
+			}
+		}
+		look = append(look, t.graph.put(o)...)
 	}
 	for _, uid := range look {
 		t.loop.Add(runtime.Key{Name: string(uid)})
 	}
+}
+
+// reportMisplaced warns of a reference to an owner in another namespace, which is a reference to
+// nothing: for it the object may be deleted.
+func (t *term) reportMisplaced(m misplaced) {
+	kind, ok := t.sources.named(m.object.resource)
+	if !ok {
+		return
+	}
+	object := &corev1.ObjectReference{
+		APIVersion: m.object.resource.GroupVersion().String(), Kind: kind,
+		Namespace: m.object.namespace, Name: m.object.name, UID: m.object.uid,
+	}
+	t.events.Eventf(object, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+		m.ref.APIVersion, m.ref.Kind, m.object.namespace, m.ref.Name, m.ref.UID, m.object.namespace)
 }
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,7 @@ type api struct {
 	objects *controllertest.Tracker
 	t       *testing.T
 	version atomic.Int64
+	kit     *controllertest.Cluster // of the controller, once it is started
 }
 
 func newAPI(t *testing.T) *api {
@@ -151,7 +153,9 @@ func startWith(t *testing.T, a *api, discover func() ([]*metav1.APIResourceList,
 		t.Fatal(err)
 	}
 	c.discover = discover
-	controllertest.New(t).Start(c.Run)
+	k := controllertest.New(t)
+	k.Start(c.Run)
+	a.kit = k
 }
 
 // served is what the API serves.
@@ -190,6 +194,57 @@ func TestBackground(t *testing.T) {
 	if a.gone(pods, "alone") {
 		t.Error("a pod that is nobody's was deleted")
 	}
+}
+
+// An owner in another namespace is none. The event names it, whichever of the two is seen first.
+func TestOwnersInOtherNamespacesAreReported(t *testing.T) {
+	for _, first := range []string{"owner", "dependent"} {
+		t.Run(first+" first", func(t *testing.T) {
+			g := newGraph()
+			at := func(namespace, name string, owners ...metav1.OwnerReference) *object {
+				return newObject(pods, &metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), OwnerReferences: owners})
+			}
+			owner, dependent := at("d", "owner"), at("e", "dependent", refTo(pods, "owner"))
+			neighbour, node := at("d", "neighbour", refTo(pods, "owner")), at("", "node")
+			ofNode := at("e", "of-node", refTo(pods, "node"))
+			order := []*object{owner, dependent, neighbour, node, ofNode}
+			if first == "dependent" {
+				slices.Reverse(order)
+			}
+			var reported []string
+			for _, o := range append(order, owner, dependent) { // the last two are seen again
+				if g.get(o.uid) == nil {
+					for _, m := range g.misplaced(o) {
+						reported = append(reported, m.object.name+" of "+m.ref.Name)
+					}
+				}
+				g.put(o)
+			}
+			if want := []string{"dependent of owner"}; !slices.Equal(reported, want) {
+				t.Errorf("reported %q, want %q", reported, want)
+			}
+		})
+	}
+	a := newAPI(t)
+	a.add(pods, "owner")
+	stranger := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "e", Name: "stranger", UID: "stranger", OwnerReferences: []metav1.OwnerReference{refTo(pods, "owner")}, ResourceVersion: "1"},
+	}
+	if err := a.objects.Create(pods, stranger, "e"); err != nil {
+		t.Fatal(err)
+	}
+	start(t, a)
+	controllertest.Eventually(t, "an event tells of the owner in another namespace", func() bool {
+		list, err := a.kit.Client.CoreV1().Events("e").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
+			return e.Reason == "OwnerRefInvalidNamespace" && e.Type == corev1.EventTypeWarning && e.InvolvedObject.Kind == "Pod" && e.InvolvedObject.Name == "stranger" &&
+				e.Message == `ownerRef [v1/Pod, namespace: e, name: owner, uid: owner] does not exist in namespace "e"`
+		})
+	})
 }
 
 func TestForegroundGoesLast(t *testing.T) {

@@ -157,6 +157,33 @@ func (g *graph) dependentsOf(uid types.UID) []*object {
 	return out
 }
 
+// misplaced is a reference to an owner that is in another namespace than its dependent.
+type misplaced struct {
+	object *object
+	ref    metav1.OwnerReference
+}
+
+// misplaced returns the mistakes that an object brings: its references to owners in other
+// namespaces, and references to it from there. Owners of the cluster have dependents everywhere.
+func (g *graph) misplaced(o *object) (found []misplaced) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	for _, ref := range o.owners {
+		if owner := g.objects[ref.UID]; owner != nil && owner.namespace != "" && owner.namespace != o.namespace {
+			found = append(found, misplaced{o, ref})
+		}
+	}
+	if o.namespace == "" || g.objects[o.uid] != nil {
+		return found // an object that is known already was compared with its dependents
+	}
+	for _, dependent := range g.dependents[o.uid] {
+		if ref := dependent.refTo(o.uid); ref != nil && dependent.namespace != o.namespace {
+			found = append(found, misplaced{dependent, *ref})
+		}
+	}
+	return found
+}
+
 func sameOwners(a, b []metav1.OwnerReference) bool {
 	return slices.EqualFunc(a, b, func(x, y metav1.OwnerReference) bool {
 		return x.UID == y.UID && isTrue(x.BlockOwnerDeletion) == isTrue(y.BlockOwnerDeletion)

@@ -291,6 +291,18 @@ func (s *sources) follows(gvr schema.GroupVersionResource) bool {
 	return s.running[gvr] != nil
 }
 
+// named returns the kind that a resource is of.
+func (s *sources) named(gvr schema.GroupVersionResource) (string, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for gk, r := range s.kinds {
+		if r.gvr == gvr {
+			return gk.Kind, true
+		}
+	}
+	return "", false
+}
+
 // kind returns the resource that an owner reference's kind is served as.
 func (s *sources) kind(gk schema.GroupKind) (resource, bool) {
 	s.mu.RLock()
