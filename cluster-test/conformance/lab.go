@@ -87,6 +87,7 @@ func (l *lab) close(out string) error {
 type tried struct {
 	results []result
 	first   []spec   // as they were reported before some ran once more
+	again   []spec   // those that ran once more
 	reports []string // names of the files
 	took    time.Duration
 }
@@ -100,23 +101,22 @@ func (l *lab) twice(ctx context.Context, which selection, more string) (t tried,
 	if t.first, err = l.suite.run(ctx, which); err != nil {
 		return t, err
 	}
-	var again []spec
 	if names := failures(t.first, l.absent); len(names) > 0 {
 		// A spec that fails for good mostly waits, for up to ten minutes: one at a time, they would
 		// take longer than all the others.
 		procs := (which.procs + 1) / 2
 		say("running the %d that failed once more, %d at a time", len(names), procs)
 		t.reports = append(t.reports, more+".json")
-		again, err = l.suite.run(ctx, selection{name: more, labels: which.labels, focus: exactly(names), procs: procs})
+		t.again, err = l.suite.run(ctx, selection{name: more, labels: which.labels, focus: exactly(names), procs: procs})
 		if err != nil {
 			return t, err
 		}
-		if n := ran(again); n != len(names) {
+		if n := ran(t.again); n != len(names) {
 			return t, fmt.Errorf("%d specs were to run once more, %d did; see %s.log in %s", len(names), n, more, l.suite.out)
 		}
 	}
 	t.took = time.Since(began)
-	t.results = judge(t.first, again, l.absent)
+	t.results = judge(t.first, t.again, l.absent)
 	summarize(os.Stdout, t.results)
 	fmt.Printf("\nreports and logs are in %s\n", l.suite.out)
 	return t, nil

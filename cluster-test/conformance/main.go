@@ -1,10 +1,11 @@
 // Command conformance runs the [Conformance] specs of Kubernetes' own e2e suite, unmodified,
 // against a dev cluster. It keeps the results in docs/conformance.md, which says how to read them.
-// With -labels it runs other specs of the suite, and only prints what came of them.
+// With -others it runs ordinary specs outside of conformance, and keeps their results there, too.
+// With -labels it runs any specs of the suite, and only prints what came of them.
 //
 // The suite is built from the module upstream/, which alone depends on k8s.io/kubernetes. Images
 // are stand-ins (cluster-test/images), so no image registry is asked. parts.tsv says which specs
-// wait for a part of Kubernetes that a cluster may lack.
+// wait for a part of Kubernetes that a cluster may lack, reasons.tsv which cannot run here.
 //
 // It is not for Barque's own promises: those have tests in cluster-test.
 package main
@@ -33,6 +34,7 @@ const (
 type options struct {
 	only   string // regular expression; "" for all
 	labels string // Ginkgo's filter; "" for the conformance specs
+	others string // SIGs; "" for the conformance specs
 	procs  int
 	page   string
 	out    string
@@ -46,6 +48,8 @@ func main() {
 		"with all that they say; the page stays as it is")
 	flag.StringVar(&o.labels, "labels", "", "run the specs with these labels (a label filter of Ginkgo), such as "+
 		"'Feature: containsAny NetworkPolicy', instead of the conformance specs; the page stays as it is")
+	flag.StringVar(&o.others, "others", "", "run the ordinary specs outside of conformance of these SIGs, such as 'node,network' "+
+		"or 'all', and write their part of the page")
 	flag.IntVar(&o.procs, "procs", 6, "how many specs run at the same time")
 	flag.StringVar(&o.page, "page", "docs/conformance.md", "the page that has the results")
 	flag.StringVar(&o.out, "out", "bin/conformance-report", "directory for reports and logs")
@@ -116,6 +120,8 @@ func conformance(ctx context.Context, o options) (err error) {
 	switch {
 	case o.only != "":
 		return lab.some(ctx, o, once)
+	case o.others != "":
+		return lab.others(ctx, o)
 	case o.labels != "":
 		return lab.labelled(ctx, o)
 	}
