@@ -103,7 +103,7 @@ func TestDevNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, says := range map[string]string{
-		"kill --dir c":             "want one or more arguments (NODE…), got none",
+		"kill --dir c":             "want one or more arguments (NODE…), got 0",
 		"kill s1 s2 --dir c":       "; not killed: s2",
 		"pause s1 s2 --dir c":      "; not paused: s2",
 		"stop s1 s9 --dir c":       "s9",

@@ -120,7 +120,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 func someArgs(name string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return &usageError{c.CommandPath(), fmt.Errorf("want one or more arguments (%s…), got none", name)}
+			return &usageError{c.CommandPath(), fmt.Errorf("want one or more arguments (%s…), got 0", name)}
 		}
 		return nil
 	}
