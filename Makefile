@@ -56,7 +56,7 @@ STAGE      := bin/bundle
 MKBUNDLE   := bin/mkbundle
 
 RUNC_PKG       := github.com/opencontainers/runc
-SHIM_PKG       := github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+SHIM_PKG       := ./kubelet/shim
 PTP_PKG        := github.com/containernetworking/plugins/plugins/main/ptp
 HOST_LOCAL_PKG := github.com/containernetworking/plugins/plugins/ipam/host-local
 
@@ -76,8 +76,9 @@ $(MKBUNDLE): $(wildcard kubelet/bundle/mkbundle/*.go kubelet/bundle/format/*.go)
 	$(GO) build -o $@ ./kubelet/bundle/mkbundle
 
 # A component is rebuilt when its module's version moves: go.mod is its only input. Go's own
-# cache makes a rebuild for any other change of go.mod a matter of a second.
-$(STAGE)/containerd-shim-runc-v2: go.mod ; $(STATIC_GO_BUILD) $(SHIM_PKG)
+# cache makes a rebuild for any other change of go.mod a matter of a second. The shim has sources
+# of ours, too.
+$(STAGE)/containerd-shim-runc-v2: go.mod $(wildcard kubelet/shim/*.go kubelet/exits/*.go) ; $(STATIC_GO_BUILD) $(SHIM_PKG)
 $(STAGE)/ptp:                     go.mod ; $(STATIC_GO_BUILD) $(PTP_PKG)
 $(STAGE)/host-local:              go.mod ; $(STATIC_GO_BUILD) $(HOST_LOCAL_PKG)
 

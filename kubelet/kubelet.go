@@ -51,6 +51,7 @@ import (
 	"github.com/barque/barque/kubelet/csi"
 	"github.com/barque/barque/kubelet/dra"
 	"github.com/barque/barque/kubelet/eviction"
+	"github.com/barque/barque/kubelet/exits"
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/localvolumes"
 	"github.com/barque/barque/kubelet/logs"
@@ -94,6 +95,9 @@ type Config struct {
 	// begin with; containerd when empty.
 	RuntimeEndpoint string
 	RuntimeName     string
+	// Exits has records of how containers ended, for ends that the runtime has lost; none when
+	// empty.
+	Exits exits.Dir
 
 	RootDir    string // files of pods
 	VolumesDir string // local volumes that the cluster makes; none when empty
@@ -186,6 +190,7 @@ func New(c Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
+	client.UseExits(c.Exits)
 	k := &Kubelet{config: c, runtime: client, meters: meters, appArmor: node.AppArmor(), listed: make(chan struct{}), registered: make(chan struct{})}
 	if err := k.assemble(machine); err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -388,6 +393,9 @@ func (e endedPods) End(uid types.UID, within time.Duration) {
 	e.Evict(uid, pods.Eviction{Reason: shutdown.Reason, Message: shutdown.Message, Grace: within, Quiet: true})
 	e.Hasten(uid, within)
 }
+
+// Registered is closed once the API server has the Node.
+func (k *Kubelet) Registered() <-chan struct{} { return k.registered }
 
 // released tells whether the API server knows which volumes the node is rid of.
 func (k *Kubelet) released() bool {

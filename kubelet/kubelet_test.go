@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/barque/barque/kubelet/bundle"
 	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
+	"github.com/barque/barque/kubelet/exits"
 	"github.com/barque/barque/kubelet/shutdown"
 )
 
@@ -67,7 +69,10 @@ type fixture struct {
 	cgroup  string
 	api     *fake.Clientset
 	socket  string
+	exits   exits.Dir
 	ca      *authority // of the node's server; none without
+
+	stopRuntime func() // stops containerd
 
 	settings *config.Configuration
 	logind   func(context.Context) (shutdown.Logind, error)
@@ -101,22 +106,38 @@ func newFixture(t *testing.T) *fixture {
 		fmt.Appendf(nil, conf, filepath.Join(dataDir, "ipam")), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	f.socket, f.exits = supervisor.Socket(), supervisor.Exits()
+	f.run(supervisor)
+	return f
+}
+
+// run keeps containerd running until stopRuntime is called.
+func (f *fixture) run(supervisor *containerd.Supervisor) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- supervisor.Run(ctx) }()
-	t.Cleanup(func() {
+	f.stopRuntime = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Error(err)
+			f.t.Error(err)
 		}
 	})
+	f.t.Cleanup(f.stopRuntime)
 	select {
 	case <-supervisor.Ready():
 	case <-time.After(time.Minute):
-		t.Fatal("containerd did not become ready")
+		f.t.Fatal("containerd did not become ready")
 	}
-	f.socket = supervisor.Socket()
-	return f
+}
+
+// startRuntime starts containerd again after stopRuntime.
+func (f *fixture) startRuntime() {
+	f.t.Helper()
+	supervisor, err := containerd.New(containerd.Config{DataDir: f.dataDir, Logger: f.logger()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.run(supervisor)
 }
 
 func (f *fixture) logger() *slog.Logger {
@@ -134,7 +155,7 @@ func (f *fixture) start() (stop func()) {
 	c := kubelet.Config{
 		Pods:     factory.Core().V1().Pods().Informer(),
 		NodeName: nodeName, NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}, Client: f.api,
-		RuntimeEndpoint: f.socket, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
+		RuntimeEndpoint: f.socket, Exits: f.exits, RootDir: filepath.Join(f.dataDir, "kubelet"), LogDir: filepath.Join(f.dataDir, "logs"),
 		CgroupRoot: f.cgroup, ClusterDomain: "cluster.local", Version: "v1.37.2+barque", Logger: f.logger(), Settings: f.settings, Logind: f.logind,
 	}
 	if f.ca != nil {

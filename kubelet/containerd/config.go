@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+
+	"github.com/barque/barque/kubelet/exits"
 )
 
 // capSysResource is the number of CAP_SYS_RESOURCE: lowering an OOM score
@@ -86,19 +88,24 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 		},
 	}
 	return table{
-		"version": 4,
-		"root":    l.root(),
-		"state":   l.state(),
-		"temp":    filepath.Join(l.root(), "tmp"),
+		"version":          4,
+		"root":             l.root(),
+		"state":            l.state(),
+		"temp":             filepath.Join(l.root(), "tmp"),
+		"disabled_plugins": []string{stockShimManager},
 		// Without these a node is no node: rather end with an error than run half.
 		"required_plugins": []string{
+			"io.containerd.shim.v1." + shimManagerID,
 			"io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",
 			"io.containerd.snapshotter.v1." + snapshotter,
 		},
 		"plugins": table{
 			"io.containerd.server.v1.grpc":  table{"address": l.socket()},
 			"io.containerd.server.v1.ttrpc": table{"address": l.ttrpcSocket()},
-			"io.containerd.shim.v1.manager": table{"socket_dir": l.shimSockets()},
+			"io.containerd.shim.v1." + shimManagerID: table{
+				"socket_dir": l.shimSockets(),
+				"env":        []string{exits.Env + "=" + string(l.exits())},
+			},
 			// The streaming server is reached only by the kubelet on this node.
 			"io.containerd.grpc.v1.cri": table{
 				"stream_server_address": "127.0.0.1",

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+
+	"github.com/barque/barque/kubelet/exits"
 )
 
 // layout names every file that a supervised containerd has. All of them follow
@@ -63,6 +65,9 @@ func (l layout) root() string { return filepath.Join(l.dir, "root") }
 
 // state is what does not: running tasks, their mounts, pipes and pids.
 func (l layout) state() string { return filepath.Join(l.dir, "state") }
+
+// exits has the records of how containers ended.
+func (l layout) exits() exits.Dir { return exits.Dir(filepath.Join(l.dir, "exits")) }
 
 // cniBins are where CNI plugins are: ours, and those that another network brings along.
 func (l layout) cniBins() []string { return []string{l.bin(), "/opt/cni/bin"} }

@@ -178,6 +178,7 @@ func (s *Supervisor) prepare(ctx context.Context, components *bundle.Bundle) err
 	if err := stopLeftover(ctx, l); err != nil {
 		return err
 	}
+	s.recordEnds() // the next line may remove what they are known from
 	if err := forgetEarlierBoot(l); err != nil {
 		return err
 	}
@@ -197,6 +198,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	if err != nil {
 		return err
 	}
+	s.recordEnds()
 	child, err := s.spawn(io.MultiWriter(logFile, last))
 	if err != nil {
 		return err
@@ -206,6 +208,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	serving, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ready := make(chan error, 1)
+	var sweeping sync.WaitGroup
 	go func() { ready <- s.makeReady(serving, components, before) }()
 
 	var ended error
@@ -218,6 +221,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 			ended = errors.Join(err, child.wait(stopTimeout))
 			break
 		}
+		sweeping.Go(func() { s.keepSweeping(serving) }) // ends with serving
 		select {
 		case ended = <-child.ended:
 		case <-ctx.Done():
@@ -228,6 +232,7 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	}
 	cancel(errors.New("containerd ended"))
 	<-ready
+	sweeping.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/barque/barque/kubelet/exits"
 )
 
 // ErrExecTimeout is returned by ExecSync when the command did not end in time.
@@ -36,6 +38,7 @@ type Client struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
 	tasks   tasks.TasksClient // for stuck ones only
+	exits   exits.Dir         // records of ends that the runtime may have lost; empty for none
 }
 
 var (
@@ -69,6 +72,10 @@ func Dial(endpoint string, interceptors ...grpc.UnaryClientInterceptor) (*Client
 		tasks:   tasks.NewTasksClient(conn),
 	}, nil
 }
+
+// UseExits has statuses corrected by the records of a directory. It is called before the client is
+// used.
+func (c *Client) UseExits(d exits.Dir) { c.exits = d }
 
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
@@ -257,6 +264,11 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 	resp, err := c.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
 		return nil, err
+	}
+	if c.exits != "" && resp.Status.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		if record, found := c.exits.Read(id); found {
+			CorrectExit(resp.Status, record)
+		}
 	}
 	return resp.Status, nil
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/barque/barque/kubelet"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/containerd"
+	"github.com/barque/barque/kubelet/exits"
 	"github.com/barque/barque/kubelet/rootdir"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/liveness"
@@ -55,6 +56,8 @@ type worker struct {
 	logger   *slog.Logger
 	// made is called with the node's network, if it is not nil.
 	made func(*network.Network)
+	// registered is closed once the API server has the Node. start sets it.
+	registered <-chan struct{}
 }
 
 // start starts the parts in the order of their dependencies.
@@ -65,6 +68,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 		return err
 	}
 	endpoint, cniDir := o.ContainerRuntimeEndpoint, usualCNIConfDir
+	var ends exits.Dir
 	if endpoint == "" {
 		runtime, err := containerd.New(containerd.Config{DataDir: o.DataDir, RegistryDir: o.RegistryDir, CNIConfDir: o.cniConfDir(), Logger: w.logger.With("part", "containerd")})
 		if err != nil {
@@ -73,6 +77,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 		if endpoint = "unix://" + runtime.Socket(); !o.OtherNetwork() {
 			cniDir = runtime.CNIConfDir()
 		}
+		ends = runtime.Exits()
 		if err := stack.Start(ctx, lifecycle.Component{Name: "containerd", Run: runtime.Run, Ready: waitFor(runtime.Ready()), StopTimeout: 15 * time.Second}); err != nil {
 			return err
 		}
@@ -111,10 +116,11 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	if err != nil {
 		return err
 	}
-	agent, err := w.kubelet(client, endpoint, factory, own, packets)
+	agent, err := w.kubelet(client, endpoint, ends, factory, own, packets)
 	if err != nil {
 		return errors.Join(err, root.Close())
 	}
+	w.registered = agent.Registered()
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
 		events.StartRecordingToSink(faults.Sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})
@@ -148,7 +154,7 @@ func withInformers(ctx context.Context, factories []informers.SharedInformerFact
 	return lifecycle.All(ctx, run...)
 }
 
-func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, own informers.SharedInformerFactory, packets *network.Network) (*kubelet.Kubelet, error) {
+func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exits.Dir, factory, own informers.SharedInformerFactory, packets *network.Network) (*kubelet.Kubelet, error) {
 	o := w.options
 	taints, err := parseTaints(o.Taints)
 	if err != nil {
@@ -167,9 +173,9 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, factory, 
 		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
-		RuntimeEndpoint: endpoint,
-		VolumesDir:      o.VolumesDir,
-		LogDir:          settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
+		RuntimeEndpoint: endpoint, Exits: ends,
+		VolumesDir: o.VolumesDir,
+		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
 		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
 		Network: packets, Moved: packets.Moved, Collectors: slices.Concat(packets.Collectors(), w.certs, processmetrics.Collectors()), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
