@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/sdnotify"
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/kubelet/rootdir"
 	"github.com/barque/barque/network/overlay"
@@ -286,22 +288,31 @@ of any one.`,
 		if err := o.CheckServer(); err != nil {
 			return &usageError{c.CommandPath(), err}
 		}
-		logger := nodeLogger(&o)
-		err = node.RunServer(c.Context(), o, logger)
-		if errors.Is(err, node.ErrRestart) && c.Context().Err() == nil {
-			return again(os.Args)
-		}
-		return err
+		return run(c.Context(), &o, nodeLogger(&o), node.RunServer, os.Args)
 	}
 	return cmd
 }
 
+// run runs a node, and reports its state to systemd. A node that must be started again is started
+// with the arguments next.
+func run(ctx context.Context, o *node.Options, logger *slog.Logger, of func(context.Context, node.Options, *slog.Logger) error, next []string) error {
+	o.State = sdnotify.Take(logger)
+	go o.State.Starting(ctx) // ends when the node is ready, or stops
+	defer context.AfterFunc(ctx, o.State.Stopping)()
+	err := of(ctx, *o, logger)
+	if errors.Is(err, node.ErrRestart) && ctx.Err() == nil {
+		o.State.Reloading()
+		return again(next, o.State.Environ())
+	}
+	return err
+}
+
 // again replaces this process by a new one of the same program with these arguments. The process ID
 // stays, so a supervisor sees no restart.
-func again(args []string) error {
+func again(args, env []string) error {
 	path, err := os.Executable()
 	if err == nil {
-		err = syscall.Exec(path, args, os.Environ())
+		err = syscall.Exec(path, args, env)
 	}
 	return fmt.Errorf("start again: %w", err)
 }
@@ -327,11 +338,8 @@ func agentCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = node.RunAgent(c.Context(), o, newLogger(o.LogLevel))
-		if errors.Is(err, node.ErrRestart) && c.Context().Err() == nil {
-			return again(withoutRejoin(os.Args)) // that is done, and its token may be used up
-		}
-		return err
+		// The next process does not rejoin: that is done then, and the token may be used up.
+		return run(c.Context(), &o, newLogger(o.LogLevel), node.RunAgent, withoutRejoin(os.Args))
 	}
 	return cmd
 }

@@ -83,16 +83,20 @@ func systemdLine(args []string) string {
 
 // unitText is the systemd unit of a node; examples has the same.
 func unitText(role, program, env string) string {
-	removed := ""
+	ready, never := "it has registered its node", "# Status 2: the arguments are wrong. A restart would fail again.\nRestartPreventExitStatus=2"
 	if role == "server" {
-		removed = "# Status 3: removed from its cluster. A restart would fail again.\nRestartPreventExitStatus=3\n"
+		ready, never = "it serves the API", "# Status 2: the arguments are wrong; 3: removed from its cluster. A restart would fail again.\nRestartPreventExitStatus=2 3"
 	}
 	return fmt.Sprintf(`[Unit]
 Description=Barque %[1]s
 After=network-online.target
 Wants=network-online.target
+# After any number of failures it is started again.
+StartLimitIntervalSec=0
 
 [Service]
+# The %[1]s is started when %[4]s. Until then it extends the time that it may take.
+Type=notify
 EnvironmentFile=-%[3]s
 ExecStart=%[2]s %[1]s $BARQUE_ARGS
 # Stopping Barque stops neither containerd's shims nor the pods.
@@ -100,12 +104,17 @@ KillMode=process
 Delegate=yes
 Restart=always
 RestartSec=1
-%[4]sTimeoutStopSec=90
+%[5]s
+TimeoutStopSec=90
+# Pods are in /barque of the root group. Beside it, Barque gets its time when they are busy.
+Slice=-.slice
+CPUWeight=2000
+IOWeight=2000
 LimitNOFILE=1048576
 TasksMax=infinity
 OOMScoreAdjust=-900
 
 [Install]
 WantedBy=multi-user.target
-`, role, program, env, removed)
+`, role, program, env, ready, never)
 }

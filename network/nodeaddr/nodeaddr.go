@@ -4,10 +4,12 @@
 package nodeaddr
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -79,6 +81,40 @@ func Detect() ([]netip.Addr, error) {
 		return nil, fmt.Errorf("find this machine's address: %w; give it with --node-ip", errors.Join(err4, err6))
 	}
 	return addrs, nil
+}
+
+const (
+	detectEvery = 500 * time.Millisecond
+	remindEvery = time.Minute
+)
+
+// Await waits until Detect finds an address, and returns how long that took. It calls missing at
+// the first failure and from time to time. It fails when ctx ends.
+func Await(ctx context.Context, missing func(error)) (time.Duration, error) {
+	return await(ctx, func() error { _, err := Detect(); return err }, missing)
+}
+
+func await(ctx context.Context, detect func() error, missing func(error)) (time.Duration, error) {
+	began := time.Now()
+	var reminded time.Time
+	for {
+		err := detect()
+		if err == nil {
+			if reminded.IsZero() {
+				return 0, nil
+			}
+			return time.Since(began), nil
+		}
+		if reminded.IsZero() || time.Since(reminded) >= remindEvery {
+			reminded = time.Now()
+			missing(err)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(detectEvery):
+		}
+	}
 }
 
 func outbound(network, to string) (netip.Addr, error) {

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/nodeaddr"
@@ -46,6 +49,23 @@ func (o *Options) completeAddresses() (err error) {
 		slices.Reverse(o.addresses.Internal)
 	}
 	return nil
+}
+
+// awaitAddress waits until the machine has an address, if none was given. A machine that boots may
+// get it late.
+func (o *Options) awaitAddress(ctx context.Context, logger *slog.Logger) error {
+	if len(o.NodeIPs) > 0 {
+		return nil
+	}
+	const missing = "waiting for an address of this machine: no route leads to other machines yet; --node-ip gives an address that is not to be waited for"
+	waited, err := nodeaddr.Await(ctx, func(cause error) {
+		logger.Warn(missing, "err", cause)
+		o.State.Status(missing)
+	})
+	if err == nil && waited > 0 {
+		logger.Info("this machine has an address now", "after", waited.Round(time.Millisecond))
+	}
+	return err
 }
 
 // prefers6 reports whether IPv6 is first among the detected addresses. It is in a new cluster whose

@@ -41,6 +41,9 @@ type agent struct {
 
 // RunAgent runs an agent until the context ends.
 func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
+	if err := o.awaitAddress(ctx, logger); err != nil {
+		return unlessStopped(ctx, err, logger)
+	}
 	if err := o.complete(); err != nil {
 		return err
 	}
@@ -181,7 +184,18 @@ func (a *agent) startNode(ctx context.Context) error {
 		certs:  a.ids.Collectors(),
 		logger: a.logger,
 	}
-	return w.start(ctx, a.stack)
+	if err := w.start(ctx, a.stack); err != nil {
+		return err
+	}
+	return a.stack.Start(ctx, lifecycle.Component{Name: "service state", Run: func(ctx context.Context) error {
+		select {
+		case <-w.registered:
+			a.options.State.Ready(fmt.Sprintf("node %s is registered in cluster %s", a.options.Name, a.cluster))
+			<-ctx.Done()
+		case <-ctx.Done():
+		}
+		return nil
+	}})
 }
 
 // fetchKeys asks all servers in gossip, the record and --server.

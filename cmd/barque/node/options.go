@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers"
+	"github.com/barque/barque/internal/sdnotify"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/nodeaddr"
@@ -46,6 +47,8 @@ type Options struct {
 	Taints   []string
 	LogLevel slog.Level
 	Logs     Logs // the end of the log; nil if it is not kept
+	// State is told to systemd; nil without it.
+	State *sdnotify.Notifier
 
 	// Join is the address of a server to join; Token lets this node in.
 	Join  string

@@ -79,6 +79,9 @@ var ErrRestart = errors.New("this node must be started again, with its data")
 
 // RunServer runs a server until the context ends.
 func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) {
+	if err := o.awaitAddress(ctx, logger); err != nil {
+		return unlessStopped(ctx, err, logger)
+	}
 	if err := o.complete(); err != nil {
 		return err
 	}
@@ -104,6 +107,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 	}
 	logger.Info("server is ready", "name", o.Name, "api", o.at(o.APIPort), "cluster", s.record.Cluster.ID, "after", time.Since(began).Round(time.Millisecond))
+	o.State.Ready(fmt.Sprintf("server %s of cluster %s serves on %v", o.Name, s.record.Cluster.ID, o.at(o.APIPort)))
 	return s.stack.Wait(ctx)
 }
 
