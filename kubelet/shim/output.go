@@ -15,15 +15,16 @@ import (
 // later can open its own end only while there is one for writing; offer opens that until all is
 // read.
 type output struct {
-	mu     sync.Mutex
-	fifos  []*os.File // opened for reading, never read
-	offers sync.WaitGroup
-	closed bool
+	mu      sync.Mutex
+	fifos   []*os.File // opened for reading, never read
+	offered map[*os.File]bool
+	offers  sync.WaitGroup
+	closed  bool
 }
 
 // keep opens those of the paths that are FIFOs.
 func keep(paths ...string) *output {
-	o := &output{}
+	o := &output{offered: map[*os.File]bool{}}
 	for _, path := range paths {
 		if info, err := os.Stat(path); err != nil || info.Mode().Type() != os.ModeNamedPipe {
 			continue
@@ -36,8 +37,11 @@ func keep(paths ...string) *output {
 	return o
 }
 
-// offerEvery is how often it is looked whether all is read.
-const offerEvery = 5 * time.Millisecond
+// How often it is looked whether all is read. The reader waits for its end until then.
+const (
+	offerFirst = 5 * time.Millisecond
+	offerLast  = 100 * time.Millisecond
+)
 
 // offer lets a reader open the FIFOs that are not empty. It is called when the container has ended.
 func (o *output) offer() {
@@ -50,26 +54,31 @@ func (o *output) offer() {
 		return
 	}
 	for _, f := range o.fifos {
-		if unread(f) == 0 {
+		if o.offered[f] || unread(f) == 0 {
 			continue
 		}
 		writer, err := os.OpenFile(f.Name(), os.O_WRONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			continue
 		}
-		o.offers.Go(func() { // ends when all is read, or with close
-			defer writer.Close()
-			for o.isOpen() && unread(writer) > 0 {
-				time.Sleep(offerEvery)
-			}
-		})
+		o.offered[f] = true
+		o.offers.Go(func() { o.untilRead(f, writer) }) // ends when all is read, or with close
 	}
 }
 
-func (o *output) isOpen() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return !o.closed
+// untilRead keeps an end for writing open until all is read, or o is closed.
+func (o *output) untilRead(f, writer *os.File) {
+	for pause := offerFirst; ; pause = min(2*pause, offerLast) {
+		o.mu.Lock()
+		if o.closed || unread(writer) == 0 {
+			writer.Close()
+			delete(o.offered, f)
+			o.mu.Unlock()
+			return
+		}
+		o.mu.Unlock()
+		time.Sleep(pause)
+	}
 }
 
 func (o *output) close() {
