@@ -30,7 +30,7 @@ func TestAwait(t *testing.T) {
 					time.AfterFunc(c.stop, cancel)
 				}
 				began, reminders := time.Now(), 0
-				waited, err := await(ctx, func() error {
+				waited, err := awaitBy(ctx, func() error {
 					if time.Since(began) < c.after {
 						return none
 					}

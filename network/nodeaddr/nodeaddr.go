@@ -91,10 +91,10 @@ const (
 // Await waits until Detect finds an address, and returns how long that took. It calls missing at
 // the first failure and from time to time. It fails when ctx ends.
 func Await(ctx context.Context, missing func(error)) (time.Duration, error) {
-	return await(ctx, func() error { _, err := Detect(); return err }, missing)
+	return awaitBy(ctx, func() error { _, err := Detect(); return err }, missing)
 }
 
-func await(ctx context.Context, detect func() error, missing func(error)) (time.Duration, error) {
+func awaitBy(ctx context.Context, detect func() error, missing func(error)) (time.Duration, error) {
 	began := time.Now()
 	var reminded time.Time
 	for {
