@@ -141,6 +141,10 @@ type Config struct {
 	// time.Now. Tests replace it by drifting or set clocks.
 	Now func() time.Time
 
+	// SchedulingDelay returns how late this process was scheduled lately; see package scheddelay.
+	// Time-outs follow it. Default: the server measures it.
+	SchedulingDelay func() time.Duration
+
 	// LogStore is the format of the log on disk: "boltdb" (one file, the default) or "wal"
 	// (appended segments: fewer syncs and bytes for each write).
 	LogStore string
@@ -194,7 +198,7 @@ func Open(cfg Config) (*Server, error) {
 		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnNewState: cfg.OnNewState, KeepQuarantine: cfg.KeepQuarantine,
-		LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
+		SchedulingDelay: cfg.SchedulingDelay, LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,
 	})
 	if err != nil {
 		return nil, err

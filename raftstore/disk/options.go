@@ -18,6 +18,8 @@ type Options struct {
 	LogStore string
 	// WriteTimeout is how long a write to the log may take until the disk counts as hanging.
 	WriteTimeout time.Duration
+	// Extension returns by how much WriteTimeout is extended now; nil: never.
+	Extension func() time.Duration
 	// Reserve is the number of bytes reserved for a full disk; a negative number means none.
 	Reserve int64
 	// TrailingLogs is how many entries stay behind a snapshot.

@@ -75,7 +75,7 @@ func Open(o *Options, machine *fsm.FSM) (*Storage, error) {
 		return nil, err
 	}
 	opts := logstore.Options{
-		Kind: kind, Covered: s.Start.Snapshot, Timeout: o.WriteTimeout, Observe: o.Observe, Fatal: o.Fatal, MakeRoom: s.makeRoom,
+		Kind: kind, Covered: s.Start.Snapshot, Timeout: o.WriteTimeout, Extension: o.Extension, Observe: o.Observe, Fatal: o.Fatal, MakeRoom: s.makeRoom,
 		Logger: o.Logger, Wrap: o.WrapLog, Fault: o.FaultPoint,
 	}
 	if !o.InMemory {

@@ -27,6 +27,7 @@ import (
 type absence struct {
 	term  uint64 // of the last election
 	ticks atomic.Int64
+	extra atomic.Int64 // ticks by which the time is extended
 }
 
 // tick takes the sample of a tick, and tells whether it is time to ask. Detect alone calls it.
@@ -37,8 +38,11 @@ func (a *absence) tick(leader raft.ServerID, term uint64, writing bool) bool {
 	}
 	a.term = term
 	a.ticks.Store(ticks)
-	return ticks > 0 && ticks%group.SilenceTicks == 0
+	return ticks > 0 && ticks%(group.SilenceTicks+a.extra.Load()) == 0
 }
 
+// extend extends the time by so many ticks until it is called again.
+func (a *absence) extend(ticks int) { a.extra.Store(int64(ticks)) }
+
 // lasts tells whether this server has known of none of them for a while.
-func (a *absence) lasts() bool { return a.ticks.Load() >= shareTicks }
+func (a *absence) lasts() bool { return a.ticks.Load() >= shareTicks+a.extra.Load() }

@@ -19,8 +19,11 @@ import (
 // says, as after a transfer of leadership, that it knows of the leader. If that server does not
 // campaign, or is not elected, the next question decides, or Raft's own time-outs do.
 
-// askTimeout bounds one attempt to reach a server.
-const askTimeout = 200 * time.Millisecond
+// askTimeout bounds one attempt to reach a server. It is extended, up to the second time.
+const (
+	askTimeout  = 200 * time.Millisecond
+	askExtended = time.Second
+)
 
 // question asks a server whether it finds the leader lost.
 type question struct {
@@ -112,7 +115,7 @@ func (e *Elector) Candidacy() Answer {
 
 // ask returns the answers of the voters that answer in time, but for the leader.
 func (e *Elector) ask(ctx context.Context, q question) []Answer {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, min(askTimeout+e.server.Extension(string(q.Leader)), askExtended))
 	defer cancel()
 	var mu sync.Mutex
 	var answers []Answer

@@ -17,7 +17,7 @@ import (
 //
 // Time counts in ticks of this server's own clock, Timeouts.Tick each. A late tick counts once, so
 // a server that is stopped or waits for CPU counts no silence meanwhile. Servers that wait for the
-// same CPU lose count together.
+// same CPU lose count together. Machines that are short of CPU get more time: see extend.go.
 
 // suspicion is why a leader may be lost.
 type suspicion string
@@ -51,6 +51,7 @@ func (e *Elector) Detect(ctx context.Context) {
 			return
 		}
 		leader, life := e.listen(&signs)
+		e.extend(leader)
 		if e.silence.tick(leader, life) {
 			e.campaignFor(ctx, question{Leader: leader, Why: silent})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type Raft interface {
 	LastIndex() uint64
 	LastContact() time.Time
 	LeaderWithID() (raft.ServerAddress, raft.ServerID)
+	ReloadableConfig() raft.ReloadableConfig
+	ReloadConfig(raft.ReloadableConfig) error
 	RegisterObserver(*raft.Observer)
 	DeregisterObserver(*raft.Observer)
 }
@@ -57,6 +60,8 @@ type Server interface {
 	// another server begin one.
 	Campaign(ctx context.Context, still func() error) error
 	TellToCampaign(m group.Member) error
+	// Extension is by how much the time-outs of exchanges with a server are extended now.
+	Extension(id string) time.Duration
 	// WhyFirst is why this server leads, when it has known of no other leader.
 	WhyFirst() string
 }
@@ -76,6 +81,7 @@ type Elector struct {
 	absence   absence
 	history   leaderHistory
 	followed  followed
+	reloading sync.Mutex    // held while Raft's time-outs are changed
 	hung      chan struct{} // holds a token when the disk of this server, which led, has begun to hang
 }
 

@@ -77,6 +77,7 @@ func (e *Elector) Follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		addr, id := e.leader()
 		e.logLeader(before, id, addr)
+		e.extendRaft(e.server.Extension(string(id)))
 		before = id
 		if e.followed.learn(id) {
 			e.opts.Stats.Leaders.Inc()

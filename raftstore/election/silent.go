@@ -25,6 +25,7 @@ import (
 //   - A leader that was silent for a while and came back is allowed three times that, for some
 //     minutes, but no more than Raft allows anyway. So is its successor, when the leader was
 //     deposed for its silence and is heard again soon after: it was slow, and not gone.
+//   - A server that is short of CPU itself, or is told that the leader is, allows more: extend.go.
 //   - A quorum, the leader not counted, must hear nothing, each for nearly as long as it allows the
 //     leader itself.
 //
@@ -46,11 +47,12 @@ const (
 
 // silence is that of the leader.
 type silence struct {
-	most int // ticks that no limit exceeds: Raft does not wait for longer
+	most int // ticks that no pause allows more than: Raft does not wait for longer
 
 	mu     sync.Mutex
 	leader raft.ServerID // the last one known; empty: none yet
 	ticks  int           // since the last sign of life
+	extra  int           // ticks by which the limit is extended
 	given  bool          // whether Raft has given the leader up in this silence
 	// pauses are the recent silences that ended with a sign of life, none shorter than one after
 	// it. They belong to these machines, and not to one leader.
@@ -69,6 +71,13 @@ func newSilence(t group.Timeouts) *silence {
 		s.most = max(group.SilenceTicks, int(2*t.Heartbeat/every))
 	}
 	return s
+}
+
+// extend extends the limit by so many ticks until it is called again.
+func (s *silence) extend(ticks int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.extra = ticks
 }
 
 // tick takes the sample of a tick: the leader as Raft knows it, and whether there was a sign of
@@ -126,11 +135,12 @@ func (s *silence) limit() int {
 	for len(s.pauses) > 0 && time.Since(s.pauses[0].ended) >= allowanceLasts {
 		s.pauses = s.pauses[1:]
 	}
+	extended := group.SilenceTicks + s.extra
 	if len(s.pauses) == 0 {
-		return group.SilenceTicks
+		return extended
 	}
 	// It was silent in parts of the ticks before and after, too.
-	return min(allowance*(s.pauses[0].ticks+1), s.most)
+	return max(extended, min(allowance*(s.pauses[0].ticks+1), s.most))
 }
 
 // misses tells whether the silence of the leader has nearly reached this server's limit.

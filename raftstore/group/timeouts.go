@@ -55,3 +55,22 @@ func (t Timeouts) Tick() time.Duration { return max(t.Silence/SilenceTicks, 0) }
 
 // SilenceTicks is how many ticks Timeouts.Silence has.
 const SilenceTicks = 5
+
+// Wake-ups of a process take longer when its machine is short of CPU, and an exchange between two
+// servers has several of them. The time-outs that call a leader or a follower lost are extended by
+// that:
+const (
+	// wakeUps is how many scheduling delays an exchange may need beyond its time-out.
+	wakeUps = 6
+	// ordinary is the part of Heartbeat up to which a scheduling delay is normal: it extends
+	// nothing.
+	ordinary = 40
+	// mostExtension is how many times Heartbeat an extension is at most.
+	mostExtension = 3
+)
+
+// Extension returns by how much the time-outs of exchanges between two servers are extended if the
+// longer of their scheduling delays is that. It is 0 for machines that are not short of CPU.
+func (t Timeouts) Extension(delay time.Duration) time.Duration {
+	return min(max(wakeUps*(delay-t.Heartbeat/ordinary), 0), mostExtension*t.Heartbeat)
+}

@@ -40,6 +40,9 @@ type Options struct {
 	Floor func() uint64
 	// Timeout is how long a write may take before the Watchdog reports it.
 	Timeout time.Duration
+	// Extension returns by how much Timeout is extended now, as on a machine that is short of CPU.
+	// It may be nil: never.
+	Extension func() time.Duration
 	// Observe receives the duration of each write. It may be nil.
 	Observe func(Operation, time.Duration)
 	// MakeRoom is called when the disk is full, and returns whether there is more space now. It is
@@ -114,7 +117,7 @@ func Open(opts Options) (*Log, error) {
 		opts.Wrap = func(s Store) Store { return s }
 	}
 	began := time.Now()
-	l := &Log{opts: opts, disk: NewWatchdog(opts.Timeout), mark: new(mark), writing: make(turn, 1), report: Report{Kind: opts.Kind}}
+	l := &Log{opts: opts, disk: NewWatchdog(opts.Timeout, opts.Extension), mark: new(mark), writing: make(turn, 1), report: Report{Kind: opts.Kind}}
 	err := l.open()
 	if err == nil {
 		err = l.verify(opts.Covered)

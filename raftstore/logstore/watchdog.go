@@ -18,33 +18,47 @@ var ErrHangs = errors.New("the disk of this server does not finish a write to th
 // no disk, while the goroutine that could step down waits for it. So a server with a hung disk
 // sends nothing that makes a leader (see raftfix.SendGate), and the others elect one of them.
 //
+// A slow disk is not a hung one: it has finished slow writes a moment ago. So a write may take three
+// times as long as the slowest of the last minutes, up to a bound. A server that is short of CPU
+// sees late that a write is done: the limit is extended for it.
+//
 // DeleteRange is not watched. It may be long, and the writes that wait behind it are watched.
 type Watchdog struct {
-	limit   time.Duration
-	changed chan struct{} // holds a token when the disk begins or ceases to hang
+	limit     time.Duration
+	extension func() time.Duration
+	changed   chan struct{} // holds a token when the disk begins or ceases to hang
 
 	mu    sync.Mutex
+	slow  slowest
 	busy  int           // writes under way
 	late  int           // those that take longer than limit
 	since time.Time     // when the first of them began
 	hung  chan struct{} // closed while the disk hangs
 }
 
-func NewWatchdog(limit time.Duration) *Watchdog {
-	return &Watchdog{limit: limit, changed: make(chan struct{}, 1), hung: make(chan struct{})}
+// NewWatchdog returns a Watchdog for writes that take no longer than the limit and its extension.
+// extension may be nil: there is none.
+func NewWatchdog(limit time.Duration, extension func() time.Duration) *Watchdog {
+	if extension == nil {
+		extension = func() time.Duration { return 0 }
+	}
+	return &Watchdog{limit: limit, extension: extension, changed: make(chan struct{}, 1), hung: make(chan struct{})}
 }
 
 // guard makes a write.
 func (w *Watchdog) guard(write func() error) error {
 	began := time.Now()
-	late, done := false, false // guarded by mu
-	w.mu.Lock()
-	w.busy++
-	w.mu.Unlock()
-	timer := time.AfterFunc(w.limit, func() {
+	late, done := false, false // guarded by mu, as is timer
+	var timer *time.Timer
+	look := func() {
+		extension := w.extension()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if done {
+			return
+		}
+		if left := w.slow.limit(w.limit, time.Now()) + extension - time.Since(began); left > 0 {
+			timer.Reset(left)
 			return
 		}
 		late = true
@@ -53,11 +67,18 @@ func (w *Watchdog) guard(write func() error) error {
 			close(w.hung)
 			w.tell()
 		}
-	})
+	}
+	w.mu.Lock()
+	w.busy++
+	timer = time.AfterFunc(w.limit, look)
+	w.mu.Unlock()
 	err := write()
-	timer.Stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	timer.Stop()
+	if err == nil {
+		w.slow.note(w.limit, time.Since(began), time.Now())
+	}
 	w.busy--
 	if done = true; late {
 		if w.late--; w.late == 0 {

@@ -76,6 +76,10 @@ type Config struct {
 	// drifting or set clocks. Default: time.Now.
 	Now func() time.Time
 
+	// SchedulingDelay returns how late this process was scheduled lately. Default: the server
+	// measures it.
+	SchedulingDelay func() time.Duration
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // registers the metrics; nil registers none
 	// OnFatal is called, once, when this server can never apply another entry. The process should

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/fsm"
 	"github.com/barque/barque/raftstore/integrity"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/lateness"
 	"github.com/barque/barque/raftstore/leader"
 	"github.com/barque/barque/raftstore/mvcc"
 	"github.com/barque/barque/raftstore/peer"
@@ -36,6 +39,8 @@ type Node struct {
 	raft       *consensus
 	leader     *leader.Leadership
 	election   *election.Elector
+	lateness   *lateness.Lateness // of the servers, by which time-outs are extended
+	meter      scheddelay.Meter
 	autopilot  *autopilot.Manager
 	proposer   *proposer
 	reads      *readindex.Reader
@@ -94,6 +99,11 @@ func open(cfg Config) (*Node, error) {
 	n.fsm = fsm.New(n.state, n.halt)
 	n.closing = sync.OnceValue(n.close)
 	n.stats = status.NewMetrics(cfg.Registerer)
+	own := cfg.SchedulingDelay
+	if own == nil {
+		own = n.meter.Delay
+	}
+	n.lateness = lateness.New(own, cfg.Timeouts)
 	n.leader = leader.New(leader.Options{ID: id.ServerID, Dir: cfg.Dir, Timeouts: cfg.Timeouts, Stats: n.stats, Logger: cfg.Logger}, wiring{n})
 	n.succession = succession.New(succession.Options{
 		ID: id.ServerID, Dir: cfg.Dir, InMemory: cfg.InMemory, JoinAgain: cfg.JoinAgain, OnSuperseded: cfg.OnSuperseded, Logger: cfg.Logger,
@@ -123,6 +133,7 @@ func open(cfg Config) (*Node, error) {
 		Now: cfg.Now, OnRemoved: cfg.OnRemoved, Logger: cfg.Logger,
 	}, n.peers, n.board, wiring{n})
 	opts.Observe, opts.Fatal = n.stats.ObserveLog, n.halt
+	opts.Extension = func() time.Duration { return n.lateness.Extension(id.ServerID) }
 	if n.storage, err = disk.Open(&opts, n.fsm); err != nil {
 		return nil, err
 	}
@@ -162,6 +173,9 @@ func (n *Node) start() {
 	n.running.Go(func() { n.peers.KeepContact(n.ctx) })
 	n.running.Go(func() { n.election.Follow(n.ctx) })
 	n.running.Go(func() { n.election.Detect(n.ctx) })
+	if n.cfg.SchedulingDelay == nil {
+		n.running.Go(func() { n.meter.Run(n.ctx) })
+	}
 	n.running.Go(func() { n.board.TellOfNoLeader(n.ctx, n.cfg.Logger) })
 	n.running.Go(func() { n.space.Watch(n.ctx) })
 	n.running.Go(func() { n.guard.Keep(n.ctx, func() bool { return n.succession.Superseded() != nil }) })

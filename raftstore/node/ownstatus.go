@@ -39,6 +39,7 @@ func (n *Node) Status() status.Status {
 	s.Compared, s.Undecided = n.guard.Compared()
 	s.Health = n.autopilot.Health()
 	s.DiskP50, s.DiskP99, s.DiskWrites = n.storage.Log.Latency()
+	s.SchedulingDelay, s.Extension = n.lateness.Own(), n.lateness.Extension(s.ID)
 	s.Start, s.DiskFull = n.storage.Start, n.storage.Reserve.Full.Load()
 	s.Superseded, s.Predecessors = n.succession.Superseded(), group.Predecessors(view)
 	s.Changes, s.Foreign = n.election.Changes(), n.peers.Foreign()

@@ -59,7 +59,7 @@ func TestWaitingRequestsShareEntries(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow, done := &slowRaft{release: make(chan struct{})}, make(chan struct{})
-				p := newProposer(slow.apply, time.Now, c.waiting, done, logstore.NewWatchdog(time.Hour), status.NewMetrics(nil))
+				p := newProposer(slow.apply, time.Now, c.waiting, done, logstore.NewWatchdog(time.Hour, nil), status.NewMetrics(nil))
 				var running sync.WaitGroup
 				running.Go(p.run)
 				answers := make(chan error, maxInFlight+c.waiting)
@@ -118,7 +118,7 @@ func TestFullQueue(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow, done := &slowRaft{release: make(chan struct{})}, make(chan struct{})
-				p := newProposer(slow.apply, time.Now, length, done, logstore.NewWatchdog(time.Hour), status.NewMetrics(nil))
+				p := newProposer(slow.apply, time.Now, length, done, logstore.NewWatchdog(time.Hour, nil), status.NewMetrics(nil))
 				var running sync.WaitGroup
 				running.Go(p.run)
 				ctx, cancel := context.WithCancel(t.Context())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -93,12 +94,18 @@ func (n *Node) network(stream *peer.RaftStream) raftfix.Transport {
 
 // filtered is the rest of Raft's transport.
 func (n *Node) filtered(c *consensus) raftfix.Transport {
-	t := n.election.Listen(c.network)             // which members answer
-	t = n.guard.GuardTransport(t)                 // a wrong state goes nowhere
-	t = raftfix.DrainPipelines(t)                 // no message waits for an answer to be taken
-	t = raftfix.RepeatVotes(t, raftPool)          // a broken connection is no refusal
-	t = raftfix.SendGate(t, n.storage.Log.Disk()) // a leader with a hanging disk sends nothing
-	return c.filter.Transport(t)                  // messages that come late
+	t := n.election.Listen(c.network)                            // which members answer
+	t = raftfix.Lease(t, n.cfg.Timeouts.Lease, n.leaseExtension) // followers that are short of CPU answer late
+	t = n.guard.GuardTransport(t)                                // a wrong state goes nowhere
+	t = raftfix.DrainPipelines(t)                                // no message waits for an answer to be taken
+	t = raftfix.RepeatVotes(t, raftPool)                         // a broken connection is no refusal
+	t = raftfix.SendGate(t, n.storage.Log.Disk())                // a leader with a hanging disk sends nothing
+	return c.filter.Transport(t)                                 // messages that come late
+}
+
+// leaseExtension is by how much the lease of a leader is extended for a follower.
+func (n *Node) leaseExtension(id raft.ServerID) time.Duration {
+	return n.lateness.Extension(string(id))
 }
 
 // log is Raft's log.

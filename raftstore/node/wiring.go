@@ -96,6 +96,15 @@ func (w wiring) sendState(m group.Member) error {
 	}, &raft.InstallSnapshotResponse{}, state)
 }
 
+// SchedulingDelay implements status.Server.
+func (w wiring) SchedulingDelay() time.Duration { return w.lateness.Own() }
+
+// LearnDelay implements status.Server.
+func (w wiring) LearnDelay(id string, delay time.Duration) { w.lateness.Learn(id, delay) }
+
+// Extension implements election.Server.
+func (w wiring) Extension(id string) time.Duration { return w.lateness.Extension(id) }
+
 // Ping implements status.Server.
 func (w wiring) Ping(ctx context.Context, id string) error { return w.peers.Ping(ctx, id) }
 

@@ -7,6 +7,7 @@
 //	pipeline.go         a pipeline in which a message and an answer wait for each other (raft#612)
 //	votes.go            votes asked for over a connection that is broken
 //	sendgate.go         heartbeats of a leader whose disk hangs
+//	lease.go            a lease that cannot be extended
 //	commitbroadcast.go  followers that learn tens of milliseconds later what is committed
 //	transfers.go        a second transfer of leadership while the first one's task is left
 //	questions.go        futures that Raft answers late

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/peer"
@@ -22,6 +23,9 @@ type Server interface {
 	// message with it.
 	Tell(ctx context.Context, m group.Member, kind byte, message any) ([]byte, error)
 	Ping(ctx context.Context, id string) error
+	// SchedulingDelay is that of this server, and LearnDelay takes that of another one.
+	SchedulingDelay() time.Duration
+	LearnDelay(id string, delay time.Duration)
 }
 
 // Board asks the members for their status, and answers for this server.
@@ -76,6 +80,7 @@ func (b *Board) ask(ctx context.Context, m group.Member, q statusQuestion) (*Sta
 		status := b.own(ctx, q)
 		return &status, nil
 	}
+	q.From, q.SchedulingDelay = b.server.ID(), b.server.SchedulingDelay()
 	data, err := b.server.Tell(ctx, m, peer.CallStatus, q)
 	if err != nil {
 		return nil, err
@@ -84,6 +89,7 @@ func (b *Board) ask(ctx context.Context, m group.Member, q statusQuestion) (*Sta
 	if err := json.Unmarshal(data, status); err != nil {
 		return nil, fmt.Errorf("status of server %q: %w", m.ID, err)
 	}
+	b.server.LearnDelay(status.ID, status.SchedulingDelay)
 	return status, nil
 }
 
@@ -101,6 +107,9 @@ func (b *Board) Handle(ctx context.Context, payload []byte) (byte, []byte) {
 		if err := json.Unmarshal(payload, &q); err != nil {
 			return peer.AnswerRefused, []byte(err.Error())
 		}
+	}
+	if q.From != "" {
+		b.server.LearnDelay(q.From, q.SchedulingDelay)
 	}
 	data, err := json.Marshal(b.own(ctx, q))
 	if err != nil {

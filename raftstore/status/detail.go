@@ -31,6 +31,10 @@ type Way struct {
 // statusQuestion is the payload of peer.CallStatus. An empty payload asks for data at hand only.
 type statusQuestion struct {
 	Detail bool `json:"detail,omitempty"`
+	// From is the server that asks, and SchedulingDelay its own. Servers of earlier versions send
+	// and read neither.
+	From            string        `json:"from,omitempty"`
+	SchedulingDelay time.Duration `json:"schedulingDelay,omitempty"`
 }
 
 const (

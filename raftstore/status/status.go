@@ -50,6 +50,10 @@ type Status struct {
 	DiskP50    time.Duration `json:"diskP50"`
 	DiskP99    time.Duration `json:"diskP99"`
 	DiskWrites int           `json:"diskWrites"`
+	// SchedulingDelay is how late this process was scheduled lately, and Extension by how much it
+	// extends time-outs for that.
+	SchedulingDelay time.Duration `json:"schedulingDelay,omitempty"`
+	Extension       time.Duration `json:"extension,omitempty"`
 	// DiskError is why the last write to the log failed, as on a full disk, or that one hangs;
 	// empty otherwise. Such a server answers, but does not follow; one with a hanging write does
 	// not lead either, whatever its role.
