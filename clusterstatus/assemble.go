@@ -330,6 +330,9 @@ func storeStatusOf(s *raftstore.Status) *StoreStatus {
 	out := &StoreStatus{ID: s.ID, State: s.Role, Term: s.Term, Applied: s.AppliedIndex, Committed: s.CommitIndex, Revision: s.Revision, Keys: s.Keys,
 		Bytes: s.StateBytes, Hash: s.StateHash, DiskWrites: s.DiskWrites, DiskP50Seconds: s.DiskP50.Seconds(), DiskP99Seconds: s.DiskP99.Seconds(),
 		DiskError: s.DiskError, DiskFull: s.DiskFull, Quarantined: s.Quarantined}
+	if s.Extension > 0 {
+		out.SchedulingDelaySeconds, out.ExtensionSeconds = s.SchedulingDelay.Seconds(), s.Extension.Seconds()
+	}
 	if s.Role != "leader" && s.LastContact >= 0 {
 		out.LastContactSeconds = new(s.LastContact.Seconds())
 	}

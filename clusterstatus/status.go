@@ -184,7 +184,11 @@ type StoreStatus struct {
 	DiskP50Seconds float64 `json:"diskP50Seconds"`
 	DiskP99Seconds float64 `json:"diskP99Seconds"`
 	DiskError      string  `json:"diskError,omitempty"` // why the last one failed
-	DiskFull       bool    `json:"diskFull,omitempty"`  // it runs on its reserve
+	// SchedulingDelaySeconds is how late the server was scheduled lately, and ExtensionSeconds by
+	// how much it extends the store's time-outs for that; absent when it is not short of CPU.
+	SchedulingDelaySeconds float64 `json:"schedulingDelaySeconds,omitempty"`
+	ExtensionSeconds       float64 `json:"extensionSeconds,omitempty"`
+	DiskFull               bool    `json:"diskFull,omitempty"` // it runs on its reserve
 	// Quarantined is why it serves nothing: its state differs from that of most servers.
 	Quarantined string `json:"quarantined,omitempty"`
 }

@@ -19,6 +19,7 @@ import (
 const (
 	lagEntriesTooMany = 4096
 	lagTooLong        = 10 * time.Second
+	longExtension     = 500 * time.Millisecond // of the store's time-outs, for want of CPU
 	slowDisk          = 50 * time.Millisecond  // half of the writes to the log
 	slowWay           = 100 * time.Millisecond // a round trip between two servers
 	clockTooFar       = 5 * time.Second
@@ -241,6 +242,11 @@ func (w *warner) store(m *MemberStatus, s *raftstore.Status) {
 	}
 	if m.Store.DiskP50Seconds > slowDisk.Seconds() {
 		w.add(Attention, m.Name, m.Name, "iostat -x 1", "the disk of server %s is slow: half of its writes to the log take %s or more", m.Name, seconds(m.Store.DiskP50Seconds))
+	}
+	if m.Store.ExtensionSeconds >= longExtension.Seconds() {
+		w.add(Attention, m.Name, m.Name, "top; cat /proc/pressure/cpu",
+			"server %s is short of CPU: it is scheduled %s late, and finds a lost leader %s later than otherwise",
+			m.Name, seconds(m.Store.SchedulingDelaySeconds), seconds(m.Store.ExtensionSeconds))
 	}
 	for _, warning := range s.Warnings {
 		mend := "df -h; " + saveBackup

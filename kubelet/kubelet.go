@@ -62,6 +62,7 @@ import (
 	"github.com/barque/barque/kubelet/probes"
 	"github.com/barque/barque/kubelet/server"
 	"github.com/barque/barque/kubelet/shutdown"
+	"github.com/barque/barque/kubelet/starts"
 	"github.com/barque/barque/kubelet/static"
 	"github.com/barque/barque/kubelet/status"
 	"github.com/barque/barque/kubelet/usage"
@@ -120,6 +121,10 @@ type Config struct {
 
 	// Settings are what users may choose; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
+
+	// SchedulingDelay is how late processes of this machine are scheduled, by which the starts of
+	// pods are paced. They are not when it is nil.
+	SchedulingDelay func() time.Duration
 
 	// Logind connects to what tells of the machine's shutdown; to systemd's over the system's D-Bus
 	// when nil.
@@ -335,7 +340,12 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	statuses := status.New(c.Client, c.Logger)
 	k.status = statuses
 	k.mirrors = static.NewMirrors(static.MirrorsConfig{Client: c.Client, Node: k.node.Registered, Status: statuses, Wake: wake, Logger: c.Logger})
+	var pacer pods.Pacer
+	if c.SchedulingDelay != nil {
+		pacer = starts.New(starts.Config{CPUs: machine.CPUs, Delay: c.SchedulingDelay})
+	}
 	k.pods = pods.New(pods.Config{
+		Starts:  pacer,
 		Runtime: k.runtime, Images: k.runtime, Volumes: files, Cgroups: k.meters.Cgroups(groups), Devices: k.devices, Probes: k.probes, Network: c.Network,
 		Puller: k.meters.Puller(puller), Meter: k.meters,
 		Status: k.meters.Status(k.mirrors), Events: recorder, Allocator: k.allocations, HostIPs: hostIPs, RuntimeName: c.RuntimeName, Logger: c.Logger,

@@ -87,6 +87,8 @@ var bans = []ban{
 		reason: "how servers reach each other does not depend on what they say"},
 	{from: []string{"raftstore/disk"}, to: storePartsBut("raftstore/disk", "raftstore/group"),
 		reason: "a data directory is read with no other server in sight, as a recovery does"},
+	{from: []string{"raftstore/lateness"}, to: storePartsBut("raftstore/lateness", "raftstore/group"),
+		reason: "how late servers are is a number; what it extends is the others' business"},
 	{from: []string{"raftstore/raftfix"}, to: storePartsBut("raftstore/raftfix"),
 		reason: "a workaround goes when hashicorp/raft is fixed; it knows Raft and the log, so that it can"},
 	{from: []string{"raftstore/recovery"}, to: storePartsBut("raftstore/recovery", "raftstore/disk", "raftstore/group"),
@@ -147,7 +149,7 @@ var operator = []string{"adminapi", "backups", "clusterstatus"}
 var (
 	storeBase = []string{"raftstore/mvcc", "raftstore/command", "raftstore/kv", "raftstore/logstore", "raftstore/snapdir", "raftstore/snapshot", "raftstore/fsm",
 		"raftstore/rpc", "raftstore/transport", "raftstore/raftlog", "raftstore/faultpoint", "raftstore/gctuner"}
-	storeParts = []string{"raftstore/group", "raftstore/peer", "raftstore/disk", "raftstore/raftfix", "raftstore/status", "raftstore/election", "raftstore/autopilot",
+	storeParts = []string{"raftstore/group", "raftstore/lateness", "raftstore/peer", "raftstore/disk", "raftstore/raftfix", "raftstore/status", "raftstore/election", "raftstore/autopilot",
 		"raftstore/integrity", "raftstore/leader", "raftstore/readindex", "raftstore/recovery", "raftstore/succession"}
 )
 

@@ -8,8 +8,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
+	"github.com/barque/barque/kubelet/starts"
 )
 
 // Reasons shown for a container that could not be made.
@@ -51,12 +53,25 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 		w.try(f.Pod, "remove a sandbox", w.m.Runtime.RemovePodSandbox(ctx, id))
 	}
 	if p.CreateSandbox {
+		end, ok := w.begin(f.Pod, false)
+		if !ok {
+			return changed // it is woken when it is its turn
+		}
 		w.createSandbox(f.Pod, p.SandboxAttempt)
+		end()
 		return true
 	}
 	for _, c := range p.Pull {
 		w.pull(f.Pod, c)
 	}
+	if len(p.Start) == 0 {
+		return changed
+	}
+	end, ok := w.begin(f.Pod, true)
+	if !ok {
+		return changed
+	}
+	defer end()
 	for _, s := range p.Start {
 		w.start(f, s)
 		changed = true
@@ -65,6 +80,14 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 		}
 	}
 	return changed
+}
+
+// begin begins a start of the pod if it is its turn. begun tells that the pod has a sandbox.
+func (w *worker) begin(pod *v1.Pod, begun bool) (end func(), ok bool) {
+	if w.m.Starts == nil {
+		return func() {}, true
+	}
+	return w.m.Starts.Begin(starts.Start{Pod: w.uid, Critical: admission.IsCritical(pod), Begun: begun, Wake: w.poke})
 }
 
 // try logs a failure; the next look at the pod tries again.

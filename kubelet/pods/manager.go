@@ -31,6 +31,7 @@ import (
 	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/probes"
+	"github.com/barque/barque/kubelet/starts"
 )
 
 // Causes with which contexts of this package end.
@@ -106,6 +107,12 @@ type DeviceManager interface {
 	Pods() ([]types.UID, error)
 }
 
+// Pacer lets the starts of pods begin in turn; see package starts.
+type Pacer interface {
+	Begin(s starts.Start) (end func(), ok bool)
+	Forget(pod types.UID)
+}
+
 // EventRecorder records events of pods. An empty container means the whole pod.
 type EventRecorder interface {
 	Event(pod *v1.Pod, container *v1.Container, kind, reason, message string)
@@ -124,6 +131,7 @@ type Config struct {
 	Events  EventRecorder
 	// Allocator decides what of the node a pod gets.
 	Allocator Allocator
+	Starts    Pacer // nil: all at once
 	Kit       *Kit
 	Network   Network // may be nil
 

@@ -297,6 +297,9 @@ func (w *worker) step(ctx context.Context) (next time.Time, done bool) {
 	}
 	if w.phase != phaseSyncing {
 		w.interrupt(errEnding)
+		if w.m.Starts != nil {
+			w.m.Starts.Forget(w.uid)
+		}
 	}
 	switch w.phase {
 	case phaseSyncing:

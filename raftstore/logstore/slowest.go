@@ -6,7 +6,7 @@ const (
 	// slowTimes is how many times its slowest recent write a write may take.
 	slowTimes = 3
 	// slowMost is how many times its ordinary limit a write may take at most.
-	slowMost = 5
+	slowMost = 3
 	// slowLasts is for how long a slow write is remembered.
 	slowLasts = 5 * time.Minute
 )
@@ -21,10 +21,10 @@ type finished struct {
 	at   time.Time
 }
 
-// note takes a write that was finished now. One that took more than twice its limit is left out:
-// the disk hung, and that says nothing about the next write.
+// note takes a write that was finished now. One that took longer than it may is left out: the disk
+// hung, and that says nothing about the next write.
 func (s *slowest) note(limit, took time.Duration, now time.Time) {
-	if slowTimes*took <= limit || took > 2*s.limit(limit, now) {
+	if slowTimes*took <= limit || took > s.limit(limit, now) {
 		return
 	}
 	for len(s.writes) > 0 && s.writes[len(s.writes)-1].took <= took {

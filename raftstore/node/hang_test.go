@@ -415,7 +415,7 @@ func TestDisksThatHangNowAndThen(t *testing.T) {
 					s.disks[i].hang()
 				}
 			}
-			<-time.After(time.Duration(rnd.IntN(int(5 * time.Second))))
+			<-time.After(time.Duration(rnd.IntN(int(10 * time.Second))))
 			for i := range s.disks {
 				s.disks[i].recover()
 				<-time.After(time.Duration(rnd.IntN(int(100 * time.Millisecond))))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/balancer"
 	"github.com/barque/barque/membership/credentials"
@@ -36,6 +37,7 @@ type agent struct {
 	balancer *balancer.Balancer
 	stack    *lifecycle.Stack
 	cluster  string // ID of the cluster at the start
+	meter    scheddelay.Meter
 	follower *enroll.Follower
 }
 
@@ -55,7 +57,7 @@ func RunAgent(ctx context.Context, o Options, logger *slog.Logger) (err error) {
 	klogs.Bridge(logger)
 	a := &agent{options: &o, logger: logger, stack: lifecycle.New(logger)}
 	defer func() { err = errors.Join(err, a.stack.Stop()) }()
-	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startNode} {
+	for _, step := range []func(context.Context) error{a.enlist, a.startFollowing, a.startGossip, a.startBalancer, a.startRemembering, a.startMeter, a.startNode} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -169,6 +171,9 @@ func (a *agent) gossipSeeds() []netip.AddrPort {
 	return out
 }
 
+// startMeter measures how late this process is scheduled.
+func (a *agent) startMeter(ctx context.Context) error { return startMeter(ctx, a.stack, &a.meter) }
+
 func (a *agent) startNode(ctx context.Context) error {
 	w := &worker{
 		options: a.options, settings: a.settings,
@@ -183,6 +188,7 @@ func (a *agent) startNode(ctx context.Context) error {
 		health: liveness.NewHealth(a.pool.SetHealth),
 		certs:  a.ids.Collectors(),
 		logger: a.logger,
+		delay:  a.meter.Delay,
 	}
 	if err := w.start(ctx, a.stack); err != nil {
 		return err

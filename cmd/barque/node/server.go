@@ -25,6 +25,7 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
@@ -50,6 +51,7 @@ type server struct {
 	record   *enroll.Record
 	settings Settings
 	ids      *credentials.Server
+	meter    scheddelay.Meter
 	store    *raftstore.Server
 	pool     *gossip.Pool
 	life     *liveness.Watch
@@ -101,7 +103,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -164,8 +166,8 @@ func (s *server) startStore(ctx context.Context) error {
 		Limits:     raftstore.Limits{StateBytes: gctuner.StateBytes(o.StoreMemory)},
 		OnNewState: func() { s.fail(ErrRestart) },
 		LogStore:   o.LogStore, DiskReserve: reserveBytes(o.DiskReserve), SnapshotEvery: o.SnapshotEntries, TrailingLogs: o.SnapshotEntries / 2,
-		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout},
-		Logger:   s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
+		Timeouts: raftstore.Timeouts{DiskWrite: o.DiskWriteTimeout}, SchedulingDelay: s.meter.Delay,
+		Logger: s.logger.With("part", "store"), Registerer: legacyregistry.Registerer(),
 		OnFatal: func(err error) { s.fail(fmt.Errorf("the store has failed: %w", err)) },
 	})
 	var removed *raftstore.RemovedError
@@ -227,6 +229,16 @@ func (s *server) untilRemoved(ctx context.Context) error {
 func (s *server) keepMemory(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "memory", Run: func(ctx context.Context) error {
 		gctuner.Keep(ctx, gctuner.Policy{})
+		return nil
+	}})
+}
+
+// startMeter measures how late this process is scheduled.
+func (s *server) startMeter(ctx context.Context) error { return startMeter(ctx, s.stack, &s.meter) }
+
+func startMeter(ctx context.Context, stack *lifecycle.Stack, meter *scheddelay.Meter) error {
+	return stack.Start(ctx, lifecycle.Component{Name: "scheduling delay", Run: func(ctx context.Context) error {
+		meter.Run(ctx)
 		return nil
 	}})
 }

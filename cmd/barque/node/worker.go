@@ -54,6 +54,7 @@ type worker struct {
 	health   *liveness.Health
 	certs    []prometheus.Collector // of the node's certificates
 	logger   *slog.Logger
+	delay    func() time.Duration // how late this process is scheduled
 	// made is called with the node's network, if it is not nil.
 	made func(*network.Network)
 	// registered is closed once the API server has the Node. start sets it.
@@ -179,7 +180,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exit
 		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
 		ClusterDNS: []netip.Addr{w.settings.dnsAddr()}, ClusterDomain: w.settings.Domain, ResolvConf: resolvconf.Default,
 		Network: packets, Moved: packets.Moved, Collectors: slices.Concat(packets.Collectors(), w.certs, processmetrics.Collectors()), Found: func(i kubelet.Ills) { w.health.Found(illsOf(i)) }, Settings: settings,
-		Logger: w.logger.With("part", "kubelet"),
+		SchedulingDelay: w.delay, Logger: w.logger.With("part", "kubelet"),
 	})
 }
 
@@ -238,6 +239,7 @@ func (s *server) startNode(ctx context.Context) error {
 		health: liveness.NewHealth(s.pool.SetHealth),
 		certs:  s.ids.Collectors(),
 		logger: s.logger,
+		delay:  s.meter.Delay,
 		made:   s.packets.Store,
 	}
 	return w.start(ctx, s.stack)
