@@ -228,6 +228,18 @@ test-all-e2e: build ## run all end-to-end tests, and a short chaos (as root)
 	@echo 'go test $(E2E_PKGS)'; $(NOTING); \
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=1 -p 1 -parallel 3 -timeout 90m $(E2E_PKGS)
 
+# The earlier version is built once, from its own sources.
+FROM    ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+EARLIER  = $(CURDIR)/bin/earlier/$(shell git rev-parse --short=12 --verify --quiet '$(FROM)^{commit}')
+.PHONY: upgrades
+upgrades: build ## upgrade a cluster from an earlier version and take it back while it is used (FROM=commit TIMES=10; as root)
+	@git rev-parse --verify --quiet '$(FROM)^{commit}' >/dev/null || { echo "no earlier version: name its tag or commit with FROM=…"; exit 1; }
+	@if [ ! -x $(EARLIER)/bin/barque ]; then \
+	  rm -rf $(EARLIER); mkdir -p $(EARLIER); git archive '$(FROM)' | tar -x -C $(EARLIER); \
+	  $(MAKE) --no-print-directory -C $(EARLIER) build VERSION=$$(git describe --tags --always '$(FROM)'); fi
+	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque BARQUE_EARLIER=$(EARLIER)/bin/barque \
+	$(GO) test -count=$(or $(TIMES),1) -run '^TestUpgradeAndBack$$' -v -timeout 3h ./cluster-test
+
 # The clients are a module of their own, so that Barque's does not depend on Helm and controller-runtime.
 .PHONY: test-clients
 test-clients: build ## run kubectl, Helm, client-go's informers and an operator against a server (ONLY='TestHelm')

@@ -32,6 +32,9 @@ type Options struct {
 	ServerArgs []string
 	// Registry serves docker.io's images to the nodes; without one they reach none.
 	Registry *registry.Registry
+	// Binary is the barque that makes the cluster and starts its nodes; the one under test when
+	// empty.
+	Binary string
 	// DiskMegabytes gives each node a disk of that size, on which its data directory is; 0: none.
 	// See Disk.
 	DiskMegabytes int
@@ -45,6 +48,7 @@ type Cluster struct {
 	Client   kubernetes.Interface
 	UpOutput string // what `barque dev up` said
 
+	binary     string // starts the nodes; the one under test when empty
 	nodes      []string
 	disks      map[string]*disk.Disk
 	forwarding string // as it was before
@@ -98,6 +102,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.binary = o.Binary
 	if o.Servers == 0 {
 		o.Servers = 3
 	}
@@ -142,6 +147,10 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	return c, c.Connect()
 }
+
+// Upgrade makes the given barque the one that starts the nodes from now on. Nodes that run keep
+// theirs until they are restarted.
+func (c *Cluster) Upgrade(binary string) { c.binary = binary }
 
 // Connect makes the client. It reads the kubeconfig as any program would.
 func (c *Cluster) Connect() error {

@@ -75,9 +75,12 @@ func (c *Cluster) BarqueResult(ctx context.Context, args ...string) Result {
 
 // DevResult runs `barque dev` on the cluster. Making one takes longer than other commands do.
 func (c *Cluster) DevResult(ctx context.Context, args ...string) Result {
-	path, err := Binary()
-	if err != nil {
-		return Result{Code: -1, Error: err}
+	path := c.binary
+	if path == "" {
+		var err error
+		if path, err = Binary(); err != nil {
+			return Result{Code: -1, Error: err}
+		}
 	}
 	return runFor(ctx, "", c.env(), append([]string{path, "dev", "--dir", c.Dir}, args...)...)
 }

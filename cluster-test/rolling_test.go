@@ -44,8 +44,20 @@ spec: {type: NodePort, selector: {app: hello}, ports: [{port: 80, targetPort: 80
 	}
 
 	r := &rolling{Space: s, servers: servers}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
+	finish := r.begin()
+	for _, n := range servers {
+		r.restart(n.Name)
+	}
+	finish()
+	if after := s.containers("app=hello"); after != containers {
+		t.Errorf("the containers before:\n%safter:\n%s", containers, after)
+	}
+}
+
+// begin starts the clients. The returned function ends and judges them; it may be called once.
+func (r *rolling) begin() (finish func()) {
+	ctx, stop := context.WithCancel(r.Context())
+	r.Cleanup(stop)
 	var clients sync.WaitGroup
 	run := func(n int, client func(ctx context.Context, i int)) {
 		for i := range n {
@@ -64,29 +76,31 @@ spec: {type: NodePort, selector: {app: hello}, ports: [{port: 80, targetPort: 80
 	run(1, func(ctx context.Context, _ int) { r.keepPace(ctx) })
 	ports := r.watchPorts(ctx, &clients)
 
-	for _, n := range servers {
-		began := time.Now()
-		s.Dev(t, "stop", n.Name)
-		stopped := time.Since(began)
-		s.Dev(t, "start", n.Name)
-		t.Logf("%s: stopped in %v, ready again %v after that", n.Name, stopped.Round(time.Millisecond), (time.Since(began) - stopped).Round(time.Millisecond))
+	return func() {
+		r.Helper()
+		r.settle(watchers)
+		stop()
+		clients.Wait()
+		r.Logf("%d calls, %d of them at the second try; %d visits of the Service; the longest call took %v", r.calls.Load(), r.retries.Load(), r.visits.Load(), time.Duration(r.longest.Load()).Round(time.Millisecond))
+		for _, f := range r.failures {
+			r.Error(f)
+		}
+		if r.calls.Load() < 100 || r.visits.Load() < 20 {
+			r.Error("there were too few calls for a judgement")
+		}
+		r.checkWatches(watchers)
+		ports.check(r)
 	}
-	r.settle(watchers)
-	stop()
-	clients.Wait()
+}
 
-	t.Logf("%d calls, %d of them at the second try; %d visits of the Service; the longest call took %v", r.calls.Load(), r.retries.Load(), r.visits.Load(), time.Duration(r.longest.Load()).Round(time.Millisecond))
-	for _, f := range r.failures {
-		t.Error(f)
-	}
-	if r.calls.Load() < 100 || r.visits.Load() < 20 {
-		t.Error("there were too few calls for a judgement")
-	}
-	r.checkWatches(watchers)
-	ports.check(t)
-	if after := s.containers("app=hello"); after != containers {
-		t.Errorf("the containers before:\n%safter:\n%s", containers, after)
-	}
+// restart stops a node and starts it again.
+func (r *rolling) restart(node string) {
+	r.Helper()
+	began := time.Now()
+	r.Dev(r, "stop", node)
+	stopped := time.Since(began)
+	r.Dev(r, "start", node)
+	r.Logf("%s: stopped in %v, ready again %v after that", node, stopped.Round(time.Millisecond), (time.Since(began) - stopped).Round(time.Millisecond))
 }
 
 // rolling is what the clients of a rolling restart have in common.
@@ -501,7 +515,7 @@ func (p *ports) wasOpen(address string, at time.Time) {
 	}
 }
 
-func (p *ports) check(t *testing.T) {
+func (p *ports) check(t testing.TB) {
 	t.Helper()
 	for address, closed := range p.closed {
 		left, ok := p.left[address]
