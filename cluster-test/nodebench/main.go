@@ -1,7 +1,6 @@
 // Command nodebench measures a node of Barque beside upstream's kubelet and kube-proxy: how fast
-// pods start, the CPU time of many that start at once, how much memory the node's process takes, and
-// its CPU time while the node is idle.
-// `make bench-node` runs it, as root; tests never do.
+// pods start, the CPU time of many that start at once, how much memory the node's process takes,
+// and its CPU time while the node is idle. `make bench-node` runs it, as root; tests never do.
 //
 // Both sides have the same API server and the same machine: a dev cluster of one server and one
 // agent, made anew for each case. On Barque's side the pods run on the agent. On upstream's side

@@ -126,8 +126,8 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 				"disable_apparmor":             !h.apparmor,
 				"restrict_oom_score_adj":       !h.canLowerOOM,
 				"netns_mounts_under_state_dir": true,
-				// The kubelet reads control groups itself. Each collection would ask every shim, and
-				// read the machine's table of mounts for each sandbox.
+				// The kubelet reads control groups itself. Each collection would ask every shim,
+				// and read the machine's table of mounts for each sandbox.
 				"stats_collect_period": "24h",
 				"cni": table{
 					"bin_dirs":              l.cniBins(),

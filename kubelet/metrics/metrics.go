@@ -87,7 +87,8 @@ func (m *Metrics) Interceptor() grpc.UnaryClientInterceptor {
 	}
 }
 
-// operation is the usual name of a call: run_podsandbox of /runtime.v1.RuntimeService/RunPodSandbox.
+// operation is the usual name of a call, such as run_podsandbox of
+// /runtime.v1.RuntimeService/RunPodSandbox.
 func operation(method string) string {
 	var name strings.Builder
 	for i, letter := range strings.ReplaceAll(path.Base(method), "PodSandbox", "Podsandbox") {

@@ -170,7 +170,8 @@ func (m *Meter) measure(pods []*Pod) error {
 	return errors.Join(errs...)
 }
 
-// prefixes are those of the names of groups below a pod's, of containerd and of CRI-O. An ID follows.
+// prefixes are those of the names of groups below a pod's, of containerd and of CRI-O. An ID
+// follows.
 var prefixes = []string{"", "crio-"}
 
 func (m *Meter) readContainer(pod *Pod, c *Container, earlier map[string]rate) error {
