@@ -27,9 +27,9 @@ import (
 // runs, as one whose creation an earlier containerd did not finish. A container that has ended in
 // the meantime looks the same: its exit code, and the end of its log, are lost.
 //
-// So the shim manager is made here, and containerd's own is disabled by the configuration
-// (stockShimManager). It differs in the store of sandboxes: containerd keeps the shims of sandboxes,
-// and this store knows the tasks that have ended, too. CRI then finds the task stopped, takes its
+// So the shim manager is made here, and the configuration disables containerd's own
+// (stockShimManager). It differs in the store of sandboxes: containerd keeps the shims of
+// sandboxes, and this store knows the tasks that have ended, too. CRI then finds the task stopped, takes its
 // exit code, reads the rest of its log, and deletes it.
 const (
 	stockShimManager = "io.containerd.shim.v1.manager"

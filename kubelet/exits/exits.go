@@ -1,8 +1,8 @@
 // Package exits keeps records of how containers ended, for ends that the runtime may forget.
 //
 // A shim knows how its container ended until containerd deletes the task, and containerd writes it
-// down only afterwards. A containerd that ends in between, or a machine that boots meanwhile, leaves
-// a container that CRI calls exited with code 255 and the reason Unknown. A record has the true
+// down only afterwards. A containerd that ends in between, or a machine that boots meanwhile,
+// leaves a container that CRI calls exited with code 255 and the reason Unknown. A record has the true
 // code. Package shim writes one before it forgets a task, and package containerd writes those of
 // tasks that no containerd has seen end. The kubelet reads them (package cri).
 //

@@ -77,7 +77,7 @@ func (o *output) untilRead(f, writer *os.File) {
 			return
 		}
 		o.mu.Unlock()
-		time.Sleep(pause)
+		<-time.After(pause)
 	}
 }
 

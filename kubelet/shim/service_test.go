@@ -37,8 +37,8 @@ func (s *tasks) Delete(context.Context, *taskAPI.DeleteRequest) (*taskAPI.Delete
 	return &taskAPI.DeleteResponse{}, s.delete()
 }
 
-// TestRecordedBeforeForgotten: the end of a task is on the disk when the task is deleted. The end of
-// a command in it is not recorded.
+// TestRecordedBeforeForgotten: the end of a task is on the disk when the task is deleted. The end
+// of a command in it is not recorded.
 func TestRecordedBeforeForgotten(t *testing.T) {
 	dir := exits.Dir(t.TempDir())
 	t.Setenv(exits.Env, string(dir))
