@@ -29,8 +29,8 @@ import (
 //
 // So the shim manager is made here, and the configuration disables containerd's own
 // (stockShimManager). It differs in the store of sandboxes: containerd keeps the shims of
-// sandboxes, and this store knows the tasks that have ended, too. CRI then finds the task stopped, takes its
-// exit code, reads the rest of its log, and deletes it.
+// sandboxes, and this store knows the tasks that have ended, too. CRI then finds the task stopped,
+// takes its exit code, reads the rest of its log, and deletes it.
 const (
 	stockShimManager = "io.containerd.shim.v1.manager"
 	shimManagerID    = "barque"

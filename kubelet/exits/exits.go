@@ -2,9 +2,9 @@
 //
 // A shim knows how its container ended until containerd deletes the task, and containerd writes it
 // down only afterwards. A containerd that ends in between, or a machine that boots meanwhile,
-// leaves a container that CRI calls exited with code 255 and the reason Unknown. A record has the true
-// code. Package shim writes one before it forgets a task, and package containerd writes those of
-// tasks that no containerd has seen end. The kubelet reads them (package cri).
+// leaves a container that CRI calls exited with code 255 and the reason Unknown. A record has the
+// true code. Package shim writes one before it forgets a task, and package containerd writes those
+// of tasks that no containerd has seen end. The kubelet reads them (package cri).
 //
 // Records survive the end of processes. They are not synced to the disk: a loss of power ends the
 // container, too.
