@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/barque/barque/apiserver/healthchecks"
 )
 
 // AwaitReady waits until the API server says that it is ready for the leader's work, which gives a
@@ -24,11 +22,7 @@ func (s *Server) AwaitReady(ctx context.Context) error {
 	for {
 		// Without ctx: a request that ends early is an error to who serves it, and this one is
 		// answered soon.
-		request := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck)
-		for _, name := range healthchecks.StartupNames() {
-			request.Param("exclude", name)
-		}
-		err := request.Do(context.WithoutCancel(ctx)).Error()
+		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck).Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
 			return nil
 		}

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 
 	"github.com/barque/barque/apiserver/healthchecks"
@@ -20,7 +23,15 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 		cfg.Store, cfg.ReadyChecks = store, healthchecks.OfStore(store.Ready)
 		cfg.LiveChecks = []healthz.HealthChecker{healthchecks.OfReplica(func() { store.Status() })}
 	})
-	// The checks that kube-apiserver's users know by name.
+	// The checks that kube-apiserver's users know by name. Some pass with the namespace "default".
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}}
+	if _, err := c.admin.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	group.Await("the server lives", func() bool {
+		code, _ := c.raw(t, "/livez", nil)
+		return code == http.StatusOK
+	})
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		want := append([]string{"ping", "log", "etcd"}, healthchecks.StartupNames()...)
 		for _, hook := range []string{

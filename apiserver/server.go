@@ -153,7 +153,7 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.EnableProfiling = true
 	c.ReadyzChecks = append(c.ReadyzChecks, s.cfg.ReadyChecks...)
 	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BootstrapCheck, s.checkBootstrap))
-	healthchecks.Add(c, healthchecks.Startup(s.bootstrapped)...)
+	healthchecks.Add(c, healthchecks.Startup(BootstrapCheck, s.bootstrapped)...)
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
 	c.HealthzChecks = append(c.HealthzChecks, s.cfg.LiveChecks...)
 	c.SkipOpenAPIInstallation = true

@@ -106,8 +106,9 @@ var startup = []string{
 }
 
 // Startup returns the checks that pass once the cluster has its default objects, as known says. A
-// cluster gets them once: a check that has passed does not fail again.
-func Startup(known func() bool) []healthz.HealthChecker {
+// cluster gets them once: a check that has passed does not fail again. Requests exclude all of them
+// by the name of their group.
+func Startup(group string, known func() bool) []healthz.HealthChecker {
 	var passed sync.Once
 	done := make(chan struct{})
 	check := func(*http.Request) error {
@@ -124,10 +125,19 @@ func Startup(known func() bool) []healthz.HealthChecker {
 	}
 	var out []healthz.HealthChecker
 	for _, name := range startup {
-		out = append(out, healthz.NamedCheck(name, check))
+		out = append(out, grouped{healthz.NamedCheck(name, check), group})
 	}
 	return out
 }
+
+// grouped is a check of a group.
+type grouped struct {
+	healthz.HealthChecker
+	group string
+}
+
+// GroupName implements healthz.GroupedHealthChecker.
+func (g grouped) GroupName() string { return g.group }
 
 // StartupNames are the names of the checks of Startup.
 func StartupNames() []string { return startup }

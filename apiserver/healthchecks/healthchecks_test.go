@@ -61,11 +61,14 @@ func TestReplicaThatHangs(t *testing.T) {
 
 func TestStartupPassesOnce(t *testing.T) {
 	known := false
-	checks := Startup(func() bool { return known })
+	checks := Startup("start", func() bool { return known })
 	for _, name := range StartupNames() {
 		if body := ask("/livez", checks, "?verbose"); !strings.Contains(body, "[-]"+name+" failed") {
 			t.Errorf("before: %s", body)
 		}
+	}
+	if body := ask("/livez", checks, "?exclude=start"); body != "ok" {
+		t.Errorf("without the group: %s", body)
 	}
 	known = true
 	for _, name := range StartupNames() {
