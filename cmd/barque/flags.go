@@ -288,14 +288,14 @@ of any one.`,
 		if err := o.CheckServer(); err != nil {
 			return &usageError{c.CommandPath(), err}
 		}
-		return run(c.Context(), &o, nodeLogger(&o), node.RunServer, os.Args)
+		return runNode(c.Context(), &o, nodeLogger(&o), node.RunServer, os.Args)
 	}
 	return cmd
 }
 
-// run runs a node, and reports its state to systemd. A node that must be started again is started
+// runNode runs a node, and reports its state to systemd. A node that must be started again is started
 // with the arguments next.
-func run(ctx context.Context, o *node.Options, logger *slog.Logger, of func(context.Context, node.Options, *slog.Logger) error, next []string) error {
+func runNode(ctx context.Context, o *node.Options, logger *slog.Logger, of func(context.Context, node.Options, *slog.Logger) error, next []string) error {
 	o.State = sdnotify.Take(logger)
 	go o.State.Starting(ctx) // ends when the node is ready, or stops
 	defer context.AfterFunc(ctx, o.State.Stopping)()
@@ -339,7 +339,7 @@ func agentCommand() *cobra.Command {
 			return err
 		}
 		// The next process does not rejoin: that is done then, and the token may be used up.
-		return run(c.Context(), &o, newLogger(o.LogLevel), node.RunAgent, withoutRejoin(os.Args))
+		return runNode(c.Context(), &o, newLogger(o.LogLevel), node.RunAgent, withoutRejoin(os.Args))
 	}
 	return cmd
 }
