@@ -188,8 +188,8 @@ func (c *Cluster) Down() error {
 const sayAfter, sayEach = 3 * time.Second, 15 * time.Second
 
 // awaitNothing waits until nothing is left of a thing that was removed, and says meanwhile what is.
-// Killed processes take a moment to be reaped by whoever inherited them, and network namespaces to be
-// taken down by the kernel.
+// Killed processes take a moment to be reaped by whoever inherited them, and network namespaces to
+// be taken down by the kernel.
 func awaitNothing(out io.Writer, of string, limit time.Duration, left func() error) error {
 	began := time.Now()
 	next := began.Add(sayAfter)

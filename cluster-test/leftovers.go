@@ -102,9 +102,9 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 	return nil
 }
 
-// leftSettings is an error for the setting of the machine that the cluster has not put back. It does
-// not change by waiting. While another Barque is on this machine, or has been, nobody knows whose
-// it is.
+// leftSettings is an error for the setting of the machine that the cluster has not put back. It
+// does not change by waiting. While another Barque is on this machine, or has been, nobody knows
+// whose it is.
 func (c *Cluster) leftSettings() error {
 	now, err := forwarding()
 	if err == nil && now != c.forwarding && !othersHere(filepath.Base(c.cgroup())) {

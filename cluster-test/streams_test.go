@@ -26,7 +26,7 @@ import (
 
 // pace is the time between two reads of slowReader, and part the size of each: 5 MB a second.
 const (
-	pace = 10 * time.Millisecond // brief: the pace of a slow reader
+	pace = 10 * time.Millisecond
 	part = 50_000
 )
 
@@ -39,7 +39,7 @@ type slowReader struct {
 func (r *slowReader) Write(p []byte) (int, error) {
 	r.n += len(p)
 	for r.rest += len(p); r.rest >= part; r.rest -= part {
-		<-time.After(pace)
+		<-time.After(pace) // brief: the pace of a slow reader
 	}
 	return len(p), nil
 }
@@ -53,8 +53,8 @@ func (s *Space) config(t *testing.T) *rest.Config {
 	return config
 }
 
-// TestSlowStreams: a reader of a command's output that is slower than the command gets all of it, and
-// so does a command that is slow to read its input.
+// TestSlowStreams: a reader of a command's output that is slower than the command gets all of it,
+// and so does a command that is slow to read its input.
 func TestSlowStreams(t *testing.T) {
 	s := newSpace(t)
 	s.K("run", "big", "--image=busybox:1.36", "--command", "--", "sleep", "1000000")
@@ -100,8 +100,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestPortForwardSessions: a connection that fails, because nobody listens or the pod resets it, ends
-// alone, and a client may stop to send before it has its answer.
+// TestPortForwardSessions: a connection that fails, because nobody listens or the pod resets it,
+// ends alone, and a client may stop to send before it has its answer.
 func TestPortForwardSessions(t *testing.T) {
 	s := newSpace(t)
 	// 7000 answers some seconds after the client's end. Nothing listens on 7001.

@@ -31,9 +31,9 @@ import (
 // earlierVariable names the barque of an earlier version. `make upgrades` builds it.
 const earlierVariable = "BARQUE_EARLIER"
 
-// A cluster of an earlier version is upgraded node by node, and taken back node by node, while it is
-// used: no write is refused twice, no watch loses an event, no pod fails, no container is restarted,
-// no session loses bytes in silence.
+// A cluster of an earlier version is upgraded node by node, and taken back node by node, while it
+// is used: no write is refused twice, no watch loses an event, no pod fails, no container is
+// restarted, no session loses bytes in silence.
 func TestUpgradeAndBack(t *testing.T) {
 	needs.AllTests(t)
 	earlier := os.Getenv(earlierVariable)
@@ -281,8 +281,8 @@ func setCoreDefaults(config *rest.Config) *rest.Config {
 	return config
 }
 
-// followLogs follows a counter's log, and goes on where it was when a session ends. Each number must
-// come once, in order.
+// followLogs follows a counter's log, and goes on where it was when a session ends. Each number
+// must come once, in order.
 func (w *upgradeWork) followLogs(ctx, admitted context.Context, i int, pod string) {
 	next, since := 0, (*metav1.Time)(nil)
 	m := w.mover(i)

@@ -169,8 +169,8 @@ func newStarvedCluster(t *testing.T, size int, seed uint64) (*storetest.Cluster,
 	return c, machines
 }
 
-// writeSteadily writes once in a tenth of a second until the time is over. It returns the longest time
-// between two answers.
+// writeSteadily writes once in a tenth of a second until the time is over. It returns the longest
+// time between two answers.
 func writeSteadily(t *testing.T, s *raftstore.Server, lasts time.Duration) (gap time.Duration) {
 	end, last := time.Now().Add(lasts), time.Now()
 	for time.Now().Before(end) {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
-// Store and ETCD are the names of one check of /readyz: the store has a name of its own, and the one
-// that kube-apiserver's users ask for or exclude.
+// Store and ETCD are the names of one check of /readyz: the store has a name of its own, and the
+// one that kube-apiserver's users ask for or exclude.
 const (
 	Store = "store"
 	ETCD  = "etcd"
@@ -92,8 +92,8 @@ func OfReplica(look func()) healthz.HealthChecker {
 var errReplicaHangs = errors.New("this server's replica of the store did not answer within " + within.String())
 
 // startup are hooks of kube-apiserver that here end together: this server knows the namespace
-// "default". The leader creates it after the system namespaces, the priority classes, the objects by
-// which extensions authenticate, and the registrations of all groups.
+// "default". The leader creates it after the system namespaces, the priority classes, the objects
+// by which extensions authenticate, and the registrations of all groups.
 var startup = []string{
 	"poststarthook/apiservice-openapi-controller",
 	"poststarthook/bootstrap-controller",

@@ -22,7 +22,8 @@ func quietCloses(next http.Handler) http.Handler {
 }
 
 // closesAsDetails is a sink that lowers errors of connections that this process has closed itself,
-// in one direction or both, and of WebSockets that ended with the client's connection or by its word.
+// in one direction or both, and of WebSockets that ended with the client's connection or by its
+// word.
 type closesAsDetails struct{ klog.LogSink }
 
 // detail is the verbosity of a close.

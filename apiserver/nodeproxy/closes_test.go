@@ -85,8 +85,8 @@ func errorOf(record slog.Record) (found error) {
 	return found
 }
 
-// TestEndOfACommandIsNoError: the API server ends the client's WebSocket when the command has ended.
-// A client that pings once more, or closes only then, makes no error.
+// TestEndOfACommandIsNoError: the API server ends the client's WebSocket when the command has
+// ended. A client that pings once more, or closes only then, makes no error.
 func TestEndOfACommandIsNoError(t *testing.T) {
 	logged := captureLogs(t)
 	proxy := newProxy(t, newCluster(), runtimeOfNode{})

@@ -100,7 +100,7 @@ func slowSPDY(t *testing.T, address string, goOn <-chan struct{}) result {
 	if err := untilUpgraded(conn); err != nil {
 		t.Fatal(err)
 	}
-	const often = time.Millisecond // brief: the interval of pings
+	const often = time.Millisecond // the interval of pings
 	streams, err := spdy.NewClientConnectionWithPings(conn, often)
 	if err != nil {
 		t.Fatal(err)

@@ -293,8 +293,8 @@ of any one.`,
 	return cmd
 }
 
-// runNode runs a node, and reports its state to systemd. A node that must be started again is started
-// with the arguments next.
+// runNode runs a node, and reports its state to systemd. A node that must be started again is
+// started with the arguments next.
 func runNode(ctx context.Context, o *node.Options, logger *slog.Logger, of func(context.Context, node.Options, *slog.Logger) error, next []string) error {
 	o.State = sdnotify.Take(logger)
 	go o.State.Starting(ctx) // ends when the node is ready, or stops

@@ -4,8 +4,8 @@
 // handed out by one goroutine, which starts a term by reading the Nodes from the API server and
 // remembers what it hands out until its informer shows it.
 //
-// When no block is free, Nodes wait for the removal of another Node. A waiting Node gets one event in
-// a term, and costs no search of the ranges and no attempt of its own.
+// When no block is free, Nodes wait for the removal of another Node. A waiting Node gets one event
+// in a term, and costs no search of the ranges and no attempt of its own.
 package nodeipam
 
 import (

@@ -134,8 +134,8 @@ func TestWebSocketClients(t *testing.T) {
 	}
 }
 
-// TestRefusals: the next server's refusal goes to a client as it is. One that reads a status gets it
-// there.
+// TestRefusals: the next server's refusal goes to a client as it is. One that reads a status gets
+// it there.
 func TestRefusals(t *testing.T) {
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "container main does not run", http.StatusNotFound)

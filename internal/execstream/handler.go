@@ -5,10 +5,10 @@
 // What always holds: a client that is given the status of a command has got all output before it.
 // Where the way breaks, the client is given a failure as the status, and never a success.
 //
-// The streams are taken apart at each server, instead of being carried as bytes of a connection, for
-// three reasons. Client libraries take a stream without a status for a success. Pings of the client
-// end here: the runtime closes its connection at the command's end, and a ping that comes later
-// would make the kernel discard output (package linger). And the next server is asked in one
+// The streams are taken apart at each server, instead of being carried as bytes of a connection,
+// for three reasons. Client libraries take a stream without a status for a success. Pings of the
+// client end here: the runtime closes its connection at the command's end, and a ping that comes
+// later would make the kernel discard output (package linger). And the next server is asked in one
 // protocol, SPDY with version 4 of the streams, whatever the client speaks.
 package execstream
 

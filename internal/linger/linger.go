@@ -156,8 +156,8 @@ func underneath(conn net.Conn) net.Conn {
 	return conn
 }
 
-// Writer is a response whose connection, once hijacked, is a Conn. It cannot be unwrapped: libraries
-// would hijack what is below.
+// Writer is a response whose connection, once hijacked, is a Conn. It cannot be unwrapped:
+// libraries would hijack what is below.
 type Writer struct {
 	http.ResponseWriter
 	conn *Conn

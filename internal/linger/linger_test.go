@@ -126,7 +126,7 @@ func TestClose(t *testing.T) {
 
 // TestBounds: peers that take nothing, that never close, and that are gone do not hold a close.
 func TestBounds(t *testing.T) {
-	const brief = 50 * time.Millisecond // brief: the bound under test
+	const brief = 50 * time.Millisecond // the bound under test
 	tests := map[string]struct {
 		patience Patience
 		peer     func(client *net.TCPConn)

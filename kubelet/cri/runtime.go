@@ -18,8 +18,8 @@ type Runtime interface {
 	StopPodSandbox(ctx context.Context, id string) error
 	RemovePodSandbox(ctx context.Context, id string) error
 	PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error)
-	// SandboxNetwork returns the path of a sandbox's network namespace. It is empty for a sandbox on
-	// the node's network. It is an error that the sandbox does not run.
+	// SandboxNetwork returns the path of a sandbox's network namespace. It is empty for a sandbox
+	// on the node's network. It is an error that the sandbox does not run.
 	SandboxNetwork(ctx context.Context, id string) (path string, err error)
 	ListPodSandboxes(ctx context.Context, selector map[string]string) ([]*runtimeapi.PodSandbox, error)
 

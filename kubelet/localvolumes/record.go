@@ -65,9 +65,10 @@ func (r Record) gone(ctx context.Context, pv string) (*v1.PersistentVolume, erro
 	})
 }
 
-// set changes the record of a volume, and returns the volume. It reads the volume anew: a person may
-// have declared the data lost meanwhile. A server of an earlier version forbids the change. Pods do
-// not wait for the end of an upgrade, so that is no error; the agent tries again at its next start.
+// set changes the record of a volume, and returns the volume. It reads the volume anew: a person
+// may have declared the data lost meanwhile. A server of an earlier version forbids the change.
+// Pods do not wait for the end of an upgrade, so that is no error; the agent tries again at its
+// next start.
 func (r Record) set(ctx context.Context, name string, to func(was string) string) (*v1.PersistentVolume, error) {
 	api := r.client.CoreV1().PersistentVolumes()
 	pv, err := api.Get(ctx, name, metav1.GetOptions{})

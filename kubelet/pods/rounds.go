@@ -14,8 +14,8 @@ const (
 )
 
 // round counts how often a rule has restarted all containers of the pod. A container carries the
-// round in which it was made, and nothing else has to survive the kubelet: a container that ended by
-// such a rule ended its round, and all containers of earlier rounds are made anew.
+// round in which it was made, and nothing else has to survive the kubelet: a container that ended
+// by such a rule ended its round, and all containers of earlier rounds are made anew.
 func (f *Facts) round() (round uint32) {
 	for i := range f.Observed.Containers {
 		c := &f.Observed.Containers[i]

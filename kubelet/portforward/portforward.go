@@ -1,9 +1,9 @@
 // Package portforward connects the clients of port-forward to ports in a pod's network namespace.
 //
-// A session has any number of connections. The end of one, whatever its reason, ends that one alone:
-// a reset by the pod, or a port without a listener. So nothing is written about it into the
-// connection's error stream: kubectl ends the whole session at the first message there. A message is
-// sent when the pod does not run any more.
+// A session has any number of connections. The end of one, whatever its reason, ends that one
+// alone: a reset by the pod, or a port without a listener. So nothing is written about it into the
+// connection's error stream: kubectl ends the whole session at the first message there. A message
+// is sent when the pod does not run any more.
 //
 // The kubelet connects by itself, instead of passing sessions to the runtime: containerd reports a
 // reset as an error of the session, and ends a connection one second after either side has stopped
@@ -30,22 +30,23 @@ import (
 )
 
 const (
-	// idle and opening bound a session without traffic, and the opening of a connection's streams, as
-	// the defaults of a runtime do.
+	// idle and opening bound a session without traffic, and the opening of a connection's streams,
+	// as the defaults of a runtime do.
 	idle    = 4 * time.Hour
 	opening = 30 * time.Second
 	// connecting bounds the connection to a port. A listener whose queue is full does not answer.
 	connecting = 30 * time.Second
-	// lull ends a connection whose pod sends no more, when nothing comes from the client for so long.
-	// A pod that has closed cannot be told from one that still reads, and clients wait for the end.
+	// lull ends a connection whose pod sends no more, when nothing comes from the client for so
+	// long. A pod that has closed cannot be told from one that still reads, and clients wait for
+	// the end.
 	lull = time.Second
 )
 
 // Target is the pod of a session.
 type Target struct {
 	Pod, UID string
-	// Network returns the path of the pod's network namespace, which is empty for the node's own. It
-	// fails when the pod does not run.
+	// Network returns the path of the pod's network namespace, which is empty for the node's own.
+	// It fails when the pod does not run.
 	Network func(ctx context.Context) (path string, err error)
 	Logger  *slog.Logger
 }
@@ -98,8 +99,8 @@ func (f *forwarder) PortForward(ctx context.Context, _, _ string, port int32, st
 	return nil
 }
 
-// carry copies both ways until the pod has stopped to send, or an error ends the connection. The end
-// of one direction is passed on.
+// carry copies both ways until the pod has stopped to send, or an error ends the connection. The
+// end of one direction is passed on.
 func carry(conn *net.TCPConn, stream io.ReadWriteCloser) error {
 	client := &watched{Reader: stream}
 	sent := make(chan struct{})

@@ -3,8 +3,8 @@
 //
 // Callers authenticate by a client certificate of the cluster's CA, or by a token that the API
 // server accepts. The API server must authorize them; members of system:masters always are. The
-// paths and parameters are those of every Kubernetes node. The streams of commands are carried to the
-// runtime's own streaming server. Forwarded ports are reached in the pod's network namespace.
+// paths and parameters are those of every Kubernetes node. The streams of commands are carried to
+// the runtime's own streaming server. Forwarded ports are reached in the pod's network namespace.
 package server
 
 import (

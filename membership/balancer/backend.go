@@ -76,9 +76,9 @@ func (be *backend) learn(err error, now time.Time) bool {
 	return true
 }
 
-// worseThan reports whether the other server is better than this one, so that connections may be cut
-// to move them. The other server must have answered since, because both may have failed together.
-// The caller holds the balancer's mutex.
+// worseThan reports whether the other server is better than this one, so that connections may be
+// cut to move them. The other server must have answered since, because both may have failed
+// together. The caller holds the balancer's mutex.
 func (be *backend) worseThan(other *backend) bool {
 	if other.grade <= be.grade || other.failures > 0 {
 		return false

@@ -4,9 +4,9 @@
 // the servers' readiness all the time. New connections go to ready servers at once.
 //
 // Connections to a server that has failed are cut: a client whose connection hangs would otherwise
-// move only after its own timeout. A busy machine makes a server silent, too, for many seconds. A cut
-// breaks the requests under way, and a write may not be repeated safely. No byte on the way shows
-// which it is, because TLS hides the requests. So connections stay with a silent server for
+// move only after its own timeout. A busy machine makes a server silent, too, for many seconds. A
+// cut breaks the requests under way, and a write may not be repeated safely. No byte on the way
+// shows which it is, because TLS hides the requests. So connections stay with a silent server for
 // Config.Patience, until it is lost to the other machines as well (Config.Lost), or for
 // Config.Requests: as long as a request may take. A connection is cut only if a better server
 // exists. Without a quorum no server is ready, and the living servers still answer some requests.
@@ -53,9 +53,9 @@ type Config struct {
 	// Hedge is how long a probe stays unanswered before the second one begins. Timeout is the total
 	// time after which a server that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
-	// Patience is how long connections stay with a server that is silent and lost, or answers that it
-	// is not ready. Most of the time that is a busy machine or an election, which end by themselves.
-	// Default: 5 s.
+	// Patience is how long connections stay with a server that is silent and lost, or answers that
+	// it is not ready. Most of the time that is a busy machine or an election, which end by
+	// themselves. Default: 5 s.
 	Patience time.Duration
 	// Lost reports whether the other machines miss a server as well. nil reports it of none.
 	Lost func(server netip.AddrPort) bool

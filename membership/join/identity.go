@@ -45,9 +45,9 @@ func IsKubelet(member string, state tls.ConnectionState) error {
 	return nil
 }
 
-// MayBeKubelet returns an error if the peer is certainly not the kubelet of the foreign node. It may
-// have a certificate without the name of a node: one process may serve for many nodes, as KWOK does.
-// A certificate with the identity of somebody else in this cluster is refused.
+// MayBeKubelet returns an error if the peer is certainly not the kubelet of the foreign node. It
+// may have a certificate without the name of a node: one process may serve for many nodes, as KWOK
+// does. A certificate with the identity of somebody else in this cluster is refused.
 func MayBeKubelet(foreign string, state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errNoCertificate

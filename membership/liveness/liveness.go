@@ -211,9 +211,9 @@ func (l *Watch) LastSeen(node string) (time.Time, bool) {
 	return life.Since, known
 }
 
-// Confirm probes the node itself: its kubelet proves in a TLS handshake that it is that of the node.
-// A connection alone would prove too little: the kernel accepts it for a stopped process. So would
-// any certificate of the cluster: the address of a dead node may be another one's by now.
+// Confirm probes the node itself: its kubelet proves in a TLS handshake that it is that of the
+// node. A connection alone would prove too little: the kernel accepts it for a stopped process. So
+// would any certificate of the cluster: the address of a dead node may be another one's by now.
 func (l *Watch) Confirm(ctx context.Context, node *corev1.Node) bool {
 	i := slices.IndexFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Type == corev1.NodeInternalIP })
 	if i < 0 {

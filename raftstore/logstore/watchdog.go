@@ -18,9 +18,9 @@ var ErrHangs = errors.New("the disk of this server does not finish a write to th
 // no disk, while the goroutine that could step down waits for it. So a server with a hung disk
 // sends nothing that makes a leader (see raftfix.SendGate), and the others elect one of them.
 //
-// A slow disk is not a hung one: it has finished slow writes a moment ago. So a write may take three
-// times as long as the slowest of the last minutes, up to a bound. A server that is short of CPU
-// sees late that a write is done: the limit is extended for it.
+// A slow disk is not a hung one: it has finished slow writes a moment ago. So a write may take
+// three times as long as the slowest of the last minutes, up to a bound. A server that is short of
+// CPU sees late that a write is done: the limit is extended for it.
 //
 // DeleteRange is not watched. It may be long, and the writes that wait behind it are watched.
 type Watchdog struct {

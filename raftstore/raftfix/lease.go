@@ -69,7 +69,8 @@ func (l *lease) AppendEntries(id raft.ServerID, target raft.ServerAddress, args 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if time.Since(a.last) < l.length+extension {
-		// Raft decodes later answers into the same response: it must share no bytes with the request.
+		// Raft decodes later answers into the same response: it must share no bytes with the
+		// request.
 		*resp = raft.AppendEntriesResponse{Term: args.Term, Success: true}
 		return nil
 	}

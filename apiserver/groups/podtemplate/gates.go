@@ -10,8 +10,8 @@ import (
 )
 
 // gates are the feature gates of Kubernetes on which fields of a pod's spec depend, with their
-// defaults in the release line whose API this is. Fields of those that are on are accepted and acted
-// upon.
+// defaults in the release line whose API this is. Fields of those that are on are accepted and
+// acted upon.
 var gates = map[string]bool{
 	"AtomicWriteVolumeUserFields":    false,
 	"ClusterTrustBundleProjection":   true,

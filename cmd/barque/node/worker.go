@@ -207,9 +207,9 @@ func waitFor(ready <-chan struct{}) func(context.Context) error {
 }
 
 // nodeLabels returns the labels that a node registers with, among them the mark of a member. Roles
-// are set by controllers/noderole. A label that the API server would refuse is left out, because the
-// whole report of the node would be refused with it: a machine that joins is told, and one that has
-// joined goes on.
+// are set by controllers/noderole. A label that the API server would refuse is left out, because
+// the whole report of the node would be refused with it: a machine that joins is told, and one that
+// has joined goes on.
 func nodeLabels(o *Options, logger *slog.Logger) map[string]string {
 	labels := map[string]string{}
 	if o.Zone != "" {
