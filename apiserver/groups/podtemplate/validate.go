@@ -12,6 +12,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/apiserver/groups/podtemplate/gates"
 	"github.com/barque/barque/apiserver/groups/validation"
 )
 
@@ -68,7 +69,7 @@ func ValidateSpec(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	errs = append(errs, validatePodSecurity(spec, at)...)
 	errs = append(errs, validateGates(spec, at)...)
 	errs = append(errs, c.validatePodResources(at)...)
-	return append(errs, validateGated(spec, at)...)
+	return append(errs, gates.Validate(spec, at)...)
 }
 
 func (c *checker) validateLifetime(at *field.Path) field.ErrorList {

@@ -1,4 +1,6 @@
-package podtemplate
+// Package gates refuses the fields of a pod's spec that depend on a feature gate of Kubernetes which
+// is off in the release line of this API.
+package gates
 
 import (
 	"fmt"
@@ -88,8 +90,8 @@ func stepsOf(t reflect.Type) []step {
 	return steps
 }
 
-// validateGated refuses the fields that are set although their feature is off.
-func validateGated(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
+// Validate refuses the fields that are set although their feature is off.
+func Validate(spec *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return follow(reflect.ValueOf(spec).Elem(), podSpecSteps, at)
 }
 

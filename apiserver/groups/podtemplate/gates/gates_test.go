@@ -1,4 +1,4 @@
-package podtemplate
+package gates
 
 import (
 	"cmp"
@@ -163,7 +163,7 @@ func TestGatedFieldsAreRefusedByPath(t *testing.T) {
 					t.Fatalf("%s: what is set of a %s?", below, f.Kind())
 				}
 				var paths []string
-				for _, err := range validateGated(spec, field.NewPath("spec")) {
+				for _, err := range Validate(spec, field.NewPath("spec")) {
 					paths = append(paths, err.Field)
 				}
 				if !slices.Equal(paths, []string{below}) {
@@ -189,7 +189,7 @@ var renamed = map[string]string{"PodCertificateProjection": "PodCertificateReque
 // The defaults are those of Kubernetes itself, whose source only the conformance suite needs.
 func TestGatesAreAsInKubernetes(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
-	cmd.Dir = "../../../cluster-test/conformance/upstream"
+	cmd.Dir = "../../../../cluster-test/conformance/upstream"
 	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=")
 	dir, err := cmd.Output()
 	if folder := strings.TrimSpace(string(dir)); err != nil || folder == "" {
