@@ -35,7 +35,7 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		want := append([]string{"ping", "log", "etcd"}, healthchecks.StartupNames()...)
 		for _, hook := range []string{
-			"start-apiserver-admission-initializer", "generic-apiserver-start-informers", "start-apiextensions-informers",
+			"generic-apiserver-start-informers", "start-apiextensions-informers",
 			"start-apiextensions-controllers", "crd-informer-synced", "start-kube-aggregator-informers", "apiservice-registration-controller",
 			"apiservice-status-local-available-controller", "apiservice-status-remote-available-controller", "storage-readiness",
 		} {

@@ -93,12 +93,14 @@ var errReplicaHangs = errors.New("this server's replica of the store did not ans
 
 // startup are hooks of kube-apiserver that here end together: this server knows the namespace
 // "default". The leader creates it after the system namespaces, the priority classes, the objects
-// by which extensions authenticate, and the registrations of all groups.
+// by which extensions authenticate, and the registrations of all groups. Admission is initialized
+// before the first request.
 var startup = []string{
 	"poststarthook/apiservice-openapi-controller",
 	"poststarthook/bootstrap-controller",
 	"poststarthook/kube-apiserver-autoregistration",
 	"poststarthook/scheduling/bootstrap-system-priority-classes",
+	"poststarthook/start-apiserver-admission-initializer",
 	"poststarthook/start-cluster-authentication-info-controller",
 	"poststarthook/start-service-ip-repair-controllers",
 	"poststarthook/start-system-namespaces-controller",
