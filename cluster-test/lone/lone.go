@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -23,6 +24,7 @@ import (
 	"path/filepath"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -67,9 +69,12 @@ func Start(ctx context.Context, work, token string, ln net.Listener) (*Server, e
 		ClientCA:        func() ([]byte, error) { return ca, nil },
 		ServiceAccounts: apiserver.ServiceAccounts{Keys: func() (crypto.Signer, []crypto.PublicKey) { return signer, nil }},
 		KubeletClient:   func() *tls.Config { return &tls.Config{} },
-		ServiceCIDR:     netip.MustParsePrefix(kubeapiserver.ServiceCIDR),
-		TokenFile:       tokens,
-		Logger:          slog.New(slog.NewTextHandler(io.Discard, nil)),
+		IsKubelet: func(node *corev1.Node, _ tls.ConnectionState) error {
+			return fmt.Errorf("node %q has no kubelet", node.Name)
+		},
+		ServiceCIDR: netip.MustParsePrefix(kubeapiserver.ServiceCIDR),
+		TokenFile:   tokens,
+		Logger:      slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		return nil, err

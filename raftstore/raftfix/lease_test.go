@@ -2,6 +2,7 @@ package raftfix
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,14 +13,30 @@ import (
 // lateFollower answers heartbeats late, or not at all.
 type lateFollower struct {
 	Transport
+
+	mu    sync.Mutex
 	takes time.Duration
 	err   error
 	asked int
 }
 
-func (f *lateFollower) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+// set changes how the follower answers.
+func (f *lateFollower) set(takes time.Duration, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.takes, f.err = takes, err
+}
+
+// ask counts a heartbeat, and returns how the follower answers it.
+func (f *lateFollower) ask() (takes time.Duration, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.asked++
-	takes, err := f.takes, f.err
+	return f.takes, f.err
+}
+
+func (f *lateFollower) AppendEntries(_ raft.ServerID, _ raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	takes, err := f.ask()
 	<-time.After(takes)
 	if err == nil {
 		*resp = raft.AppendEntriesResponse{RPCHeader: raft.RPCHeader{ID: []byte("f")}, Term: args.Term, Success: true}
@@ -48,7 +65,7 @@ func TestLease(t *testing.T) {
 			t.Fatalf("a follower that answers at once: %v after %v: %+v", err, took, response)
 		}
 		last := time.Now()
-		follower.takes = time.Minute // it answers no more
+		follower.set(time.Minute, nil) // it answers no more
 		for time.Since(last) < length+extension {
 			err, took := beat()
 			if want := time.Since(last) < length+extension; (err == nil) != want || took > length/leaseWait {
@@ -62,30 +79,33 @@ func TestLease(t *testing.T) {
 		if err, _ := beat(); !errors.Is(err, errNoAnswer) {
 			t.Errorf("after the lease: %v", err)
 		}
-		if follower.asked != 2 {
-			t.Errorf("%d heartbeats are under way at once", follower.asked-1)
+		synctest.Wait()
+		if asked := follower.asked; asked != 2 {
+			t.Errorf("%d heartbeats are under way at once", asked-1)
 		}
-		follower.takes = 0
+		follower.set(0, nil)
 		<-time.After(time.Minute) // now it has answered
 		if err, _ := beat(); err != nil {
 			t.Errorf("when it answers again: %v", err)
 		}
 
 		// A heartbeat of the next term is the beginning of its lease, as for Raft.
-		follower.err = errors.New("refused")
+		refused := errors.New("refused")
+		follower.set(0, refused)
 		<-time.After(time.Minute)
 		request.Term = 4
 		if err, _ := beat(); err != nil {
 			t.Errorf("the first heartbeat of a term: %v", err)
 		}
 		<-time.After(length + extension)
-		if err, _ := beat(); !errors.Is(err, follower.err) {
+		if err, _ := beat(); !errors.Is(err, refused) {
 			t.Errorf("a follower that refuses: %v", err)
 		}
 
 		// Without an extension everything passes as it is.
-		extended, follower.takes = 0, 5*time.Second
-		if err, took := beat(); !errors.Is(err, follower.err) || took != 5*time.Second {
+		extended = 0
+		follower.set(5*time.Second, refused)
+		if err, took := beat(); !errors.Is(err, refused) || took != 5*time.Second {
 			t.Errorf("without an extension: %v after %v", err, took)
 		}
 		if err := l.Close(); err != nil {

@@ -1,5 +1,5 @@
-// Package gates refuses the fields of a pod's spec that depend on a feature gate of Kubernetes which
-// is off in the release line of this API.
+// Package gates refuses the fields of a pod's spec that depend on a feature gate of Kubernetes
+// which is off in the release line of this API.
 package gates
 
 import (
