@@ -268,7 +268,7 @@ func TestWarnings(t *testing.T) {
 		"agent is gone": {func(w *world) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
-		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "a fault of its runtime, disk", "describe node s2"},
+		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "a fault of its runtime, disk", lookAtServer},
 		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "7946"},
 		"gossip differs": {func(w *world) {
 			for _, r := range w.reports {

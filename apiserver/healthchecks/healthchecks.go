@@ -144,9 +144,14 @@ func (g grouped) GroupName() string { return g.group }
 // StartupNames are the names of the checks of Startup.
 func StartupNames() []string { return startup }
 
-// Add adds checks to /healthz, /livez and /readyz of a server that is not made yet.
+// Add adds the checks of the start to /healthz, /livez and /readyz of a server that is not made yet.
+// In /livez and /healthz they always pass: a server that starts without a quorum must not be killed
+// for it.
 func Add(c *genericapiserver.Config, checks ...healthz.HealthChecker) {
-	c.HealthzChecks = append(c.HealthzChecks, checks...)
-	c.LivezChecks = append(c.LivezChecks, checks...)
 	c.ReadyzChecks = append(c.ReadyzChecks, checks...)
+	for _, check := range checks {
+		named := healthz.NamedCheck(check.Name(), func(*http.Request) error { return nil })
+		c.HealthzChecks = append(c.HealthzChecks, named)
+		c.LivezChecks = append(c.LivezChecks, named)
+	}
 }

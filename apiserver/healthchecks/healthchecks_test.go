@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 )
 
@@ -76,5 +77,22 @@ func TestStartupPassesOnce(t *testing.T) {
 			t.Errorf("after: %s", body)
 		}
 		known = false // an informer that starts anew
+	}
+}
+
+// A server that starts without a quorum lives, however long its start takes.
+func TestLifeDoesNotDependOnTheStart(t *testing.T) {
+	c := new(genericapiserver.Config)
+	Add(c, Startup("start", func() bool { return false })...)
+	if body := ask("/readyz", c.ReadyzChecks, ""); body == "ok" {
+		t.Error("it is ready before the end of its start")
+	}
+	for path, checks := range map[string][]healthz.HealthChecker{"/livez": c.LivezChecks, "/healthz": c.HealthzChecks} {
+		body := ask(path, checks, "?verbose")
+		for _, name := range StartupNames() {
+			if !strings.Contains(body, "[+]"+name+" ok") {
+				t.Errorf("%s: %s", path, body)
+			}
+		}
 	}
 }

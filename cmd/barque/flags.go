@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -296,6 +297,7 @@ of any one.`,
 // runNode runs a node, and reports its state to systemd. A node that must be started again is
 // started with the arguments next.
 func runNode(ctx context.Context, o *node.Options, logger *slog.Logger, of func(context.Context, node.Options, *slog.Logger) error, next []string) error {
+	debug.SetTraceback("crash") // a crash ends by SIGABRT: exit code 2 is of wrong arguments alone
 	o.State = sdnotify.Take(logger)
 	go o.State.Starting(ctx) // ends when the node is ready, or stops
 	defer context.AfterFunc(ctx, o.State.Stopping)()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -81,7 +82,21 @@ func dial(ctx context.Context, location *url.URL, transport *http.Transport) (ht
 	if err != nil {
 		return fail(err)
 	}
-	return streams, nil
+	return &nextConn{streams, conn}, nil
+}
+
+// nextConn is closed by its socket. SPDY's own close writes, and waits for streams, both of which a
+// server that hangs prevents.
+type nextConn struct {
+	httpstream.Connection
+	socket net.Conn
+}
+
+// Close implements httpstream.Connection.
+func (c *nextConn) Close() error {
+	err := c.socket.Close()
+	c.Connection.Close() // its error is of the closed socket
+	return err
 }
 
 // remote is the next server's side of a command.

@@ -83,7 +83,7 @@ func (c *Conn) Close() error {
 
 // awaitOutput waits until the peer's kernel has taken all output, and reports whether it may.
 func (c *Conn) awaitOutput() bool {
-	last, since := -1, time.Now()
+	last, since, pause := -1, time.Now(), look
 	for {
 		rest, err := unsent(c.Conn)
 		if err != nil {
@@ -93,9 +93,11 @@ func (c *Conn) awaitOutput() bool {
 			return true
 		}
 		if rest != last {
-			last, since = rest, time.Now()
+			last, since, pause = rest, time.Now(), look
+		} else {
+			pause = min(2*pause, time.Second) // a client that takes nothing costs little
 		}
-		if time.Since(since) > c.patience.Progress || c.wait(look) {
+		if time.Since(since) > c.patience.Progress || c.wait(pause) {
 			return false
 		}
 	}

@@ -248,7 +248,7 @@ func (a *Agent) observe(ctx context.Context, pv *v1.PersistentVolume) error {
 	case has && is != localpv.Made:
 		err = record.Made(ctx, pv)
 	case !has && is == localpv.Made:
-		_, err = record.gone(ctx, pv.Name)
+		_, err = record.gone(ctx, pv.Name, func() (bool, error) { return a.Directories.Has(pv) })
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package localvolumes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -41,9 +42,13 @@ func (e *LostError) Error() string {
 }
 
 // MayMake implements volumes.Record.
-func (r Record) MayMake(ctx context.Context, pv *v1.PersistentVolume) error {
-	now, err := r.gone(ctx, pv.Name)
-	if err != nil || now.Annotations[localpv.DirectoryAnnotation] == "" {
+func (r Record) MayMake(ctx context.Context, pv *v1.PersistentVolume, has func() (bool, error)) error {
+	there := false
+	now, err := r.gone(ctx, pv.Name, func() (_ bool, err error) {
+		there, err = has()
+		return there, err
+	})
+	if err != nil || there || now.Annotations[localpv.DirectoryAnnotation] == "" {
 		return err
 	}
 	return &LostError{PV: now.Name, Path: now.Spec.Local.Path}
@@ -55,14 +60,21 @@ func (r Record) Made(ctx context.Context, pv *v1.PersistentVolume) error {
 	return err
 }
 
-// gone records that a directory is not there. That is a loss if it was made.
-func (r Record) gone(ctx context.Context, pv string) (*v1.PersistentVolume, error) {
-	return r.set(ctx, pv, func(was string) string {
-		if was == localpv.Made {
-			return localpv.Lost
+// gone records that a directory is not there. That is a loss if it was made. has looks at the
+// directory once the record was read: another pod may have made it since the caller's look.
+func (r Record) gone(ctx context.Context, pv string, has func() (bool, error)) (*v1.PersistentVolume, error) {
+	var failed error
+	now, err := r.set(ctx, pv, func(was string) string {
+		if was != localpv.Made {
+			return was
 		}
-		return was
+		there, err := has()
+		if failed = err; err != nil || there {
+			return was
+		}
+		return localpv.Lost
 	})
+	return now, errors.Join(err, failed)
 }
 
 // set changes the record of a volume, and returns the volume. It reads the volume anew: a person

@@ -38,15 +38,22 @@ func recorded(t *testing.T, client *fake.Clientset, name string) string {
 	return pv.Annotations[localpv.DirectoryAnnotation]
 }
 
+// absent is the look at a directory that is not there.
+func absent() (bool, error) { return false, nil }
+
 func TestRecord(t *testing.T) {
-	client := fake.NewClientset(living("new", ""), living("was", localpv.Made), living("lost", localpv.Lost))
+	client := fake.NewClientset(living("new", ""), living("was", localpv.Made), living("lost", localpv.Lost), living("other", localpv.Made))
 	r := NewRecord(client, slog.New(slog.DiscardHandler))
-	if err := r.MayMake(t.Context(), living("new", "")); err != nil {
+	if err := r.MayMake(t.Context(), living("new", ""), absent); err != nil {
 		t.Errorf("a volume that was never made: %v", err)
+	}
+	// Another pod has made the directory since the caller looked.
+	if err := r.MayMake(t.Context(), living("other", ""), func() (bool, error) { return true, nil }); err != nil || recorded(t, client, "other") != localpv.Made {
+		t.Errorf("made meanwhile: %v, recorded as %q", err, recorded(t, client, "other"))
 	}
 	// What the caller has of the volume may be older than the record.
 	for _, name := range []string{"was", "lost"} {
-		err := r.MayMake(t.Context(), living(name, ""))
+		err := r.MayMake(t.Context(), living(name, ""), absent)
 		if lost := (*LostError)(nil); !errors.As(err, &lost) || !strings.Contains(err.Error(), "/v/"+name+" was made before") || !strings.Contains(err.Error(), localpv.DeclareLost(name)) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -59,7 +66,7 @@ func TestRecord(t *testing.T) {
 	if _, err := client.CoreV1().PersistentVolumes().Update(t.Context(), declared, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(r.MayMake(t.Context(), living("lost", localpv.Lost)), r.Made(t.Context(), living("lost", localpv.Lost))); err != nil {
+	if err := errors.Join(r.MayMake(t.Context(), living("lost", localpv.Lost), absent), r.Made(t.Context(), living("lost", localpv.Lost))); err != nil {
 		t.Errorf("declared lost: %v", err)
 	}
 	if is := recorded(t, client, "lost"); is != localpv.Made {

@@ -46,6 +46,15 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 		changed = w.try(f.Pod, "remove a container", w.m.removeContainer(ctx, id)) || changed
 		delete(w.messages, id)
 	}
+	if p.CreateSandbox {
+		end, ok := w.begin(f.Pod, false)
+		if !ok {
+			// It is woken when it is its turn. Its dead sandbox is stopped then: each stop calls
+			// the network plugins.
+			return changed
+		}
+		defer end()
+	}
 	for _, id := range p.StopSandboxes {
 		changed = w.try(f.Pod, "stop a sandbox", w.m.Runtime.StopPodSandbox(ctx, id)) || changed
 	}
@@ -53,12 +62,7 @@ func (w *worker) act(ctx context.Context, f Facts, p Plan) (changed bool) {
 		w.try(f.Pod, "remove a sandbox", w.m.Runtime.RemovePodSandbox(ctx, id))
 	}
 	if p.CreateSandbox {
-		end, ok := w.begin(f.Pod, false)
-		if !ok {
-			return changed // it is woken when it is its turn
-		}
 		w.createSandbox(f.Pod, p.SandboxAttempt)
-		end()
 		return true
 	}
 	for _, c := range p.Pull {

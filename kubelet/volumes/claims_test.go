@@ -459,7 +459,7 @@ type remembered map[string]bool
 
 var errLost = errors.New("made before, and gone")
 
-func (r remembered) MayMake(_ context.Context, pv *v1.PersistentVolume) error {
+func (r remembered) MayMake(_ context.Context, pv *v1.PersistentVolume, _ func() (bool, error)) error {
 	if r[pv.Name] {
 		return errLost
 	}

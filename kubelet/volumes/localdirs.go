@@ -30,8 +30,8 @@ type Local struct {
 // Record remembers which directories were made, also when this disk does not.
 type Record interface {
 	// MayMake returns nil if the directory of the volume was never made, or if its data was
-	// declared lost.
-	MayMake(ctx context.Context, pv *v1.PersistentVolume) error
+	// declared lost. has looks again, after the record was read.
+	MayMake(ctx context.Context, pv *v1.PersistentVolume, has func() (bool, error)) error
 	// Made records that the directory is there.
 	Made(ctx context.Context, pv *v1.PersistentVolume) error
 }
@@ -87,7 +87,7 @@ func (l *Local) ensure(ctx context.Context, pv *v1.PersistentVolume) error {
 		return err
 	}
 	if !has {
-		if err := l.record.MayMake(ctx, pv); err != nil {
+		if err := l.record.MayMake(ctx, pv, func() (bool, error) { return l.Has(pv) }); err != nil {
 			return err
 		}
 	}

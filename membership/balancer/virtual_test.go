@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -364,8 +365,8 @@ func TestAShortSilenceCutsNothing(t *testing.T) {
 func TestALongSilenceBreaksNoRequest(t *testing.T) {
 	for what, c := range map[string]condition{"stopped": stopped, "cut off": partitioned} {
 		t.Run(what, func(t *testing.T) {
-			lost := false
-			inWorld(t, Config{Lost: func(netip.AddrPort) bool { return lost }}, func(t *testing.T, w *world) {
+			var lost atomic.Bool
+			inWorld(t, Config{Lost: func(netip.AddrPort) bool { return lost.Load() }}, func(t *testing.T, w *world) {
 				old := w.connect(t)
 				for _, silence := range []time.Duration{6 * time.Second, 30 * time.Second, 59 * time.Second} {
 					w.set(one, c)
@@ -381,7 +382,7 @@ func TestALongSilenceBreaksNoRequest(t *testing.T) {
 				}
 				w.set(one, c)
 				after(10 * time.Second)
-				lost = true
+				lost.Store(true)
 				after(2 * time.Second)
 				if old.isOpen() {
 					t.Error("the connection is open though the server is lost to all")

@@ -25,7 +25,7 @@ import (
 // Server returns this server's record of its cluster. The record comes from the data directory, or
 // from the server that it joins, or it begins a new cluster.
 func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
-	if err := useDirectory(o.DataDir); err != nil {
+	if err := useDirectory(o.DataDir, logger); err != nil {
 		return nil, err
 	}
 	if _, err := finishRejoin(o, pki.RoleServer, logger); err != nil {
@@ -246,7 +246,7 @@ func BecomeMember(ctx context.Context, r *Record, store storeJoiner) error {
 
 // Agent is Server for an agent: it also gets its certificates.
 func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
-	if err := useDirectory(o.DataDir); err != nil {
+	if err := useDirectory(o.DataDir, logger); err != nil {
 		return nil, err
 	}
 	if r, err := finishRejoin(o, pki.RoleAgent, logger); err != nil || r != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -202,8 +203,9 @@ func Load(dir string) (*Record, error) {
 	return r, nil
 }
 
-// useDirectory notes that this version uses the data directory, unless it may not.
-func useDirectory(dir string) error {
+// useDirectory notes that this version uses the data directory, unless it may not. A full disk keeps
+// no server from its start, so a note that cannot be written is only a warning.
+func useDirectory(dir string, logger *slog.Logger) error {
 	r, err := Load(dir)
 	if err != nil || r == nil {
 		return err
@@ -212,7 +214,10 @@ func useDirectory(dir string) error {
 	if err := skew.Start(r.Dir, r.Role, r.Version, own); err != nil || r.Version == own {
 		return err
 	}
-	return r.Save()
+	if err := r.Save(); err != nil {
+		logger.Warn("cannot note the version that uses the data directory", "dir", dir, "version", own, "err", err)
+	}
+	return nil
 }
 
 // ServerName returns the name of the server whose data directory it is. For any other directory the

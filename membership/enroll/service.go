@@ -95,8 +95,9 @@ Wants=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
-# The %[1]s is started when %[4]s. Until then it extends the time that it may take.
+# The %[1]s is started when %[4]s. That may wait for other machines.
 Type=notify
+TimeoutStartSec=infinity
 EnvironmentFile=-%[3]s
 ExecStart=%[2]s %[1]s $BARQUE_ARGS
 # Stopping Barque stops neither containerd's shims nor the pods.

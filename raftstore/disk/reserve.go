@@ -213,8 +213,7 @@ func needsNoRoom(req *command.Request) bool {
 type Raft interface {
 	AppliedIndex() uint64
 	Snapshot() raft.SnapshotFuture
-	ReloadableConfig() raft.ReloadableConfig
-	ReloadConfig(raft.ReloadableConfig) error
+	Reload(change func(*raft.ReloadableConfig)) error
 }
 
 // KeepRoom makes room while the disk is full, and gets the reserve back. It ends with ctx.
@@ -314,9 +313,7 @@ func (s *Storage) LeaveRoom() {
 }
 
 func (s *Storage) setTrailing(r Raft, entries uint64) {
-	cfg := r.ReloadableConfig()
-	cfg.TrailingLogs = entries
-	if err := r.ReloadConfig(cfg); err != nil {
+	if err := r.Reload(func(c *raft.ReloadableConfig) { c.TrailingLogs = entries }); err != nil {
 		s.logger.Error("cannot change how much of the log stays", "err", err)
 	}
 }

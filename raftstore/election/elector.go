@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,8 +31,7 @@ type Raft interface {
 	LastIndex() uint64
 	LastContact() time.Time
 	LeaderWithID() (raft.ServerAddress, raft.ServerID)
-	ReloadableConfig() raft.ReloadableConfig
-	ReloadConfig(raft.ReloadableConfig) error
+	Reload(change func(*raft.ReloadableConfig)) error
 	RegisterObserver(*raft.Observer)
 	DeregisterObserver(*raft.Observer)
 }
@@ -81,7 +79,6 @@ type Elector struct {
 	absence   absence
 	history   leaderHistory
 	followed  followed
-	reloading sync.Mutex    // held while Raft's time-outs are changed
 	hung      chan struct{} // holds a token when the disk of this server, which led, has begun to hang
 }
 

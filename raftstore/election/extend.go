@@ -28,18 +28,13 @@ func (e *Elector) extend(leader raft.ServerID) {
 
 // extendRaft gives Raft the time-outs that it should have.
 func (e *Elector) extendRaft(extension time.Duration) {
-	e.reloading.Lock()
-	defer e.reloading.Unlock()
-	reloadable := e.raft.ReloadableConfig()
 	base := e.opts.Timeouts.Heartbeat
-	heartbeat := raftHeartbeat(reloadable.HeartbeatTimeout, base, extension, e.raft.State() == raft.Leader, time.Since(e.raft.LastContact()))
-	if heartbeat == reloadable.HeartbeatTimeout {
-		return
-	}
-	reloadable.HeartbeatTimeout = heartbeat
-	reloadable.ElectionTimeout = max(e.opts.Timeouts.Election, base) + heartbeat - base
-	if err := e.raft.ReloadConfig(reloadable); err != nil {
-		e.opts.Logger.Warn("Raft's time-outs cannot be changed", "heartbeat", heartbeat, "err", err)
+	err := e.raft.Reload(func(c *raft.ReloadableConfig) {
+		c.HeartbeatTimeout = raftHeartbeat(c.HeartbeatTimeout, base, extension, e.raft.State() == raft.Leader, time.Since(e.raft.LastContact()))
+		c.ElectionTimeout = max(e.opts.Timeouts.Election, base) + c.HeartbeatTimeout - base
+	})
+	if err != nil {
+		e.opts.Logger.Warn("Raft's time-outs cannot be changed", "extension", extension, "err", err)
 	}
 }
 

@@ -33,6 +33,20 @@ type consensus struct {
 	filter            *raftfix.Filter
 	stopped           chan struct{}  // closed when Raft has stopped
 	running           sync.WaitGroup // goroutines that end then
+	reloading         sync.Mutex     // held by Reload
+}
+
+// Reload changes Raft's configuration as it is now. Changes by several goroutines lose nothing of
+// each other.
+func (c *consensus) Reload(change func(*raft.ReloadableConfig)) error {
+	c.reloading.Lock()
+	defer c.reloading.Unlock()
+	before := c.ReloadableConfig()
+	after := before
+	if change(&after); after == before {
+		return nil
+	}
+	return c.ReloadConfig(after)
 }
 
 // startRaft starts Raft between the three chains of decorators. Each chain reads from the inside

@@ -85,9 +85,12 @@ func (l *lease) of(id raft.ServerID, term uint64) *answers {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.followers[id]
-	if a == nil || a.term != term {
+	switch {
+	case a == nil || a.term < term:
 		a = &answers{term: term, last: time.Now()}
 		l.followers[id] = a
+	case a.term > term: // a late heartbeat of an earlier term has no lease
+		return &answers{term: term}
 	}
 	return a
 }

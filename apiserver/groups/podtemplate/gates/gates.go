@@ -40,22 +40,11 @@ var gates = map[string]bool{
 // gated are the fields whose feature is off. Kubernetes drops them. Here they are refused, so that
 // the user learns that they would have no effect.
 var gated = map[string]string{
-	"ClusterTrustBundleProjection.User":   "AtomicWriteVolumeUserFields",
-	"ConfigMapVolumeSource.DefaultUser":   "AtomicWriteVolumeUserFields",
-	"DownwardAPIVolumeFile.User":          "AtomicWriteVolumeUserFields",
-	"DownwardAPIVolumeSource.DefaultUser": "AtomicWriteVolumeUserFields",
-	"EmptyDirVolumeSource.Mode":           "EmptyDirVolumeMode",
-	"GRPCAction.Mode":                     "GRPCContainerProbeTLS",
-	"HTTPGetAction.Protocol":              "H2CContainerProbe",
-	"KeyToPath.User":                      "AtomicWriteVolumeUserFields",
-	"Lifecycle.StopSignal":                "ContainerStopSignals",
-	"PodCertificateProjection.User":       "AtomicWriteVolumeUserFields",
-	"PodSpec.EvictionResponders":          "EvictionRequestAPI",
-	"PodSpec.SchedulingGroup":             "GenericWorkload",
-	"ProjectedVolumeSource.DefaultUser":   "AtomicWriteVolumeUserFields",
-	"SecretVolumeSource.DefaultUser":      "AtomicWriteVolumeUserFields",
-	"ServiceAccountTokenProjection.User":  "AtomicWriteVolumeUserFields",
-	"VolumeMount.BindMountOptions":        "VolumeBindMountOptions",
+	"EmptyDirVolumeSource.Mode":    "EmptyDirVolumeMode",
+	"Lifecycle.StopSignal":         "ContainerStopSignals",
+	"PodSpec.EvictionResponders":   "EvictionRequestAPI",
+	"PodSpec.SchedulingGroup":      "GenericWorkload",
+	"VolumeMount.BindMountOptions": "VolumeBindMountOptions",
 }
 
 // step is a field of a struct that is gated, or below which gated fields are.

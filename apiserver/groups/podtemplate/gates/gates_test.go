@@ -21,9 +21,23 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
+// stored is why a field without an effect is taken.
+const stored = "earlier versions stored it: were it refused, such a pod could not be changed, and so not be deleted either"
+
 // accepted are fields whose gate is off in Kubernetes, and which are taken all the same.
 var accepted = map[string]string{
-	"TypedObjectReference.Namespace": "whether a claim may be filled from another namespace is for its provisioner to decide",
+	"TypedObjectReference.Namespace":      "whether a claim may be filled from another namespace is for its provisioner to decide",
+	"ClusterTrustBundleProjection.User":   stored,
+	"ConfigMapVolumeSource.DefaultUser":   stored,
+	"DownwardAPIVolumeFile.User":          stored,
+	"DownwardAPIVolumeSource.DefaultUser": stored,
+	"GRPCAction.Mode":                     stored,
+	"HTTPGetAction.Protocol":              stored,
+	"KeyToPath.User":                      stored,
+	"PodCertificateProjection.User":       stored,
+	"ProjectedVolumeSource.DefaultUser":   stored,
+	"SecretVolumeSource.DefaultUser":      stored,
+	"ServiceAccountTokenProjection.User":  stored,
 }
 
 // unmarked are gated fields whose comment in the API's source has no mark of it.
