@@ -180,13 +180,13 @@ func (c *checking) status(ctx context.Context) (*status, error) {
 	var data []byte
 	err := c.insist(ctx, func(ctx context.Context, client kubernetes.Interface) (err error) {
 		data, err = client.Discovery().RESTClient().Get().AbsPath("/barque/v1/status").DoRaw(ctx)
+		var refusal metav1.Status // client-go does not look for the reason in raw data, and calls it unknown
+		if err != nil && json.Unmarshal(data, &refusal) == nil && refusal.Message != "" {
+			err = &apierrors.StatusError{ErrStatus: refusal}
+		}
 		return err
 	})
 	if err != nil {
-		var refusal metav1.Status // client-go does not look for the reason in raw data, and calls it unknown
-		if json.Unmarshal(data, &refusal) == nil && refusal.Message != "" {
-			err = &apierrors.StatusError{ErrStatus: refusal}
-		}
 		return nil, fmt.Errorf("ask for the cluster's status: %w", err)
 	}
 	s := new(status)

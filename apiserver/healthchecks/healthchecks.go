@@ -144,9 +144,9 @@ func (g grouped) GroupName() string { return g.group }
 // StartupNames are the names of the checks of Startup.
 func StartupNames() []string { return startup }
 
-// Add adds the checks of the start to /healthz, /livez and /readyz of a server that is not made yet.
-// In /livez and /healthz they always pass: a server that starts without a quorum must not be killed
-// for it.
+// Add adds the checks of the start to /healthz, /livez and /readyz of a server that is not made
+// yet. In /livez and /healthz they always pass: a server that starts without a quorum must not be
+// killed for it.
 func Add(c *genericapiserver.Config, checks ...healthz.HealthChecker) {
 	c.ReadyzChecks = append(c.ReadyzChecks, checks...)
 	for _, check := range checks {

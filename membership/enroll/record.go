@@ -203,8 +203,8 @@ func Load(dir string) (*Record, error) {
 	return r, nil
 }
 
-// useDirectory notes that this version uses the data directory, unless it may not. A full disk keeps
-// no server from its start, so a note that cannot be written is only a warning.
+// useDirectory notes that this version uses the data directory, unless it may not. A full disk
+// keeps no server from its start, so a note that cannot be written is only a warning.
 func useDirectory(dir string, logger *slog.Logger) error {
 	r, err := Load(dir)
 	if err != nil || r == nil {
