@@ -355,3 +355,9 @@ bench-node: build ## measure a node beside kubelet: pod start, memory, CPU time 
 conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md, or other specs (OTHERS='node,network' or all, ONLY='regex' LABELS='filter' PROCS=6 CONFORMANCE_CACHE=directory; as root)
 	$(GO) build -o bin/conformance ./cluster-test/conformance
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/conformance -only "$${ONLY-}" -labels "$${LABELS-}" -others "$${OTHERS-}" -procs $(or $(PROCS),6) -cache "$${CONFORMANCE_CACHE-}"
+
+# ONLY, as that of conformance, may have quotes.
+.PHONY: operators
+operators: build ## run programs of other authors as these ship them, with a leader's death and a restart of all machines, and write docs/operators.md (ONLY='JavaScript' ARGS=-build-only OPERATORS_CACHE=directory; as root)
+	$(GO) build -o bin/operators ./cluster-test/operators
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/operators -only "$${ONLY-}" -cache "$${OPERATORS_CACHE-}" $(ARGS)

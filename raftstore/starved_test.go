@@ -246,7 +246,7 @@ func TestASlowDiskIsNotAHungOne(t *testing.T) {
 				m.slowDisk(0)
 			}
 			<-time.After(6 * time.Minute) // slow writes are forgotten
-			leader, term = c.Leader()
+			leader, _ = c.Leader()
 			machines[leader].slowDisk(time.Hour)
 			began := time.Now()
 			if err := settled(limited(t), c.Servers[(leader+1)%3], put("/k", "v")); err != nil {

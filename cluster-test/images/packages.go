@@ -33,7 +33,8 @@ func newApt() (*apt, error) {
 	return &apt{}, nil
 }
 
-// closure returns the packages, the libraries that they depend on, and the libraries of those.
+// closure returns the packages, the libraries and Python modules that they depend on, and those
+// that these depend on.
 func (a *apt) closure(ctx context.Context, names ...string) ([]string, error) {
 	all := slices.Clone(names)
 	for asked := 0; asked < len(all); {
@@ -45,7 +46,7 @@ func (a *apt) closure(ctx context.Context, names ...string) ([]string, error) {
 		}
 		for line := range strings.Lines(out) {
 			library, ok := strings.CutPrefix(strings.TrimPrefix(strings.TrimSpace(line), "Pre"), "Depends: ")
-			if ok && (strings.HasPrefix(library, "lib") || strings.HasPrefix(library, "zlib")) && !slices.Contains(all, library) {
+			if ok && (strings.HasPrefix(library, "lib") || strings.HasPrefix(library, "zlib") || strings.HasPrefix(library, "python3")) && !slices.Contains(all, library) {
 				all = append(all, library)
 			}
 		}

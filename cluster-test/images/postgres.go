@@ -26,13 +26,12 @@ func ForPostgres(ctx context.Context) (map[name.Tag]v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("where to keep the test images: %w", err)
 	}
-	server, err := postgresPackage(ctx)
+	version, err := PostgresVersion(ctx)
 	if err != nil {
 		return nil, err
 	}
-	version := strings.TrimPrefix(server, "postgresql-")
 	set := packageSet{
-		packages: []string{server, "postgresql-client-" + version, "busybox-static"},
+		packages: []string{"postgresql-" + version, "postgresql-client-" + version, "busybox-static"},
 		trees: map[string]func(context.Context, string) (tree, error){
 			busyboxLayer:  busyboxTree,
 			postgresLayer: func(_ context.Context, root string) (tree, error) { return postgresTree(root, version) },
@@ -60,8 +59,8 @@ func ForPostgres(ctx context.Context) (map[name.Tag]v1.Image, error) {
 	return map[name.Tag]v1.Image{tag: img}, err
 }
 
-// postgresPackage is the package of the server in this release of Debian.
-func postgresPackage(ctx context.Context) (string, error) {
+// PostgresVersion is the major version of PostgreSQL in this release of Debian.
+func PostgresVersion(ctx context.Context) (string, error) {
 	tool, err := newApt()
 	if err != nil {
 		return "", err
@@ -71,8 +70,8 @@ func postgresPackage(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("which version of PostgreSQL this Debian has: %w", err)
 	}
 	for line := range strings.Lines(out) {
-		if server, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok && strings.HasPrefix(server, "postgresql-") {
-			return server, nil
+		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: postgresql-"); ok {
+			return version, nil
 		}
 	}
 	return "", fmt.Errorf("the package postgresql depends on no server:\n%s", out)

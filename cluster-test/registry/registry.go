@@ -81,11 +81,14 @@ func (d direct) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// WriteMirrors makes the directory that sends a node's pulls from docker.io and registry.k8s.io to
-// the registry, and to nowhere else.
+// hosts are the registries whose images the tests have.
+var hosts = []string{"docker.io", "gcr.io", "ghcr.io", "quay.io", "registry.k8s.io"}
+
+// WriteMirrors makes the directory that sends a node's pulls from these hosts to the registry, and
+// to nowhere else.
 func WriteMirrors(dir string) error {
 	text := fmt.Sprintf("server = \"http://%[1]s\"\n\n[host.\"http://%[1]s\"]\n  capabilities = [\"pull\", \"resolve\"]\n", Address)
-	for _, host := range []string{"docker.io", "registry.k8s.io"} {
+	for _, host := range hosts {
 		if err := os.MkdirAll(filepath.Join(dir, host), 0o755); err != nil {
 			return err
 		}

@@ -56,18 +56,18 @@ func TestLease(t *testing.T) {
 		l := Lease(follower, length, func(raft.ServerID) time.Duration { return extended })
 		request := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ID: []byte("leader")}, Term: 3}
 		var response raft.AppendEntriesResponse // Raft uses one for all
-		beat := func() (error, time.Duration) {
+		beat := func() (time.Duration, error) {
 			began := time.Now()
 			err := l.AppendEntries("f", "f:1", request, &response)
-			return err, time.Since(began)
+			return time.Since(began), err
 		}
-		if err, took := beat(); err != nil || took != 0 || !response.Success {
+		if took, err := beat(); err != nil || took != 0 || !response.Success {
 			t.Fatalf("a follower that answers at once: %v after %v: %+v", err, took, response)
 		}
 		last := time.Now()
 		follower.set(time.Minute, nil) // it answers no more
 		for time.Since(last) < length+extension {
-			err, took := beat()
+			took, err := beat()
 			if want := time.Since(last) < length+extension; (err == nil) != want || took > length/leaseWait {
 				t.Fatalf("%v after the last answer: %v after %v", time.Since(last), err, took)
 			}
@@ -76,7 +76,7 @@ func TestLease(t *testing.T) {
 			}
 			<-time.After(150 * time.Millisecond)
 		}
-		if err, _ := beat(); !errors.Is(err, errNoAnswer) {
+		if _, err := beat(); !errors.Is(err, errNoAnswer) {
 			t.Errorf("after the lease: %v", err)
 		}
 		synctest.Wait()
@@ -85,7 +85,7 @@ func TestLease(t *testing.T) {
 		}
 		follower.set(0, nil)
 		<-time.After(time.Minute) // now it has answered
-		if err, _ := beat(); err != nil {
+		if _, err := beat(); err != nil {
 			t.Errorf("when it answers again: %v", err)
 		}
 
@@ -94,18 +94,18 @@ func TestLease(t *testing.T) {
 		follower.set(0, refused)
 		<-time.After(time.Minute)
 		request.Term = 4
-		if err, _ := beat(); err != nil {
+		if _, err := beat(); err != nil {
 			t.Errorf("the first heartbeat of a term: %v", err)
 		}
 		<-time.After(length + extension)
-		if err, _ := beat(); !errors.Is(err, refused) {
+		if _, err := beat(); !errors.Is(err, refused) {
 			t.Errorf("a follower that refuses: %v", err)
 		}
 
 		// Without an extension everything passes as it is.
 		extended = 0
 		follower.set(5*time.Second, refused)
-		if err, took := beat(); !errors.Is(err, refused) || took != 5*time.Second {
+		if took, err := beat(); !errors.Is(err, refused) || took != 5*time.Second {
 			t.Errorf("without an extension: %v after %v", err, took)
 		}
 		if err := l.Close(); err != nil {

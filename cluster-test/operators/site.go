@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clustertest "github.com/barque/barque/cluster-test"
+)
+
+// site is the cluster as a scenario sees it.
+type site struct {
+	*clustertest.Cluster
+	program  program
+	workshop *workshop
+	dir      string // of the program's module
+	scratch  string // a directory for files of the scenario
+	// ended waits for what begin has started and returns what it has printed.
+	ended func() (string, error)
+}
+
+// start is before everything.
+var start time.Time
+
+// limit is how long a scenario waits for one thing.
+const limit = 5 * time.Minute
+
+// kubectl runs kubectl and returns what it prints.
+func (s *site) kubectl(ctx context.Context, args ...string) (string, error) {
+	r := s.KubectlResult(ctx, "", args...)
+	return strings.TrimSpace(r.Out), r.Error
+}
+
+// apply applies manifests that the scenario has made.
+func (s *site) apply(ctx context.Context, manifests string) error {
+	return s.KubectlResult(ctx, manifests, "apply", "-f", "-").Error
+}
+
+// namespaceNamed is the manifest of a namespace.
+func namespaceNamed(name string) string {
+	return "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}\n"
+}
+
+// until waits until try succeeds.
+func (s *site) until(ctx context.Context, what string, try func(context.Context) error) error {
+	if err := clustertest.Poll(ctx, limit, try); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// ready waits until all pods of the program are Ready, by containers that were started after a
+// time: a machine that comes back has pods of before it lost power.
+func (s *site) ready(ctx context.Context, since time.Time) error {
+	for _, namespace := range s.program.namespaces {
+		err := s.until(ctx, "the pods in "+namespace, func(ctx context.Context) error {
+			pods, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			running := 0
+			for _, p := range pods.Items {
+				if p.Status.Phase == corev1.PodSucceeded {
+					continue
+				}
+				running++
+				if err := readySince(&p, since); err != nil {
+					return err
+				}
+			}
+			if running == 0 {
+				return errors.New("there are none")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readySince(p *corev1.Pod, since time.Time) error {
+	if !clustertest.Ready(p) {
+		var states []string
+		for _, c := range p.Status.ContainerStatuses {
+			if w := c.State.Waiting; w != nil {
+				states = append(states, w.Reason+" "+w.Message)
+			}
+		}
+		return fmt.Errorf("pod %s on %s is not Ready: %s %v", p.Name, p.Spec.NodeName, p.Status.Phase, states)
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running == nil || c.State.Running.StartedAt.Time.Before(since) {
+			return fmt.Errorf("container %s of pod %s is of before the machines restarted", c.Name, p.Name)
+		}
+	}
+	return nil
+}
