@@ -44,11 +44,6 @@ func (w *workshop) build(ctx context.Context, programs []program) error {
 				return err
 			}
 		}
-		for _, t := range p.tools {
-			if _, err := w.binary(ctx, p, t.source); err != nil {
-				return err
-			}
-		}
 		if p.npm != "" {
 			if err := w.install(ctx, p.npm); err != nil {
 				return err

@@ -22,9 +22,8 @@ const servers = 3
 // result is what came of a program.
 type result struct {
 	program
-	held   []round
-	err    error // why it failed, in the first round that is not in held
-	report string
+	held []round
+	err  error // why it failed, in the first round that is not in held
 }
 
 // play runs the scenarios on one cluster. A program that fails does not end it.

@@ -15,7 +15,6 @@ type program struct {
 	version  string // of the module
 	scenario string // one sentence of the page, which ends in the fact
 	images   []image
-	tools    []tool // what this machine runs of it
 	npm      string // a package of npm that the scenario runs on this machine, NAME@VERSION; "" for none
 
 	// namespaces are those of its pods. All of them are Ready before a fact is looked at.
@@ -40,8 +39,6 @@ const (
 	restarted round = "restarted" // all machines have lost power and are back
 )
 
-var rounds = []round{installed, killed, restarted}
-
 // image is one that the manifests name.
 type image struct {
 	name     string            // as the manifests have it
@@ -61,12 +58,6 @@ type source struct {
 	version string
 	ldflags string // what the authors' own build sets, such as the version
 	tags    string // likewise
-}
-
-// tool is a program that the scenario runs on this machine.
-type tool struct {
-	name string
-	source
 }
 
 // programs are all of them, in the order in which they are installed.
