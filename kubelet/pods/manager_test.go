@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/pods"
 	"github.com/barque/barque/kubelet/probes"
+	"github.com/barque/barque/kubelet/starts"
 	"github.com/barque/barque/kubelet/volumes"
 )
 
@@ -54,6 +55,36 @@ type world struct {
 
 	allocatable v1.ResourceList // of the node; plenty when nil
 	usage       atomic.Int64    // of each pod's memory
+	turns       turns
+}
+
+// turns lets pods start unless it is closed.
+type turns struct {
+	mu      sync.Mutex
+	closed  bool
+	waiting []func()
+}
+
+func (p *turns) Begin(s starts.Start) (end func(), ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		p.waiting = append(p.waiting, s.Wake)
+	}
+	return func() {}, !p.closed
+}
+
+func (p *turns) Forget(types.UID) {}
+
+// set closes or opens the way. Pods that wait are woken.
+func (p *turns) set(closed bool) {
+	p.mu.Lock()
+	waiting := p.waiting
+	p.closed, p.waiting = closed, nil
+	p.mu.Unlock()
+	for _, wake := range waiting {
+		wake()
+	}
 }
 
 // devices are prepared or not.
@@ -125,6 +156,7 @@ func (w *world) launch() {
 		Unhealthy: func(*v1.Pod, *v1.Container, string) {}})
 	w.allocations = w.allocator()
 	w.manager = pods.New(pods.Config{
+		Starts:  &w.turns,
 		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: w.allocations, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
@@ -591,6 +623,34 @@ func TestSandboxThatDiesIsReplaced(t *testing.T) {
 		s := w.status(pod)
 		if c := s.ContainerStatuses[0]; c.ContainerID == first || c.State.Running == nil || c.RestartCount != 1 {
 			t.Errorf("status: %+v", c)
+		}
+	})
+}
+
+// A pod that waits for its turn leaves its dead sandbox alone until then: each stop of a sandbox
+// calls the network plugins.
+func TestADeadSandboxWaitsForItsTurn(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := appPod(v1.RestartPolicyAlways)
+		w.manager.Update(pod)
+		first := w.status(pod).ContainerStatuses[0].ContainerID
+		var stops atomic.Int32
+		w.runtime.Fail = func(call, _ string) error {
+			if call == "StopPodSandbox" {
+				stops.Add(1)
+			}
+			return nil
+		}
+		w.turns.set(true)
+		w.runtime.Kill("app")
+		time.Sleep(time.Minute)
+		if n := stops.Load(); n != 0 {
+			t.Errorf("its dead sandbox was stopped %d times before its turn", n)
+		}
+		w.turns.set(false)
+		time.Sleep(time.Second)
+		if c := w.status(pod).ContainerStatuses[0]; c.ContainerID == first || c.State.Running == nil {
+			t.Errorf("after its turn has come: %+v", c)
 		}
 	})
 }
