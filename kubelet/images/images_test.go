@@ -42,12 +42,12 @@ func TestEnsure(t *testing.T) {
 		{"refused", "refused:1", v1.PullAlways, nil, nil, ReasonPull},
 	} {
 		runtime := fake.New(c.there...)
-		runtime.Fail = func(_, name string) error {
+		runtime.Fail(func(_, name string) error {
 			if name == "docker.io/library/refused:1" {
 				return errors.New("denied")
 			}
 			return nil
-		}
+		})
 		p := NewPuller(Config{Images: runtime, Events: quiet{}, Logger: slog.New(slog.DiscardHandler)})
 		_, err := p.Ensure(context.Background(), &v1.Pod{}, &v1.Container{Image: c.image, ImagePullPolicy: c.policy}, nil)
 		var failure *Error
@@ -225,12 +225,12 @@ func (t *told) Event(_ *v1.Pod, _ *v1.Container, _, reason, message string) {
 func TestPulledTellsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runtime := fake.New()
-		runtime.Fail = func(call, _ string) error {
+		runtime.Fail(func(call, _ string) error {
 			if call == "PullImage" {
 				time.Sleep(1500 * time.Millisecond) // virtual
 			}
 			return nil
-		}
+		})
 		events := &told{}
 		p := NewPuller(Config{Images: runtime, Events: events, Logger: slog.New(slog.DiscardHandler)})
 		if _, err := p.Ensure(t.Context(), &v1.Pod{}, &v1.Container{Image: "app:1", ImagePullPolicy: v1.PullAlways}, nil); err != nil {

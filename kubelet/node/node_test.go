@@ -35,12 +35,12 @@ func inBubble(t *testing.T, test func(f *fixture), found ...apiruntime.Object) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{client: fake.NewClientset(found...), runtime: crifake.New("a:1")}
-		f.runtime.Fail = func(call, _ string) error {
+		f.runtime.Fail(func(call, _ string) error {
 			if call == "Status" && f.down.Load() {
 				return errors.New("no socket")
 			}
 			return nil
-		}
+		})
 		var err error
 		f.reporter, err = New(Config{Name: "n1", Hostname: "n1", IPs: []string{"192.0.2.1"}, Labels: map[string]string{"node-role.kubernetes.io/control-plane": ""},
 			Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}, Version: "v1.37", Port: 10250, MaxPods: 110, RootDir: dir, Machine: machine,

@@ -420,14 +420,14 @@ func TestEndIsToldWhenItsRoomIsFree(t *testing.T) {
 		networkErr := errors.New("the address is not released")
 		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
 			unmountErr: errors.New("busy"), allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}
-		w.runtime.Fail = func(call, _ string) error {
+		w.runtime.Fail(func(call, _ string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if call == "StopPodSandbox" {
 				return networkErr
 			}
 			return nil
-		}
+		})
 		whole := func(uid string) *v1.Pod {
 			pod := appPod(v1.RestartPolicyNever)
 			pod.UID, pod.Name = types.UID(uid), uid
@@ -635,12 +635,12 @@ func TestADeadSandboxWaitsForItsTurn(t *testing.T) {
 		w.manager.Update(pod)
 		first := w.status(pod).ContainerStatuses[0].ContainerID
 		var stops atomic.Int32
-		w.runtime.Fail = func(call, _ string) error {
+		w.runtime.Fail(func(call, _ string) error {
 			if call == "StopPodSandbox" {
 				stops.Add(1)
 			}
 			return nil
-		}
+		})
 		w.turns.set(true)
 		w.runtime.Kill("app")
 		time.Sleep(time.Minute)
@@ -688,12 +688,12 @@ func TestPullFailsAndRecovers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		var up atomic.Bool
 		synctest.Wait() // the manager looks at the runtime once when it starts
-		w.runtime.Fail = func(call, name string) error {
+		w.runtime.Fail(func(call, name string) error {
 			if call == "PullImage" && !up.Load() {
 				return errors.New("registry is away")
 			}
 			return nil
-		}
+		})
 		pod := appPod(v1.RestartPolicyAlways)
 		pod.Spec.Containers[0].Image = "other:2"
 		w.manager.Update(pod)
@@ -796,12 +796,12 @@ func TestAStartIsNotCutShort(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				synctest.Wait() // the manager looks at the runtime once when it starts
 				var once sync.Once
-				w.runtime.Fail = func(call, name string) error {
+				w.runtime.Fail(func(call, name string) error {
 					if call+" "+name == slow {
 						once.Do(func() { time.Sleep(time.Minute) })
 					}
 					return nil
-				}
+				})
 				pod := appPod(v1.RestartPolicyAlways)
 				w.manager.Update(pod)
 				time.Sleep(10 * time.Second)
@@ -852,7 +852,7 @@ func TestTheKubeletWaitsALittleForStarts(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				synctest.Wait()
 				gave := make(chan struct{})
-				w.runtime.Fail = func(call, _ string) error {
+				w.runtime.Fail(func(call, _ string) error {
 					if call == "StartContainer" {
 						select {
 						case <-time.After(takes):
@@ -860,7 +860,7 @@ func TestTheKubeletWaitsALittleForStarts(t *testing.T) {
 						}
 					}
 					return nil
-				}
+				})
 				w.manager.Update(appPod(v1.RestartPolicyAlways))
 				time.Sleep(time.Second)
 				stopping := time.Now()
@@ -893,7 +893,7 @@ func TestChangedImage(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				synctest.Wait()
-				w.runtime.Fail = func(call, name string) error {
+				w.runtime.Fail(func(call, name string) error {
 					if call == "PullImage" {
 						time.Sleep(20 * time.Second)
 						if strings.HasSuffix(name, ":none") {
@@ -901,7 +901,7 @@ func TestChangedImage(t *testing.T) {
 						}
 					}
 					return nil
-				}
+				})
 				pod := appPod(policy)
 				w.manager.Update(pod)
 				if policy == v1.RestartPolicyAlways {
@@ -958,7 +958,7 @@ func TestImageChangedBeforeItIsThere(t *testing.T) {
 		t.Run(old, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				synctest.Wait()
-				w.runtime.Fail = func(call, name string) error {
+				w.runtime.Fail(func(call, name string) error {
 					if call != "PullImage" {
 						return nil
 					}
@@ -967,7 +967,7 @@ func TestImageChangedBeforeItIsThere(t *testing.T) {
 						return errors.New("no such image")
 					}
 					return nil
-				}
+				})
 				pod := appPod(v1.RestartPolicyAlways)
 				pod.Spec.Containers[0].Image = old
 				w.manager.Update(pod)

@@ -185,12 +185,12 @@ func TestResizeThatTheRuntimeRefuses(t *testing.T) {
 		pod := sized("a", "1", "1Gi")
 		w.manager.Update(pod)
 		w.status(pod)
-		w.runtime.Fail = func(call, _ string) error {
+		w.runtime.Fail(func(call, _ string) error {
 			if call == "UpdateContainerResources" {
 				return errors.New("no")
 			}
 			return nil
-		}
+		})
 		pod = resized(pod, "2", "1Gi")
 		w.manager.Update(pod)
 		s := w.status(pod)
@@ -199,7 +199,7 @@ func TestResizeThatTheRuntimeRefuses(t *testing.T) {
 		}
 		// A process that starts meanwhile goes on with it.
 		w.stop()
-		w.runtime.Fail = nil
+		w.runtime.Fail(nil)
 		w.start()
 		pod.Status = s
 		w.manager.Update(pod)

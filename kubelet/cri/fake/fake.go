@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -21,13 +22,12 @@ import (
 
 // Runtime is a runtime in memory. Its zero value is not usable; New makes one.
 type Runtime struct {
-	// Fail, when set, is asked before each call that changes something. It may refuse the call, or
-	// take its time.
-	Fail func(call, name string) error
 	// Stubborn containers, by name, ignore the stop signal.
 	Stubborn map[string]bool
 	// OnExec answers ExecSync; success when nil.
 	OnExec func(container string, command []string) cri.ExecResult
+
+	fail atomic.Pointer[func(call, name string) error]
 
 	mu         sync.Mutex
 	next       int
@@ -63,9 +63,18 @@ func New(images ...string) *Runtime {
 
 func notFound(id string) error { return status.Errorf(codes.NotFound, "%q is not known", id) }
 
+// Fail has f asked before each call, from now on. It may refuse the call, or take its time. Nil ends
+// that.
+func (r *Runtime) Fail(f func(call, name string) error) {
+	if f == nil {
+		f = func(string, string) error { return nil }
+	}
+	r.fail.Store(&f)
+}
+
 func (r *Runtime) refuse(call, name string) error {
-	if r.Fail != nil {
-		return r.Fail(call, name)
+	if f := r.fail.Load(); f != nil {
+		return (*f)(call, name)
 	}
 	return nil
 }
