@@ -16,6 +16,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -96,6 +97,9 @@ type Config struct {
 	// begin with; containerd when empty.
 	RuntimeEndpoint string
 	RuntimeName     string
+	// ImportImages puts the images of a tar into the runtime; nil when the runtime is not the
+	// node's own.
+	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
 	// Exits has records of how containers ended, for ends that the runtime has lost; none when
 	// empty.
 	Exits exits.Dir
@@ -390,7 +394,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
+		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -139,10 +140,23 @@ func imageImportCommand() *cobra.Command {
 		Use: "import FILE…", Short: "Import the images of tar files; - is standard input", Args: cobra.MinimumNArgs(1),
 		Long: `Import the images of tar files into the node's containerd. A file is the output of
 'docker save', or an OCI layout, plain or compressed with gzip or zstd. - is standard input.`,
-		Example: "  barque image import app.tar\n  docker save app:1.2 | barque image import -",
+		Example: "  barque image import app.tar\n  docker save app:1.2 | barque image import -\n  barque image import --all-nodes app.tar",
 	}
+	cmd.Long += `
+
+With --all-nodes the images go to every node of the cluster, through the API server. That needs the
+administrator's kubeconfig, and nothing on this machine. Nodes with a container runtime of their own
+are reported, and the other nodes have the images.`
 	f := addRuntimeFlags(cmd)
+	all := cmd.Flags().Bool("all-nodes", false, "import into all nodes of the cluster, through the API server")
+	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, files []string) error {
+		if *all {
+			if c.Flags().Changed("data-dir") || c.Flags().Changed("container-runtime-endpoint") {
+				return &usageError{c.CommandPath(), errors.New("--all-nodes takes the images through the API server: give neither --data-dir nor --container-runtime-endpoint")}
+			}
+			return importOnAll(c, *kubeconfig, files)
+		}
 		socket, err := f.socket()
 		if err != nil {
 			return err
@@ -159,6 +173,49 @@ func imageImportCommand() *cobra.Command {
 		return nil
 	}
 	return cmd
+}
+
+// importOnAll imports files into all nodes. One that fails on some nodes ends the command.
+func importOnAll(c *cobra.Command, kubeconfig string, files []string) error {
+	client, _, err := newClient(kubeconfig)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		open := func() (io.ReadCloser, error) { return os.Open(file) }
+		if file == "-" {
+			copied, err := copyOf(c.InOrStdin())
+			if err != nil {
+				return fmt.Errorf("copy the standard input: %w", err)
+			}
+			defer os.Remove(copied)
+			open = func() (io.ReadCloser, error) { return os.Open(copied) }
+		} else if _, err := os.Stat(file); err != nil {
+			return err
+		}
+		err := images.ImportOnAll(c.Context(), client.CoreV1(), open, func(node string, names []string) {
+			for _, name := range names {
+				fmt.Fprintf(c.OutOrStdout(), "%s\t%s\n", node, name)
+			}
+		})
+		if err != nil {
+			return begun(c, fmt.Errorf("import %s:\n%w", file, err))
+		}
+	}
+	return nil
+}
+
+// copyOf writes what it reads into a temporary file, which each node gets from its begin.
+func copyOf(in io.Reader) (name string, err error) {
+	f, err := os.CreateTemp("", "barque-images-*.tar")
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(f, in)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
 }
 
 func importFile(ctx context.Context, in io.Reader, socket, file string) ([]string, error) {

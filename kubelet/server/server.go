@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/nodelogs"
 )
 
@@ -60,6 +62,9 @@ type Config struct {
 	Usage   Usage
 	RootDir string
 	Volumes Volumes // it may be nil
+	// ImportImages puts the images of a tar into the runtime and returns their names. It is nil
+	// where the runtime is not the node's own.
+	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
 	// Settings are shown at /configz.
 	Settings *config.Configuration
 	// Probes is shown at /metrics/probes; nothing is when nil.
@@ -119,6 +124,7 @@ func (s *Server) Handler() http.Handler {
 	if set := s.Settings; set != nil && ptr.Deref(set.EnableSystemLogHandler, true) {
 		mux.Handle("GET /logs/", http.StripPrefix("/logs", nodelogs.Handler(nodelogs.Dir, ptr.Deref(set.EnableSystemLogQuery, false))))
 	}
+	mux.HandleFunc("POST /"+images.ImportPath, s.importImages)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]*config.Configuration{"kubeletconfig": s.Settings})
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -168,13 +169,19 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exit
 	if settings == nil {
 		settings = kubeletconfig.Default()
 	}
+	var importImages func(context.Context, io.Reader) ([]string, error)
+	if o.ContainerRuntimeEndpoint == "" {
+		importImages = func(ctx context.Context, tar io.Reader) ([]string, error) {
+			return containerd.Import(ctx, endpoint, tar)
+		}
+	}
 	services := factory.Core().V1().Services()
 	return kubelet.New(kubelet.Config{
 		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels, Taints: taints, Version: version.String(),
 		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
 		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
-		RuntimeEndpoint: endpoint, Exits: ends,
+		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
 		VolumesDir: o.VolumesDir,
 		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
 		RootDir: o.KubeletRootDir, CgroupRoot: o.CgroupRoot, CgroupParents: ownParents(o.CgroupRoot),
