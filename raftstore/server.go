@@ -12,6 +12,7 @@ import (
 
 	"github.com/barque/barque/raftstore/autopilot"
 	"github.com/barque/barque/raftstore/command"
+	"github.com/barque/barque/raftstore/disk"
 	"github.com/barque/barque/raftstore/election"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/kv"
@@ -208,6 +209,11 @@ func Open(cfg Config) (*Server, error) {
 
 // Inspect reads the directory of a stopped server.
 func Inspect(dir string, logger *slog.Logger) (*Report, error) { return recovery.Inspect(dir, logger) }
+
+// Ended reports whether a directory is marked as needed no more: its server has learned that it was
+// removed, or that its cluster has a successor. It takes no lock. A directory without a store is
+// not marked.
+func Ended(dir string) (bool, error) { return disk.Ended(&disk.Options{Dir: dir}) }
 
 // Superseded returns the successor of a directory's cluster, as recorded by its server; nil without
 // one. The server may run.

@@ -106,6 +106,9 @@ func (s *split) stays(i int) {
 	if mark, err := raftstore.Superseded(cfg.Dir); err != nil || mark == nil {
 		s.t.Errorf("its mark is %+v, %v", mark, err)
 	}
+	if ended, err := raftstore.Ended(cfg.Dir); err != nil || !ended {
+		s.t.Errorf("it has ended: %t, %v", ended, err)
+	}
 }
 
 // serve makes sure that servers are ready and take writes, and that none of them was told anything.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -23,6 +24,7 @@ import (
 	"github.com/barque/barque/internal/sdnotify"
 	"github.com/barque/barque/internal/tail"
 	"github.com/barque/barque/kubelet/rootdir"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/network/wireguard"
@@ -169,7 +171,10 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 			return wrong(fmt.Errorf("give --token or --token-file, not both"))
 		}
 		data, err := os.ReadFile(f.tokenFile)
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && enroll.HasJoined(o.DataDir):
+			fmt.Fprintf(os.Stderr, "barque: --token-file %s does not exist, and is not needed: this node has joined\n", f.tokenFile)
+		case err != nil:
 			return o, fmt.Errorf("join token: %w", err)
 		}
 		o.Token = strings.TrimSpace(string(data))

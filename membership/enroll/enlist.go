@@ -35,10 +35,18 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	if err != nil {
 		return nil, err
 	}
+	wipe := o.Wipe
+	if r != nil && wipe {
+		spent, err := r.hasSpent(o, "--wipe", logger)
+		if err != nil {
+			return nil, err
+		}
+		wipe = !spent
+	}
 	switch {
 	case r != nil && r.Phase == PhaseWiping:
 		return r, r.wipe(logger)
-	case r != nil && r.Phase != PhaseAsking && o.Wipe && !r.joiningBy(o.Token):
+	case r != nil && r.Phase != PhaseAsking && wipe && !r.joiningBy(o.Token):
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != PhaseAsking:
 		return r, errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
@@ -88,6 +96,9 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	}
 	logger.Info("admitted to the cluster", "cluster", grant.Cluster.ID, "by", o.Join)
 	r = &Record{Dir: o.DataDir, Phase: PhaseJoining, Name: o.Name, Role: pki.RoleServer, Cluster: grant.Cluster, Token: token.ID}
+	if o.Wipe {
+		r.Spent = token.ID
+	}
 	return r, errors.Join(r.Save(), endAttempt(o.DataDir))
 }
 
@@ -256,8 +267,16 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	if err != nil {
 		return nil, err
 	}
+	again := o.Rejoin
+	if r != nil && again {
+		spent, err := r.hasSpent(o, "--rejoin", logger)
+		if err != nil {
+			return nil, err
+		}
+		again = !spent
+	}
 	switch {
-	case r != nil && !o.Rejoin:
+	case r != nil && !again:
 		return r, errors.Join(r.SameNode(o, pki.RoleAgent), endAttempt(o.DataDir))
 	case r != nil:
 		if err := r.sameName(o, pki.RoleAgent); err != nil {
@@ -312,7 +331,14 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	if err := credentials.WriteCA(o.DataDir, grant.Cluster.CA); err != nil {
 		return nil, err
 	}
-	r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster}
+	token, err := pki.ParseToken(o.Token)
+	if err != nil {
+		return nil, err
+	}
+	r = &Record{Dir: o.DataDir, Phase: PhaseMember, Name: o.Name, Role: pki.RoleAgent, Cluster: grant.Cluster, Token: token.ID}
+	if o.Rejoin {
+		r.Spent = token.ID
+	}
 	return r, errors.Join(r.Save(), endAttempt(o.DataDir))
 }
 

@@ -62,6 +62,9 @@ type Options struct {
 
 	Join, Token           string // the address of a server to join, and the token for it
 	Replace, Wipe, Rejoin bool
+	// Ended reports whether the store in that directory knows that it is needed no more: its server
+	// was removed, or its cluster has a successor. Servers only.
+	Ended func(storeDir string) (bool, error)
 
 	APIPort, PeerPort, GossipPort, KubeletPort uint16
 
@@ -85,7 +88,8 @@ type Record struct {
 	Missed map[string]int `json:"missedHours,omitempty"` // on an agent: servers that show no life, and for how many hours; see absences
 
 	Rejoined string `json:"rejoined,omitempty"` // ID of the rejoinPlan that made the record
-	Token    string `json:"token,omitempty"`    // ID of the token by which a server was let in, or a node let in again
+	Token    string `json:"token,omitempty"`    // ID of the token by which the node was let in, or let in again
+	Spent    string `json:"spent,omitempty"`    // that, if --wipe or --rejoin was given with it
 
 	Restore  *Restore `json:"restore,omitempty"`  // the backup whose state is not in the store yet
 	Restored string   `json:"restored,omitempty"` // the backup that the cluster began with
@@ -257,7 +261,8 @@ func (r *Record) Save() error {
 	return atomicfile.Write(r.Path(), append(data, '\n'), 0o600)
 }
 
-// SameNode refuses a data directory of another node.
+// SameNode refuses a data directory of another node. The token by which this one was let in may
+// name a CA that the cluster has exchanged since.
 func (r *Record) SameNode(o *Options, role string) error {
 	if err := r.sameName(o, role); err != nil || o.Token == "" {
 		return err
@@ -266,7 +271,7 @@ func (r *Record) SameNode(o *Options, role string) error {
 	if err != nil {
 		return err
 	}
-	if !r.Cluster.CA.Knows(t.CADigest) {
+	if t.ID != r.Token && !r.Cluster.CA.Knows(t.CADigest) {
 		return r.otherCluster()
 	}
 	return nil

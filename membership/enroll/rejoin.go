@@ -76,8 +76,41 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Rejoined, r.Token = p.ID, p.Token
+	r.Rejoined, r.Token, r.Spent = p.ID, p.Token, p.Token
 	return r, r.Save()
+}
+
+// hasSpent reports whether the node has used up the flag, --wipe or --rejoin: it was let in with that
+// and the same token, and its data have been needed since. So a unit may keep both. A token that is
+// missing counts as the same: it is of no use after it was spent.
+func (r *Record) hasSpent(o *Options, flag string, logger *slog.Logger) (bool, error) {
+	spent := r.Spent
+	if spent == "" && r.Rejoined != "" { // by a version that did not note it
+		spent = r.Token
+	}
+	if spent == "" {
+		return false, nil
+	}
+	if o.Token != "" {
+		if t, err := pki.ParseToken(o.Token); err != nil || t.ID != spent {
+			return false, err
+		}
+	}
+	if r.Role == pki.RoleServer {
+		ended, err := o.Ended(StoreDir(r.Dir))
+		if err != nil || ended {
+			return false, err
+		}
+	}
+	logger.Info(flag+" was used up when this node was let in: it starts with its data; to let it in anew, give another token", "dataDir", r.Dir)
+	return true, nil
+}
+
+// HasJoined reports whether a node has its place in a cluster, by its data directory. It needs no
+// token any more.
+func HasJoined(dataDir string) bool {
+	r, err := Load(dataDir)
+	return err == nil && r != nil && r.Phase != PhaseAsking
 }
 
 // finishRejoin continues an interrupted rejoin, before a node starts. It returns the record, or nil

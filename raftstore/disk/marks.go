@@ -69,6 +69,26 @@ func CheckNotSuperseded(o *Options, cluster string) error {
 	return err
 }
 
+// Ended reports whether a directory has the mark of a removal or a succession.
+func Ended(o *Options) (bool, error) {
+	var removed *group.RemovedError
+	switch err := CheckNotRemoved(o, ""); {
+	case errors.As(err, &removed):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	if _, err := os.Stat(filepath.Join(o.Dir, identityFile)); errors.Is(err, fs.ErrNotExist) {
+		return false, nil // OpenIdentity would make it
+	}
+	id, err := OpenIdentity(o, Owner{})
+	if err != nil {
+		return false, err
+	}
+	by, err := ReadSuperseded(o, id.ClusterID)
+	return by != nil, err
+}
+
 // Recovery is the mark of a directory under recovery: see Recover.
 type Recovery struct {
 	ClusterID string `json:"clusterID"`

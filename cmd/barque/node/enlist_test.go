@@ -363,6 +363,92 @@ func TestWipe(t *testing.T) {
 	check(&plain)
 }
 
+// A unit may keep the arguments of a node's first start: what they had used up is ignored, also when
+// the token's file is gone or the cluster has another CA. A token that was not used counts, and so
+// does the mark that the store is needed no more.
+func TestArgumentsThatAreUsedUp(t *testing.T) {
+	used := errors.New("this token has no uses left")
+	for _, role := range []string{pki.RoleServer, pki.RoleAgent} {
+		for _, first := range []string{"empty directory", "let in again", "let in again by an earlier version"} {
+			t.Run(role+", "+first, func(t *testing.T) {
+				h := newHost(t)
+				h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
+				o := options(t, "n2")
+				o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+				enlist := enlistServer
+				if role == pki.RoleAgent {
+					enlist, o.Rejoin = enlistAgent, true
+				} else {
+					o.Wipe, o.Replace = true, true
+				}
+				if first != "empty directory" {
+					old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
+					if err := old.Save(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r, err := enlist(t.Context(), o, quiet())
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Phase = enroll.PhaseMember
+				if first == "let in again by an earlier version" {
+					r.Spent = ""
+				}
+				data := filepath.Join(enroll.StoreDir(o.DataDir), "log")
+				if err := errors.Join(r.Save(), os.MkdirAll(filepath.Dir(data), 0o700), os.WriteFile(data, nil, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				h.fail, h.taken = used, errors.New("a server named n2 is a member of the store")
+				starts := func(o *Options) {
+					t.Helper()
+					r, err := enlist(t.Context(), o, quiet())
+					if err != nil || r.Phase != enroll.PhaseMember {
+						t.Errorf("with used arguments: %+v, %v", r, err)
+					}
+					if _, err := os.Stat(data); err != nil {
+						t.Errorf("its data: %v", err)
+					}
+				}
+				starts(o)
+				gone := *o
+				gone.Token = ""
+				starts(&gone)
+				other, err := pki.NewToken(h.ca.Digest())
+				if err != nil {
+					t.Fatal(err)
+				}
+				anew := *o
+				anew.Token = other.String()
+				if _, err := enlist(t.Context(), &anew, quiet()); err == nil {
+					t.Error("a token that was not used was ignored")
+				}
+				newer, err := pki.NewAuthority("c1", time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r, err = enroll.Load(o.DataDir); err != nil {
+					t.Fatal(err)
+				}
+				r.Cluster.CA = pki.NewBundle(newer)
+				if err := r.Save(); err != nil {
+					t.Fatal(err)
+				}
+				starts(o)
+				if role == pki.RoleAgent {
+					return
+				}
+				if err := os.WriteFile(filepath.Join(enroll.StoreDir(o.DataDir), "removed.json"), []byte("{}"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := enlist(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "nothing was wiped") {
+					t.Errorf("a removed server did not ask to be let in: %v", err)
+				}
+			})
+		}
+	}
+}
+
 // A node that was away during an exchange of the cluster's CA does not know the new one. It is
 // readmitted, because the cluster knows its CA as a former one; another cluster does not.
 func TestANodeThatWasLeftOutOfAnExchangeComesBack(t *testing.T) {

@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/network/ranges"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/scheduler/config"
 )
 
@@ -303,7 +304,7 @@ type Logs interface{ Bytes() []byte }
 
 // enrolling returns the options for joining or creating a cluster.
 func (o *Options) enrolling() *enroll.Options {
-	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin,
+	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin, Ended: raftstore.Ended,
 		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
 		Restore: enroll.Restore(o.Restore), ReadBackup: o.readBackup, Settings: o.settings}
 }
