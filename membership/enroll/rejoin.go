@@ -80,9 +80,9 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 	return r, r.Save()
 }
 
-// hasSpent reports whether the node has used up the flag, --wipe or --rejoin: it was let in with that
-// and the same token, and its data have been needed since. So a unit may keep both. A token that is
-// missing counts as the same: it is of no use after it was spent.
+// hasSpent reports whether the node has used up the flag, --wipe or --rejoin: it was let in with
+// that and the same token, and its data have been needed since. So a unit may keep both. A token
+// that is missing counts as the same: it is of no use after it was spent.
 func (r *Record) hasSpent(o *Options, flag string, logger *slog.Logger) (bool, error) {
 	spent := r.Spent
 	if spent == "" && r.Rejoined != "" { // by a version that did not note it
