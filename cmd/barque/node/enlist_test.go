@@ -363,9 +363,9 @@ func TestWipe(t *testing.T) {
 	check(&plain)
 }
 
-// A unit may keep the arguments of a node's first start: used ones are ignored, also when the token's
-// file is gone or the cluster has another CA. A token that was not used counts, and so does the mark
-// that the store is needed no more.
+// A unit may keep the arguments of a node's first start. Used ones are ignored, also when the
+// token's file is gone or the cluster has another CA. A token that was not used counts, and so does
+// the mark that the store is needed no more.
 func TestArgumentsThatAreUsedUp(t *testing.T) {
 	used := errors.New("this token has no uses left")
 	for _, role := range []string{pki.RoleServer, pki.RoleAgent} {
