@@ -14,7 +14,8 @@
 //     It touches no pod that is there, and is taken off as soon as the node is heard of again and
 //     its kubelet answers, or writes.
 //   - A second later, the pods that were bound to it and that its kubelet has never acknowledged
-//     (no status.startTime) are deleted, so that their controllers replace them. This is an
+//     (no status.startTime) are deleted, so that their controllers replace them. On a node that
+//     said good-bye they wait for its return, as long as it has its grace. This is an
 //     ordinary graceful deletion: the object stays, Terminating, until the kubelet confirms that
 //     nothing of it runs, or until the Node object is removed. So if the kubelet did get to know
 //     the pod, and only could not say so, the pod ends when it is back, and a controller that

@@ -18,7 +18,8 @@ import (
 )
 
 // unacknowledgedFor is how long a pod may wait for the kubelet of an unreachable node, counted from
-// when it was both bound and seen to be so. A kubelet that is there takes a tenth of this.
+// when it was both bound and seen to be so. A kubelet that is there takes a tenth of this. A node
+// that said good-bye has its grace.
 const unacknowledgedFor = time.Second
 
 // replacer deletes pods that were given to a node that is unreachable and that its kubelet has
@@ -94,7 +95,12 @@ func (r *replacer) reconcile(ctx context.Context, key runtime.Key) (time.Duratio
 		return 0, nil
 	}
 	now := time.Now()
-	if wait := r.waitingSince(pod.UID, now).Add(unacknowledgedFor).Sub(now); wait > 0 {
+	end := r.waitingSince(pod.UID, now).Add(unacknowledgedFor)
+	if life, heardOf := r.cfg.Liveness.Life(pod.Spec.NodeName); heardOf && life.State == Left {
+		// The node may be starting again. A Job counts a pod that is deleted as a failed one.
+		end = later(end, life.Since.Add(r.cfg.Settings.GoodbyeGrace))
+	}
+	if wait := end.Sub(now); wait > 0 {
 		return wait, nil
 	}
 	node, err := r.list.Get(pod.Spec.NodeName)
@@ -114,6 +120,13 @@ func (r *replacer) reconcile(ctx context.Context, key runtime.Key) (time.Duratio
 		return r.cfg.Settings.Period, nil
 	}
 	return 0, r.replace(ctx, pod)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // replace deletes the pod as it was seen: if its kubelet has acknowledged it meanwhile, the version

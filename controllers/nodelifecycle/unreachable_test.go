@@ -142,6 +142,38 @@ func TestPodsThatWereNeverAcknowledgedAreReplaced(t *testing.T) {
 	})
 }
 
+// A node that is stopped in order may come back at once. The pods that it got in its last moment
+// wait for it: a Job counts one that is deleted as a failed one.
+func TestPodsWaitForANodeThatSaidGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3, oneZone)
+		w.bind("first", "n1", nil)
+		w.answer("n1", false)
+		w.say(nodelifecycle.Left, "n1")
+		time.Sleep(30 * time.Second)
+		if w.going("first") {
+			t.Error("deleted while the node may be starting again")
+		}
+		w.say(nodelifecycle.Alive, "n1")
+		w.answer("n1", true)
+		time.Sleep(time.Minute)
+		if w.going("first") {
+			t.Error("deleted from a node that is back")
+		}
+		w.answer("n1", false)
+		w.say(nodelifecycle.Left, "n1")
+		w.bind("last", "n1", nil)
+		time.Sleep(39 * time.Second)
+		if w.going("last") {
+			t.Error("deleted before the end of the grace")
+		}
+		time.Sleep(2 * time.Second)
+		if !w.going("last") {
+			t.Error("it still waits for a node that does not come back")
+		}
+	})
+}
+
 func TestPodsOfANodeThatAnswersAgainStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3, oneZone)
