@@ -144,19 +144,21 @@ var (
 	errLull  = errors.New("the pod has stopped to send, and the client is silent")
 )
 
-// watched is a reader that knows when it last had something.
+// watched is a reader that knows since when it has had nothing.
 type watched struct {
 	io.Reader
-	last atomic.Int64
+	waits atomic.Int64 // since when it waits, in nanoseconds; 0 while it does not
 }
 
 func (w *watched) Read(p []byte) (int, error) {
+	w.waits.Store(time.Now().UnixNano())
 	n, err := w.Reader.Read(p)
-	w.last.Store(time.Now().UnixNano())
+	w.waits.Store(0)
 	return n, err
 }
 
-// await waits until the copy from the client has ended, or has had nothing to do for a lull.
+// await waits until the copy from the client has ended, or has had nothing to do for a lull. A copy
+// that waits for the pod to read has something to do.
 func (w *watched) await(sent <-chan struct{}) error {
 	rest := lull
 	for {
@@ -165,8 +167,11 @@ func (w *watched) await(sent <-chan struct{}) error {
 			return nil
 		case <-time.After(rest):
 		}
-		if rest = lull - time.Since(time.Unix(0, w.last.Load())); rest <= 0 {
-			return errLull
+		rest = lull
+		if since := w.waits.Load(); since != 0 {
+			if rest -= time.Since(time.Unix(0, since)); rest <= 0 {
+				return errLull
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package portforward
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,6 +12,8 @@ import (
 	"net/url"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -191,6 +194,50 @@ func TestHalves(t *testing.T) {
 		if n, err := io.Copy(io.Discard, connect(t, addresses[0])); n != much || err != nil {
 			t.Errorf("read %d bytes of %d: %v", n, much, err)
 		}
+	})
+}
+
+// TestLull: a client that is silent after the pod has stopped to send is cut off; a pod that takes
+// its time to read is waited for.
+func TestLull(t *testing.T) {
+	t.Run("a slow pod", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			pod, conn := io.Pipe()
+			client := &watched{Reader: io.LimitReader(rand.Reader, 1<<20)}
+			sent := make(chan struct{})
+			go func() { // ends with the upload
+				_, _ = io.Copy(conn, client)
+				close(sent)
+			}()
+			got := 0
+			go func() { // ends with the upload
+				for part := make([]byte, 100<<10); got < 1<<20; {
+					time.Sleep(time.Minute)
+					n, _ := pod.Read(part)
+					got += n
+				}
+			}()
+			err := client.await(sent)
+			synctest.Wait()
+			if err != nil || got != 1<<20 {
+				t.Errorf("the pod has read %d bytes: %v", got, err)
+			}
+		})
+	})
+	t.Run("a silent client", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			silent, end := io.Pipe()
+			client := &watched{Reader: silent}
+			sent := make(chan struct{})
+			go func() { // ends with the pipe
+				_, _ = io.Copy(io.Discard, client)
+				close(sent)
+			}()
+			if err := client.await(sent); !errors.Is(err, errLull) {
+				t.Errorf("waited for it: %v", err)
+			}
+			end.Close()
+		})
 	})
 }
 
