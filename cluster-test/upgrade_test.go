@@ -144,10 +144,10 @@ spec:
       containers:
       - name: c
         image: busybox:1.36
-        command: [sh, -c, "i=0; while :; do echo $i | tee -a /data/log; i=$((i+1)); sleep 0.1; done"]
+        command: [sh, -c, "i=0; while :; do echo $i | tee -a /data/log; i=$((i+1)); sleep 0.5; done"]
         # A busy machine takes its time for a command. One that fails restarts the container at once.
-        readinessProbe: {exec: {command: [test, -s, /data/log]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1}
-        livenessProbe: {exec: {command: [test, -s, /data/log]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1, initialDelaySeconds: 10}
+        readinessProbe: {exec: {command: [test, -s, /data/log]}, periodSeconds: 5, timeoutSeconds: 60, failureThreshold: 1}
+        livenessProbe: {exec: {command: [test, -s, /data/log]}, periodSeconds: 5, timeoutSeconds: 60, failureThreshold: 1, initialDelaySeconds: 10}
         volumeMounts: [{name: data, mountPath: /data}]
   volumeClaimTemplates:
   - metadata: {name: data}
@@ -334,7 +334,7 @@ func (w *upgradeWork) job(ctx context.Context, m *Mover, name string) {
 }
 
 // sessionLines is the length of one exec session's output; the command takes some seconds for it.
-const sessionLines = 200
+const sessionLines = 20
 
 // sessionsWith makes one exec session after the other. A session ends whole, or with an error.
 func (w *upgradeWork) sessionsWith(ctx context.Context, i int, pod, node string) {
@@ -343,7 +343,7 @@ func (w *upgradeWork) sessionsWith(ctx context.Context, i int, pod, node string)
 		server := w.servers[at%len(w.servers)]
 		earlier := w.anyEarlier(server.Name, node)
 		err := w.exec(server, pod, &out,
-			"sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.02; done", sessionLines))
+			"sh", "-c", fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo $i; i=$((i+1)); sleep 0.2; done", sessionLines))
 		earlier = earlier || w.anyEarlier(server.Name, node)
 		if err != nil { // the session's server or node has stopped
 			w.broken.Add(1)
