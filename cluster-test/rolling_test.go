@@ -74,7 +74,7 @@ func (r *rolling) begin() (finish func()) {
 	run(5, r.plain)
 	run(1, func(ctx context.Context, _ int) { r.visit(ctx) })
 	run(1, func(ctx context.Context, _ int) { r.keepPace(ctx) })
-	ports := r.watchPorts(ctx, &clients)
+	r.ports = r.watchPorts(ctx, &clients)
 
 	return func() {
 		r.Helper()
@@ -89,7 +89,7 @@ func (r *rolling) begin() (finish func()) {
 			r.Error("there were too few calls for a judgement")
 		}
 		r.checkWatches(watchers)
-		ports.check(r)
+		r.ports.check(r)
 	}
 }
 
@@ -107,6 +107,7 @@ func (r *rolling) restart(node string) {
 type rolling struct {
 	*Space
 	servers []Process
+	ports   *ports
 
 	calls, retries, visits, longest atomic.Int64
 
@@ -504,6 +505,15 @@ func (r *rolling) followEndpoints(ctx context.Context, m *Mover, absent func(add
 			}
 		}
 	}
+}
+
+// forget drops what was seen.
+func (p *ports) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.left)
+	clear(p.closed)
+	clear(p.open)
 }
 
 // wasOpen notes that a port was open, until it is closed.

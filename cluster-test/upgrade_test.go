@@ -70,9 +70,14 @@ func TestUpgradeAndBack(t *testing.T) {
 	s.Upgrade(present)
 	for _, node := range upgradeOrder(s) {
 		t.Logf("upgrade of %s", node)
-		r.restart(node)
+		if released(t, earlier) {
+			r.restart(node)
+		} else { // docs/upgrading.md, "What has changed"
+			w.cordoned(node, func() { r.restart(node) })
+		}
 		w.setEarlier(node, false)
 	}
+	r.ports.forget() // how the earlier version stops is no promise of the present one
 	s.Upgrade(earlier)
 	for _, node := range upgradeOrder(s) {
 		t.Logf("way back of %s", node)
@@ -235,6 +240,27 @@ func (w *upgradeWork) withoutWork(f func()) {
 	w.awaitJobs(0)
 	f()
 	w.suspendCronJob(false)
+}
+
+// cordoned calls f while the node gets no pods, and once its kubelet has acknowledged those that it
+// has.
+func (w *upgradeWork) cordoned(node string, f func()) {
+	w.Helper()
+	w.K("cordon", node)
+	Eventually(w, deadline, "the kubelet acknowledges its pods", func(ctx context.Context) error {
+		list, err := w.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err != nil {
+			return err
+		}
+		for _, pod := range list.Items {
+			if pod.Status.StartTime == nil {
+				return fmt.Errorf("pod %s is new to it", pod.Name)
+			}
+		}
+		return nil
+	})
+	f()
+	w.K("uncordon", node)
 }
 
 func (w *upgradeWork) suspendCronJob(suspend bool) {
