@@ -262,7 +262,7 @@ test-csi: build ## hold the tests' CSI driver against the specification, and run
 	  $(GO) test -count=1 -timeout 30m -run '^TestCSI$$' ./cluster-test
 
 .PHONY: bench
-bench: build ## measure start, pods, failover and memory of a cluster (ONLY=failover KILLS=100; as root; not part of the tests)
+bench: build ## measure start, pods, failover, memory and a starved machine (ONLY=failover KILLS=100, ONLY=starved; as root; not part of the tests)
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench -only '$(ONLY)' -kills $(or $(KILLS),20)
 
 .PHONY: api-coverage

@@ -1,7 +1,7 @@
 // Command bench measures what people ask about a cluster first: how fast it is there, how fast a
 // pod runs, how long writes stop when the leader dies, and how much memory a server takes. It
-// prints a table and judges nothing; `make bench` runs it (ONLY=one|three|failover for a part of
-// it, KILLS=100 for more kills of the leader), tests never do.
+// prints a table and judges nothing; `make bench` runs it (ONLY=one|three|failover|starved for a
+// part of it, KILLS=100 for more kills of the leader), tests never do.
 package main
 
 import (
@@ -28,13 +28,16 @@ import (
 
 func main() {
 	clustertest.ReapIfAsked()
-	only := flag.String("only", "", "regular expression that names what is measured: one, three, failover")
+	spinIfAsked()
+	only := flag.String("only", "", "regular expression that names what is measured: one, three, failover, starved")
 	kills := flag.Int("kills", 20, "how often the leader is killed")
+	pods := flag.Int("pods", 110, "how many pods start at once on starved servers")
+	busy := flag.Int("busy", 48, "how many busy processes starve them")
 	flag.Parse()
 	klog.SetLogger(logr.Discard()) // client-go tells of each try that fails, which here is what is measured
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, *only, *kills)
+	err := run(ctx, *only, *kills, *pods, *busy)
 	if reapErr := clustertest.Reap(); err == nil {
 		err = reapErr
 	}
@@ -59,13 +62,13 @@ func seconds(what string, values []time.Duration) result {
 	return r
 }
 
-func run(ctx context.Context, only string, kills int) error {
+func run(ctx context.Context, only string, kills, pods, busy int) error {
 	wanted, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	if kills < 1 {
-		return errors.New("-kills: want one at least")
+	if kills < 1 || pods < 1 || busy < 0 {
+		return errors.New("-kills and -pods: want one at least; -busy: want none at least")
 	}
 	var results []result
 	for _, m := range []struct {
@@ -75,6 +78,7 @@ func run(ctx context.Context, only string, kills int) error {
 		{"one", measureOne},
 		{"three", measureThree},
 		{"failover", func(ctx context.Context) ([]result, error) { return measureFailover(ctx, kills) }},
+		{"starved", func(ctx context.Context) ([]result, error) { return measureStarved(ctx, pods, busy) }},
 	} {
 		if !wanted.MatchString(m.name) {
 			continue
@@ -86,7 +90,7 @@ func run(ctx context.Context, only string, kills int) error {
 		results = append(results, r...)
 	}
 	if len(results) == 0 {
-		return fmt.Errorf("-only %q names nothing: want one, three or failover", only)
+		return fmt.Errorf("-only %q names nothing: want one, three, failover or starved", only)
 	}
 	return report(results)
 }
