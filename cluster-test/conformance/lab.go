@@ -85,7 +85,6 @@ func (l *lab) close(out string) error {
 
 // tried is what came of specs that ran.
 type tried struct {
-	results []result
 	first   []spec   // as they were reported before some ran once more
 	again   []spec   // those that ran once more
 	reports []string // names of the files
@@ -116,10 +115,15 @@ func (l *lab) twice(ctx context.Context, which selection, more string) (t tried,
 		}
 	}
 	t.took = time.Since(began)
-	t.results = judge(t.first, t.again, l.absent)
-	summarize(os.Stdout, t.results)
 	fmt.Printf("\nreports and logs are in %s\n", l.suite.out)
 	return t, nil
+}
+
+// judge makes results of what came of the specs, and prints them.
+func (l *lab) judge(t tried) []result {
+	results := judge(t.first, t.again, l.absent)
+	summarize(os.Stdout, results)
+	return results
 }
 
 // labelled runs the specs with the labels. Those that need what the cluster lacks run, too.
@@ -128,7 +132,7 @@ func (l *lab) labelled(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	return allPassed(t.results)
+	return allPassed(l.judge(t))
 }
 
 // allPassed is an error unless all have passed.
@@ -146,7 +150,8 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	if err != nil {
 		return err
 	}
-	if err := refuse(lost(once, t.results), o.page); err != nil {
+	results := l.judge(t)
+	if err := refuse(lost(once, results), o.page); err != nil {
 		return err
 	}
 	version, err := barqueVersion(ctx)
@@ -164,7 +169,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 	text, err := update(string(page), run{
 		Barque: version, Suite: l.suite.programs.version, Servers: servers, Agents: agents, Date: time.Now().UTC(),
 		Took: t.took, Artefacts: artefacts,
-	}, t.results)
+	}, results)
 	if err != nil {
 		return fmt.Errorf("%s stays as it was: %w", o.page, err)
 	}

@@ -14,10 +14,13 @@ func TestOthersReplaceTheirOwnSIGsAlone(t *testing.T) {
 	first := []spec{
 		{Name: "[sig-node] A", State: "passed"},
 		{Name: "[sig-node] B", State: "failed", Message: "want `3`", Where: "x.go:1"},
-		{Name: "[sig-node] Privileged C", State: "failed", Message: "RTNETLINK"},
+		{Name: "[sig-node] Privileged C", State: "skipped"},
 		{Name: "[sig-node] D", State: "skipped", Message: "Only for gce"},
 		{Name: "[sig-node] E", State: "failed", Message: "slow"},
-		{Name: "[sig-apps] F", State: "passed"},
+		{Name: "[sig-node] E [Slow]", State: "skipped", Labels: []string{"sig-node", "Slow"}},
+		{Name: "[sig-node] Privileged F", State: "skipped", Labels: []string{"Slow", "Feature:G"}},
+		{Name: "[sig-node] H", State: "pending"},
+		{Name: "[sig-apps] I", State: "passed"},
 	}
 	again := []spec{{Name: "[sig-node] E", State: "passed"}, {Name: "[sig-node] B", State: "failed", Message: "want `4`", Where: "x.go:1"}}
 	text, err := updateOthers(page, someRun, judgeOthers(first, again, obstacles))
@@ -26,17 +29,17 @@ func TestOthersReplaceTheirOwnSIGsAlone(t *testing.T) {
 	}
 	const want = "Text.\n\n" + othersBegin + `
 
-| SIG | specs | passed | failed | cannot run here |
-|---|---|---|---|---|
-| apps | 1 | 1 | 0 | 0 |
-| node | 5 | 2 | 1 | 2 |
-| **all** | **6** | **3** | **1** | **2** |
+| SIG | specs | passed | failed | cannot run here | not run |
+|---|---|---|---|---|---|
+| apps | 1 | 1 | 0 | 0 | 0 |
+| node | 8 | 2 | 1 | 2 | 3 |
+| **all** | **9** | **3** | **1** | **2** | **3** |
 
 #### apps
 
 Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents, 3 November 2026.
 
-All passed, at the first try.
+All that ran passed, at the first try.
 
 #### node
 
@@ -58,6 +61,8 @@ Cannot run here:
 - skips itself: Only for gce:
   - [sig-node] D
 
+Not run: 1 with a feature of their own, 1 slow, 1 pending.
+
 ` + othersEnd + "\n\nMore text.\n"
 	if text != want {
 		t.Fatalf("got\n%s\nwant\n%s", text, want)
@@ -67,7 +72,7 @@ Cannot run here:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"| apps | 1 | 1 | 0 | 0 |\n| node | 1 | 1 | 0 | 0 |\n| **all** | **2** | **2** | **0** | **0** |\n", "#### apps\n\nBarque 1.2"} {
+	for _, line := range []string{"| apps | 1 | 1 | 0 | 0 | 0 |\n| node | 1 | 1 | 0 | 0 | 0 |\n| **all** | **2** | **2** | **0** | **0** | **0** |\n", "#### apps\n\nBarque 1.2"} {
 		if !strings.Contains(text, line) {
 			t.Errorf("%q is not in\n%s", line, text)
 		}
@@ -77,6 +82,9 @@ Cannot run here:
 	}
 	if _, err := updateOthers("Text.", someRun, someResults); err == nil {
 		t.Error("a page without the marks was written")
+	}
+	if _, err := updateOthers(page, someRun, judgeOthers([]spec{{Name: "[sig-node] A", State: "skipped"}}, nil, obstacles)); err == nil {
+		t.Error("a page was written though a spec was not reached")
 	}
 }
 
@@ -91,9 +99,24 @@ func TestReasonsAreWellFormed(t *testing.T) {
 	}
 }
 
-func TestFilterOfOthers(t *testing.T) {
-	if got := othersFilter(chosenSIGs("node, network")); got != ordinary+" && (sig-node || sig-network)" {
-		t.Error(got)
+func TestSelectionOfOthers(t *testing.T) {
+	obstacles, err := parseObstacles("no such link\tPrivileged|Raw\nno such image\tDRA\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	which := ordinary(chosenSIGs("node, network"), obstacles)
+	for _, want := range []string{"!Conformance && (sig-node || sig-network) && Feature: isEmpty && ", " && !Serial", " && !Slow"} {
+		if !strings.Contains(which.labels, want) || strings.HasSuffix(which.labels, "&& ") {
+			t.Errorf("%q is not in %q", want, which.labels)
+		}
+	}
+	if which.skip != "(?:Privileged|Raw)|(?:DRA)" {
+		t.Error(which.skip)
+	}
+	for name, want := range map[string]bool{"[sig-node] A": true, "[sig-network] B": true, "[sig-apps] C": false, "[sig-node] D [Conformance]": false} {
+		if which.wanted(spec{Name: name}) != want {
+			t.Errorf("%s: want %t", name, want)
+		}
 	}
 	if got := chosenSIGs("all"); len(got) != len(otherSIGs) {
 		t.Error(got)

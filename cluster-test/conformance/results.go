@@ -14,6 +14,7 @@ import (
 // spec is what the suite's report says of one spec.
 type spec struct {
 	Name    string // whole, with all its tags
+	Labels  []string
 	State   string // Ginkgo's word: passed, failed, timedout, skipped …
 	Message string // why it failed, or why it skipped itself
 	Where   string // FILE:LINE of that
@@ -31,11 +32,13 @@ func (s spec) conformance() bool { return strings.Contains(s.Name, "[Conformance
 func readReport(r io.Reader, wanted func(spec) bool) ([]spec, error) {
 	var suites []struct {
 		SpecReports []struct {
-			ContainerHierarchyTexts []string
-			LeafNodeType            string
-			LeafNodeText            string
-			State                   string
-			Failure                 struct {
+			ContainerHierarchyTexts  []string
+			ContainerHierarchyLabels [][]string
+			LeafNodeType             string
+			LeafNodeText             string
+			LeafNodeLabels           []string
+			State                    string
+			Failure                  struct {
 				Message  string
 				Location struct {
 					FileName   string
@@ -58,7 +61,8 @@ func readReport(r io.Reader, wanted func(spec) bool) ([]spec, error) {
 				where = fmt.Sprintf("%s:%d", where, s.Failure.Location.LineNumber)
 			}
 			name := strings.Join(append(s.ContainerHierarchyTexts, s.LeafNodeText), " ")
-			of := spec{Name: name, State: s.State, Message: s.Failure.Message, Where: where}
+			labels := slices.Concat(append(s.ContainerHierarchyLabels, s.LeafNodeLabels)...)
+			of := spec{Name: name, Labels: labels, State: s.State, Message: s.Failure.Message, Where: where}
 			switch {
 			case s.LeafNodeType == "It" && wanted(of):
 				out = append(out, of)
@@ -80,7 +84,7 @@ const (
 	passed verdict = iota
 	failed
 	leftOut    // it needs a part that the cluster has not
-	notReached // the run ended before it, or was not to reach it
+	notReached // the run ended before it, or was not to reach it; then Part is why
 )
 
 // result is the verdict on a spec, as the page has it.
@@ -88,7 +92,7 @@ type result struct {
 	Spec    string // without the tags that say nothing about its subject
 	SIG     string
 	Verdict verdict
-	Part    string // the missing one of a spec that is left out
+	Part    string // the missing one of a spec that is left out, or why it is
 	Reason  string // why it failed
 	Retried bool   // it failed first, and this is what came of its second try
 }
@@ -103,24 +107,31 @@ func judge(first, again []spec, absent []part) []result {
 	}
 	var out []result
 	for _, s := range first {
-		r := result{Spec: short(s.Name), SIG: sig(s.Name), Part: missing(absent, s.Name)}
-		if a := second[s.Name]; a.ran() {
-			s, r.Retried = a, true
-		}
-		switch {
-		case r.Part != "":
-			r.Verdict = leftOut
-		case s.State == "passed":
-			r.Verdict = passed
-		case s.ran():
-			r.Verdict, r.Reason = failed, s.reason()
-		default:
-			r.Verdict = notReached
+		r, _ := judgeSpec(s, second[s.Name])
+		if part := missing(absent, s.Name); part != "" {
+			r.Verdict, r.Part, r.Reason = leftOut, part, ""
 		}
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b result) int { return cmp.Compare(a.Spec, b.Spec) })
 	return out
+}
+
+// judgeSpec is the verdict on a spec by its last try. The second one has not run if it needed none.
+func judgeSpec(first, second spec) (r result, last spec) {
+	r, last = result{Spec: short(first.Name), SIG: sig(first.Name)}, first
+	if second.ran() {
+		last, r.Retried = second, true
+	}
+	switch {
+	case last.State == "passed":
+		r.Verdict = passed
+	case last.ran():
+		r.Verdict, r.Reason = failed, last.reason()
+	default:
+		r.Verdict = notReached
+	}
+	return r, last
 }
 
 func (s spec) reason() string {

@@ -9,7 +9,8 @@ import (
 
 const report = `[{"SuiteSucceeded": false, "SpecReports": [
  {"LeafNodeType": "SynchronizedBeforeSuite", "LeafNodeText": "", "State": "passed"},
- {"ContainerHierarchyTexts": ["[sig-apps] Deployment"], "LeafNodeType": "It", "LeafNodeText": "should roll [Conformance]", "State": "passed"},
+ {"ContainerHierarchyTexts": ["[sig-apps] Deployment"], "LeafNodeType": "It", "LeafNodeText": "should roll [Conformance]", "State": "passed",
+  "ContainerHierarchyLabels": [["sig-apps"], ["Slow"]], "LeafNodeLabels": ["Conformance"]},
  {"ContainerHierarchyTexts": ["[sig-apps] Deployment", "slow"], "LeafNodeType": "It", "LeafNodeText": "rolls back [Conformance]", "State": "failed",
   "Failure": {"Message": "want 3,\n  got 2", "Location": {"FileName": "k8s.io/kubernetes@v1/test/e2e/apps/deployment.go", "LineNumber": 7}}},
  {"ContainerHierarchyTexts": ["[sig-apps] Deployment"], "LeafNodeType": "It", "LeafNodeText": "is alpha", "State": "skipped"},
@@ -22,7 +23,7 @@ func TestReadReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []spec{
-		{Name: "[sig-apps] Deployment should roll [Conformance]", State: "passed"},
+		{Name: "[sig-apps] Deployment should roll [Conformance]", State: "passed", Labels: []string{"sig-apps", "Slow", "Conformance"}},
 		{Name: "[sig-apps] Deployment slow rolls back [Conformance]", State: "failed", Message: "want 3,\n  got 2", Where: "apps/deployment.go:7"},
 		{Name: "[sig-node] Pods run [Conformance]", State: "skipped"},
 	}

@@ -30,8 +30,10 @@ type selection struct {
 	name        string // of the files in the directory for logs and reports
 	labels      string // a label filter of Ginkgo; "" for the conformance specs
 	focus, skip string // regular expressions; "" for none
-	procs       int
-	verbose     bool // all that the suite says goes to standard output, too
+	// wanted selects from the report; nil: all of conformance, or, with labels, those that ran.
+	wanted  func(spec) bool
+	procs   int
+	verbose bool // all that the suite says goes to standard output, too
 }
 
 // limit ends a run whose specs hang; a run of all takes 40 minutes on two cores.
@@ -41,8 +43,11 @@ const limit = 4 * time.Hour
 // and those that are left out for their names are skipped alike: only conformance specs are known
 // by name.
 func (s selection) filter() (string, func(spec) bool) {
-	if s.labels == "" {
+	switch {
+	case s.labels == "":
 		return "Conformance", spec.conformance
+	case s.wanted != nil:
+		return s.labels, s.wanted
 	}
 	return s.labels, spec.ran
 }
