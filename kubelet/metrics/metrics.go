@@ -32,6 +32,7 @@ type Metrics struct {
 	groups *prometheus.HistogramVec
 
 	starts
+	terminations
 }
 
 // New returns metrics of nothing yet.
@@ -56,14 +57,15 @@ func New() *Metrics {
 		steps: prometheus.NewHistogramVec(histogram("pod_worker_duration_seconds", "Time of one step of a pod: sync, or terminating.", prometheus.DefBuckets), []string{"operation_type"}),
 		groups: prometheus.NewHistogramVec(histogram("cgroup_manager_duration_seconds", "Time to create, update or destroy the control groups of a pod.",
 			prometheus.DefBuckets), []string{"operation_type"}),
-		starts: newStarts(histogram),
+		starts:       newStarts(histogram),
+		terminations: newTerminations(counter),
 	}
 }
 
 // Collectors are all of them.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.calls, m.failures, m.duration, m.startedPods, m.startedContainers, m.relist, m.relistInterval, m.relisted,
-		m.steps, m.groups, m.starts.duration, m.starts.sli, m.starts.total}
+		m.steps, m.groups, m.starts.duration, m.starts.sli, m.starts.total, m.terminations.total}
 }
 
 // Interceptor measures the calls of the container runtime.

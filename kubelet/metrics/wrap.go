@@ -65,23 +65,25 @@ func newStarts(histogram func(name, help string, buckets []float64) prometheus.H
 	}
 }
 
-// Status measures starts by the statuses of pods.
-func (m *Metrics) Status(of pods.StatusWriter) pods.StatusWriter { return statuses{of, &m.starts} }
+// Status measures starts and counts ends by the statuses of pods.
+func (m *Metrics) Status(of pods.StatusWriter) pods.StatusWriter { return statuses{of, m} }
 
 type statuses struct {
 	pods.StatusWriter
-	starts *starts
+	metrics *Metrics
 }
 
 // Set implements pods.StatusWriter.
 func (s statuses) Set(pod *v1.Pod, status v1.PodStatus) {
-	s.starts.seen(pod, status, time.Now())
+	s.metrics.starts.seen(pod, status, time.Now())
+	s.metrics.terminations.seen(pod, status)
 	s.StatusWriter.Set(pod, status)
 }
 
 // Forget implements pods.StatusWriter.
 func (s statuses) Forget(uid types.UID) {
-	s.starts.forget(uid)
+	s.metrics.starts.forget(uid)
+	s.metrics.terminations.forget(uid)
 	s.StatusWriter.Forget(uid)
 }
 
