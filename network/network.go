@@ -118,8 +118,11 @@ type Network struct {
 	tunnel tunnel
 }
 
-// healthPort is kube-proxy's, which load balancers of clouds ask.
-const healthPort = 10256
+// The ports of kube-proxy: load balancers of clouds ask the first one, and people at the node both.
+const (
+	healthPort = 10256
+	modePort   = 10249
+)
 
 // reconcilePace bounds the checks of links and routes.
 var reconcilePace = pace.Pace{
@@ -127,6 +130,18 @@ var reconcilePace = pace.Pace{
 	Every:       30 * time.Second,
 	RetryMin:    500 * time.Millisecond,
 	RetryMax:    15 * time.Second,
+}
+
+// healthAddresses are where a node with this address serves its health, and the mode of its proxy.
+func healthAddresses(node netip.Addr) (health []string, mode string) {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if node.Is6() {
+		loopback = netip.IPv6Loopback()
+	}
+	for _, address := range []netip.Addr{node, loopback} {
+		health = append(health, netip.AddrPortFrom(address, healthPort).String())
+	}
+	return health, netip.AddrPortFrom(loopback, modePort).String()
 }
 
 // New checks the configuration and asks the informers to be started. It touches
@@ -163,7 +178,8 @@ func New(config Config) (*Network, error) {
 		}
 		of.Secondary = i > 0
 		if i == 0 { // cluster DNS has its address there, and health is served once
-			of.Local, of.HealthAddress = local, netip.AddrPortFrom(config.Addresses.Primary(), healthPort).String()
+			of.Local = local
+			of.HealthAddresses, of.ModeAddress = healthAddresses(config.Addresses.Primary())
 		}
 		p, err := proxy.New(of)
 		if err != nil {

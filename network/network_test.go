@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -365,5 +366,18 @@ func TestPackets(t *testing.T) {
 	})
 	for _, n := range c.nodes {
 		n.call("Stop", struct{}{}, nil)
+	}
+}
+
+// TestHealthAddresses: load balancers reach the node's address, and people at the node localhost.
+func TestHealthAddresses(t *testing.T) {
+	for node, want := range map[string][3]string{
+		"10.0.0.1":    {"10.0.0.1:10256", "127.0.0.1:10256", "127.0.0.1:10249"},
+		"fd00::10:01": {"[fd00::10:1]:10256", "[::1]:10256", "[::1]:10249"},
+	} {
+		health, mode := healthAddresses(netip.MustParseAddr(node))
+		if got := [3]string{health[0], health[1], mode}; len(health) != 2 || got != want {
+			t.Errorf("%s: %v, %s, want %v", node, health, mode, want)
+		}
 	}
 }

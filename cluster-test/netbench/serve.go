@@ -79,7 +79,7 @@ func proxyOver(factory informers.SharedInformerFactory, _ string) (func(context.
 	writer := new(nft.Writer)
 	p, err := proxy.New(proxy.Config{
 		NodeName: nodeName, Services: factory.Core().V1().Services(), EndpointSlices: factory.Discovery().V1().EndpointSlices(), Nodes: factory.Core().V1().Nodes(),
-		PodNetwork: podNetwork, ServiceNetwork: serviceNetwork, Writer: writer, HealthAddress: "127.0.0.1:10256", Logger: toStderr(),
+		PodNetwork: podNetwork, ServiceNetwork: serviceNetwork, Writer: writer, HealthAddresses: []string{"127.0.0.1:10256"}, Logger: toStderr(),
 	})
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -187,18 +188,30 @@ func write(w http.ResponseWriter, good bool, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the client has gone
 }
 
-// run serves the node's address, "" for none, until ctx ends, and ends all servers then.
-func (h *health) run(ctx context.Context, address string) {
-	var node *http.Server
-	if address != "" {
-		mux := http.NewServeMux()
-		mux.HandleFunc("/healthz", h.ofNode)
-		mux.HandleFunc("/livez", h.ofNode)
-		server, err := h.serve(address, mux)
+// mode is the answer of every kube-proxy whose rules are nftables'.
+const mode = "nftables"
+
+// run serves the node's health and the proxy's mode until ctx ends, and ends all servers then.
+func (h *health) run(ctx context.Context, addresses []string, modeAddress string) {
+	ofNode, ofProxy := http.NewServeMux(), http.NewServeMux()
+	ofNode.HandleFunc("/healthz", h.ofNode)
+	ofNode.HandleFunc("/livez", h.ofNode)
+	ofProxy.HandleFunc("/healthz", h.ofNode)
+	ofProxy.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, mode) })
+	var servers []*http.Server
+	listen := func(address string, handler http.Handler) {
+		server, err := h.serve(address, handler)
 		if err != nil {
 			h.logger.Warn("service proxy: cannot listen for health checks of the node", "address", address, "error", err)
+			return
 		}
-		node = server
+		servers = append(servers, server)
+	}
+	for _, address := range addresses {
+		listen(address, ofNode)
+	}
+	if modeAddress != "" {
+		listen(modeAddress, ofProxy)
 	}
 	<-ctx.Done()
 	h.mu.Lock()
@@ -207,8 +220,8 @@ func (h *health) run(ctx context.Context, address string) {
 		delete(h.servers, port)
 	}
 	h.mu.Unlock()
-	if node != nil {
-		_ = node.Close()
+	for _, server := range servers {
+		_ = server.Close()
 	}
 	h.serving.Wait()
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,12 +10,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/internal/await"
 )
 
 func TestWhoAsksForHealth(t *testing.T) {
@@ -89,6 +93,53 @@ func TestHealthCheckServers(t *testing.T) {
 	h.succeeded(nil, time.Now())
 	expect("no such service", 0, "", nil)
 	h.serving.Wait()
+}
+
+// TestAddressesOfTheNode: curl at the node gets health and mode from the ports of kube-proxy.
+func TestAddressesOfTheNode(t *testing.T) {
+	h := newHealth(slog.New(slog.DiscardHandler))
+	h.succeeded(nil, time.Now())
+	var addresses []string
+	for range 3 {
+		free, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer free.Close()
+		addresses = append(addresses, free.Addr().String())
+		if err := free.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(ended)
+		h.run(ctx, addresses[:2], addresses[2])
+	}()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for url, want := range map[string]string{
+		addresses[0] + "/healthz": "lastUpdated", addresses[1] + "/livez": "lastUpdated", addresses[2] + "/healthz": "lastUpdated",
+		addresses[2] + "/proxyMode": "nftables",
+	} {
+		await.NoError(t, url, func(context.Context) error {
+			response, err := client.Get("http://" + url)
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			body, err := io.ReadAll(response.Body)
+			if err == nil && (response.StatusCode != http.StatusOK || !strings.Contains(string(body), want)) {
+				err = fmt.Errorf("%s answers %d %q, want %q", url, response.StatusCode, body, want)
+			}
+			return err
+		})
+	}
+	stop()
+	<-ended
+	if _, err := client.Get("http://" + addresses[2] + "/proxyMode"); err == nil {
+		t.Error("a server is left")
+	}
 }
 
 func TestHealthOfTheNode(t *testing.T) {

@@ -61,9 +61,11 @@ type Config struct {
 	Writer      *nft.Writer // of the node's tables
 	// Secondary leaves the ports of health checks to the proxy of the other family.
 	Secondary bool
-	// HealthAddress is the address of the node's own health, such as 0.0.0.0:10256; "" for none.
-	HealthAddress string
-	Logger        *slog.Logger
+	// HealthAddresses serve the node's own health. An example is 0.0.0.0:10256.
+	HealthAddresses []string
+	// ModeAddress serves the proxy's mode, such as 127.0.0.1:10249; "" for none.
+	ModeAddress string
+	Logger      *slog.Logger
 }
 
 // kernel is the proxy's interface of the kernel; table is the real one.
@@ -185,7 +187,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	var beside sync.WaitGroup
 	defer beside.Wait()
-	beside.Go(func() { p.health.run(ctx, p.config.HealthAddress) }) // ends with ctx
+	beside.Go(func() { p.health.run(ctx, p.config.HealthAddresses, p.config.ModeAddress) }) // ends with ctx
 	pace.Run(ctx, syncPace, p.trigger, p.sync, func(err error) {
 		p.health.failed(time.Now())
 		p.config.Logger.Error("service proxy: cannot bring the rules up to date, trying again", "family", p.family, "error", err)
