@@ -23,7 +23,7 @@ const upstream = "k8s.io/kubernetes"
 
 // programs are upstream's, built from the Go modules that they are published as.
 type programs struct {
-	dir     string // agnhost, e2e.test, etcd, ginkgo, kubectl, nonewprivs, pause, sample-apiserver
+	dir     string // agnhost, e2e.test, etcd, ginkgo, kubectl, nonewprivs, pause and others
 	source  string // directory of the module k8s.io/kubernetes
 	version string // of that module
 }
@@ -81,6 +81,7 @@ func (p *programs) compile(ctx context.Context, dir string) error {
 		{"kubectl", upstream + "/cmd/kubectl"},
 		{"agnhost", upstream + "/test/images/agnhost"},
 		{"nonewprivs", upstream + "/test/images/nonewprivs"},
+		{"regression-issue-74839", upstream + "/test/images/regression-issue-74839"},
 		{"etcd", "go.etcd.io/etcd/server/v3"},
 		{"sample-apiserver", "k8s.io/sample-apiserver"},
 		{"ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"},

@@ -15,7 +15,7 @@ import (
 // Suite is what the stand-ins for the images of Kubernetes' e2e suite are made of.
 type Suite struct {
 	Images   []string // all images that the suite may use, as `e2e.test --list-images` prints them
-	Programs string   // directory with agnhost, etcd, nonewprivs, pause and sample-apiserver
+	Programs string   // directory with agnhost, etcd, nonewprivs, pause, regression-issue-74839, sample-apiserver
 	Source   string   // directory of the module k8s.io/kubernetes
 	Cache    string   // directory for what takes long to make
 }
@@ -28,18 +28,21 @@ type standIn struct {
 
 // standIns by repository. An image of the suite that is not here has no stand-in.
 var standIns = map[string]standIn{
-	"e2e-test-images/agnhost":           {[]string{"shell", "tools", "agnhost"}, agnhostConfig("pause")},
-	"e2e-test-images/busybox":           {[]string{"shell"}, shellConfig},
-	"e2e-test-images/glibc-dns-testing": {[]string{"shell", "tools"}, shellConfig},
-	"e2e-test-images/ipc-utils":         {[]string{"shell", "tools"}, shellConfig},
-	"e2e-test-images/kitten":            {[]string{"shell", "agnhost", "kitten"}, agnhostConfig("test-webserver")},
-	"e2e-test-images/nautilus":          {[]string{"shell", "agnhost", "nautilus"}, agnhostConfig("test-webserver")},
-	"e2e-test-images/nginx":             {[]string{"shell", "nginx", "welcome"}, nginxConfig(suiteVersion)},
-	"e2e-test-images/nonewprivs":        {[]string{"shell", "nonewprivs"}, v1.Config{Cmd: []string{"nnp"}, Env: []string{searchPath}}},
-	"e2e-test-images/nonroot":           {[]string{"shell"}, v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}, User: "1234"}},
-	"e2e-test-images/sample-apiserver":  {[]string{"shell", "sample-apiserver"}, v1.Config{Entrypoint: []string{"/sample-apiserver"}, Env: []string{searchPath}}},
-	"etcd":                              {[]string{"shell", "etcd"}, v1.Config{Cmd: []string{"etcd"}, Env: []string{searchPath}}},
-	"pause":                             {[]string{"pause"}, v1.Config{Entrypoint: []string{"/pause"}, Env: []string{searchPath}, User: "65535:65535"}},
+	"build-image/distroless-iptables":        {[]string{"shell", "tools"}, shellConfig},
+	"e2e-test-images/agnhost":                {[]string{"shell", "tools", "agnhost"}, agnhostConfig("pause")},
+	"e2e-test-images/busybox":                {[]string{"shell"}, shellConfig},
+	"e2e-test-images/glibc-dns-testing":      {[]string{"shell", "tools"}, shellConfig},
+	"e2e-test-images/ipc-utils":              {[]string{"shell", "tools"}, shellConfig},
+	"e2e-test-images/kitten":                 {[]string{"shell", "agnhost", "kitten"}, agnhostConfig("test-webserver")},
+	"e2e-test-images/nautilus":               {[]string{"shell", "agnhost", "nautilus"}, agnhostConfig("test-webserver")},
+	"e2e-test-images/nginx":                  {[]string{"shell", "nginx", "welcome"}, nginxConfig(suiteVersion)},
+	"e2e-test-images/nonewprivs":             {[]string{"shell", "nonewprivs"}, v1.Config{Cmd: []string{"nnp"}, Env: []string{searchPath}}},
+	"e2e-test-images/nonroot":                {[]string{"shell"}, v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}, User: "1234"}},
+	"e2e-test-images/regression-issue-74839": {[]string{"shell", "regression-issue-74839"}, v1.Config{Entrypoint: []string{"/regression-issue-74839"}, Env: []string{searchPath}}},
+	"e2e-test-images/sample-apiserver":       {[]string{"shell", "sample-apiserver"}, v1.Config{Entrypoint: []string{"/sample-apiserver"}, Env: []string{searchPath}}},
+	"etcd":                                   {[]string{"shell", "etcd"}, v1.Config{Cmd: []string{"etcd"}, Env: []string{searchPath}}},
+	"sig-storage/hostpathplugin":             {[]string{"shell", "tools", "hostpathplugin"}, v1.Config{Entrypoint: []string{"/hostpathplugin"}, Env: []string{searchPath}}},
+	"pause":                                  {[]string{"pause"}, v1.Config{Entrypoint: []string{"/pause"}, Env: []string{searchPath}, User: "65535:65535"}},
 }
 
 // suiteVersion is what the stand-in for nginx calls itself, under each of its tags.
@@ -92,7 +95,7 @@ func standInImages(refs []string, layers map[string]v1.Layer) (map[name.Tag]v1.I
 // beside busybox.
 var toolSet = packageSet{
 	packages: []string{
-		"bash", "bind9-dnsutils", "bind9-libs", "curl", "iproute2", "libc-bin", "netcat-openbsd", "socat", "util-linux",
+		"bash", "bind9-dnsutils", "bind9-libs", "conntrack", "curl", "iproute2", "libc-bin", "netcat-openbsd", "socat", "util-linux",
 	},
 	trees: map[string]func(context.Context, string) (tree, error){toolsLayer: toolsTree},
 }
@@ -122,7 +125,7 @@ func (s Suite) layers(ctx context.Context) (map[string]v1.Layer, error) {
 	trees := map[string]tree{"shell": shell}
 	for name, make := range map[string]func(shell tree) (tree, error){
 		"agnhost": s.agnhost, "etcd": s.etcd, "kitten": s.kitten, "nautilus": s.nautilus, "nonewprivs": s.nonewprivs, "pause": s.pause,
-		"sample-apiserver": s.sampleAPIServer,
+		"hostpathplugin": hostpathplugin, "regression-issue-74839": s.regressionIssue74839, "sample-apiserver": s.sampleAPIServer,
 	} {
 		if trees[name], err = make(shell); err != nil {
 			return nil, fmt.Errorf("make the layer %s: %w", name, err)
@@ -165,7 +168,7 @@ func toolsTree(_ context.Context, root string) (tree, error) {
 	}
 	packaged := map[string]string{"nc": "nc.openbsd"}
 	for _, program := range []string{
-		"bash", "curl", "dig", "getent", "ipcmk", "ipcrm", "ipcs", "nc", "nslookup", "nsenter", "socat", "ss", "unshare",
+		"bash", "conntrack", "curl", "dig", "getent", "ipcmk", "ipcrm", "ipcs", "nc", "nslookup", "nsenter", "socat", "ss", "unshare",
 	} {
 		file := program
 		if packaged[program] != "" {
@@ -253,6 +256,33 @@ func (s Suite) sampleAPIServer(tree) (tree, error) {
 	t := tree{}
 	return t, t.program("sample-apiserver", filepath.Join(s.Programs, "sample-apiserver"))
 }
+
+func (s Suite) regressionIssue74839(tree) (tree, error) {
+	t := tree{}
+	return t, t.program("regression-issue-74839", filepath.Join(s.Programs, "regression-issue-74839"))
+}
+
+// hostpathplugin is the proxy mode of that driver alone: a connection to its socket waits for one
+// to its port. In this mode the suite is the driver. The module proxy has no source of the whole.
+func hostpathplugin(tree) (tree, error) {
+	t := tree{}
+	t["hostpathplugin"] = entry{mode: 0o755, data: []byte(proxyMode)}
+	return t, nil
+}
+
+const proxyMode = `#!/bin/sh
+for argument; do
+	case $argument in
+	-endpoint=* | --endpoint=*) socket=${argument#*=} ;;
+	-proxy-endpoint=tcp://:* | --proxy-endpoint=tcp://:*) port=${argument##*:} ;;
+	esac
+done
+if [ -z "$socket" ] || [ -z "$port" ]; then
+	echo "this stand-in for hostpathplugin needs -endpoint and -proxy-endpoint, got: $*" >&2
+	exit 1
+fi
+exec socat "UNIX-LISTEN:$socket,fork,unlink-early" "TCP-LISTEN:$port,reuseaddr,reuseport"
+`
 
 // program copies one from the disk.
 func (t tree) program(name, file string) error {

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -106,5 +107,33 @@ func TestSuiteWithoutItsPrograms(t *testing.T) {
 		if _, err := make(tree{}); err == nil {
 			t.Errorf("%s is made of nothing", name)
 		}
+	}
+}
+
+// TestProxyMode: the stand-in for hostpathplugin hands the arguments of its proxy mode to socat.
+func TestProxyMode(t *testing.T) {
+	dir := t.TempDir()
+	for name, script := range map[string]string{"socat": "#!/bin/sh\necho \"$@\"\n", "plugin": proxyMode} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(dir, "plugin"), args...)
+		cmd.Env = []string{"PATH=" + dir}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	const want = "UNIX-LISTEN:/csi/a.sock,fork,unlink-early TCP-LISTEN:9001,reuseaddr,reuseport\n"
+	for _, args := range [][]string{
+		{"--v=5", "--endpoint=/csi/a.sock", "--proxy-endpoint=tcp://:9001"},
+		{"-v=5", "-nodeid=n1", "-endpoint=/csi/a.sock", "-proxy-endpoint=tcp://:9001"},
+	} {
+		if got, err := run(args...); err != nil || got != want {
+			t.Errorf("%q: got %q, %v", args, got, err)
+		}
+	}
+	if got, err := run("--endpoint=/csi/a.sock"); err == nil || !strings.Contains(got, "needs -endpoint and -proxy-endpoint") {
+		t.Errorf("outside of the proxy mode: %q, %v", got, err)
 	}
 }
