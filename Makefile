@@ -352,9 +352,9 @@ bench-node: build ## measure a node beside kubelet: pod start, memory, CPU time 
 
 # LABELS, as ONLY, may have quotes.
 .PHONY: conformance
-conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md, or other specs (OTHERS='node,network' or all, ONLY='regex' LABELS='filter' PROCS=6 CONFORMANCE_CACHE=directory; as root)
+conformance: build ## run Kubernetes' conformance specs and write docs/conformance.md, or other specs (OTHERS='node,network' or all, ONLY='regex' LABELS='filter' PROCS=6 CONFORMANCE_CACHE=directory ARGS=-build-only; as root)
 	$(GO) build -o bin/conformance ./cluster-test/conformance
-	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/conformance -only "$${ONLY-}" -labels "$${LABELS-}" -others "$${OTHERS-}" -procs $(or $(PROCS),6) -cache "$${CONFORMANCE_CACHE-}"
+	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/conformance -only "$${ONLY-}" -labels "$${LABELS-}" -others "$${OTHERS-}" -procs $(or $(PROCS),6) -cache "$${CONFORMANCE_CACHE-}" $(ARGS)
 
 # ONLY, as that of conformance, may have quotes.
 .PHONY: operators

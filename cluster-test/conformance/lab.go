@@ -15,6 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
 	"github.com/barque/barque/cluster-test/registry"
@@ -29,20 +32,26 @@ type lab struct {
 	absent  []part // those of them that the cluster has not
 }
 
-// open makes all that the suite needs. A lab that is returned with an error is to be closed, too.
-func open(ctx context.Context, o options, parts []part) (*lab, error) {
-	programs, err := build(ctx, o.cache)
+// prepare makes the suite and the images, or finds those of an earlier time.
+func prepare(ctx context.Context, cache string) (*programs, map[name.Tag]v1.Image, error) {
+	programs, err := build(ctx, cache)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	names, err := programs.images(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	say("making the images; the first time this takes some 2 minutes")
 	standIns, err := images.ForSuite(ctx, images.Suite{
-		Images: names, Programs: programs.dir, Source: programs.source, Cache: o.cache,
+		Images: names, Programs: programs.dir, Source: programs.source, Cache: cache,
 	})
+	return programs, standIns, err
+}
+
+// open makes all that the suite needs. A lab that is returned with an error is to be closed, too.
+func open(ctx context.Context, o options, parts []part) (*lab, error) {
+	programs, standIns, err := prepare(ctx, o.cache)
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,7 @@ type options struct {
 	page   string
 	out    string
 	cache  string
+	build  bool // nothing else
 }
 
 func main() {
@@ -55,6 +56,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "bin/conformance-report", "directory for reports and logs")
 	flag.StringVar(&o.cache, "cache", "", "directory for what is built once "+
 		"(default: barque-conformance in the user's cache directory)")
+	flag.BoolVar(&o.build, "build-only", false, "build the suite and make the images, and start no cluster")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -74,7 +76,7 @@ func main() {
 }
 
 func conformance(ctx context.Context, o options) (err error) {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 && !o.build {
 		return errors.New("the cluster has network namespaces and containers: run this as root")
 	}
 	if o.procs < 1 {
@@ -108,6 +110,10 @@ func conformance(ctx context.Context, o options) (err error) {
 		}
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	if o.build {
+		_, _, err := prepare(ctx, o.cache)
 		return err
 	}
 	lab, err := open(ctx, o, parts)
