@@ -51,7 +51,7 @@ type Cluster struct {
 	binary     string // starts the nodes; the one under test when empty
 	nodes      []string
 	disks      map[string]*disk.Disk
-	forwarding string // as it was before
+	forwarding string // see forwardingBefore
 }
 
 // clusters counts the clusters of this process, for their names.
@@ -90,7 +90,7 @@ func Reserve() (*Cluster, error) {
 	name := fmt.Sprintf("t%d%c", os.Getpid(), 'a'+(clusters.Add(1)-1)%26)
 	c := &Cluster{ID: name, Dir: filepath.Join("/tmp", "bq-"+name)}
 	var err error
-	if c.forwarding, err = forwarding(); err != nil {
+	if c.forwarding, err = c.forwardingBefore(); err != nil {
 		return nil, err
 	}
 	return c, reaper.expect(c)

@@ -30,6 +30,16 @@ func forwarding() (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
+// forwardingBefore is the setting that the cluster must leave behind, before it is made; empty
+// beside another Barque, whose setting it is. The last cluster to go puts back the setting of
+// before the first one, which this process has not seen.
+func (c *Cluster) forwardingBefore() (string, error) {
+	if othersHere(filepath.Base(c.cgroup())) {
+		return "", nil
+	}
+	return forwarding()
+}
+
 // leftovers is an error for everything of the cluster that is still on this machine.
 func (c *Cluster) leftovers() error {
 	var errs []error
@@ -107,7 +117,7 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 // whose it is.
 func (c *Cluster) leftSettings() error {
 	now, err := forwarding()
-	if err == nil && now != c.forwarding && !othersHere(filepath.Base(c.cgroup())) {
+	if err == nil && c.forwarding != "" && now != c.forwarding && !othersHere(filepath.Base(c.cgroup())) {
 		err = fmt.Errorf("left behind: net.ipv4.ip_forward is %s, it was %s", now, c.forwarding)
 	}
 	return err

@@ -3,6 +3,7 @@ package clustertest
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,6 +33,39 @@ func TestLeftovers(t *testing.T) {
 	other := &Cluster{ID: s.ID + "x", Dir: s.Dir + "x"}
 	if got, err := other.sharedFiles(shimSockets, cniNotes); err != nil || len(got) > 0 {
 		t.Errorf("another cluster takes for its own %v, %v", got, err)
+	}
+}
+
+// TestForwardingBesideAnother: the second of two clusters finds the machine forwarding, and puts
+// back what the first one had found.
+func TestForwardingBesideAnother(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	barque := filepath.Join(t.TempDir(), "barque")
+	if err := os.WriteFile(barque, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	other := exec.CommandContext(t.Context(), barque, "600")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &Cluster{ID: "beside"}
+	before, err := c.forwardingBefore()
+	if err := errors.Join(other.Process.Kill(), err); err != nil {
+		t.Error(err)
+	}
+	_ = other.Wait() // killed
+	if before != "" {
+		t.Errorf("beside another Barque the machine's setting is taken for the one to leave behind: %s", before)
+	}
+	if c.forwarding = before; c.leftSettings() != nil {
+		t.Error(c.leftSettings())
 	}
 }
 
