@@ -101,10 +101,12 @@ func operators(ctx context.Context, o options) (err error) {
 	}
 	began := time.Now()
 	results, err := play(ctx, o, w, chosen)
-	if err != nil {
-		return err
+	if len(results) > 0 {
+		fmt.Printf("\n%s\n", table(results)) // also of a cluster that broke, or left something behind
 	}
-	fmt.Printf("\n%s\n", table(results))
+	if err != nil {
+		return errors.Join(err, failures(results))
+	}
 	if o.only == "" {
 		version, err := barqueVersion(ctx)
 		if err != nil {

@@ -49,6 +49,9 @@ func (r result) outcome() string {
 		}
 		return "failed: `" + strings.NewReplacer("`", "'", "|", "\\|").Replace(string(text)) + "`"
 	}
+	if len(r.held) == 0 {
+		return "not run" // the cluster broke before
+	}
 	var held []string
 	for _, h := range r.held {
 		held = append(held, string(h))
