@@ -63,4 +63,5 @@ type source struct {
 // programs are all of them, in the order in which they are installed.
 var programs = []program{
 	javaScript,
+	python,
 }
