@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -39,6 +40,17 @@ const (
 	restarted round = "restarted" // all machines have lost power and are back
 )
 
+var rounds = []round{installed, killed, restarted}
+
+// past is the rounds up to this one.
+func (r round) past() []string {
+	var out []string
+	for _, other := range rounds[:slices.Index(rounds, r)+1] {
+		out = append(out, string(other))
+	}
+	return out
+}
+
 // image is one that the manifests name.
 type image struct {
 	name     string            // as the manifests have it
@@ -64,4 +76,5 @@ type source struct {
 var programs = []program{
 	javaScript,
 	python,
+	patroni,
 }

@@ -20,6 +20,7 @@ type site struct {
 	workshop *workshop
 	dir      string // of the program's module
 	scratch  string // a directory for files of the scenario
+	noted    string // what begin has seen
 	// ended waits for what begin has started and returns what it has printed.
 	ended func() (string, error)
 }
