@@ -77,4 +77,5 @@ var programs = []program{
 	javaScript,
 	python,
 	patroni,
+	rabbitMQ,
 }

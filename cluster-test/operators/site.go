@@ -55,6 +55,17 @@ func (s *site) until(ctx context.Context, what string, try func(context.Context)
 	return nil
 }
 
+// wants waits until kubectl prints a text.
+func (s *site) wants(ctx context.Context, want string, args ...string) error {
+	return s.until(ctx, "kubectl "+strings.Join(args, " "), func(ctx context.Context) error {
+		got, err := s.kubectl(ctx, args...)
+		if err == nil && got != want {
+			err = fmt.Errorf("it prints %q, not %q", got, want)
+		}
+		return err
+	})
+}
+
 // ready waits until all pods of the program are Ready, by containers that were started after a
 // time: a machine that comes back has pods of before it lost power.
 func (s *site) ready(ctx context.Context, since time.Time) error {
