@@ -78,4 +78,5 @@ var programs = []program{
 	python,
 	patroni,
 	rabbitMQ,
+	etcd,
 }
