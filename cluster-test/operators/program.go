@@ -79,4 +79,5 @@ var programs = []program{
 	patroni,
 	rabbitMQ,
 	etcd,
+	haproxy,
 }

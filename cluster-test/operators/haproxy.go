@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/images"
+)
+
+const haproxyImage = "docker.io/library/haproxy:debian"
+
+// haproxyServers are the replicas that each round has behind it.
+var haproxyServers = map[round]int{installed: 2, killed: 4, restarted: 3}
+
+// haproxy is Debian's. It finds its servers as its documentation has it, by the DNS.
+var haproxy = program{
+	name: "HAProxy", version: "2.6.12 (Debian 12)",
+	scenario: "it asks the DNS for the SRV records of a headless Service; its servers are the pods of a Deployment that grows and shrinks, and answer",
+	images: []image{{name: haproxyImage, foreign: func(context.Context) (images.Foreign, error) {
+		return images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}, nil
+	}}},
+	namespaces: []string{"proxied"},
+	install: func(ctx context.Context, s *site) error {
+		return s.apply(ctx, haproxyManifests)
+	},
+	fact: func(ctx context.Context, s *site, r round) error {
+		if err := s.until(ctx, "scale", func(ctx context.Context) error {
+			_, err := s.kubectl(ctx, "scale", "-n", "proxied", "deployment/web", fmt.Sprint("--replicas=", haproxyServers[r]))
+			return err
+		}); err != nil {
+			return err
+		}
+		return s.until(ctx, "its servers", func(ctx context.Context) error {
+			pods, err := s.Client.CoreV1().Pods("proxied").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+			if err != nil {
+				return err
+			}
+			var want []string
+			for _, p := range pods.Items {
+				if clustertest.Ready(&p) && p.DeletionTimestamp == nil {
+					want = append(want, p.Status.PodIP+":80")
+				}
+			}
+			got, err := haproxyUp(ctx, s)
+			if err != nil {
+				return err
+			}
+			slices.Sort(want)
+			slices.Sort(got)
+			if len(want) != haproxyServers[r] || !slices.Equal(got, want) {
+				return fmt.Errorf("it has %v, the pods are %v", got, want)
+			}
+			page, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/proxied/services/haproxy:http/proxy/")
+			if err == nil && !strings.Contains(page, "Welcome to nginx!") {
+				err = fmt.Errorf("it answers %.200s", page)
+			}
+			return err
+		})
+	},
+}
+
+// haproxyUp returns the addresses of the servers that are up, by its statistics.
+func haproxyUp(ctx context.Context, s *site) ([]string, error) {
+	text, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/proxied/services/haproxy:stats/proxy/;csv")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := csv.NewReader(strings.NewReader(strings.TrimPrefix(text, "# "))).ReadAll()
+	if err != nil || len(rows) == 0 {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	column := func(row []string, name string) string {
+		if i := slices.Index(rows[0], name); i >= 0 && i < len(row) {
+			return row[i]
+		}
+		return ""
+	}
+	var up []string
+	for _, row := range rows[1:] {
+		if column(row, "pxname") == "web" && column(row, "status") == "UP" && column(row, "addr") != "" {
+			up = append(up, column(row, "addr"))
+		}
+	}
+	return up, nil
+}
+
+const haproxyManifests = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: proxied}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: proxied}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "` + images.Nginx + `", ports: [{containerPort: 80}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: proxied}
+spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: haproxy, namespace: proxied}
+spec: {selector: {app: haproxy}, ports: [{name: http, port: 8080}, {name: stats, port: 8404}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: haproxy, namespace: proxied}
+data:
+  haproxy.cfg: |
+    resolvers cluster
+      parse-resolv-conf
+      accepted_payload_size 8192
+      hold valid 1s
+    defaults
+      mode http
+      timeout connect 2s
+      timeout client 10s
+      timeout server 10s
+    frontend in
+      bind :8080
+      default_backend web
+    frontend statistics
+      bind :8404
+      stats enable
+      stats uri /
+      stats show-legends
+    backend web
+      server-template web 8 _http._tcp.web.proxied.svc.cluster.local resolvers cluster init-addr none check inter 1s
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: haproxy, namespace: proxied}
+spec:
+  selector: {matchLabels: {app: haproxy}}
+  template:
+    metadata: {labels: {app: haproxy}}
+    spec:
+      containers:
+      - name: haproxy
+        image: ` + haproxyImage + `
+        command: [haproxy, -W, -db, -f, /config/haproxy.cfg]
+        readinessProbe: {tcpSocket: {port: 8080}}
+        volumeMounts: [{name: config, mountPath: /config}]
+      volumes: [{name: config, configMap: {name: haproxy}}]
+`
