@@ -34,7 +34,7 @@ func forwarding() (string, error) {
 // beside another Barque, whose setting it is. The last cluster to go puts back the setting of
 // before the first one, which this process has not seen.
 func (c *Cluster) forwardingBefore() (string, error) {
-	if othersHere(filepath.Base(c.cgroup())) {
+	if c.othersHere() {
 		return "", nil
 	}
 	return forwarding()
@@ -116,23 +116,31 @@ func (c *Cluster) leftFiles(left func(string, ...any)) error {
 // does not change by waiting. While another Barque is on this machine, or has been, nobody knows
 // whose it is.
 func (c *Cluster) leftSettings() error {
+	others := c.othersHere()
 	now, err := forwarding()
-	if err == nil && c.forwarding != "" && now != c.forwarding && !othersHere(filepath.Base(c.cgroup())) {
+	if err == nil && c.forwarding != "" && now != c.forwarding && !others && !c.othersHere() { // none came or went meanwhile
 		err = fmt.Errorf("left behind: net.ipv4.ip_forward is %s, it was %s", now, c.forwarding)
 	}
 	return err
 }
 
 // othersHere reports whether another Barque runs on this machine, or has left the cgroups of its
-// pods. own is the name of the cluster's cgroup.
-func othersHere(own string) bool {
+// pods or the bridge of its cluster.
+func (c *Cluster) othersHere() bool {
 	for _, pattern := range []string{"/sys/fs/cgroup/barque*", "/sys/fs/cgroup/*/barque*"} {
 		found, _ := filepath.Glob(pattern)
-		if slices.ContainsFunc(found, func(path string) bool { return filepath.Base(path) != own }) {
+		if slices.ContainsFunc(found, func(path string) bool { return filepath.Base(path) != filepath.Base(c.cgroup()) }) {
 			return true
 		}
 	}
-	return barqueRuns()
+	links, _ := net.Interfaces()
+	return slices.ContainsFunc(links, func(l net.Interface) bool { return strings.HasPrefix(l.Name, "bq-") && !c.ownLink(l.Name) }) ||
+		barqueRuns()
+}
+
+// ownLink reports whether a network interface of this machine is one of the cluster's.
+func (c *Cluster) ownLink(name string) bool {
+	return name == "bq-"+c.ID || strings.HasPrefix(name, "bq-"+c.ID+"-")
 }
 
 // sharedFiles are the files of this cluster's nodes in directories that all clusters of a machine
@@ -176,7 +184,7 @@ func (c *Cluster) leftNetwork(left func(string, ...any)) error {
 		return err
 	}
 	for _, l := range links {
-		if l.Name == "bq-"+c.ID || strings.HasPrefix(l.Name, "bq-"+c.ID+"-") {
+		if c.ownLink(l.Name) {
 			left("interface %s", l.Name)
 		}
 	}
