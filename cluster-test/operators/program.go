@@ -74,6 +74,7 @@ type source struct {
 
 // programs are all of them, in the order in which they are installed.
 var programs = []program{
+	helmItself,
 	javaScript,
 	python,
 	patroni,
