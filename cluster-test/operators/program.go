@@ -75,6 +75,7 @@ type source struct {
 // programs are all of them, in the order in which they are installed.
 var programs = []program{
 	helmItself,
+	kubectl,
 	javaScript,
 	python,
 	patroni,
