@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -115,6 +116,14 @@ func testBudget(t *testing.T, c *cluster) {
 	}
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DisruptionsAllowed: 1}
 	must(budgets.UpdateStatus(ctx, budget, metav1.UpdateOptions{}))(t)
+	// kubectl before 1.22, and what drains nodes with its code, evicts by the version of then.
+	old := `{"apiVersion":"policy/v1beta1","kind":"Eviction","metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"]}}`
+	if err := evict.SetHeader("Content-Type", runtime.ContentTypeJSON).Body([]byte(old)).Do(ctx).Error(); err != nil {
+		t.Errorf("an eviction of policy/v1beta1: %v", err)
+	}
+	if pod := must(pods.Get(ctx, "p", metav1.GetOptions{}))(t); pod.DeletionTimestamp != nil {
+		t.Error("an eviction of policy/v1beta1 has lost its options: the pod is being deleted")
+	}
 }
 
 // testKubelet tries what kubelets may and may not do to a pod on node-1.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/subresources"
 )
 
 // newScheme registers everything that is served.
@@ -44,6 +45,9 @@ func newScheme(resources []resource.Resource) (*runtime.Scheme, error) {
 	if err := resource.AddQueryParameters(scheme, corev1.SchemeGroupVersion,
 		&corev1.PodLogOptions{}, &corev1.PodExecOptions{}, &corev1.PodAttachOptions{}, &corev1.PodPortForwardOptions{},
 		&corev1.PodProxyOptions{}, &corev1.NodeProxyOptions{}, &corev1.ServiceProxyOptions{}); err != nil {
+		return nil, err
+	}
+	if err := subresources.AddOldEviction(scheme); err != nil {
 		return nil, err
 	}
 	if err := addIdentities(scheme); err != nil {

@@ -9,9 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,9 +58,21 @@ func (e *Eviction) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind
 	return policyv1.SchemeGroupVersion.WithKind("Eviction")
 }
 
-// AcceptsGroupVersion implements rest.GroupVersionAcceptor.
+// AcceptsGroupVersion implements rest.GroupVersionAcceptor. As upstream's, it takes the version of
+// clients before 1.22, too, although no budget of that version is served.
 func (e *Eviction) AcceptsGroupVersion(gv schema.GroupVersion) bool {
-	return gv == policyv1.SchemeGroupVersion
+	return gv == policyv1.SchemeGroupVersion || gv == policyv1beta1.SchemeGroupVersion
+}
+
+// AddOldEviction lets a scheme read evictions of policy/v1beta1.
+func AddOldEviction(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(policyv1beta1.SchemeGroupVersion, &policyv1beta1.Eviction{})
+	metav1.AddToGroupVersion(scheme, policyv1beta1.SchemeGroupVersion)
+	return scheme.AddConversionFunc((*policyv1beta1.Eviction)(nil), (*policyv1.Eviction)(nil), func(in, out any, _ conversion.Scope) error {
+		from, to := in.(*policyv1beta1.Eviction), out.(*policyv1.Eviction)
+		to.ObjectMeta, to.DeleteOptions = from.ObjectMeta, from.DeleteOptions
+		return nil
+	})
 }
 
 // Create implements rest.NamedCreater.
