@@ -7,95 +7,167 @@ import (
 	"path/filepath"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"github.com/barque/barque/cluster-test/images"
 )
 
-var kubectl = program{
-	name: "kubectl", version: "v1.35.2",
-	scenario: "two minor versions older than the API: it rolls a Deployment out, drains a node of it, and reads back by `exec` a file that `cp` has written",
-	npm:      clients, namespaces: []string{"rolled"},
-	install: func(ctx context.Context, s *site) error {
-		return rolled(ctx, s, "none")
+const kubectlScenario = "it rolls a Deployment out, drains a node of it, and reads back by `exec` a file that `cp` has written"
+
+// kubectl runs on this machine.
+var kubectl = kubectlClient{
+	namespace: "rolled",
+	run: func(ctx context.Context, s *site, stdin string, args ...string) (string, error) {
+		return s.client(ctx, "kubectl", stdin, args...)
 	},
-	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.until(ctx, "apply", func(ctx context.Context) error { return rolled(ctx, s, string(r)) }); err != nil {
+	write: func(_ context.Context, s *site, text string) (string, error) {
+		file := filepath.Join(s.scratch, "file")
+		return file, os.WriteFile(file, []byte(text), 0o644)
+	},
+}.program(program{name: "kubectl", version: "v1.35.2", scenario: "two minor versions older than the API: " + kubectlScenario, npm: clients})
+
+const (
+	debianKubectlImage = "docker.io/library/kubectl:debian"
+	runner             = "runner"
+)
+
+// debianKubectl is Debian's. It runs in a pod, as those of build servers do.
+var debianKubectl = kubectlClient{
+	namespace: "rolled-from-a-pod",
+	install: `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ` + runner + `}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: ` + runner + `}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: default, namespace: ` + runner + `}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ` + runner + `, namespace: ` + runner + `}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: kubectl, image: "` + debianKubectlImage + `", command: [sleep, infinity]}]
+`,
+	run: func(ctx context.Context, s *site, stdin string, args ...string) (string, error) {
+		r := s.KubectlResult(ctx, stdin, append([]string{"exec", "-i", "-n", runner, runner, "--", "kubectl"}, args...)...)
+		return strings.TrimSpace(r.Out), r.Error
+	},
+	write: func(ctx context.Context, s *site, text string) (string, error) {
+		_, err := s.kubectl(ctx, "exec", "-n", runner, runner, "--", "sh", "-c", "echo '"+text+"' >/tmp/file")
+		return "/tmp/file", err
+	},
+}.program(program{
+	name: "kubectl of Debian", version: "1.20.2 (Debian 12)", scenario: "from a pod, seventeen minor versions older than the API: " + kubectlScenario,
+	images: []image{{name: debianKubectlImage, foreign: func(context.Context) (images.Foreign, error) {
+		return images.Foreign{Shell: true, Packages: []string{"kubernetes-client"}, Config: v1.Config{User: "65534:65534", Env: []string{"HOME=/tmp"}}}, nil
+	}}},
+	namespaces: []string{runner},
+})
+
+// kubectlClient is a kubectl, and how a scenario runs it.
+type kubectlClient struct {
+	namespace string // of its Deployment
+	install   string // manifests
+	run       func(ctx context.Context, s *site, stdin string, args ...string) (string, error)
+	write     func(ctx context.Context, s *site, text string) (file string, err error) // where it runs
+}
+
+// program completes a program with the scenario.
+func (k kubectlClient) program(p program) program {
+	p.namespaces = append(p.namespaces, k.namespace)
+	p.install = func(ctx context.Context, s *site) error {
+		if k.install != "" {
+			if err := s.apply(ctx, k.install); err != nil {
+				return err
+			}
+		}
+		return s.until(ctx, "apply", func(ctx context.Context) error { return k.rolled(ctx, s, "none") })
+	}
+	p.fact = func(ctx context.Context, s *site, r round) error {
+		if err := s.until(ctx, "apply", func(ctx context.Context) error { return k.rolled(ctx, s, string(r)) }); err != nil {
 			return err
 		}
 		if err := s.until(ctx, "rollout status", func(ctx context.Context) error {
-			_, err := s.client(ctx, "kubectl", "rollout", "status", "-n", "rolled", "deployment/web", "--timeout=1m")
+			_, err := k.run(ctx, s, "", "rollout", "status", "-n", k.namespace, "deployment/rolled", "--timeout=1m")
 			return err
 		}); err != nil {
 			return err
 		}
-		if err := drained(ctx, s, s.Nodes()[len(s.Nodes())-1]); err != nil {
+		if err := k.drained(ctx, s, s.Nodes()[len(s.Nodes())-1]); err != nil {
 			return err
 		}
-		return s.until(ctx, "cp and exec", func(ctx context.Context) error {
-			pods, err := s.client(ctx, "kubectl", "get", "pods", "-n", "rolled", "-l", "round="+string(r), "-o", "name")
-			if err != nil {
-				return err
-			}
-			name := strings.TrimPrefix(strings.Fields(pods + " pod/none")[0], "pod/")
-			file := filepath.Join(s.scratch, "file")
-			if err := os.WriteFile(file, []byte("of "+name), 0o644); err != nil {
-				return err
-			}
-			if _, err := s.client(ctx, "kubectl", "cp", file, "rolled/"+name+":/tmp/file"); err != nil {
-				return err
-			}
-			got, err := s.client(ctx, "kubectl", "exec", "-n", "rolled", name, "--", "sh", "-c", "echo $(cat /tmp/file) in $ROUND")
-			if want := fmt.Sprintf("of %s in %s", name, r); err == nil && got != want {
-				err = fmt.Errorf("it prints %q, not %q", got, want)
-			}
-			return err
-		})
-	},
+		return s.until(ctx, "cp and exec", func(ctx context.Context) error { return k.copied(ctx, s, r) })
+	}
+	return p
 }
 
 // rolled applies the Deployment of a round.
-func rolled(ctx context.Context, s *site, round string) error {
-	file := filepath.Join(s.scratch, "deployment.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `
+func (k kubectlClient) rolled(ctx context.Context, s *site, round string) error {
+	_, err := k.run(ctx, s, fmt.Sprintf(`
 apiVersion: v1
 kind: Namespace
-metadata: {name: rolled}
+metadata: {name: %[1]s}
 ---
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: web, namespace: rolled}
+metadata: {name: rolled, namespace: %[1]s}
 spec:
   replicas: 3
-  selector: {matchLabels: {app: web}}
+  selector: {matchLabels: {app: %[1]s}}
   template:
-    metadata: {labels: {app: web, round: %[1]s}}
+    metadata: {labels: {app: %[1]s, round: %[2]s}}
     spec:
       terminationGracePeriodSeconds: 1
       containers:
-      - {name: sh, image: "%[2]s", command: [sleep, infinity], env: [{name: ROUND, value: %[1]s}]}
-`, round, images.Busybox), 0o644); err != nil {
-		return err
-	}
-	_, err := s.client(ctx, "kubectl", "apply", "-f", file)
+      - {name: sh, image: "%[3]s", command: [sleep, infinity], env: [{name: ROUND, value: %[2]s}]}
+`, k.namespace, round, images.Busybox), "apply", "-f", "-")
 	return err
 }
 
 // drained drains a node of the Deployment, and gives it back.
-func drained(ctx context.Context, s *site, node string) error {
-	if err := s.until(ctx, "drain", func(ctx context.Context) error {
-		_, err := s.client(ctx, "kubectl", "drain", node, "--pod-selector=app=web", "--timeout=1m")
+func (k kubectlClient) drained(ctx context.Context, s *site, node string) error {
+	err := s.until(ctx, "drain", func(ctx context.Context) error {
+		_, err := k.run(ctx, s, "", "drain", node, "--pod-selector=app="+k.namespace, "--timeout=1m")
 		return err
-	}); err != nil {
+	})
+	if err == nil {
+		var pods string
+		pods, err = s.kubectl(ctx, "get", "pods", "-n", k.namespace, "--field-selector=spec.nodeName="+node, "-o", "name")
+		if err == nil && pods != "" {
+			err = fmt.Errorf("drained, %s has %s", node, pods)
+		}
+	}
+	// Other programs need the node, whatever has happened.
+	if uncordonErr := s.until(ctx, "uncordon", func(ctx context.Context) error {
+		_, err := k.run(ctx, s, "", "uncordon", node)
 		return err
+	}); err == nil {
+		err = uncordonErr
 	}
-	pods, err := s.client(ctx, "kubectl", "get", "pods", "-n", "rolled", "--field-selector=spec.nodeName="+node, "-o", "name")
-	if err == nil && pods != "" {
-		err = fmt.Errorf("drained, %s has %s", node, pods)
-	}
+	return err
+}
+
+// copied copies a file into a pod of the round, and reads it there.
+func (k kubectlClient) copied(ctx context.Context, s *site, r round) error {
+	pods, err := k.run(ctx, s, "", "get", "pods", "-n", k.namespace, "-l", "round="+string(r), "-o", "name")
 	if err != nil {
 		return err
 	}
-	return s.until(ctx, "uncordon", func(ctx context.Context) error {
-		_, err := s.client(ctx, "kubectl", "uncordon", node)
+	name := strings.TrimPrefix(strings.Fields(pods + " pod/none")[0], "pod/")
+	file, err := k.write(ctx, s, "of "+name)
+	if err != nil {
 		return err
-	})
+	}
+	if _, err := k.run(ctx, s, "", "cp", file, k.namespace+"/"+name+":/tmp/file"); err != nil {
+		return err
+	}
+	got, err := k.run(ctx, s, "", "exec", "-n", k.namespace, name, "--", "sh", "-c", "echo $(cat /tmp/file) in $ROUND")
+	if want := fmt.Sprintf("of %s in %s", name, r); err == nil && got != want {
+		err = fmt.Errorf("it prints %q, not %q", got, want)
+	}
+	return err
 }

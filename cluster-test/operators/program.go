@@ -76,6 +76,7 @@ type source struct {
 var programs = []program{
 	helmItself,
 	kubectl,
+	debianKubectl,
 	javaScript,
 	python,
 	patroni,
