@@ -83,4 +83,5 @@ var programs = []program{
 	rabbitMQ,
 	etcd,
 	haproxy,
+	prometheus,
 }
