@@ -206,8 +206,7 @@ type upgradeWork struct {
 	sessions, broken, followed atomic.Int64
 	cut                        atomic.Int64 // sessions that the earlier version cut short with success
 
-	mu      sync.Mutex
-	earlier map[string]bool // nodes that may run the earlier version
+	earlier map[string]bool // nodes that may run the earlier version; guarded by mu of rolling
 }
 
 func newUpgradeWork(r *rolling) *upgradeWork {

@@ -63,8 +63,9 @@ func measureStarved(ctx context.Context, pods, busy int) (_ []result, err error)
 	defer events.Stop()
 
 	within, stop := context.WithTimeout(ctx, starvedFor)
-	defer stop()
 	var load sync.WaitGroup
+	defer load.Wait()
+	defer stop()
 	for range busy {
 		if err := spin(within, &load); err != nil {
 			return nil, err

@@ -145,8 +145,8 @@ func imageImportCommand() *cobra.Command {
 	cmd.Long += `
 
 With --all-nodes the images go to every node of the cluster, through the API server. That needs the
-administrator's kubeconfig, and nothing on this machine. Nodes with a container runtime of their own
-are reported, and the other nodes have the images.`
+administrator's kubeconfig, and nothing on this machine. Nodes that run their pods through another
+containerd or CRI-O are reported, and the other nodes have the images.`
 	f := addRuntimeFlags(cmd)
 	all := cmd.Flags().Bool("all-nodes", false, "import into all nodes of the cluster, through the API server")
 	kubeconfig := kubeconfigFlag(cmd)

@@ -92,11 +92,13 @@ func said(err error) error {
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return err
 	}
-	if apierrors.IsNotFound(err) {
-		return errors.New("it runs an earlier version of Barque, which takes no images: run barque image import there")
-	}
 	for _, cause := range status.Status().Details.Causes {
-		if text := strings.TrimSpace(cause.Message); cause.Type == metav1.CauseTypeUnexpectedServerResponse && text != "" {
+		text := strings.TrimSpace(cause.Message)
+		switch {
+		case cause.Type != metav1.CauseTypeUnexpectedServerResponse || text == "":
+		case apierrors.IsNotFound(err): // the path: a Node that is gone is no unexpected answer
+			return errors.New("it runs an earlier version of Barque, which takes no images: run barque image import there")
+		default:
 			return errors.New(text)
 		}
 	}

@@ -35,13 +35,9 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	if err != nil {
 		return nil, err
 	}
-	wipe := o.Wipe
-	if r != nil && wipe {
-		spent, err := r.hasSpent(o, "--wipe", logger)
-		if err != nil {
-			return nil, err
-		}
-		wipe = !spent
+	wipe, err := r.counts(o.Wipe, "--wipe", o, logger)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case r != nil && r.Phase == PhaseWiping:
@@ -267,13 +263,9 @@ func Agent(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error
 	if err != nil {
 		return nil, err
 	}
-	again := o.Rejoin
-	if r != nil && again {
-		spent, err := r.hasSpent(o, "--rejoin", logger)
-		if err != nil {
-			return nil, err
-		}
-		again = !spent
+	again, err := r.counts(o.Rejoin, "--rejoin", o, logger)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case r != nil && !again:

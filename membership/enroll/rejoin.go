@@ -80,30 +80,32 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 	return r, r.Save()
 }
 
-// hasSpent reports whether the node has used up the flag, --wipe or --rejoin: it was let in with
-// that and the same token, and its data have been needed since. So a unit may keep both. A token
-// that is missing counts as the same: it is of no use after it was spent.
-func (r *Record) hasSpent(o *Options, flag string, logger *slog.Logger) (bool, error) {
+// counts reports whether a flag, --wipe or --rejoin, is given and not used up. It is used up when
+// the node was let in with it and the same token, and its data have been needed since. So a unit
+// may keep both. A token that is missing counts as the same: it is of no use after it was spent.
+func (r *Record) counts(given bool, flag string, o *Options, logger *slog.Logger) (bool, error) {
+	if !given || r == nil {
+		return given, nil
+	}
 	spent := r.Spent
 	if spent == "" && r.Rejoined != "" { // by a version that did not note it
 		spent = r.Token
 	}
 	if spent == "" {
-		return false, nil
+		return true, nil
 	}
 	if o.Token != "" {
 		if t, err := pki.ParseToken(o.Token); err != nil || t.ID != spent {
-			return false, err
+			return true, err
 		}
 	}
 	if r.Role == pki.RoleServer {
-		ended, err := o.Ended(StoreDir(r.Dir))
-		if err != nil || ended {
-			return false, err
+		if ended, err := o.Ended(StoreDir(r.Dir)); err != nil || ended {
+			return true, err
 		}
 	}
 	logger.Info(flag+" was used up when this node was let in: it starts with its data; to let it in anew, give another token", "dataDir", r.Dir)
-	return true, nil
+	return false, nil
 }
 
 // HasJoined reports whether a node has its place in a cluster, by its data directory. It needs no
