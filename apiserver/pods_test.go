@@ -116,7 +116,7 @@ func testBudget(t *testing.T, c *cluster) {
 	}
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DisruptionsAllowed: 1}
 	must(budgets.UpdateStatus(ctx, budget, metav1.UpdateOptions{}))(t)
-	// kubectl before 1.22, and what drains nodes with its code, evicts by the version of then.
+	// kubectl before 1.22, and programs that drain nodes with its code, evict by policy/v1beta1.
 	old := `{"apiVersion":"policy/v1beta1","kind":"Eviction","metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"]}}`
 	if err := evict.SetHeader("Content-Type", runtime.ContentTypeJSON).Body([]byte(old)).Do(ctx).Error(); err != nil {
 		t.Errorf("an eviction of policy/v1beta1: %v", err)

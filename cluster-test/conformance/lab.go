@@ -128,7 +128,7 @@ func (l *lab) twice(ctx context.Context, which selection, more string) (t tried,
 	return t, nil
 }
 
-// judge makes results of what came of the specs, and prints them.
+// judge makes results of the outcomes of specs, and prints them.
 func (l *lab) judge(t tried) []result {
 	results := judge(t.first, t.again, l.absent)
 	summarize(os.Stdout, results)

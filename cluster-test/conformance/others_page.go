@@ -139,7 +139,7 @@ func othersSection(of run, results []result) string {
 	return strings.TrimSpace(b.String())
 }
 
-// summarizeOthers prints what did not simply pass, and the table.
+// summarizeOthers prints the specs that did not simply pass, and the table.
 func summarizeOthers(w io.Writer, results []result) {
 	fmt.Fprintln(w)
 	for _, r := range results {

@@ -41,7 +41,7 @@ var helmItself = program{
 	},
 }
 
-// starter makes the release what a round wants, and waits until it is.
+// starter brings the release to the state that a round wants, and waits for it.
 func starter(ctx context.Context, s *site, replicas int, tag string, args ...string) error {
 	return s.chart(ctx, filepath.Join(s.scratch, "starter"), "starter", "helm-starter", append([]string{
 		"--wait", "--set", fmt.Sprint("replicaCount=", replicas), "--set-string", "image.tag=" + tag}, args...)...)

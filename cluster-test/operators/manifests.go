@@ -17,7 +17,7 @@ func (s *site) client(ctx context.Context, name, stdin string, args ...string) (
 	if err != nil {
 		return "", err
 	}
-	// Helm and its like keep what they have discovered below HOME.
+	// Helm and its like keep their discovery of the API below HOME.
 	r := clustertest.Run(ctx, stdin, []string{"KUBECONFIG=" + s.Kubeconfig(), "HOME=" + s.scratch}, append([]string{file}, args...)...)
 	return strings.TrimSpace(r.Out), r.Error
 }
