@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// otherSIGs are those that OTHERS=all runs. Nearly all others need a cloud, Windows, or the images
-// of storage drivers.
-var otherSIGs = []string{"api-machinery", "apps", "architecture", "auth", "cli", "instrumentation", "network", "node", "scheduling"}
+// otherSIGs are those that OTHERS=all runs: all but Windows.
+var otherSIGs = []string{
+	"api-machinery", "apps", "architecture", "auth", "autoscaling", "cli", "instrumentation", "network", "node", "scheduling", "storage",
+}
 
 // exclusion is a condition of Ginkgo's label filter that keeps specs outside of conformance from
 // being run by OTHERS. The specs with a label that begins with label do not meet it.
@@ -26,12 +27,10 @@ type exclusion struct {
 }
 
 var exclusions = []exclusion{
-	{"Feature: isEmpty", "Feature:", "with a feature of their own"},
+	{"!(Feature: containsAny OffByDefault)", "Feature:OffByDefault", "of a feature gate that is off"},
 	{"!Alpha", "Alpha", "of an alpha feature"},
 	{"!Flaky", "Flaky", "flaky by their own word"},
 	{"!Disruptive", "Disruptive", "disruptive"},
-	{"!Serial", "Serial", "serial"},
-	{"!Slow", "Slow", "slow"},
 	// Ginkgo never runs these.
 	{"", "", "pending"},
 }

@@ -17,8 +17,8 @@ func TestOthersReplaceTheirOwnSIGsAlone(t *testing.T) {
 		{Name: "[sig-node] Privileged C", State: "skipped"},
 		{Name: "[sig-node] D", State: "skipped", Message: "Only for gce"},
 		{Name: "[sig-node] E", State: "failed", Message: "slow"},
-		{Name: "[sig-node] E [Slow]", State: "skipped", Labels: []string{"sig-node", "Slow"}},
-		{Name: "[sig-node] Privileged F", State: "skipped", Labels: []string{"Slow", "Feature:G"}},
+		{Name: "[sig-node] E [Alpha]", State: "skipped", Labels: []string{"sig-node", "Slow", "Alpha"}},
+		{Name: "[sig-node] Privileged F", State: "skipped", Labels: []string{"Alpha", "Feature:G", "Feature:OffByDefault"}},
 		{Name: "[sig-node] H", State: "pending"},
 		{Name: "[sig-apps] I", State: "passed"},
 	}
@@ -61,7 +61,7 @@ Cannot run here:
 - skips itself: Only for gce:
   - [sig-node] D
 
-Not run: 1 with a feature of their own, 1 slow, 1 pending.
+Not run: 1 of a feature gate that is off, 1 of an alpha feature, 1 pending.
 
 ` + othersEnd + "\n\nMore text.\n"
 	if text != want {
@@ -105,7 +105,7 @@ func TestSelectionOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	which := ordinary(chosenSIGs("node, network"), obstacles)
-	for _, want := range []string{"!Conformance && (sig-node || sig-network) && Feature: isEmpty && ", " && !Serial", " && !Slow"} {
+	for _, want := range []string{"!Conformance && (sig-node || sig-network) && !(Feature: containsAny OffByDefault) && ", " && !Alpha", " && !Flaky"} {
 		if !strings.Contains(which.labels, want) || strings.HasSuffix(which.labels, "&& ") {
 			t.Errorf("%q is not in %q", want, which.labels)
 		}
