@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,7 +72,7 @@ func TestUnderSystemd(t *testing.T) {
 		const failures = 7 // systemd gives up after five within ten seconds, unless a unit says otherwise
 		s.shows("StartLimitIntervalUSec", "0")
 		for i := range failures {
-			s.until("systemctl show -P SubState barque-server", "start\nrunning")
+			s.until("systemctl show -P SubState barque-server", "start", "running")
 			s.run("systemctl kill --signal=KILL --kill-who=main barque-server")
 			s.until("systemctl show -P NRestarts barque-server", fmt.Sprint(i+1))
 		}
@@ -84,7 +85,7 @@ func TestUnderSystemd(t *testing.T) {
 	})
 	d.stage("wrong arguments are not tried again", func() {
 		s.arguments("--no-such-flag")
-		if r := s.m.Run(t.Context(), "", "systemctl restart barque-server"); r.Error == nil {
+		if s.try("systemctl restart barque-server").Error == nil {
 			d.Error("a restart with wrong arguments succeeds")
 		}
 		s.until("systemctl show -P ActiveState barque-server", "failed") // and not "activating"
@@ -104,36 +105,39 @@ func (s service) arguments(args string) {
 	s.must(os.WriteFile(s.m.Path("/etc/barque/server.env"), []byte("BARQUE_ARGS="+args+"\n"), 0o644))
 }
 
-// run runs a command on the machine, once, and returns what it prints.
-func (s service) run(command string) string {
-	s.Helper()
+// try runs a command on the machine.
+func (s service) try(command string) machines.Result {
 	ctx, cancel := context.WithTimeout(s.Context(), commandTimeout)
 	defer cancel()
-	r := s.m.Run(ctx, "", command)
+	return s.m.Run(ctx, "", command)
+}
+
+// run is try for a command that must succeed. It returns the output.
+func (s service) run(command string) string {
+	s.Helper()
+	r := s.try(command)
 	if r.Error != nil {
-		log, _ := os.ReadFile(s.m.Path("/var/log/barque"))
-		s.Fatalf("%v\nthe server's last words:\n%s", r.Error, log[max(0, len(log)-8<<10):])
+		log := Tail(s.m.Path("/var/log/barque"), 50)
+		s.Fatalf("%v\nthe server's last words:\n%s", r.Error, log)
 	}
 	return strings.TrimSpace(r.Out)
 }
 
-// until waits until what a command prints has one of some texts, which are lines.
-func (s service) until(command, texts string) {
+// until waits until the output of a command contains one of some texts.
+func (s service) until(command string, texts ...string) {
 	s.Helper()
 	err := Poll(s.Context(), deadline, func(ctx context.Context) error {
 		r := s.m.Run(ctx, "", command)
 		if r.Error != nil {
 			return r.Error
 		}
-		for text := range strings.SplitSeq(texts, "\n") {
-			if strings.Contains(r.Out, text) {
-				return nil
-			}
+		if !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(r.Out, text) }) {
+			return errors.New("it prints " + r.Out)
 		}
-		return errors.New("it prints " + r.Out)
+		return nil
 	})
 	if err != nil {
-		s.Fatalf("%s: want %q: %v", command, texts, err)
+		s.Fatalf("%s: want one of %q: %v", command, texts, err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // otherSIGs are those that OTHERS=all runs: all but Windows.
 var otherSIGs = []string{
-	"api-machinery", "apps", "architecture", "auth", "autoscaling", "cli", "instrumentation", "network", "node", "scheduling", "storage",
+	"api-machinery", "apps", "architecture", "auth", "autoscaling", "cli", "instrumentation", "network", "node", "scheduling", "storage", "testing",
 }
 
 // exclusion is a condition of Ginkgo's label filter that keeps specs outside of conformance from

@@ -103,8 +103,7 @@ func readRow(line string) (row, bool) {
 // othersSection lists the specs of a SIG that have not simply passed.
 func othersSection(of run, results []result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Barque %s, the suite of Kubernetes %s, %d servers and %d agents, %s.\n",
-		of.Barque, of.Suite, of.Servers, of.Agents, of.Date.Format("2 January 2006"))
+	b.WriteString(of.heading())
 	late := slices.DeleteFunc(with(results, passed), func(r result) bool { return !r.Retried })
 	if len(late) > 0 {
 		b.WriteString("\nPassed only when they ran once more, alone:\n\n")

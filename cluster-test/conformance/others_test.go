@@ -37,13 +37,15 @@ func TestOthersReplaceTheirOwnSIGsAlone(t *testing.T) {
 
 #### apps
 
-Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents, 3 November 2026.
+Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents,
+3 November 2026.
 
 All that ran passed, at the first try.
 
 #### node
 
-Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents, 3 November 2026.
+Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents,
+3 November 2026.
 
 Passed only when they ran once more, alone:
 
@@ -108,6 +110,11 @@ func TestSelectionOfOthers(t *testing.T) {
 	for _, want := range []string{"!Conformance && (sig-node || sig-network) && !(Feature: containsAny OffByDefault) && ", " && !Alpha", " && !Flaky"} {
 		if !strings.Contains(which.labels, want) || strings.HasSuffix(which.labels, "&& ") {
 			t.Errorf("%q is not in %q", want, which.labels)
+		}
+	}
+	for _, run := range []string{"Serial", "Slow", "isEmpty"} {
+		if strings.Contains(which.labels, run) {
+			t.Errorf("%q leaves %s specs out", which.labels, run)
 		}
 	}
 	if which.skip != "(?:Privileged|Raw)|(?:DRA)" {

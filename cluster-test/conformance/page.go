@@ -35,6 +35,12 @@ type run struct {
 	Artefacts       []artefact
 }
 
+// heading is the lines above the results of a run.
+func (r run) heading() string {
+	return fmt.Sprintf("Barque %s, the suite of Kubernetes %s, %d servers and %d agents,\n%s.\n",
+		r.Barque, r.Suite, r.Servers, r.Agents, r.Date.Format("2 January 2006"))
+}
+
 // artefact is a file that the run has left, by which who has it can check the page.
 type artefact struct {
 	Name   string
@@ -105,9 +111,7 @@ func update(page string, of run, results []result) (string, error) {
 		return "", errors.New("there are no results")
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Barque %s, the suite of Kubernetes %s, %d servers and %d agents, %s.\n\n",
-		of.Barque, of.Suite, of.Servers, of.Agents, of.Date.Format("2 January 2006"))
-	b.WriteString(table(results))
+	b.WriteString(of.heading() + "\n" + table(results))
 	fmt.Fprintf(&b, "\nThe specs took %d minutes. Ginkgo's reports, in `bin/conformance-report`:\n\n| report | bytes | SHA-256 |\n|---|---|---|\n",
 		int(of.Took.Round(time.Minute).Minutes()))
 	for _, a := range of.Artefacts {

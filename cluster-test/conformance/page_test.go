@@ -30,7 +30,8 @@ Text.
 
 <!-- make conformance writes from here -->
 
-Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents, 3 November 2026.
+Barque 1.2, the suite of Kubernetes v1.37.1, 3 servers and 2 agents,
+3 November 2026.
 
 | SIG | specs | passed | failed | left out |
 |---|---|---|---|---|

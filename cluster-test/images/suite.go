@@ -157,6 +157,7 @@ func suiteShell(ctx context.Context, cache string) (tree, error) {
 	for _, d := range []string{"dev", "home", "proc", "run", "sys", "usr/local/bin", "var/run"} {
 		t.dir(d, 0o755)
 	}
+	t.dir("var/tmp", 0o777|fs.ModeSticky)
 	return t, nil
 }
 
