@@ -74,6 +74,9 @@ func TestRuleMatching(t *testing.T) {
 		{"other verb", pods, res("list", "pods", "", ""), false},
 		{"subresource named", pods, res("get", "pods", "log", "x"), true},
 		{"subresource not named", pods, res("get", "pods", "exec", "x"), false},
+		{"subresource as a part of the resource", pods, res("get", "pods/log", "", "x"), true},
+		{"the same, not named", pods, res("get", "pods/exec", "", "x"), false},
+		{"the same, of any resource", pods, res("get", "deployments/scale", "", "x"), false}, // as upstream has it
 		{"any resource's scale", pods, res("get", "deployments", "scale", "x"), true},
 		{"star slash is not star", pods, res("get", "deployments", "", "x"), false},
 		{"other group", pods, authorizer.AttributesRecord{Verb: "get", Resource: "pods", APIGroup: "metrics.k8s.io", ResourceRequest: true}, false},

@@ -32,18 +32,33 @@ func has(list []string, want, all string) bool {
 	return false
 }
 
-// resourceMatches knows the forms "pods", "pods/log", "*/scale" and "*".
+// resourceMatches knows the forms "pods", "pods/log", "*/scale" and "*". An access review may name
+// "pods/log" as its resource, without a subresource. So prometheus-operator asks for its rights.
 func resourceMatches(rules []string, resource, subresource string) bool {
 	for _, r := range rules {
-		if r == rbacv1.ResourceAll {
+		switch {
+		case r == rbacv1.ResourceAll:
 			return true
-		}
-		name, sub, _ := strings.Cut(r, "/")
-		if sub == subresource && (name == resource || (name == "*" && sub != "")) {
+		case subresource == "":
+			if r == resource {
+				return true
+			}
+		case joins(r, resource, subresource), joins(r, "*", subresource):
 			return true
 		}
 	}
 	return false
+}
+
+// joins reports whether s is resource and subresource with a slash between them. It is asked for
+// each rule of each request, so it makes no string.
+func joins(s, resource, subresource string) bool {
+	rest, ok := strings.CutPrefix(s, resource)
+	if !ok {
+		return false
+	}
+	sub, ok := strings.CutPrefix(rest, "/")
+	return ok && sub == subresource
 }
 
 // urlMatches knows exact paths, and prefixes that end in "*".
