@@ -105,8 +105,8 @@ func TestFeatures(t *testing.T) {
 	t.Run("configuration", func(t *testing.T) {
 		pod := script("config", v1.RestartPolicyNever, []string{"echo first > /shared/a"},
 			`echo color=$COLOR all=$X_size me=$ME ip=$IP; stat -f -c %T /secret; cat /secret/token /shared/a /down/labels; stat -L -c %a /secret/token;
-			cat /sub; ls -A /conf; echo $(hostname); grep -c config /etc/hosts; echo said > /dev/termination-log;
-			while [ "$(cat /conf/color)" = blue ]; do sleep 0.1; done; echo turned $(cat /conf/color); exit 3`)
+			cat /sub; ls -A /conf; touch /conf/mine && echo wrote; cat /conf/below/a && echo below; echo $(hostname); grep -c config /etc/hosts; echo said > /dev/termination-log;
+			while [ "$(cat /conf/color)" = blue ]; do sleep 0.1; done; echo turned $(cat /conf/color); ls /conf/below; exit 3`)
 		mode := int32(0o400)
 		pod.Spec.Volumes = append(pod.Spec.Volumes,
 			v1.Volume{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
@@ -117,7 +117,7 @@ func TestFeatures(t *testing.T) {
 		pod.Spec.InitContainers[0].VolumeMounts = append(pod.Spec.InitContainers[0].VolumeMounts, v1.VolumeMount{Name: "shared", MountPath: "/shared"})
 		c := &pod.Spec.Containers[0]
 		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "shared", MountPath: "/shared"},
-			v1.VolumeMount{Name: "conf", MountPath: "/conf"}, v1.VolumeMount{Name: "secret", MountPath: "/secret"},
+			v1.VolumeMount{Name: "conf", MountPath: "/conf"}, v1.VolumeMount{Name: "shared", MountPath: "/conf/below"}, v1.VolumeMount{Name: "secret", MountPath: "/secret"},
 			v1.VolumeMount{Name: "down", MountPath: "/down"}, v1.VolumeMount{Name: "conf", MountPath: "/sub", SubPath: "size"})
 		c.Env = []v1.EnvVar{
 			{Name: "COLOR", ValueFrom: &v1.EnvVarSource{ConfigMapKeyRef: &v1.ConfigMapKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "conf"}, Key: "color"}}},
@@ -138,10 +138,13 @@ func TestFeatures(t *testing.T) {
 		}
 		done := f.eventually("config", "failed", phaseIs(v1.PodFailed))
 		said := f.log(made, "c0", 0)
-		for _, want := range []string{"color=blue all=7 me=config ip=10.98.0.", "tmpfs", "s3cret", "first", `app="config"`, "400", "7", "turned green"} {
+		for _, want := range []string{"color=blue all=7 me=config ip=10.98.0.", "tmpfs", "s3cret", "first\nbelow\n", `app="config"`, "400", "7", "turned green\na\n"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("the log lacks %q:\n%s", want, said)
 			}
+		}
+		if strings.Contains(said, "wrote") {
+			t.Errorf("the container could write into its ConfigMap:\n%s", said)
 		}
 		end := done.Status.ContainerStatuses[0].State.Terminated
 		if end == nil || end.ExitCode != 3 || end.Reason != "Error" || end.Message != "said\n" {

@@ -313,7 +313,7 @@ func (k *Kit) mounts(pod *v1.Pod, c *v1.Container, in containerInput, lookup fun
 		}
 		hasHosts = hasHosts || filepath.Clean(m.MountPath) == "/etc/hosts"
 		list = append(list, &runtimeapi.Mount{
-			HostPath: host, ContainerPath: absolute(m.MountPath), Readonly: m.ReadOnly || claimedReadOnly(pod, m.Name),
+			HostPath: host, ContainerPath: absolute(m.MountPath), Readonly: m.ReadOnly || readOnly(pod, m.Name),
 			SelinuxRelabel:    k.Volumes.Relabels(pod.UID, m.Name),
 			Propagation:       propagation(m.MountPropagation),
 			RecursiveReadOnly: m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,

@@ -13,6 +13,15 @@ func ofImage(pod *v1.Pod, volume string) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.Name == volume && v.Image != nil })
 }
 
+// readOnly reports whether containers may only read a volume, whatever their mounts say. The
+// kubelet writes the files of API data itself, as root. A container that could put symlinks among
+// them would have it write elsewhere on the node (CVE-2017-1002102 was of this kind).
+func readOnly(pod *v1.Pod, volume string) bool {
+	return claimedReadOnly(pod, volume) || slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+		return v.Name == volume && (v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil)
+	})
+}
+
 // claimedReadOnly tells whether a pod wants to read only what its claim gives.
 func claimedReadOnly(pod *v1.Pod, volume string) bool {
 	for i := range pod.Spec.Volumes {

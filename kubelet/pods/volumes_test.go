@@ -57,6 +57,33 @@ func TestMountsOfVolumes(t *testing.T) {
 	}
 }
 
+// TestAPIDataIsReadOnly: the kubelet writes these files as root, and a container that could put a
+// symlink among them would have it write elsewhere on the node.
+func TestAPIDataIsReadOnly(t *testing.T) {
+	for name, source := range map[string]v1.VolumeSource{
+		"configMap":   {ConfigMap: &v1.ConfigMapVolumeSource{}},
+		"secret":      {Secret: &v1.SecretVolumeSource{}},
+		"downwardAPI": {DownwardAPI: &v1.DownwardAPIVolumeSource{}},
+		"projected":   {Projected: &v1.ProjectedVolumeSource{}},
+		"emptyDir":    {EmptyDir: &v1.EmptyDirVolumeSource{}},
+	} {
+		pod := podWith(v1.RestartPolicyAlways, "c")
+		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: source}}
+		c := &pod.Spec.Containers[0]
+		c.VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}, {Name: "v", MountPath: "/part", SubPath: "part"}}
+		in := containerInput{Start: Start{Container: c}, Paths: map[string]string{"v": "/host/v"}}
+		mounts, err := (&Kit{Volumes: labelled{}}).mounts(pod, c, in, nil)
+		if err != nil || len(mounts) != 2 {
+			t.Fatalf("%s: %v %v", name, mounts, err)
+		}
+		for _, m := range mounts {
+			if m.Readonly != (name != "emptyDir") {
+				t.Errorf("%s at %s: read-only is %t", name, m.ContainerPath, m.Readonly)
+			}
+		}
+	}
+}
+
 type imagesByID map[string]*runtimeapi.Image
 
 func (i imagesByID) ImageStatus(_ context.Context, id string) (*runtimeapi.Image, error) {

@@ -2,10 +2,13 @@ package volumes
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/barque/barque/kubelet/volumes/nested"
 )
 
 // apiData is what plugins have in common whose files are made of API data.
@@ -32,7 +35,28 @@ func (m apiData) setUp(ctx context.Context, pod *v1.Pod, v *Volume, secret bool)
 			return "", time.Time{}, err
 		}
 	}
-	return v.Dir, next, replace(v.Dir, payload, fsGroup(pod))
+	if err := replace(v.Dir, payload, fsGroup(pod)); err != nil {
+		return "", time.Time{}, err
+	}
+	return v.Dir, next, makeMountpoints(v.Dir, nested.Mountpoints(pod, v.Name))
+}
+
+// makeMountpoints makes directories for mounts inside of a volume that containers cannot change.
+func makeMountpoints(dir string, paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, path := range paths {
+		if err := root.MkdirAll(path, 0o755); err != nil {
+			return fmt.Errorf("a place for the mount at %s in this volume: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // TearDown implements Plugin.

@@ -232,6 +232,7 @@ func TestMountKinds(t *testing.T) {
 			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}}}},
 		{Name: "empty", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 	}
+	pod.Spec.Containers = []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "secret", MountPath: "/secret"}, {Name: "all", MountPath: "/secret/below/it"}}}}
 	paths, next, err := m.Mount(context.Background(), pod)
 	if err != nil {
 		t.Fatal(err)
@@ -243,6 +244,9 @@ func TestMountKinds(t *testing.T) {
 		if got := read(t, paths[volume]); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s shows %v, want %v", volume, got, want)
 		}
+	}
+	if info, err := os.Stat(filepath.Join(paths["secret"], "below/it")); err != nil || !info.IsDir() || info.Mode().Perm() != 0o755 {
+		t.Errorf("a place for the mount in the secret: %v %v", info, err)
 	}
 	slices.Sort(mounts.tmpfs)
 	if !slices.Equal(mounts.tmpfs, []string{"mixed", "secret"}) {
