@@ -24,7 +24,7 @@ type world struct {
 func newWorld() *world {
 	w := &world{Observation: Observation{Cluster: "c", From: "s1", Time: Noon}, reports: map[string]*ServerReport{}}
 	for _, name := range []string{"s1", "s2", "s3"} {
-		w.Nodes = append(w.Nodes, NodeView{Node: name, Role: pki.RoleServer, Address: "10.0.0." + name[1:], API: "10.0.0." + name[1:] + ":6443", State: gossip.Alive, Version: "v1"})
+		w.Nodes = append(w.Nodes, NodeView{Node: name, Role: pki.RoleServer, Address: "10.0.0." + name[1:], API: "10.0.0." + name[1:] + ":6443", GossipPort: 6445, State: gossip.Alive, Version: "v1"})
 		s := &raftstore.Status{ID: name + ".x", Name: name, Role: "follower", Term: 7, LeaderID: "s1.x", Revision: 100, AppliedIndex: 120, Keys: 5, StateBytes: 500, StateLimit: 1 << 20, Version: "v1",
 			LastContact: 20 * time.Millisecond, DiskP50: time.Millisecond, DiskP99: 9 * time.Millisecond, Detail: &raftstore.Detail{}}
 		w.Peers = append(w.Peers, raftstore.PeerStatus{Status: s, Member: raftstore.Member{ID: s.ID, Name: name, Address: "10.0.0." + name[1:] + ":6444", Voter: true, Leader: name == "s1", Self: name == "s1"}})
@@ -269,13 +269,13 @@ func TestWarnings(t *testing.T) {
 			w.Nodes = append(w.Nodes, NodeView{Node: "a1", Role: pki.RoleAgent, State: gossip.Dead, Since: Noon})
 		}, Degraded, Attention, "a1", "agent a1 shows no life since 2026-11-20T12:00:00Z", "barque kubectl delete node a1"},
 		"it is ill":      {func(w *world) { w.Nodes[1].Ills = []string{"runtime", "disk"} }, Degraded, Attention, "s2", "a fault of its runtime, disk", lookAtServer},
-		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "7946"},
+		"gossip is deaf": {func(w *world) { w.Nodes[2].State = gossip.Dead }, Degraded, Attention, "s3", "answers, but gossip takes it for dead", "open port 6445, TCP and UDP, between the nodes"},
 		"gossip differs": {func(w *world) {
 			for _, r := range w.reports {
 				r.Nodes = append(r.Nodes, NodeView{Node: "a1", State: gossip.Alive})
 			}
 			w.view("s2", "a1", gossip.Dead)
-		}, Degraded, Attention, "a1", "do not see a1 alike by gossip: it is alive for s1, s3 and dead for s2", "7946"},
+		}, Degraded, Attention, "a1", "do not see a1 alike by gossip: it is alive for s1, s3 and dead for s2", "open the port of gossip, TCP and UDP, between a1 and all nodes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()

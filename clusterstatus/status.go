@@ -133,18 +133,19 @@ func (w Warning) String() string {
 
 // MemberStatus is one node, from gossip, the store, and its own report.
 type MemberStatus struct {
-	Name    string       `json:"name"`
-	Role    string       `json:"role"`
-	Address string       `json:"address"`
-	API     string       `json:"api,omitempty"` // of a server
-	Zone    string       `json:"zone,omitempty"`
-	Version string       `json:"version"`
-	Gossip  gossip.State `json:"gossip"`
-	Since   time.Time    `json:"gossipSince,omitzero"`
-	Ills    []string     `json:"ills,omitempty"` // faults that it finds in itself: kubelet, runtime, network, disk, memory, pids
-	Voter   bool         `json:"voter"`
-	Store   *StoreStatus `json:"store,omitempty"`   // servers that answer
-	Problem string       `json:"problem,omitempty"` // why Store is missing
+	Name       string       `json:"name"`
+	Role       string       `json:"role"`
+	Address    string       `json:"address"`
+	API        string       `json:"api,omitempty"` // of a server
+	Zone       string       `json:"zone,omitempty"`
+	Version    string       `json:"version"`
+	Gossip     gossip.State `json:"gossip"`
+	Since      time.Time    `json:"gossipSince,omitzero"`
+	GossipPort uint16       `json:"gossipPort,omitempty"`
+	Ills       []string     `json:"ills,omitempty"` // faults that it finds in itself: kubelet, runtime, network, disk, memory, pids
+	Voter      bool         `json:"voter"`
+	Store      *StoreStatus `json:"store,omitempty"`   // servers that answer
+	Problem    string       `json:"problem,omitempty"` // why Store is missing
 	// Health is the leader's judgement of a server.
 	Health *HealthStatus `json:"health,omitempty"`
 	// Ways are the ways from this server to the other ones, and Views how it sees all nodes by
@@ -213,14 +214,15 @@ type WayStatus struct {
 
 // NodeView is how one server sees a node by gossip.
 type NodeView struct {
-	Node    string       `json:"node"`
-	Role    string       `json:"role"`
-	Address string       `json:"address"`
-	API     string       `json:"api,omitempty"`
-	Zone    string       `json:"zone,omitempty"`
-	Version string       `json:"version"`
-	State   gossip.State `json:"state"`
-	Since   time.Time    `json:"since,omitzero"`
+	Node       string       `json:"node"`
+	Role       string       `json:"role"`
+	Address    string       `json:"address"`
+	GossipPort uint16       `json:"gossipPort,omitempty"`
+	API        string       `json:"api,omitempty"`
+	Zone       string       `json:"zone,omitempty"`
+	Version    string       `json:"version"`
+	State      gossip.State `json:"state"`
+	Since      time.Time    `json:"since,omitzero"`
 	// Ills are faults that the node finds in itself: kubelet, runtime, network, disk, memory, pids.
 	Ills []string `json:"ills,omitempty"`
 	// Silent is set if a server did not answer this one directly, though others may have reached

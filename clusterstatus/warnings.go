@@ -115,7 +115,7 @@ func (w *warner) absent(m *MemberStatus) {
 		}
 		w.add(severity, m.Name, m.Name, mend, "server %s does not answer%s: %s", m.Name, seen, m.Problem)
 	case m.Store != nil && m.seenDead():
-		w.add(Attention, m.Name, m.Name, "open port 7946, TCP and UDP, between the nodes", "server %s answers, but gossip takes it for dead since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
+		w.add(Attention, m.Name, m.Name, openGossip(m)+"the nodes", "server %s answers, but gossip takes it for dead since %s", m.Name, m.Since.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -400,11 +400,11 @@ func (w *warner) views() {
 		if len(said) < 2 {
 			continue
 		}
-		address := node
-		if m := w.member(node); m != nil {
+		address, m := node, w.member(node)
+		if m != nil {
 			address = m.Address
 		}
-		w.add(Attention, node, "", "open port 7946, TCP and UDP, between "+address+" and all nodes", "the servers do not see %s alike by gossip: it is %s", node, strings.Join(said, " and "))
+		w.add(Attention, node, "", openGossip(m)+address+" and all nodes", "the servers do not see %s alike by gossip: it is %s", node, strings.Join(said, " and "))
 	}
 }
 
@@ -440,4 +440,13 @@ func spaceWarning(s *raftstore.Status) string {
 		return "the store is full, so new objects are refused: " + used
 	}
 	return "the store fills up: " + used + ", and at the limit new objects are refused"
+}
+
+// openGossip begins the command for a firewall that stands in the way of a member's gossip.
+func openGossip(m *MemberStatus) string {
+	port := "the port of gossip"
+	if m != nil && m.GossipPort != 0 {
+		port = fmt.Sprintf("port %d", m.GossipPort)
+	}
+	return "open " + port + ", TCP and UDP, between "
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/kubelet/rootdir"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
@@ -71,7 +72,7 @@ func addWayFlags(c *cobra.Command) *wayFlags {
 	w, flags := new(wayFlags), c.Flags()
 	flags.StringVar(&w.role, "role", roleServer, "role of this machine, server or agent: each needs different ports of other machines")
 	flags.Uint16Var(&w.needs.Peer, "peer-port", defaultPeerPort, "port of the store at the other machines")
-	flags.Uint16Var(&w.needs.Gossip, "gossip-port", defaultGossipPort, "port of gossip at the other machines")
+	flags.Uint16Var(&w.needs.Gossip, "gossip-port", enroll.GossipPort, "port of gossip at the other machines")
 	flags.Uint16Var(&w.needs.Kubelet, "kubelet-port", defaultKubeletPort, "port of the kubelet at the other machines")
 	flags.Uint16Var(&w.needs.VXLAN, "vxlan-port", overlay.DefaultPort, "UDP port of VXLAN at the other machines")
 	flags.Uint16Var(&w.needs.WireGuard, "wireguard-port", wireguard.DefaultPort, "UDP port of WireGuard at the other machines")

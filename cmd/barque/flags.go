@@ -36,7 +36,6 @@ import (
 const (
 	defaultAPIPort     = 6443
 	defaultPeerPort    = 6444
-	defaultGossipPort  = 7946
 	defaultKubeletPort = 10250
 )
 
@@ -80,7 +79,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated")
 	flags.StringVar(&o.Token, "token", "", "join token; 'barque token create' makes one")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file that holds the join token (other users cannot read it from the list of processes)")
-	flags.Uint16Var(&o.GossipPort, "gossip-port", defaultGossipPort, "port of the gossip between nodes, TCP and UDP")
+	flags.Uint16Var(&o.GossipPort, "gossip-port", 0, fmt.Sprintf("port of the gossip between nodes, TCP and UDP (default: the cluster's; %d in a new one)", enroll.GossipPort))
 	flags.Uint16Var(&o.KubeletPort, "kubelet-port", defaultKubeletPort, "port of this node's own server")
 	flags.StringVar(&o.ContainerRuntimeEndpoint, "container-runtime-endpoint", "", "CRI socket of an existing containerd or CRI-O (default: a containerd of our own)")
 	flags.StringVar(&o.RegistryDir, "registries", "", "registry mirrors and credentials, in the layout of containerd's certs.d (default: DATA-DIR/registries)")

@@ -1,6 +1,7 @@
 package enroll
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -58,8 +59,8 @@ func (o *Options) checkPorts(role string) []check.Finding {
 		number                 uint16
 		flag                   string
 	}
-	own := o.Address.String()
-	ports := []port{{"gossip", "tcp", own, o.GossipPort, "--gossip-port"}, {"gossip", "udp", own, o.GossipPort, "--gossip-port"}, {"kubelet", "tcp", own, o.KubeletPort, "--kubelet-port"}}
+	own, gossip := o.Address.String(), cmp.Or(o.GossipPort, GossipPort)
+	ports := []port{{"gossip", "tcp", own, gossip, "--gossip-port"}, {"gossip", "udp", own, gossip, "--gossip-port"}, {"kubelet", "tcp", own, o.KubeletPort, "--kubelet-port"}}
 	if role == pki.RoleServer {
 		ports = append(ports, port{"API", "tcp", "", o.APIPort, "--api-port"}, port{"peer", "tcp", own, o.PeerPort, "--peer-port"})
 	} else {

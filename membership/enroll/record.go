@@ -66,7 +66,8 @@ type Options struct {
 	// was removed, or its cluster has a successor. Servers only.
 	Ended func(storeDir string) (bool, error)
 
-	APIPort, PeerPort, GossipPort, KubeletPort uint16
+	APIPort, PeerPort, KubeletPort uint16
+	GossipPort                     uint16 // 0: the cluster's, see Record.GossipPort
 
 	Restore    Restore
 	ReadBackup func() (Backup, error) // reads the backup in Restore
@@ -359,7 +360,7 @@ func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte, set
 		return nil, err
 	}
 	r := &Record{Dir: o.DataDir, Phase: PhaseBootstrap, Name: o.Name, Role: pki.RoleServer,
-		Cluster: join.Cluster{ID: clusterID, CA: cas, GossipKeys: [][]byte{gossipKey}, Settings: settings}}
+		Cluster: join.Cluster{ID: clusterID, CA: cas, GossipKeys: [][]byte{gossipKey}, Settings: settings, GossipPort: GossipPort}}
 	return r, nil
 }
 

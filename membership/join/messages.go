@@ -49,6 +49,9 @@ type Cluster struct {
 	// KeyGeneration is that of GossipKeys; 0 is the first one.
 	KeyGeneration uint64   `json:"keyGeneration,omitempty"`
 	Servers       []Server `json:"servers"`
+	// GossipPort is the port of nodes that were given none. It is 0 in clusters that began with a
+	// version from before 29 November 2026: see enroll.GossipPort.
+	GossipPort uint16 `json:"gossipPort,omitempty"`
 	// Settings are the cluster-wide settings (address ranges, DNS domain); cmd owns their meaning.
 	Settings json.RawMessage `json:"settings"`
 }

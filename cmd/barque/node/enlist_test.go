@@ -29,12 +29,13 @@ import (
 
 // host serves the joining protocol of a cluster as its only server does.
 type host struct {
-	ca    *pki.Authority
-	token pki.Token
-	was   []string // digests of CAs that the cluster had before
-	keys  func() (map[string][]byte, error)
-	addr  netip.AddrPort
-	taken error // why a name is
+	ca         *pki.Authority
+	token      pki.Token
+	was        []string // digests of CAs that the cluster had before
+	keys       func() (map[string][]byte, error)
+	addr       netip.AddrPort
+	gossipPort uint16
+	taken      error // why a name is
 
 	fail     error           // why a join breaks off, after its use was counted
 	attempts []token.Attempt // that were counted
@@ -72,7 +73,7 @@ func newHost(t *testing.T) *host {
 		Cluster: func() join.Cluster {
 			b := pki.NewBundle(ca)
 			b.Former = h.was
-			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}}}
+			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}}, GossipPort: h.gossipPort}
 		},
 		Keys:   func() (map[string][]byte, error) { return h.keys() },
 		Logger: quiet(), Now: func() time.Time { return begin.Add(time.Duration(h.clock.Load())) },

@@ -43,7 +43,7 @@ func (o *Options) checkPorts() error {
 		flag string
 		port uint16
 		used bool
-	}{{"api-port", o.APIPort, true}, {"peer-port", o.PeerPort, o.PeerPort != 0}, {"gossip-port", o.GossipPort, true}, {"kubelet-port", o.KubeletPort, !o.NoNode}} {
+	}{{"api-port", o.APIPort, true}, {"peer-port", o.PeerPort, o.PeerPort != 0}, {"gossip-port", o.GossipPort, o.GossipPort != 0}, {"kubelet-port", o.KubeletPort, !o.NoNode}} {
 		switch {
 		case !p.used:
 			continue

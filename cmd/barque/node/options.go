@@ -69,7 +69,8 @@ type Options struct {
 	DeadServerCleanup time.Duration
 	MinVoters         int
 
-	APIPort, PeerPort, GossipPort, KubeletPort uint16
+	APIPort, PeerPort, KubeletPort uint16
+	GossipPort                     uint16 // 0 until the node knows its cluster: the cluster's
 
 	// ClusterSettings count on the first server only; the others get the cluster's.
 	Settings Settings
@@ -334,12 +335,23 @@ func enlistServer(ctx context.Context, o *Options, logger *slog.Logger) (*enroll
 	if err := backups.FinishRecovery(enroll.Directory(o.DataDir), logger); err != nil {
 		return nil, err
 	}
-	return enroll.Server(ctx, o.enrolling(), logger)
+	r, err := enroll.Server(ctx, o.enrolling(), logger)
+	return o.takePorts(r, err)
 }
 
 // enlistAgent is enlistServer for an agent: it also gets its certificates.
 func enlistAgent(ctx context.Context, o *Options, logger *slog.Logger) (*enroll.Record, error) {
-	return enroll.Agent(ctx, o.enrolling(), logger)
+	r, err := enroll.Agent(ctx, o.enrolling(), logger)
+	return o.takePorts(r, err)
+}
+
+// takePorts fills in the ports that the cluster determines, once the node knows its cluster.
+func (o *Options) takePorts(r *enroll.Record, err error) (*enroll.Record, error) {
+	if err != nil {
+		return nil, err
+	}
+	o.GossipPort = r.GossipPort(o.GossipPort)
+	return r, nil
 }
 
 // settingsOf are the settings of the node's cluster.
