@@ -190,6 +190,32 @@ func TestDeadMemberComesBack(t *testing.T) {
 	first.eventually("b alive again", func() bool { return first.state("b") == Alive })
 }
 
+// TestAMemberComesBackAtAnotherPort: as after a stop or a crash of a node whose port was changed.
+func TestAMemberComesBackAtAnotherPort(t *testing.T) {
+	for name, end := range map[string]func(*node){"stopped": func(n *node) { n.leave(); n.crash() }, "killed": (*node).crash} {
+		t.Run(name, func(t *testing.T) {
+			ca := newCA(t)
+			a, b, other := freeAddr(t, 11), freeAddr(t, 12), netip.AddrPort{}
+			for other.Port() == 0 || other == b {
+				other = freeAddr(t, 12)
+			}
+			proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)), proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
+			seeds := func() []netip.AddrPort { return []netip.AddrPort{a} }
+			first := startNode(t, Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
+			config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB }, Seeds: seeds}
+			second := startNode(t, config)
+			first.eventually("b alive", func() bool { return first.state("b") == Alive })
+			end(second)
+			config.Advertise = other
+			startNode(t, config)
+			first.eventually("b alive at its other port", func() bool {
+				m, _ := first.Member("b")
+				return m.State == Alive && m.Addr == other
+			})
+		})
+	}
+}
+
 // impostor is a member that believes everybody, itself included.
 type impostor struct {
 	*Pool
