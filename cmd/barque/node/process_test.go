@@ -31,6 +31,7 @@ import (
 	"github.com/barque/barque/internal/osthread"
 	"github.com/barque/barque/internal/procstat"
 	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -252,7 +253,7 @@ func newOrder(t *testing.T, i int, hold string) order {
 	t.Helper()
 	return order{Hold: hold, Options: Options{
 		DataDir: t.TempDir(), Name: fmt.Sprintf("s%d", i+1), NodeIPs: []string{addressOf(i)},
-		APIPort: uint16(6443 + 100*i), PeerPort: 6444, GossipPort: 7946,
+		APIPort: uint16(6443 + 100*i), PeerPort: 6444,
 		Settings: DefaultSettings(), Times: DefaultTimes(), NoNode: true, MinVoters: 3,
 	}}
 }
@@ -284,6 +285,9 @@ func startThree(t *testing.T, hold string) []*process {
 	}
 	for _, p := range all {
 		until(t, patience, p.order.Name+" is ready", p.ready)
+		if r, err := enroll.Load(p.order.DataDir); err != nil || r.Cluster.GossipPort != enroll.GossipPort {
+			t.Fatalf("%s has not the cluster's port of gossip: %+v, %v", p.order.Name, r, err)
+		}
 	}
 	until(t, patience, "three votes", func(ctx context.Context) error {
 		voters, err := first.metric(ctx, "barque_store_voters")

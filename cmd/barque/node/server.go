@@ -431,7 +431,8 @@ func (s *server) leaveService() {
 // cluster returns the cluster's data for a joining machine.
 func (s *server) cluster() join.Cluster {
 	c, keys := &s.record.Cluster, s.gossipKeys()
-	return join.Cluster{ID: c.ID, CA: s.record.CA(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}
+	return join.Cluster{ID: c.ID, CA: s.record.CA(), GossipKeys: keys.Keys, KeyGeneration: keys.Generation, GossipPort: c.GossipPort,
+		Settings: c.Settings, Servers: liveness.KnownServers(s.pool)}
 }
 
 // stillNode asks this server's own API.
