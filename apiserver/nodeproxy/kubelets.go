@@ -3,6 +3,7 @@ package nodeproxy
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"net"
 	"net/http"
 	"sync"
@@ -21,10 +22,15 @@ type toKubelets struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	now  func() time.Time
 
-	mu       sync.Mutex
-	config   *tls.Config           // the result of tls that the transports were made of
-	nodes    map[string]*toKubelet // by the name of the node
-	insecure *http.Transport       // does not verify the kubelet's certificate
+	mu     sync.Mutex
+	config *tls.Config // the result of tls that the transports were made of
+	nodes  map[key]*toKubelet
+}
+
+// key identifies a transport.
+type key struct {
+	node     string
+	insecure bool // the certificate may be of any CA
 }
 
 // toKubelet is the transport to the kubelet of one node.
@@ -35,29 +41,49 @@ type toKubelet struct {
 }
 
 // verified returns the transport to the kubelet of a node.
-func (k *toKubelets) verified(node *corev1.Node) *http.Transport {
+func (k *toKubelets) verified(node *corev1.Node) *http.Transport { return k.to(node, false) }
+
+// unverified returns the transport to the kubelet of a node whose certificate may be of any CA. One
+// of the cluster's CA still has to be the node's: the client asks for less care with that node, and
+// not for the words of another member.
+func (k *toKubelets) unverified(node *corev1.Node) *http.Transport { return k.to(node, true) }
+
+func (k *toKubelets) to(node *corev1.Node, insecure bool) *http.Transport {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.renew()
-	to := k.nodes[node.Name]
+	id := key{node.Name, insecure}
+	to := k.nodes[id]
 	if to == nil {
 		k.sweep()
 		to = &toKubelet{}
-		config := k.base()
-		config.VerifyConnection = func(peer tls.ConnectionState) error { return k.is(k.latest(to), peer) }
+		config := k.config.Clone()
+		config.NextProtos = nil // connections get upgraded, which HTTP/2 does not do
+		config.InsecureSkipVerify = insecure
+		config.VerifyConnection = func(peer tls.ConnectionState) error {
+			if insecure && !ofCluster(peer, config.RootCAs) {
+				return nil
+			}
+			return k.is(k.latest(to), peer)
+		}
 		to.Transport = newTransport(config, k.dial)
-		k.nodes[node.Name] = to
+		k.nodes[id] = to
 	}
 	to.node, to.used = node, k.now()
 	return to.Transport
 }
 
-// unverified returns the transport to kubelets whose certificate is not verified.
-func (k *toKubelets) unverified() *http.Transport {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.renew()
-	return k.insecure
+// ofCluster reports whether one of the roots has signed the peer's certificate, for whatever use.
+func ofCluster(peer tls.ConnectionState, roots *x509.CertPool) bool {
+	if len(peer.PeerCertificates) == 0 {
+		return false
+	}
+	options := x509.VerifyOptions{Roots: roots, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	for _, cert := range peer.PeerCertificates[1:] {
+		options.Intermediates.AddCert(cert)
+	}
+	_, err := peer.PeerCertificates[0].Verify(options)
+	return err == nil
 }
 
 func (k *toKubelets) latest(to *toKubelet) *corev1.Node {
@@ -73,25 +99,15 @@ func (k *toKubelets) renew() {
 		return
 	}
 	k.closeIdle()
-	k.config, k.nodes = config, map[string]*toKubelet{}
-	unverified := k.base()
-	unverified.InsecureSkipVerify = true
-	k.insecure = newTransport(unverified, k.dial)
-}
-
-// base returns the configuration of a transport. The caller holds mu.
-func (k *toKubelets) base() *tls.Config {
-	config := k.config.Clone()
-	config.NextProtos = nil // connections get upgraded, which HTTP/2 does not do
-	return config
+	k.config, k.nodes = config, map[key]*toKubelet{}
 }
 
 // sweep forgets the transports without a connection that waits for a request. The caller holds mu.
 func (k *toKubelets) sweep() {
-	for name, to := range k.nodes {
+	for id, to := range k.nodes {
 		if k.now().Sub(to.used) > idle {
 			to.CloseIdleConnections()
-			delete(k.nodes, name)
+			delete(k.nodes, id)
 		}
 	}
 }
@@ -106,8 +122,5 @@ func (k *toKubelets) close() {
 func (k *toKubelets) closeIdle() {
 	for _, to := range k.nodes {
 		to.CloseIdleConnections()
-	}
-	if k.insecure != nil {
-		k.insecure.CloseIdleConnections()
 	}
 }

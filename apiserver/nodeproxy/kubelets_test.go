@@ -3,10 +3,12 @@ package nodeproxy
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -43,6 +45,10 @@ func TestAnAddressIsNoIdentity(t *testing.T) {
 			_, err := readLog(t.Context(), proxy, pod, &corev1.PodLogOptions{})
 			return err
 		},
+		"pods/log of a node of any CA": func(_, pod string) error {
+			_, err := readLog(t.Context(), proxy, pod, &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true})
+			return err
+		},
 		"nodes/proxy": func(node, _ string) error { return fetch(t, front(t, proxy.NodeProxy(), node, path).URL+"/pods") },
 		"nodes/proxy with the kubelet's port": func(node, _ string) error {
 			return fetch(t, front(t, proxy.NodeProxy(), fmt.Sprintf("%s:%d", node, kubeletPort), path).URL+"/pods")
@@ -67,6 +73,25 @@ func TestAnAddressIsNoIdentity(t *testing.T) {
 		if reached.Load() != before {
 			t.Errorf("%s: the request has reached the other machine", name)
 		}
+	}
+}
+
+// TestInsecureLogsTakeAStrangersCertificate: without verification a kubelet may have a certificate
+// of a CA of its own, as upstream's kubelets do by default.
+func TestInsecureLogsTakeAStrangersCertificate(t *testing.T) {
+	c := newCluster()
+	proxy := newProxy(t, c, echo("kubelet"))
+	another := newAuthority(t)
+	server := httptest.NewUnstartedServer(echo("stranger"))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{another.issue("node@1700000000", x509.ExtKeyUsageServerAuth, "192.0.2.9")}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	c.routes[fmt.Sprintf("%s:%d", nodeAddress, kubeletPort)] = server.Listener.Addr().String()
+	if _, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{}); !contains(err, "certificate") {
+		t.Errorf("with verification: %v", err)
+	}
+	if got, err := readLog(t.Context(), proxy, "pod", &corev1.PodLogOptions{InsecureSkipTLSVerifyBackend: true}); err != nil || !strings.HasPrefix(got, "stranger GET") {
+		t.Errorf("without verification: %q, %v", got, err)
 	}
 }
 

@@ -69,13 +69,13 @@ func (l *podLog) Get(ctx context.Context, name string, options runtime.Object) (
 	if pod.Spec.NodeName == "" {
 		return stream, nil // not on a node yet, so there is nothing to read: an empty log
 	}
-	location, kubelet, err := l.kubeletURL(ctx, pod.Spec.NodeName, []string{"containerLogs", pod.Namespace, pod.Name, container}, logQuery(opts))
+	location, node, err := l.kubeletURL(ctx, pod.Spec.NodeName, []string{"containerLogs", pod.Namespace, pod.Name, container}, logQuery(opts))
 	if err != nil {
 		return nil, err
 	}
-	stream.Location, stream.Transport = location, kubelet
+	stream.Location, stream.Transport = location, l.toKubelet.verified(node)
 	if opts.InsecureSkipTLSVerifyBackend {
-		stream.Transport = l.toKubelet.unverified()
+		stream.Transport = l.toKubelet.unverified(node)
 	}
 	return stream, nil
 }

@@ -76,10 +76,11 @@ func (s *podStream) Connect(ctx context.Context, name string, options runtime.Ob
 	if pod.Spec.NodeName == "" {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", name))
 	}
-	location, kubelet, err := s.kubeletURL(ctx, pod.Spec.NodeName, request.path, request.query)
+	location, node, err := s.kubeletURL(ctx, pod.Spec.NodeName, request.path, request.query)
 	if err != nil {
 		return nil, err
 	}
+	kubelet := s.toKubelet.verified(node)
 	if request.remoteCommand != nil {
 		return quietCloses(&execstream.Handler{
 			Location: location, Transport: kubelet, Streams: *request.remoteCommand,

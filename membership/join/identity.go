@@ -38,26 +38,34 @@ func IsKubelet(member string, state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errNoCertificate
 	}
-	cert := state.PeerCertificates[0]
-	if cert.Subject.CommonName != nodeUserPrefix+member {
-		return fmt.Errorf("another machine answers at the address of node %q: its certificate is of %q", member, cert.Subject.CommonName)
+	subject := state.PeerCertificates[0].Subject
+	if subject.CommonName != nodeUserPrefix+member {
+		return fmt.Errorf("another machine answers at the address of node %q: its certificate is of %q", member, subject.CommonName)
+	}
+	if !slices.Contains(subject.Organization, nodesGroup) {
+		return fmt.Errorf("the certificate of %q at the address of node %q is not of the organization %s", subject.CommonName, member, nodesGroup)
 	}
 	return nil
 }
 
-// MayBeKubelet returns an error if the peer is certainly not the kubelet of the foreign node. It
-// may have a certificate without the name of a node: one process may serve for many nodes, as KWOK
-// does. A certificate with the identity of somebody else in this cluster is refused.
-func MayBeKubelet(foreign string, state tls.ConnectionState) error {
+// IsForeignKubelet returns an error unless the peer is the kubelet of the foreign node. An upstream
+// kubelet has the subject of a member's kubelet, which the signer kubernetes.io/kubelet-serving
+// demands. A program that serves for many nodes, as KWOK does, has their names as DNS names in a
+// certificate without an identity of this cluster. An address in a certificate proves nothing.
+func IsForeignKubelet(foreign string, state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return errNoCertificate
 	}
-	subject := state.PeerCertificates[0].Subject
-	names := append([]string{subject.CommonName}, subject.Organization...)
-	if !slices.ContainsFunc(names, reserved) {
-		return nil
+	cert := state.PeerCertificates[0]
+	names := append([]string{cert.Subject.CommonName}, cert.Subject.Organization...)
+	if slices.ContainsFunc(names, reserved) {
+		return IsKubelet(foreign, state)
 	}
-	return IsKubelet(foreign, state)
+	if !slices.ContainsFunc(cert.DNSNames, func(name string) bool { return strings.EqualFold(name, foreign) }) {
+		return fmt.Errorf("the certificate of %q at the address of node %q does not name the node: it must be of %q, or have the DNS name %q",
+			cert.Subject.CommonName, foreign, nodeUserPrefix+foreign, foreign)
+	}
+	return nil
 }
 
 // reserved reports whether a name in a certificate is an identity of the cluster.

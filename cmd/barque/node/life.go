@@ -38,13 +38,12 @@ func (s *server) startLiveness(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "pulse", Run: p.Run})
 }
 
-// isKubelet returns why a peer is not the kubelet of the node. The kubelet of a foreign node may
-// have a certificate without the node's name.
+// isKubelet returns why a peer is not the kubelet of the node.
 func isKubelet(node *corev1.Node, peer tls.ConnectionState) error {
 	if nodeleases.IsMember(node) {
 		return join.IsKubelet(node.Name, peer)
 	}
-	return join.MayBeKubelet(node.Name, peer)
+	return join.IsForeignKubelet(node.Name, peer)
 }
 
 // lives adapts the liveness of nodes to the node controller.
