@@ -38,7 +38,7 @@ func (s *Servers) All() []join.Server {
 const callTimeout = 5 * time.Second
 
 // Call calls the API of another server, which answers with JSON. Its certificate identifies it.
-// This server authenticates by the API servers' own certificate, of system:masters.
+// This server authenticates by its server-client certificate, of system:masters.
 func (s *Servers) Call(ctx context.Context, method, name, path string, out any) error {
 	m, err := s.living(name)
 	if err != nil {

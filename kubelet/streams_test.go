@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/kubeletapi"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
@@ -96,7 +97,7 @@ func (a *authority) serverTLS(t *testing.T) *tls.Config {
 // client is how the API server comes to a node.
 func (a *authority) client(t *testing.T) *rest.Config {
 	t.Helper()
-	cert, key := a.issue(t, "barque:apiserver", "system:masters")
+	cert, key := a.issue(t, kubeletapi.ClientUser, kubeletapi.ClientGroup)
 	return &rest.Config{Host: "https://" + serverAddress, TLSClientConfig: rest.TLSClientConfig{CAData: a.pem, CertData: cert, KeyData: key}}
 }
 

@@ -18,6 +18,8 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
+
+	"github.com/barque/barque/internal/kubeletapi"
 )
 
 // PodProxy is the storage of pods/proxy.
@@ -32,7 +34,7 @@ func (p *Proxy) ServiceProxy() rest.Storage {
 
 // NodeProxy is the storage of nodes/proxy.
 func (p *Proxy) NodeProxy() rest.Storage {
-	return &httpProxy{options: func() runtime.Object { return &corev1.NodeProxyOptions{} }, locate: p.locateNode}
+	return &httpProxy{options: func() runtime.Object { return &corev1.NodeProxyOptions{} }, locate: p.locateNode, permit: p.nodeStream}
 }
 
 // httpProxy is a subresource that hands HTTP requests on.
@@ -40,6 +42,8 @@ type httpProxy struct {
 	options func() runtime.Object
 	// locate finds where the requests for an id, [scheme:]name[:port], go, and how.
 	locate func(ctx context.Context, id string) (*url.URL, http.RoundTripper, error)
+	// permit returns the reason why a request for a path may not be handed on; nil permits all.
+	permit func(ctx context.Context, id, path string, header http.Header) error
 }
 
 var _ rest.Connecter = (*httpProxy)(nil)
@@ -74,7 +78,26 @@ func (h *httpProxy) Connect(ctx context.Context, id string, options runtime.Obje
 	}
 	location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, path)
 	// Links in HTML and redirects are rewritten to lead through the proxy again.
-	return lingering(utilproxy.NewUpgradeAwareHandler(location, transport, true, false, utilproxy.NewErrorResponder(responder))), nil
+	handler := lingering(utilproxy.NewUpgradeAwareHandler(location, transport, true, false, utilproxy.NewErrorResponder(responder)))
+	if h.permit == nil {
+		return handler, nil
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h.permit(ctx, id, path, r.Header); err != nil {
+			responder.Error(err)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}), nil
+}
+
+// nodeStream demands the permission to create nodes/proxy for a stream: the kubelet lets the API
+// server do everything, so the right to read there would be that to run commands in every pod.
+func (p *Proxy) nodeStream(ctx context.Context, id, path string, header http.Header) error {
+	if !kubeletapi.OpensStream(path, header) {
+		return nil
+	}
+	return p.mayCreate(ctx, "nodes", "proxy", id)
 }
 
 func pathOf(options runtime.Object) (string, error) {

@@ -62,7 +62,7 @@ func (*podStream) ConnectMethods() []string { return []string{http.MethodGet, ht
 
 // Connect implements rest.Connecter.
 func (s *podStream) Connect(ctx context.Context, name string, options runtime.Object, responder rest.Responder) (http.Handler, error) {
-	if err := s.mayCreate(ctx, name); err != nil {
+	if err := s.mayCreate(ctx, "pods", s.subresource, name); err != nil {
 		return nil, err
 	}
 	pod, err := s.objects.Pod(ctx, genericapirequest.NamespaceValue(ctx), name)
@@ -102,20 +102,20 @@ func lingering(next http.Handler) http.Handler {
 	})
 }
 
-// mayCreate demands the permission to create a stream from those who come with GET: the verb was
-// authorized as "get", which is given to many who only look.
-func (s *podStream) mayCreate(ctx context.Context, name string) error {
+// mayCreate demands the permission to create a stream from clients that were authorized for another
+// verb: a WebSocket begins with GET, and "get" is given to many who only look.
+func (p *Proxy) mayCreate(ctx context.Context, resource, subresource, name string) error {
 	info, ok := genericapirequest.RequestInfoFrom(ctx)
-	if s.authorizer == nil || !ok || info.Verb != "get" {
+	if p.authorizer == nil || !ok || info.Verb == "create" {
 		return nil
 	}
 	u, ok := genericapirequest.UserFrom(ctx)
 	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("pods/%s was called without a user", s.subresource))
+		return apierrors.NewInternalError(fmt.Errorf("%s/%s was called without a user", resource, subresource))
 	}
-	decision, reason, err := s.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+	decision, reason, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: u, Verb: "create", Namespace: genericapirequest.NamespaceValue(ctx), APIVersion: "v1",
-		Resource: "pods", Subresource: s.subresource, Name: name, ResourceRequest: true,
+		Resource: resource, Subresource: subresource, Name: name, ResourceRequest: true,
 	})
 	if decision == authorizer.DecisionAllow {
 		return nil
@@ -123,8 +123,8 @@ func (s *podStream) mayCreate(ctx context.Context, name string) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return apierrors.NewForbidden(corev1.Resource("pods/"+s.subresource), name,
-		fmt.Errorf("opening it needs the verb \"create\" as well: %s", reason))
+	return apierrors.NewForbidden(corev1.Resource(resource+"/"+subresource), name,
+		fmt.Errorf("opening a stream needs the verb \"create\" as well: %s", reason))
 }
 
 // streamRequest is a stream as the kubelet is asked for it.

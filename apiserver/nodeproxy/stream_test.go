@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -305,5 +306,71 @@ func TestGetNeedsCreate(t *testing.T) {
 	}
 	if len(asked) != 2 || !slices.ContainsFunc(asked, want) {
 		t.Errorf("the authorizer was asked %+v", asked)
+	}
+}
+
+// TestReadingNodesRunsNoCommands: the kubelet lets the API server do everything. So a stream
+// through nodes/proxy needs the verb create, whatever its method, its protocol, and the spelling of
+// its path.
+func TestReadingNodesRunsNoCommands(t *testing.T) {
+	var reached atomic.Int32
+	proxy := newProxy(t, newCluster(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	proxy.authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetUser().GetName() == "operator" && a.GetVerb() == "create" && a.GetResource() == "nodes" && a.GetSubresource() == "proxy" && a.GetName() == "node" {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+	call := func(who, verb, method, path, protocol string) (int, string) {
+		t.Helper()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx := genericapirequest.WithUser(r.Context(), &user.DefaultInfo{Name: who})
+			ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{Verb: verb})
+			connecting(proxy.NodeProxy(), "node", with(&corev1.NodeProxyOptions{Path: path})).ServeHTTP(w, r.WithContext(ctx))
+		}))
+		defer server.Close()
+		request, err := http.NewRequestWithContext(t.Context(), method, server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if protocol != "" {
+			request.Header.Set("Connection", "Upgrade")
+			request.Header.Set("Upgrade", protocol)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(text)
+	}
+	for _, c := range []struct{ verb, method, path, protocol string }{
+		{"get", http.MethodGet, "/portForward/ns/pod", "SPDY/3.1"}, {"get", http.MethodGet, "/exec/ns/pod/main", "websocket"},
+		{"get", http.MethodGet, "/attach/ns/pod/main", "websocket"}, {"get", http.MethodGet, "/pods", "SPDY/3.1"},
+		{"get", http.MethodGet, "//exec/ns/pod/main", ""}, {"get", http.MethodGet, "/run/ns/pod/main", ""},
+		{"update", http.MethodPut, "/exec/ns/pod/main", "websocket"}, {"delete", http.MethodDelete, "/portForward/ns/pod", "SPDY/3.1"},
+	} {
+		if code, text := call("viewer", c.verb, c.method, c.path, c.protocol); code != http.StatusForbidden || !strings.Contains(text, `needs the verb "create"`) {
+			t.Errorf("viewer: %+v: %d %s", c, code, text)
+		}
+	}
+	if n := reached.Load(); n != 0 {
+		t.Errorf("%d requests have reached the kubelet", n)
+	}
+	if code, text := call("viewer", "get", http.MethodGet, "/pods", ""); code != http.StatusOK {
+		t.Errorf("reading: %d %s", code, text)
+	}
+	if code, text := call("operator", "get", http.MethodGet, "/exec/ns/pod/main", ""); code != http.StatusOK {
+		t.Errorf("a stream with the verb create: %d %s", code, text)
+	}
+	if code, text := call("viewer", "create", http.MethodPost, "/run/ns/pod/main", ""); code != http.StatusOK {
+		t.Errorf("POST was authorized before: %d %s", code, text)
+	}
+	if n := reached.Load(); n != 3 {
+		t.Errorf("%d requests have reached the kubelet, want 3", n)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/barque/barque/internal/kubeletapi"
 )
 
 // Verbs in the combinations that the default roles use.
@@ -239,6 +241,17 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		bind("system:kube-dns", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "kube-dns", Namespace: metav1.NamespaceSystem}),
 		// The node authorizer decides for kubelets; the binding only has to exist.
 		bind("system:node"),
+		kubeletClientBinding(),
+	}
+}
+
+// kubeletClientBinding lets the API server call kubelets that ask about its rights. Its name is its
+// own: the role is upstream's, and users bind it themselves under the role's name.
+func kubeletClientBinding() rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: defaultMeta("", "barque:kubelet-client"),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: kubeletapi.ClientUser}},
 	}
 }
 

@@ -17,7 +17,10 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	listers "k8s.io/client-go/listers/rbac/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/internal/kubeletapi"
 )
 
 func newAuthorizer(t *testing.T, objects ...runtime.Object) *Authorizer {
@@ -234,5 +237,62 @@ func TestReconcileIsIdempotentAndKeepsAdditions(t *testing.T) {
 	}
 	if !found {
 		t.Error("an added rule was taken away")
+	}
+}
+
+// TestKubeletClientReachesKubeletsOnly: the API server's certificate for kubelets opens them and
+// reads no object but Nodes, also at the API of another server.
+func TestKubeletClientReachesKubeletsOnly(t *testing.T) {
+	authz := newAuthorizer(t, defaults()...)
+	client := &user.DefaultInfo{Name: kubeletapi.ClientUser, Groups: []string{kubeletapi.ClientGroup, user.AllAuthenticated}}
+	decide := func(verb, group, resource, sub string) authorizer.Decision {
+		t.Helper()
+		decision, _, err := authz.Authorize(t.Context(), authorizer.AttributesRecord{User: client, Verb: verb, APIGroup: group, APIVersion: "v1",
+			Resource: resource, Subresource: sub, Namespace: "kube-system", Name: "n", ResourceRequest: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decision
+	}
+	for _, sub := range []string{"proxy", "stats", "log", "metrics", "spec", "healthz", "pods", "configz", "checkpoint"} {
+		for _, verb := range []string{"get", "create"} {
+			if decide(verb, "", "nodes", sub) != authorizer.DecisionAllow {
+				t.Errorf("%s nodes/%s is refused", verb, sub)
+			}
+		}
+	}
+	for _, c := range [][4]string{{"get", "", "secrets", ""}, {"list", "", "secrets", ""}, {"get", "", "configmaps", ""}, {"create", "", "pods", ""}, {"create", "", "pods", "exec"},
+		{"get", "", "pods", "log"}, {"update", "", "nodes", ""}, {"patch", "", "nodes", "status"}, {"create", "", "serviceaccounts", "token"},
+		{"impersonate", "", "users", ""}, {"create", "rbac.authorization.k8s.io", "clusterrolebindings", ""}} {
+		if decide(c[0], c[1], c[2], c[3]) == authorizer.DecisionAllow {
+			t.Errorf("%v is allowed", c)
+		}
+	}
+}
+
+// TestGrantKubeletClient: under a leader of an earlier version a server creates the binding itself,
+// once, and leaves one alone that is there.
+func TestGrantKubeletClient(t *testing.T) {
+	client := fake.NewClientset()
+	for range 2 {
+		if err := GrantKubeletClient(t.Context(), client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	created := 0
+	for _, a := range client.Actions() {
+		if a.GetVerb() == "create" {
+			created++
+		}
+	}
+	binding, err := client.RbacV1().ClusterRoleBindings().Get(t.Context(), "barque:kubelet-client", metav1.GetOptions{})
+	if err != nil || created != 1 || binding.RoleRef.Name != "system:kubelet-api-admin" || binding.Subjects[0].Name != kubeletapi.ClientUser {
+		t.Errorf("%+v, %v, created %d times", binding, err, created)
+	}
+	client.PrependReactor("get", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewServiceUnavailable("no leader")
+	})
+	if err := GrantKubeletClient(t.Context(), client); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("without a leader: %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	informers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
@@ -52,6 +54,21 @@ func Reconcile(ctx context.Context, client kubernetes.Interface, known informers
 		r.errs = append(r.errs, context.Cause(ctx))
 	}
 	return errors.Join(r.errs...)
+}
+
+// GrantKubeletClient creates the binding by which kubelets of an earlier version, and of others,
+// admit the API server. A leader of an earlier version does not create it.
+func GrantKubeletClient(ctx context.Context, client kubernetes.Interface) error {
+	binding := kubeletClientBinding()
+	bindings := client.RbacV1().ClusterRoleBindings()
+	_, err := bindings.Get(ctx, binding.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = bindings.Create(ctx, &binding, metav1.CreateOptions{})
+	}
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("default ClusterRoleBinding %q: %w", binding.Name, err)
+	}
+	return nil
 }
 
 // reconciler goes through the default roles and bindings.

@@ -14,6 +14,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/internal/kubeletapi"
 )
 
 // How long answers of the API server are believed.
@@ -24,7 +26,10 @@ const (
 	maxCached  = 1024
 )
 
-const superusers = "system:masters"
+// superusers are the groups whose members may do everything here, so that servers reach a kubelet
+// whose API server does not answer. Servers of before 28 November 2026 show a certificate of
+// system:masters. From the next minor version on the API server is asked about those.
+var superusers = []string{kubeletapi.ClientGroup, "system:masters"}
 
 // user is who calls.
 type user struct {
@@ -124,10 +129,10 @@ func attributes(r *http.Request) (verb string, subresources []string) {
 		verb = "get"
 	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	switch first {
-	case "exec", "attach", "portForward", "portforward", "run":
-		// WebSockets begin with GET: to run commands must not be had by who may only read.
+	if kubeletapi.OpensStream(r.URL.Path, r.Header) {
 		return "create", []string{"proxy"}
+	}
+	switch first {
 	case "stats":
 		return verb, []string{"stats"}
 	case "metrics":
@@ -145,7 +150,7 @@ func attributes(r *http.Request) (verb string, subresources []string) {
 }
 
 func (g *guard) authorize(ctx context.Context, u *user, verb, subresource string) (bool, error) {
-	if slices.Contains(u.groups, superusers) {
+	if slices.ContainsFunc(superusers, func(group string) bool { return slices.Contains(u.groups, group) }) {
 		return true, nil
 	}
 	key := strings.Join(append([]string{"access", verb, subresource, u.name, u.uid}, u.groups...), "\x00")

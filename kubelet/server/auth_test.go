@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,7 +58,7 @@ func TestGuard(t *testing.T) {
 		want               int
 	}{
 		{"/exec/ns/p/c", "", "", 401}, {"/metrics", "", "bad", 401}, {"/metrics", "", "good", 200}, {"/metrics/resource", "", "good", 200},
-		{"/exec/ns/p/c", "", "good", 403}, {"/exec/ns/p/c", "system:masters", "", 200}, {"/metrics", "others", "", 200}, {"/pods", "others", "", 403},
+		{"/exec/ns/p/c", "", "good", 403}, {"/exec/ns/p/c", "system:masters", "", 200}, {"/exec/ns/p/c", "barque:kubelet-clients", "", 200}, {"/exec/ns/p/c", "barque:servers", "", 403}, {"/metrics", "others", "", 200}, {"/pods", "others", "", 403},
 	} {
 		if got := call(c.path, c.group, c.token); got != c.want {
 			t.Errorf("%+v: %d", c, got)
@@ -77,13 +78,23 @@ func TestGuard(t *testing.T) {
 
 // TestStreamsAreNoReading: who may get nodes/proxy, as monitoring does, may not run commands.
 func TestStreamsAreNoReading(t *testing.T) {
-	for path, want := range map[string]string{
-		"/exec/ns/p/c": "create", "/attach/ns/p/u/c": "create", "/portForward/ns/p": "create",
-		"/containerLogs/ns/p/c": "get", "/pods": "get",
-	} {
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete, http.MethodPost} {
+		for _, path := range []string{"/exec/ns/p/c", "/attach/ns/p/u/c", "/portForward/ns/p", "/run/ns/p/c", "//exec/ns/p/c", "/pods/../exec/ns/p/c"} {
+			r := httptest.NewRequestWithContext(context.Background(), method, "http://n1"+path, nil)
+			if verb, subresources := attributes(r); verb != "create" || !slices.Equal(subresources, []string{"proxy"}) {
+				t.Errorf("%s %s is %s of %v", method, path, verb, subresources)
+			}
+		}
+	}
+	for path, want := range map[string]string{"/containerLogs/ns/p/c": "get", "/pods": "get", "/configz": "get", "/logs/": "get"} {
 		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)
 		if verb, _ := attributes(r); verb != want {
 			t.Errorf("GET %s is %s, want %s", path, verb, want)
+		}
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "websocket")
+		if verb, _ := attributes(r); verb != "create" {
+			t.Errorf("GET %s with an upgrade is %s", path, verb)
 		}
 	}
 }

@@ -2,9 +2,10 @@
 // of its pods, and data about them and the node.
 //
 // Callers authenticate by a client certificate of the cluster's CA, or by a token that the API
-// server accepts. The API server must authorize them; members of system:masters always are. The
-// paths and parameters are those of every Kubernetes node. The streams of commands are carried to
-// the runtime's own streaming server. Forwarded ports are reached in the pod's network namespace.
+// server accepts. The API server must authorize them; servers, which have a group of their own, and
+// members of system:masters always are. The paths and parameters are those of every Kubernetes
+// node. The streams of commands are carried to the runtime's own streaming server. Forwarded ports
+// are reached in the pod's network namespace.
 package server
 
 import (

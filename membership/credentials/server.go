@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/kubeletapi"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
@@ -53,6 +54,7 @@ type Server struct {
 	Peer          *pki.Identity // to other servers, both as client and as server
 	API           *pki.Identity // of the API
 	KubeletClient *pki.Identity // of the API server as a client of kubelets
+	serverClient  *pki.Identity // to the API of other servers
 	Kubelet       *pki.Identity // of this node's own server
 	proxy         *pki.Identity // of the API server as a client of extension API servers
 	admin         *pki.Identity // in the administrator's kubeconfig
@@ -64,6 +66,9 @@ type Server struct {
 	unsaved  bool          // the kubeconfig on disk is not that of the certificates
 	changed  chan struct{} // closed and replaced after every renewal
 }
+
+// serverClient is the name of a server as a client of the other servers' API.
+const serverClient = "barque:server-client"
 
 // NewServer reads the CAs and their keys, and issues the certificates.
 func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
@@ -80,7 +85,10 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 	}{
 		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}},
 		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}},
-		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: "barque:apiserver", Organization: []string{"system:masters"}, Usage: pki.Client}},
+		// Not of system:masters: a node writes the address of its kubelet, and another API server at
+		// that address would obey.
+		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}},
+		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}},
 		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address)},
 		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}},
 		{&ids.admin, "admin", pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
@@ -104,7 +112,7 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 
 // identities returns the certificates in the order of renewal.
 func (ids *Server) identities() []*pki.Identity {
-	return []*pki.Identity{ids.Peer, ids.API, ids.KubeletClient, ids.Kubelet, ids.proxy, ids.admin}
+	return []*pki.Identity{ids.Peer, ids.API, ids.KubeletClient, ids.serverClient, ids.Kubelet, ids.proxy, ids.admin}
 }
 
 // Run renews the certificates in time.
@@ -359,7 +367,7 @@ func (ids *Server) CallTLS() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment
-		GetClientCertificate: ids.KubeletClient.GetClientCertificate,
+		GetClientCertificate: ids.serverClient.GetClientCertificate,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			certs := state.PeerCertificates
 			if err := ids.Trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {

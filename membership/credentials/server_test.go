@@ -6,6 +6,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -382,6 +383,34 @@ func TestAKubeconfigThatCannotBeWrittenHoldsNothingUp(t *testing.T) {
 	}
 	if in := config.Clusters["barque"].CertificateAuthorityData; bytes.Count(in, []byte("BEGIN CERTIFICATE")) != 2 {
 		t.Errorf("the kubeconfig has\n%s", in)
+	}
+}
+
+// A node writes the address at which servers call its kubelet. So the certificate that they show
+// there gives no rights but those to kubelets; servers call each other with another one.
+func TestKubeletsSeeNoAdministrator(t *testing.T) {
+	ids, _, _ := newServer(t)
+	kubelets := ids.KubeletTLS()("a1")
+	for name, c := range map[string]struct {
+		config  *tls.Config
+		subject string
+	}{
+		"to any kubelet":     {ids.KubeletClientTLS()(), "CN=barque:kubelet-client,O=barque:kubelet-clients"},
+		"to one kubelet":     {kubelets, "CN=barque:kubelet-client,O=barque:kubelet-clients"},
+		"to another API":     {ids.CallTLS(), "CN=barque:server-client,O=system:masters"},
+		"to another kubelet": {ids.KubeletTLS()("a2"), "CN=barque:kubelet-client,O=barque:kubelet-clients"},
+	} {
+		cert, err := c.config.GetClientCertificate(&tls.CertificateRequestInfo{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(cert.Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := leaf.Subject.String(); got != c.subject {
+			t.Errorf("%s: %s, want %s", name, got, c.subject)
+		}
 	}
 }
 

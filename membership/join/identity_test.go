@@ -19,7 +19,7 @@ func peer(r pki.Request) tls.ConnectionState {
 func TestIdentitiesOfPeers(t *testing.T) {
 	address := netip.MustParseAddr("10.0.0.7")
 	for name, c := range map[string]struct {
-		peer                       tls.ConnectionState
+		peer                     tls.ConnectionState
 		server, kubelet, foreign bool
 	}{
 		"the node itself":              {peer(join.NodeServing("a1", address)), false, true, true},
@@ -40,8 +40,8 @@ func TestIdentitiesOfPeers(t *testing.T) {
 			err  error
 			want bool
 		}{
-			"IsServer":     {join.IsServer(c.peer), c.server},
-			"IsKubelet":    {join.IsKubelet("a1", c.peer), c.kubelet},
+			"IsServer":         {join.IsServer(c.peer), c.server},
+			"IsKubelet":        {join.IsKubelet("a1", c.peer), c.kubelet},
 			"IsForeignKubelet": {join.IsForeignKubelet("a1", c.peer), c.foreign},
 		} {
 			if (got.err == nil) != got.want {
