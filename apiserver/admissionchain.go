@@ -74,6 +74,7 @@ func (s *Server) admissionParts(sec *security) (*registry.Parts, error) {
 		NodeLeases:         s.cfg.SignsOfLife != nil,
 		NotReadySeconds:    s.cfg.TolerationSeconds.NotReady,
 		UnreachableSeconds: s.cfg.TolerationSeconds.Unreachable,
+		NodeAddress:        s.cfg.NodeAddress,
 	}
 	if signs := s.cfg.SignsOfLife; signs != nil {
 		p.Member = func(node string) bool {

@@ -50,6 +50,10 @@ type Config struct {
 	// required with KubeletClient.
 	IsKubelet func(node *corev1.Node, peer tls.ConnectionState) error
 
+	// NodeAddress returns the reason why a node may not write an address into its Node, or nil; nil
+	// permits all that others can reach.
+	NodeAddress func(node string, addr netip.Addr) error
+
 	// ProxyClient is the certificate by which extension API servers know that a request, with the
 	// user named in its headers, comes from this server. Without one they are not told the user.
 	ProxyClient CertificateFiles
@@ -123,8 +127,10 @@ type ServiceAccounts struct {
 	Keys func() (sign crypto.Signer, others []crypto.PublicKey)
 	// Audiences that tokens for this API carry; nil means the issuer.
 	Audiences []string
-	// MaxLifetime bounds requested lifetimes; 0 means that there is no bound.
+	// MaxLifetime bounds the lifetimes of tokens; 0 means that there is no bound.
 	MaxLifetime time.Duration
+	// NoExtension gives the tokens of pods the lifetime that they ask for, and no more.
+	NoExtension bool
 }
 
 // TolerationSeconds is how long pods stay on a node that is not ready, or unreachable.

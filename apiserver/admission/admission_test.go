@@ -222,7 +222,7 @@ func TestNodeRestriction(t *testing.T) {
 	if err := known.Add(earlier); err != nil {
 		t.Fatal(err)
 	}
-	n := NewNodeRestriction(core, client, grants{}, func(node string) bool { return node == "member" })
+	n := NewNodeRestriction(core, client, grants{}, func(node string) bool { return node == "member" }, nil)
 	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
 	node := func(change func(*corev1.Node)) *corev1.Node {
 		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{corev1.LabelHostname: "n1", "example.com/x": "y"}}}

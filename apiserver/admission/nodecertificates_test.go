@@ -73,7 +73,7 @@ func TestNodesAskForCertificatesOfTheirPods(t *testing.T) {
 	n := NewNodeRestriction(core, client, authorizing(func(a authorizer.Attributes) bool {
 		return a.GetVerb() == "request-serviceaccounts-podcertificate-signer" && a.GetAPIGroup() == "certificates.k8s.io" &&
 			a.GetResource() == "example.com:s" && a.GetNamespace() == "ns" && a.GetName() == "driver" && a.GetUser().GetName() == "system:node:n1"
-	}), nil)
+	}), nil, nil)
 	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
 	type spec = certificatesv1.PodCertificateRequestSpec
 	for _, c := range []struct {
@@ -133,7 +133,7 @@ func asked(t *testing.T, subject pkix.Name) []byte {
 // TestNodesAskForTheirOwnCertificates: a node cannot become another one.
 func TestNodesAskForTheirOwnCertificates(t *testing.T) {
 	client := fake.NewClientset()
-	n := NewNodeRestriction(informers.NewSharedInformerFactory(client, 0).Core().V1(), client, grants{}, nil)
+	n := NewNodeRestriction(informers.NewSharedInformerFactory(client, 0).Core().V1(), client, grants{}, nil, nil)
 	kubelet := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
 	for _, c := range []struct {
 		signer, name string

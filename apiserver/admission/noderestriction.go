@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -28,7 +29,8 @@ import (
 )
 
 // NodeRestriction keeps what kubelets write to their own Node object, without its taints and its
-// restricted labels, nor the label of members where they are none, and to the pods bound to them;
+// restricted labels, nor the label of members where they are none, nor addresses of other machines,
+// and to the pods bound to them;
 // and the certificates that they ask for to their own and those pods'.
 type NodeRestriction struct {
 	*admission.Handler
@@ -38,18 +40,20 @@ type NodeRestriction struct {
 	client   kubernetes.Interface
 	authz    authorizer.UnconditionalAuthorizer
 	member   func(node string) bool
+	taken    func(node string, addr netip.Addr) error
 }
 
 var _ admission.ValidationInterface = (*NodeRestriction)(nil)
 
 // NewNodeRestriction returns the step. It reads through the informers, and through the client what
 // they do not show yet. Member tells whether a node is a member of the cluster; nil where nothing
-// depends on that.
-func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer, member func(node string) bool) *NodeRestriction {
+// depends on that. Taken returns the reason why a node may not have an address; nil where all may.
+func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer,
+	member func(node string) bool, taken func(node string, addr netip.Addr) error) *NodeRestriction {
 	return &NodeRestriction{
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
 		pods:    core.Pods().Lister(), nodes: core.Nodes().Lister(), accounts: core.ServiceAccounts().Lister(),
-		client: client, authz: authz, member: member,
+		client: client, authz: authz, member: member, taken: taken,
 	}
 }
 
@@ -131,6 +135,9 @@ func (n *NodeRestriction) node(node string, a admission.Attributes) error {
 	}
 	if bad := restrictedLabels(obj.Labels, old.Labels); len(bad) > 0 {
 		return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(bad, ", "))
+	}
+	if err := n.addresses(node, obj, old); err != nil {
+		return err
 	}
 	return n.memberLabel(node, obj, old)
 }

@@ -85,8 +85,8 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 	}{
 		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}},
 		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}},
-		// Not of system:masters: a node writes the address of its kubelet, and another API server at
-		// that address would obey.
+		// Not of system:masters: a node writes the address of its kubelet, and an API server there
+		// would obey.
 		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}},
 		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}},
 		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address)},

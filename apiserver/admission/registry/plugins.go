@@ -3,6 +3,7 @@ package registry
 import (
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -73,6 +74,8 @@ type Parts struct {
 	// Member tells whether a node is a member of the cluster, as far as this server has heard; nil
 	// where the leases of nodes are stored like all others.
 	Member func(node string) bool
+	// NodeAddress returns the reason why a node may not have an address; nil where all may.
+	NodeAddress func(node string, addr netip.Addr) error
 	// NotReadySeconds and UnreachableSeconds are the default tolerations of pods.
 	NotReadySeconds, UnreachableSeconds int64
 }
@@ -130,7 +133,7 @@ func plugins() []plugin {
 		})},
 		// Upstream leaves it off. Every installer turns it on, and Barque's nodes rely on it.
 		{name: "NodeRestriction", on: true, create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1(), p.Client, p.Authorizer, p.Member)
+			return barqueadmission.NewNodeRestriction(p.Informers.Core().V1(), p.Client, p.Authorizer, p.Member, p.NodeAddress)
 		})},
 		{name: "TaintNodesByCondition", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
 		{name: "AlwaysPullImages", create: step(func(*Parts) admission.Interface { return optional.NewAlwaysPullImages() })},

@@ -344,8 +344,9 @@ func (s *server) startAPI(ctx context.Context) error {
 		Renewed:         s.ids.Renewed,
 		KubeletClient:   s.ids.KubeletClientTLS(),
 		IsKubelet:       isKubelet,
+		NodeAddress:     s.nodeAddress,
 		ProxyClient:     apiserver.CertificateFiles(s.ids.ProxyFiles()),
-		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys},
+		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys, MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
@@ -405,6 +406,15 @@ func (s *server) addressTaken(name string, addr netip.Addr) error {
 		if addrs.Contains(addr) {
 			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
 		}
+	}
+	return s.members.AddressTaken(name, addr)
+}
+
+// nodeAddress keeps a node from writing the address of a Service, or of another member, into its
+// Node. Foreign nodes may run in pods.
+func (s *server) nodeAddress(name string, addr netip.Addr) error {
+	if s.settings.ServiceCIDRs.Contains(addr) {
+		return fmt.Errorf("it is among the addresses of services, %s", s.settings.ServiceCIDRs)
 	}
 	return s.members.AddressTaken(name, addr)
 }
