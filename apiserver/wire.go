@@ -50,7 +50,7 @@ func (s *Server) wire(resources []resource.Resource, sec *security) error {
 	if k := resource.Find[corev1.ServiceAccount](resources); k != nil {
 		add(k, "token", func(st *resource.Storage) rest.Storage {
 			sa := &s.cfg.ServiceAccounts
-			return subresources.NewToken(st, s.client, sec.issuer, sa.Audiences, sa.MaxLifetime)
+			return subresources.NewToken(st, s.client, sec.issuer, sa.Audiences, subresources.TokenLifetimes{Max: sa.MaxLifetime, Extend: !sa.NoExtension})
 		})
 	}
 	if k := resource.Find[corev1.Pod](resources); k != nil {

@@ -27,19 +27,26 @@ import (
 
 const (
 	minTokenLifetime = 10 * time.Minute
-	// Tokens that the service-account admission puts into pods ask for this and get a year, with a
-	// warning after the time they asked for: clients that never read the file again go on working.
+	// Tokens that the service-account admission puts into pods ask for this and may get more, up to
+	// a year, with a warning after the time they asked for. So clients that do not read the file
+	// again at once go on working, and so do pods while no server can issue the next token.
 	extendedRequest  = 3607 * time.Second
 	extendedLifetime = 365 * 24 * time.Hour
 )
 
 // Token serves serviceaccounts/token: it issues tokens of a service account.
 type Token struct {
-	accounts    *resource.Storage
-	client      kubernetes.Interface
-	issuer      *authn.Issuer
-	audiences   []string
-	maxLifetime time.Duration
+	accounts  *resource.Storage
+	client    kubernetes.Interface
+	issuer    *authn.Issuer
+	audiences []string
+	lifetimes TokenLifetimes
+}
+
+// TokenLifetimes are the rules for the lifetimes of tokens.
+type TokenLifetimes struct {
+	Max    time.Duration // of every token; 0 means no bound
+	Extend bool          // tokens of pods get more than they ask for, within Max
 }
 
 var (
@@ -48,9 +55,9 @@ var (
 )
 
 // NewToken returns the subresource of service accounts. Tokens that name no audience get
-// audiences; none lives longer than maxLifetime, if there is one.
-func NewToken(accounts *resource.Storage, client kubernetes.Interface, issuer *authn.Issuer, audiences []string, maxLifetime time.Duration) *Token {
-	return &Token{accounts, client, issuer, audiences, maxLifetime}
+// audiences.
+func NewToken(accounts *resource.Storage, client kubernetes.Interface, issuer *authn.Issuer, audiences []string, lifetimes TokenLifetimes) *Token {
+	return &Token{accounts, client, issuer, audiences, lifetimes}
 }
 
 // New implements rest.Storage.
@@ -145,14 +152,22 @@ func validateTokenRequest(req *authenticationv1.TokenRequest, lifetime time.Dura
 // setLifetime bounds what was asked for, and extends the tokens of pods.
 func (t *Token) setLifetime(ctx context.Context, req *authenticationv1.TokenRequest, b *authn.Binding, asked time.Duration) {
 	b.Lifetime = asked
-	if t.maxLifetime > 0 && asked > t.maxLifetime {
-		b.Lifetime = t.maxLifetime
-		seconds := int64(t.maxLifetime.Seconds())
+	most := t.lifetimes.Max
+	if most > 0 && asked > most {
+		b.Lifetime = most
+		seconds := int64(most.Seconds())
 		req.Spec.ExpirationSeconds = &seconds
 		warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", int64(asked.Seconds()), seconds))
 	}
-	if asked == extendedRequest && b.PodName != "" && t.forItself(b.Audiences) {
-		b.Lifetime, b.WarnAfter = extendedLifetime, asked
+	if !t.lifetimes.Extend || asked != extendedRequest || b.PodName == "" || !t.forItself(b.Audiences) {
+		return
+	}
+	extended := time.Duration(extendedLifetime)
+	if most > 0 {
+		extended = min(extended, most)
+	}
+	if extended > asked {
+		b.Lifetime, b.WarnAfter = extended, asked
 	}
 }
 

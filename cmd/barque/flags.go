@@ -63,7 +63,7 @@ type nodeFlags struct {
 }
 
 func addNodeFlags(c *cobra.Command) *nodeFlags {
-	f := &nodeFlags{options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes(), Backups: backups.DefaultOptions()}}
+	f := &nodeFlags{options: node.Options{Settings: node.DefaultSettings(), Times: node.DefaultTimes(), Tokens: node.DefaultTokenOptions(), Backups: backups.DefaultOptions()}}
 	o, flags := &f.options, c.Flags()
 	flags.StringVar(&o.DataDir, "data-dir", defaultDataDir, "where everything of this node is kept")
 	flags.StringVar(&o.Name, "name", "", "name of this node (default: the host's)")
@@ -122,6 +122,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "time after the expiry of its certificates in which an agent that was off gets new ones, while its Node exists; 0 is never")
 	flags.StringVar(&f.schedulerConfig, "scheduler-config-file", "", "file with the scheduling policy, a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1; give it to all servers")
 	flags.StringVar(&o.DefaultStorageClass, "default-storage-class", node.DefaultStorageClass, "name of the StorageClass of local volumes that the cluster creates once, for claims without a class; none creates no class")
+	flags.StringSliceVar(&o.AgentCIDRs, "agent-cidr", nil, "range of public addresses that joining agents may have although they call from another one, as through a load balancer; give it to all servers")
+	o.Tokens.AddFlags(flags)
 	addTimeFlags(c, &o.Times)
 	addAdmissionFlags(c, &o.Admission)
 	addControllerFlags(c, &o.Controllers, &f.controllerWorkers)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/barque/barque/internal/nodename"
@@ -43,8 +44,12 @@ type Config struct {
 	// Clients trust any server with a certificate for the address that they call. So a node must
 	// not get one for an address of the API.
 	AddressTaken func(name string, addr netip.Addr) error
-	Cluster      func() Cluster
-	Keys         func() (map[string][]byte, error)
+	// AgentCIDRs are the public addresses that agents may have without calling from them.
+	AgentCIDRs []netip.Prefix
+	// IsAt reports whether gossip knows the node as living at the address.
+	IsAt    func(name string, addr netip.Addr) bool
+	Cluster func() Cluster
+	Keys    func() (map[string][]byte, error)
 	// GossipKeys returns this server's newest keys. Barred returns the reason why a node of the
 	// role gets neither keys nor new certificates although its own is valid, or nil. It returns
 	// ErrNotYet if that is unknown.
@@ -197,6 +202,11 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	if err != nil {
 		return netip.Addr{}, err
 	}
+	if role == token.Agent {
+		if err := h.ownAddress(r, addr); err != nil {
+			return netip.Addr{}, err
+		}
+	}
 	if skew := in.Clock.Sub(h.config.Now()); skew.Abs() > maxSkew {
 		return netip.Addr{}, refuse(http.StatusConflict, "the clock of %s is off by %s against this server's (at most %s is allowed); set it, for example with an NTP client, and join again",
 			in.Name, skew.Round(time.Second), maxSkew)
@@ -225,6 +235,24 @@ func (h *Handler) address(node, text string) (netip.Addr, error) {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
 	return addr.Unmap(), nil
+}
+
+// shared is the address space of carriers (RFC 6598), which private networks use as well.
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// ownAddress refuses an address that may be a stranger's: the agent gets a certificate for it. An
+// address of a private network is the cluster's affair. A public one must be that from which the
+// agent calls, or in a range that an administrator has named. Servers get the CA's key anyway.
+func (h *Handler) ownAddress(r *http.Request, addr netip.Addr) error {
+	if addr.IsPrivate() || shared.Contains(addr) || slices.ContainsFunc(h.config.AgentCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+		return nil
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err == nil && from.Addr().Unmap().WithZone("") == addr {
+		return nil
+	}
+	return refuse(http.StatusForbidden, "the node address %s is not of a private network, and this server is called from %s: give the address from which the machine calls with --node-ip, or start the servers with --agent-cidr and the range of such addresses",
+		addr, r.RemoteAddr)
 }
 
 func (h *Handler) server(r *http.Request, in Request) (ServerGrant, error) {
@@ -286,9 +314,14 @@ func NodeClient(name string) pki.Request {
 	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Client}
 }
 
-// NodeServing describes the certificate that a kubelet's own server shows.
+// NodeServing describes the certificate that a kubelet's own server shows. Callers demand the
+// subject. A name of two labels is left out of the others, because NAME.NAMESPACE is a Service.
 func NodeServing(name string, addr netip.Addr) pki.Request {
-	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Server, Names: []string{name, addr.String()}}
+	names := []string{addr.String()}
+	if strings.Count(name, ".") != 1 {
+		names = append(names, name)
+	}
+	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Server, Names: names}
 }
 
 const (

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,10 @@ func newCluster(t *testing.T) *cluster {
 				return errors.New("the address is that of s1")
 			}
 			return nil
+		},
+		AgentCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+		IsAt: func(name string, addr netip.Addr) bool {
+			return name == "n1" && addr == netip.MustParseAddr("198.51.100.7")
 		},
 		UseToken: func(_ context.Context, got pki.Token, a token.Attempt) error {
 			if got.Secret != tok.Secret {
@@ -458,5 +463,41 @@ func TestTooManyRequests(t *testing.T) {
 	good.Clock = now
 	if _, err := unknown.Server(t.Context(), good); err != nil {
 		t.Errorf("a minute later: %v", err)
+	}
+}
+
+// TestServingNames: the DNS name of a kubelet's certificate is not that of a Service.
+func TestServingNames(t *testing.T) {
+	for name, want := range map[string][]string{"a1": {"10.0.0.5", "a1"}, "a1.example.org": {"10.0.0.5", "a1.example.org"}, "metrics.audit": {"10.0.0.5"}} {
+		if got := join.NodeServing(name, netip.MustParseAddr("10.0.0.5")).Names; !slices.Equal(got, want) {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestAnAgentGetsItsOwnAddress: a token is no way to a certificate for a stranger's address.
+func TestAnAgentGetsItsOwnAddress(t *testing.T) {
+	for address, want := range map[string]bool{
+		"10.0.0.5": true, "192.168.7.7": true, "fd00::5": true, "100.64.0.5": true, "203.0.113.9": true,
+		"8.8.8.8": false, "::ffff:8.8.8.8": false, "2001:db8::1": false, "169.254.169.254": false, "fe80::1": false, "198.51.100.7": false,
+	} {
+		c := newCluster(t)
+		a := c.agent(t)
+		c.uses = nil
+		request := c.request()
+		request.Address, request.CSR, request.GossipKey = address, a.csr, a.gossip
+		_, err := c.client(t, nil).Agent(t.Context(), request)
+		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "not of a private network, and this server is called from 127.0.0.1") {
+			t.Errorf("%s: %v", address, err)
+		}
+		if !want && len(c.uses) > 0 {
+			t.Errorf("%s: the token was used", address)
+		}
+		renewal := a.renewal()
+		renewal.Address = address
+		known := address == "198.51.100.7" // by gossip, before the ranges were demanded
+		if _, err := c.client(t, a.identity(t)).Renew(t.Context(), renewal); (err == nil) != (want || known) {
+			t.Errorf("%s: renewal: %v", address, err)
+		}
 	}
 }

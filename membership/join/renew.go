@@ -38,6 +38,11 @@ func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
 	if err != nil {
 		return Certificates{}, err
 	}
+	if !h.config.IsAt(name, addr) {
+		if err := h.ownAddress(r, addr); err != nil {
+			return Certificates{}, err
+		}
+	}
 	return h.issue(name, addr, in.CSR, in.GossipKey)
 }
 

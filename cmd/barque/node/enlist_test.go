@@ -67,6 +67,7 @@ func newHost(t *testing.T) *host {
 			return h.fail
 		},
 		AddressTaken: func(string, netip.Addr) error { return nil },
+		IsAt:         func(string, netip.Addr) bool { return false },
 		NameTaken:    func(string) error { return h.taken },
 		VersionFits:  func(string, string, string) error { return nil },
 		Replace:      func(context.Context, string) error { h.taken = nil; return nil },

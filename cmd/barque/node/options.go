@@ -98,6 +98,12 @@ type Options struct {
 	// it a new one.
 	CertificateLifetime, CertificateGrace time.Duration
 
+	Tokens TokenOptions // of service accounts, on a server
+
+	// AgentCIDRs are the ranges of public addresses that agents may have without calling from them.
+	AgentCIDRs []string
+	agentCIDRs []netip.Prefix
+
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
 	Limits    *apiserver.Limits // of requests to the API, on a server; nil is the default
@@ -225,6 +231,9 @@ func (o *Options) complete() error {
 	}
 	if o.CertificateLifetime < shortestLifetime || o.CertificateGrace < 0 {
 		return enroll.WrongOption("--certificate-lifetime %s, --certificate-grace %s: want %s at least, and 0 at least", o.CertificateLifetime, o.CertificateGrace, shortestLifetime)
+	}
+	if err := errors.Join(o.Tokens.validate(), o.parseAgentCIDRs()); err != nil {
+		return err
 	}
 	if o.Backups.Dir == "" {
 		o.Backups.Dir = filepath.Join(o.DataDir, "snapshots")

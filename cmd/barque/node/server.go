@@ -328,14 +328,19 @@ func (s *server) startAPI(ctx context.Context) error {
 		VersionFits:  s.versionFits,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
-		Cluster:      s.cluster,
-		Keys:         func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
-		GossipKeys:   s.gossipKeys,
-		Barred:       func(name, role string) error { return s.members.Barred(name, role) },
-		Inherited:    s.succeeds,
-		Stray:        s.strays.Note,
-		Logger:       s.logger.With("part", "join"),
-		Now:          time.Now,
+		AgentCIDRs:   o.agentCIDRs,
+		IsAt: func(name string, addr netip.Addr) bool {
+			m, ok := s.pool.Member(name)
+			return ok && m.State == gossip.Alive && m.Addr.Addr() == addr
+		},
+		Cluster:    s.cluster,
+		Keys:       func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
+		GossipKeys: s.gossipKeys,
+		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
+		Inherited:  s.succeeds,
+		Stray:      s.strays.Note,
+		Logger:     s.logger.With("part", "join"),
+		Now:        time.Now,
 	})
 	s.api, err = apiserver.New(apiserver.Config{
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
@@ -391,8 +396,11 @@ func (s *server) onTokens(f func(context.Context, kubernetes.Interface, []string
 }
 
 // nameTaken keeps a machine from taking the name of another one, or one by which clients call the
-// API.
+// API or a Service: it gets a certificate for its name.
 func (s *server) nameTaken(name string) error {
+	if why := ofServices(name, s.settings.Domain); why != "" {
+		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
+	}
 	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
 	}
