@@ -16,6 +16,7 @@ import (
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/admission/registry"
+	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
@@ -86,8 +87,8 @@ type Config struct {
 	// nil means that these are stored like all others.
 	SignsOfLife nodeleases.SignsOfLife
 
-	// Audit says what is written to the audit log; the zero value means nothing.
-	Audit Audit
+	// Audit takes the audit events; nil means that there are none. Its owner runs it.
+	Audit *audit.Log
 	// Limits bound the requests that are worked on at once; nil means DefaultLimits.
 	Limits *Limits
 	// RequestTimeout bounds requests that are not watches or streams; 0 means one minute.
@@ -138,15 +139,6 @@ type TolerationSeconds struct{ NotReady, Unreachable int64 }
 
 // PortRange is a range of ports, both ends included.
 type PortRange struct{ First, Last uint16 }
-
-// Audit says what is written to the audit log.
-type Audit struct {
-	PolicyFile string // "" means no audit
-	LogPath    string // "-" is standard output
-	MaxAgeDays int
-	MaxBackups int
-	MaxSizeMB  int
-}
 
 // Limits bound the requests that are worked on at once. Watches count until they have begun, other
 // long-running requests not at all.

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/audit"
 )
 
 // TestOptions drives a server with all that is optional.
@@ -31,7 +34,9 @@ func TestOptions(t *testing.T) {
 	}
 	c := startCluster(t, func(cfg *Config) {
 		cfg.TokenFile = write("tokens.csv", "opensesame,ann,1,system:masters\n")
-		cfg.Audit = Audit{PolicyFile: write("policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), LogPath: auditLog}
+		o := audit.NewOptions()
+		o.PolicyFile = write("policy.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+		cfg.Audit = runAudit(t, o, auditLog)
 		cfg.AnonymousPaths = []string{"/livez"}
 		cfg.Unauthenticated = map[string]http.Handler{"/join": say("join")}
 		cfg.Extra = map[string]http.Handler{"/barque/status": say("status")}
@@ -80,6 +85,22 @@ func TestOptions(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// runAudit runs an audit log for the test.
+func runAudit(t *testing.T, o *audit.Options, path string) *audit.Log {
+	t.Helper()
+	log := must(audit.New(o, path, slog.New(slog.DiscardHandler)))(t)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- log.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return log
 }
 
 func TestUnderPrefix(t *testing.T) {

@@ -158,8 +158,8 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 	c.HealthzChecks = append(c.HealthzChecks, s.cfg.LiveChecks...)
 	c.SkipOpenAPIInstallation = true
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
-	if err := s.cfg.Audit.applyTo(c); err != nil {
-		return nil, err
+	if log := s.cfg.Audit; log != nil {
+		c.AuditBackend, c.AuditPolicyRuleEvaluator = log.Backend(), log.Policy
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)

@@ -29,7 +29,7 @@ func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = demote(r.Level)
-	if givenUp(r) || tooLate(r) || r.Message == cutOff || r.Message == failedList && d.repeats.again(r) {
+	if givenUp(r) || tooLate(r) || r.Message == cutOff || strings.HasPrefix(r.Message, lostAudit) || r.Message == failedList && d.repeats.again(r) {
 		r.Level = slog.LevelDebug
 	}
 	if !d.Handler.Enabled(ctx, r.Level) {
@@ -83,6 +83,10 @@ func tooLate(r slog.Record) (is bool) {
 	})
 	return is
 }
+
+// lostAudit begins a record with all events that an audit sink has lost. There may be thousands a
+// second; apiserver/audit logs their number.
+const lostAudit = "Error in audit plugin"
 
 // cutOff is said of a server that stops when connections are left after the time that they get:
 // streams, which end with the process, and now and then one that was about to begin, and which

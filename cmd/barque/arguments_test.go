@@ -251,6 +251,7 @@ func TestFlagsThatMayBeEmpty(t *testing.T) {
 		"node-label":  "refused as a label",
 
 		"enable-admission-plugins":  "none",
+		"audit-log-path":            "no file, as for kube-apiserver",
 		"disable-admission-plugins": "none",
 	}
 	seen := map[string]bool{}

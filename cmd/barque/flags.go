@@ -19,6 +19,7 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
+	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/sdnotify"
@@ -129,6 +130,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	addControllerFlags(c, &o.Controllers, &f.controllerWorkers)
 	o.Limits = new(apiserver.DefaultLimits())
 	addLimitFlags(c, o.Limits)
+	o.Audit = audit.NewOptions()
+	o.Audit.AddFlags(flags)
 }
 
 // addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.

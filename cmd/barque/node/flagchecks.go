@@ -64,6 +64,8 @@ func (o *Options) CheckServer() error {
 		return errors.New("--peer-port 0: want a port from 1 to 65535")
 	case o.MinVoters < 1:
 		return fmt.Errorf("--min-voters %d: want 1 at least", o.MinVoters)
+	case o.Audit != nil:
+		return o.Audit.Check()
 	}
 	return nil
 }

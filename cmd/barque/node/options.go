@@ -17,6 +17,7 @@ import (
 
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
+	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/internal/sdnotify"
@@ -107,6 +108,7 @@ type Options struct {
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
 	Limits    *apiserver.Limits // of requests to the API, on a server; nil is the default
+	Audit     *audit.Options    // of the audit log, on a server; nil is the default
 	Backups   backups.Options
 	// Controllers are the choices among the controllers, and how they work, on a server.
 	Controllers controllers.Settings

@@ -19,6 +19,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
+	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
@@ -58,6 +59,7 @@ type server struct {
 	keys     *keyring.Manager
 	backups  *backups.Manager
 	exchange *exchange.Exchange
+	audit    *audit.Log
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
 	failed   chan error             // the reason of a part that cannot go on; holds one
@@ -103,7 +105,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAPI, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startAPI, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -356,6 +358,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
 		Limits:            o.Limits,
+		Audit:             s.audit,
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),

@@ -1,0 +1,165 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/plugin/pkg/audit/truncate"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Log sends events to the sinks. It implements upstream's audit.Backend.
+type Log struct {
+	// Policy decides what is recorded of a request.
+	Policy audit.PolicyRuleEvaluator
+	// File is the path of the file; "" without one, or if it is standard output.
+	File  string
+	sinks []*sink
+	// strangers limits the events of callers without an identity, who could otherwise fill the file
+	// until it has nothing else. nil is no limit.
+	strangers flowcontrol.RateLimiter
+	stranger  *losses
+}
+
+// The events a second that callers without an identity may cause together, and how many at once.
+const (
+	strangersRate  = 10
+	strangersBurst = 200
+)
+
+// sink is one target with its queue, if it is not a blocking one.
+type sink struct {
+	*losses
+	audit.Sink        // the first part of the way
+	queue      *queue // nil of a blocking one
+}
+
+// senders of the webhook: so many batches may be on their way at once.
+const hookSenders = 8
+
+// New opens the sinks of the options. defaultPath is that of the file, if the options have none.
+// Nothing is sent before Run.
+func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
+	rules, err := readPolicy(o.PolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{Policy: policy.NewPolicyRuleEvaluator(rules)}
+	if o.PolicyFile == "" {
+		l.strangers = flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst)
+		l.stranger = newLosses("limit", "callers without an identity", logger)
+	}
+	if path := o.Path(defaultPath); path != "" {
+		out, err := openFile(path, &o.LogOptions)
+		if err != nil {
+			return nil, err
+		}
+		if path != "-" {
+			l.File = path
+		}
+		version, err := schema.ParseGroupVersion(o.LogOptions.GroupVersionString)
+		if err != nil {
+			return nil, fmt.Errorf("--audit-log-version: %w", err)
+		}
+		l.add(newFile(out, o.LogOptions.Format, version), 1, newLosses("log", path, logger), o.LogOptions.BatchOptions, o.LogOptions.TruncateOptions, version)
+	}
+	if path := o.WebhookOptions.ConfigFile; path != "" {
+		version, err := schema.ParseGroupVersion(o.WebhookOptions.GroupVersionString)
+		if err != nil {
+			return nil, fmt.Errorf("--audit-webhook-version: %w", err)
+		}
+		h, err := newHook(path, version, o.WebhookOptions.InitialBackoff)
+		if err != nil {
+			return nil, err
+		}
+		l.add(h, hookSenders, newLosses("webhook", path, logger), o.WebhookOptions.BatchOptions, o.WebhookOptions.TruncateOptions, version)
+	}
+	return l, nil
+}
+
+// add adds a sink.
+func (l *Log) add(to target, senders int, lost *losses, batch genericoptions.AuditBatchOptions, cut genericoptions.AuditTruncateOptions, version schema.GroupVersion) {
+	s := &sink{losses: lost}
+	switch batch.Mode {
+	case genericoptions.ModeBatch:
+		q := newQueue(to, batch.BatchConfig, senders, lost.lost)
+		s.Sink, s.queue = adder(q.add), q
+	default:
+		strict := batch.Mode == genericoptions.ModeBlockingStrict
+		s.Sink = adder(func(events ...*auditinternal.Event) bool {
+			err := to.send(context.Background(), events)
+			if err != nil {
+				lost.lost(err, events...)
+			}
+			return err == nil || !strict
+		})
+	}
+	if cut.Enabled {
+		s.Sink = truncate.NewBackend(backend{s.Sink}, cut.TruncateConfig, version)
+	}
+	l.sinks = append(l.sinks, s)
+}
+
+// adder makes a sink of a function.
+type adder func(events ...*auditinternal.Event) bool
+
+// ProcessEvents implements audit.Sink.
+func (f adder) ProcessEvents(events ...*auditinternal.Event) bool { return f(events...) }
+
+// backend makes a backend of a sink that has another owner.
+type backend struct{ audit.Sink }
+
+func (backend) Run(<-chan struct{}) error { return nil }
+func (backend) Shutdown()                 {}
+func (backend) String() string            { return "barque" }
+
+// Enabled reports whether there is any sink.
+func (l *Log) Enabled() bool { return len(l.sinks) > 0 }
+
+// Backend returns the Log for an API server. The server's end does not stop it.
+func (l *Log) Backend() audit.Backend { return backend{l} }
+
+// ProcessEvents implements audit.Sink.
+func (l *Log) ProcessEvents(events ...*auditinternal.Event) bool {
+	ok := true
+	for _, e := range events {
+		if l.strangers != nil && strange(e) && !l.strangers.TryAccept() {
+			l.stranger.lost(errStrangers, e)
+			continue
+		}
+		for _, s := range l.sinks {
+			ok = s.ProcessEvents(e) && ok
+		}
+	}
+	return ok
+}
+
+// strange reports whether the caller of a request has no identity.
+func strange(e *auditinternal.Event) bool {
+	return e.User.Username == "" || e.User.Username == user.Anonymous
+}
+
+// Run sends events until ctx ends, and then those that wait.
+func (l *Log) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, s := range l.sinks {
+		if s.queue != nil {
+			running.Go(func() { s.queue.run(ctx) })
+		}
+	}
+	<-ctx.Done()
+	running.Wait()
+	return nil
+}
+
+// StopTimeout is longer than any flush.
+const StopTimeout = flushTimeout + 5*time.Second
