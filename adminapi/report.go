@@ -32,6 +32,8 @@ type Report struct {
 	Failing  func() []clusterstatus.FailingCall
 	Exchange func() exchange.Status
 	Lost     func() []clusterstatus.LostVolume
+	// AuditLosses returns the sinks of the audit log that have lost events.
+	AuditLosses func() []clusterstatus.AuditLoss
 	Logger   *slog.Logger
 }
 
@@ -62,6 +64,9 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Lost != nil {
 		s.Lost = r.Lost()
+	}
+	if r.AuditLosses != nil {
+		s.AuditLosses = r.AuditLosses()
 	}
 	if r.Exchange != nil {
 		s.CA = new(r.Exchange())

@@ -38,6 +38,9 @@ var promises = map[string][]func(w *world){
 		func(w *world) { w.server("s2").DiskFull = true },
 		func(w *world) { w.server("s2").DiskP50 = 51 * time.Millisecond },
 	},
+	"audit log": {
+		func(w *world) { w.reports["s2"].AuditLosses = []AuditLoss{{Sink: "log", Events: 1, Last: time.Now()}} },
+	},
 	"space": {
 		func(w *world) { w.server("s1").Space = "low" },
 		func(w *world) { w.server("s1").Space = "full" },

@@ -156,6 +156,7 @@ type MemberStatus struct {
 	CAProblem    string              `json:"caProblem,omitempty"` // why a server cannot take over the result of a CA exchange
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
+	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Started      time.Time           `json:"started,omitzero"`
 	// ClockOffset is by how much its clock is ahead of the asked server's, with an error of a
 	// second or two.
@@ -284,6 +285,16 @@ type ServerReport struct {
 	Failing      []FailingCall       `json:"failing,omitempty"`
 	CA           *exchange.Status    `json:"ca,omitempty"`
 	Lost         []LostVolume        `json:"lostVolumes,omitempty"`
+	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
+}
+
+// AuditLoss is a sink of a server's audit log that has lost events since the server was started.
+type AuditLoss struct {
+	Sink   string    `json:"sink"`   // log, webhook, or limit: of callers without an identity
+	Target string    `json:"target"` // the path of the file, or of the webhook's kubeconfig
+	Events uint64    `json:"events"`
+	Last   time.Time `json:"last"`
+	Reason string    `json:"reason"` // of the last one
 }
 
 // FormerServer is a server that has a Node and is no member of the store.

@@ -73,6 +73,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 			w.machine(m)
 			w.backups(m)
 			w.certificates(m)
+			w.auditLosses(m)
 		}
 	}
 	w.unsealed()

@@ -68,8 +68,11 @@ type Config struct {
 	// the shared key with the digest in PEM, of a CA or of service accounts: only members get it.
 	IsServer  func(name string) bool
 	SharedKey func(digest string) ([]byte, error)
-	Logger    *slog.Logger
-	Now       func() time.Time
+	// Audit takes the record of each request with a readable body, granted or refused; nil drops
+	// them. Requests that are one too many are not recorded.
+	Audit  func(Audited)
+	Logger *slog.Logger
+	Now    func() time.Time
 }
 
 // Handler serves Prefix. It authenticates by itself: by token, or by the client's certificate.
@@ -115,7 +118,9 @@ func answer[In, Out any](h *Handler, f func(r *http.Request, in In) (Out, error)
 			h.fail(w, r, err)
 			return
 		}
+		received := h.config.Now()
 		out, err := f(r, in)
+		h.audit(r, in, received, err) // before the answer: a grant may be used at once
 		if err != nil {
 			h.fail(w, r, err)
 			return
@@ -150,16 +155,21 @@ func readBody(w http.ResponseWriter, r *http.Request, in any) error {
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status := http.StatusInternalServerError
+	status := statusOf(err)
+	h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err)
+	h.say(w, r, status, err.Error())
+}
+
+// statusOf returns the status of a refusal.
+func statusOf(err error) int {
 	var refused *httpError
 	switch {
 	case errors.As(err, &refused):
-		status = refused.status
+		return refused.status
 	case errors.Is(err, token.ErrUnknown), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUsedUp), errors.Is(err, token.ErrRole), errors.Is(err, token.ErrFormerCA):
-		status = http.StatusForbidden
+		return http.StatusForbidden
 	}
-	h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err)
-	h.say(w, r, status, err.Error())
+	return http.StatusInternalServerError
 }
 
 // say answers with a refusal.

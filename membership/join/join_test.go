@@ -38,6 +38,7 @@ type cluster struct {
 	strays    map[string]string // to what cluster nodes said to belong
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
+	audited   chan join.Audited
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -66,7 +67,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now, strays: map[string]string{}}
+	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now, strays: map[string]string{}, audited: make(chan join.Audited, 1000)}
 	handler := join.NewHandler(join.Config{
 		Authority: c.trust,
 		Lifetime:  func() time.Duration { return c.life },
@@ -127,6 +128,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
+		Audit:  func(a join.Audited) { c.audited <- a },
 		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
 		Now:    func() time.Time { return c.now() },
 	})

@@ -2,10 +2,13 @@ package node
 
 import (
 	"context"
+	"net"
 	"path/filepath"
 
 	"github.com/barque/barque/apiserver/audit"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/join"
 )
 
 // auditFile is the default path of the audit log.
@@ -22,4 +25,29 @@ func (s *server) startAudit(ctx context.Context) (err error) {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "audit log", Run: s.audit.Run, StopTimeout: audit.StopTimeout})
+}
+
+// auditLosses are those of this server, for its report.
+func (s *server) auditLosses() (out []clusterstatus.AuditLoss) {
+	for _, l := range s.audit.Losses() {
+		out = append(out, clusterstatus.AuditLoss(l))
+	}
+	return out
+}
+
+// annotationPrefix is that of the claims of a joining machine in its event.
+const annotationPrefix = "join.barque.io/"
+
+// auditJoining records a request that does not go through the API server's chain.
+func (s *server) auditJoining(a join.Audited) {
+	source, _, err := net.SplitHostPort(a.Request.RemoteAddr)
+	if err != nil {
+		source = a.Request.RemoteAddr
+	}
+	r := audit.Request{User: a.User, Groups: a.Groups, Method: a.Request.Method, URI: a.Request.URL.RequestURI(), Path: a.Request.URL.Path,
+		Source: source, UserAgent: a.Request.UserAgent(), Received: a.Received, Status: a.Status, Reason: a.Reason, Annotations: map[string]string{}}
+	for name, value := range a.Claims {
+		r.Annotations[annotationPrefix+name] = value
+	}
+	s.audit.Record(r)
 }

@@ -42,6 +42,7 @@ func (s *server) says() *adminapi.Report {
 	if s.known.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Unready, r.Failing = s.unreadyNodes, s.failingCalls
+		r.AuditLosses = s.auditLosses
 	}
 	return r
 }

@@ -341,6 +341,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
 		Stray:      s.strays.Note,
+		Audit:      s.auditJoining,
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
 	})

@@ -1,0 +1,57 @@
+package audit
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	authnv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Request is one that does not go through the API server's chain, when it has been answered.
+type Request struct {
+	User        string // "" without a proven identity
+	Groups      []string
+	Method      string
+	Path, URI   string
+	Source      string // IP address
+	UserAgent   string
+	Received    time.Time
+	Status      int
+	Reason      string // of a refusal
+	Annotations map[string]string
+}
+
+// Record records a request, if the policy wants that of a request for a non-resource URL.
+func (l *Log) Record(r Request) {
+	verb := strings.ToLower(r.Method)
+	attributes := authorizer.AttributesRecord{Verb: verb, Path: r.Path}
+	if r.User != "" {
+		attributes.User = &user.DefaultInfo{Name: r.User, Groups: r.Groups}
+	}
+	config := l.Policy.EvaluatePolicyRule(attributes)
+	if config.Level == auditinternal.LevelNone {
+		return
+	}
+	for _, stage := range config.OmitStages {
+		if stage == auditinternal.StageResponseComplete {
+			return
+		}
+	}
+	e := &auditinternal.Event{
+		Level: config.Level, AuditID: uuid.NewUUID(), Stage: auditinternal.StageResponseComplete, Verb: verb, RequestURI: r.URI,
+		User:      authnv1.UserInfo{Username: r.User, Groups: r.Groups},
+		SourceIPs: []string{r.Source}, UserAgent: r.UserAgent, Annotations: r.Annotations,
+		ResponseStatus:           &metav1.Status{Code: int32(r.Status), Status: metav1.StatusSuccess},
+		RequestReceivedTimestamp: metav1.NewMicroTime(r.Received), StageTimestamp: metav1.NewMicroTime(time.Now()),
+	}
+	if r.Status >= http.StatusBadRequest {
+		e.ResponseStatus.Status, e.ResponseStatus.Message = metav1.StatusFailure, r.Reason
+	}
+	l.ProcessEvents(e)
+}
