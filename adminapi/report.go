@@ -34,7 +34,7 @@ type Report struct {
 	Lost     func() []clusterstatus.LostVolume
 	// AuditLosses returns the sinks of the audit log that have lost events.
 	AuditLosses func() []clusterstatus.AuditLoss
-	Logger   *slog.Logger
+	Logger      *slog.Logger
 }
 
 // Observe asks all members of the store for their state. It takes as long as the slowest member, at

@@ -71,6 +71,16 @@ func (s *ClusterStatus) ServerNames() []string {
 	return names
 }
 
+// Servers are the cluster's servers.
+func (s *ClusterStatus) Servers() (servers []MemberStatus) {
+	for _, m := range s.Members {
+		if m.Role == "server" {
+			servers = append(servers, m)
+		}
+	}
+	return servers
+}
+
 // Unreached is an address that did not answer.
 type Unreached struct {
 	Address string `json:"address"`

@@ -75,6 +75,21 @@ func (a *Asker) Ask(ctx context.Context) (*Heard, error) {
 	return h, nil
 }
 
+// Hosts are the addresses at which a request for a server may be sent: its own that has answered,
+// that of another one, which relays it, and its own in the others' view.
+func (h *Heard) Hosts(m clusterstatus.MemberStatus) (hosts []string) {
+	var best string
+	if len(h.Observations) > 0 {
+		best = h.At[h.Status().From[0]]
+	}
+	for _, host := range []string{h.At[m.Name], best, "https://" + m.API} {
+		if host != "" && host != "https://" && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
+}
+
 // Status is the status of the cluster from all answers.
 func (h *Heard) Status() *clusterstatus.ClusterStatus {
 	if len(h.Observations) == 0 {

@@ -133,7 +133,7 @@ func (e *Examination) collect(ctx context.Context, h *ask.Heard, each time.Durat
 			continue
 		}
 		asking.Go(func() {
-			d, err := diagnosisOf(ctx, h, best, m)
+			d, err := diagnosisOf(ctx, h, m)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -156,13 +156,8 @@ func (e *Examination) collect(ctx context.Context, h *ask.Heard, each time.Durat
 // diagnosisOf asks a server for its diagnosis at its known address. Otherwise it asks through a
 // server that has answered, and then at the address in the others' view. A server that did not
 // answer for the status is asked in these ways at once, for a short time.
-func diagnosisOf(ctx context.Context, h *ask.Heard, best string, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
-	var hosts []string
-	for _, host := range []string{h.At[m.Name], best, "https://" + m.API} {
-		if host != "" && host != "https://" && !slices.Contains(hosts, host) {
-			hosts = append(hosts, host)
-		}
-	}
+func diagnosisOf(ctx context.Context, h *ask.Heard, m clusterstatus.MemberStatus) (*clusterstatus.Diagnosis, error) {
+	hosts := h.Hosts(m)
 	if m.Store == nil {
 		return firstDiagnosis(ctx, h, hosts, m.Name)
 	}

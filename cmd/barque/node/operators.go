@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/adminapi/auditlog"
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
@@ -28,6 +29,7 @@ func (s *server) handlers() map[string]http.Handler {
 	handlers[clusterstatus.StatusPath] = adminapi.StatusHandler(func(ctx context.Context) *clusterstatus.Observation {
 		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
 	})
+	handlers[auditlog.Path] = extra.MastersOnly(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
