@@ -2,7 +2,7 @@ package join_test
 
 import (
 	"crypto/tls"
-	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -90,12 +90,12 @@ func TestRequestsAreAudited(t *testing.T) {
 				}
 			}
 			got.Request = nil
-			text, err := json.Marshal(got)
-			if err != nil || len(text) > 2000 {
-				t.Errorf("%d bytes, %v", len(text), err)
+			text := fmt.Sprintf("%+v", got)
+			if len(text) > 2000 {
+				t.Errorf("%d bytes", len(text))
 			}
 			for _, secret := range []string{c.token.Secret, c.token.String(), "0123456789abcdef", "not-a-token", "key of d1", "a key", "BEGIN"} {
-				if strings.Contains(string(text), secret) {
+				if strings.Contains(text, secret) {
 					t.Errorf("the record has %q: %s", secret, text)
 				}
 			}
