@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
@@ -34,7 +35,9 @@ type Report struct {
 	Lost     func() []clusterstatus.LostVolume
 	// AuditLosses returns the sinks of the audit log that have lost events.
 	AuditLosses func() []clusterstatus.AuditLoss
-	Logger      *slog.Logger
+	// Admissions returns how machines joined; nil before the store is open.
+	Admissions func(ctx context.Context) (map[string]admissions.Admission, error)
+	Logger     *slog.Logger
 }
 
 // Observe asks all members of the store for their state. It takes as long as the slowest member, at
@@ -44,7 +47,23 @@ func (r *Report) Observe(ctx context.Context, cluster string, store interface {
 }) *clusterstatus.Observation {
 	nodes := r.Views(ctx, false)
 	peers := store.PeerDetails(ctx)
-	return &clusterstatus.Observation{Cluster: cluster, From: r.Self, Time: time.Now(), Nodes: nodes, Peers: peers}
+	return &clusterstatus.Observation{Cluster: cluster, From: r.Self, Time: time.Now(), Nodes: nodes, Peers: peers, Joined: r.joined(ctx)}
+}
+
+// joined returns how machines joined, as far as this server knows.
+func (r *Report) joined(ctx context.Context) map[string]clusterstatus.JoinedStatus {
+	if r.Admissions == nil {
+		return nil
+	}
+	all, err := r.Admissions(ctx)
+	if err != nil {
+		r.Logger.Warn("the status does not say how machines joined", "err", err)
+	}
+	out := map[string]clusterstatus.JoinedStatus{}
+	for name, a := range all {
+		out[name] = clusterstatus.JoinedStatus{At: a.At, Token: a.TokenID, By: a.By}
+	}
+	return out
 }
 
 // JSON is this server's ServerReport, the part of an observation outside the store.

@@ -331,7 +331,7 @@ func TestClusterJoin(t *testing.T) {
 	if r := join(append(ports, "--token", token, "--data-dir", c.DataDir("s1"))...); r.Code != 1 || !contains(r.Out, `belongs to server "s1"`) {
 		t.Errorf("a machine that has joined: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}
-	other := "b1." + strings.Repeat("0", 64) + token[strings.IndexByte(token[3:], '.')+3:]
+	other := "b2." + strings.Repeat("0", 64) + token[strings.IndexByte(token[3:], '.')+3:]
 	if r := join(append(ports, "--token", other)...); r.Code != 1 || !contains(r.Out, "CA that this token was not made for") {
 		t.Errorf("another cluster's token: code %d\n%s%s", r.Code, r.Out, r.Err)
 	}

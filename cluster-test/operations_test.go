@@ -71,7 +71,7 @@ func TestOperations(t *testing.T) {
 func (d *drilled) begin() {
 	d.start(d.s1, "barque server")
 	d.ready(d.s1)
-	d.give(d.shell(d.s1, "barque token create --role server"), d.s2, d.s3, d.s4)
+	d.give(d.shell(d.s1, "barque token create --role server --uses 2"), d.s2, d.s3)
 	d.give(d.shell(d.s1, "barque token create"), d.agent)
 	for _, m := range []*machines.Machine{d.s2, d.s3} {
 		d.start(m, "barque server --join https://10.0.0.1:6443 --token-file /etc/barque/token")
@@ -197,6 +197,7 @@ func (d *drilled) cleanedUp() {
 		}
 		return nil
 	})
+	d.give(d.shell(d.s1, "barque token create --role server"), d.s4)
 	d.start(d.s4, "barque server --join https://10.0.0.1:6443 --token-file /etc/barque/token")
 	d.ready(d.s4)
 	d.whole(d.s1, d.s2, d.s4)

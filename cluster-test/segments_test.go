@@ -138,7 +138,7 @@ func (d *sites) begin() {
 	d.start(first, "barque server")
 	d.ready(first)
 	join := " https://192.168.1.1:6443 --token-file /etc/barque/token"
-	d.give(d.shell(first, "barque token create --role server"), d.all[1].server, d.all[2].server)
+	d.give(d.shell(first, "barque token create --role server --uses 2"), d.all[1].server, d.all[2].server)
 	d.give(d.shell(first, "barque token create"), d.all[0].agent, d.all[1].agent, d.all[2].agent)
 	for _, s := range d.all {
 		if s.server != first {

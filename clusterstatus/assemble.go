@@ -26,7 +26,7 @@ func Assemble(now time.Time, observations ...*Observation) *ClusterStatus {
 func AssembleFor(procedures Procedures, now time.Time, observations ...*Observation) *ClusterStatus {
 	observations = slices.Clone(observations)
 	slices.SortStableFunc(observations, func(a, b *Observation) int { return cmp.Compare(b.rank(), a.rank()) })
-	a := &assembly{now: now, base: observations[0], members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, lost: map[string][]LostVolume{}, objects: map[string]*ServerReport{}, cas: map[string]*exchange.Status{}}
+	a := &assembly{now: now, base: observations[0], observed: observations, members: map[string]*MemberStatus{}, former: map[string][]FormerServer{}, apart: map[string][]ApartAgent{}, lost: map[string][]LostVolume{}, objects: map[string]*ServerReport{}, cas: map[string]*exchange.Status{}}
 	a.status = &ClusterStatus{ID: a.base.Cluster, Time: now}
 	for _, o := range observations {
 		a.status.From = append(a.status.From, o.From)
@@ -34,6 +34,7 @@ func AssembleFor(procedures Procedures, now time.Time, observations ...*Observat
 	a.peers = mergePeers(observations)
 	a.nodes()
 	a.servers()
+	a.joined()
 	a.leader()
 	a.exchange()
 	a.quorum()
@@ -72,17 +73,18 @@ func mergePeers(observations []*Observation) []raftstore.PeerStatus {
 
 // assembly is a status that is being made.
 type assembly struct {
-	now     time.Time
-	base    *Observation
-	peers   []raftstore.PeerStatus
-	status  *ClusterStatus
-	members map[string]*MemberStatus
-	lead    *raftstore.Status         // of the leader
-	former  map[string][]FormerServer // by the name of the observing server
-	apart   map[string][]ApartAgent   // by the same
-	objects map[string]*ServerReport  // of which Unready and Failing count; by the same
-	lost    map[string][]LostVolume   // by the same
-	cas     map[string]*exchange.Status
+	now      time.Time
+	base     *Observation
+	observed []*Observation
+	peers    []raftstore.PeerStatus
+	status   *ClusterStatus
+	members  map[string]*MemberStatus
+	lead     *raftstore.Status         // of the leader
+	former   map[string][]FormerServer // by the name of the observing server
+	apart    map[string][]ApartAgent   // by the same
+	objects  map[string]*ServerReport  // of which Unready and Failing count; by the same
+	lost     map[string][]LostVolume   // by the same
+	cas      map[string]*exchange.Status
 }
 
 func (a *assembly) nodes() {
@@ -114,6 +116,17 @@ func (a *assembly) servers() {
 			a.lead, a.status.Leader = s, m.Name
 		}
 		a.detail(m, s.Detail)
+	}
+}
+
+// joined adds how the members joined, by the newest note of any server.
+func (a *assembly) joined() {
+	for _, o := range a.observed {
+		for name, j := range o.Joined {
+			if m := a.members[name]; m != nil && (m.Joined == nil || j.At.After(m.Joined.At)) {
+				m.Joined = new(j)
+			}
+		}
 	}
 }
 

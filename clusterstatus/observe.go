@@ -23,6 +23,8 @@ type Observation struct {
 	Time    time.Time              `json:"time"`
 	Nodes   []NodeView             `json:"nodes,omitempty"` // by gossip
 	Peers   []raftstore.PeerStatus `json:"peers,omitempty"`
+	// Joined is how machines joined last, by their names. Earlier versions do not note it.
+	Joined map[string]JoinedStatus `json:"joined,omitempty"`
 }
 
 // ViewOf is how gossip sees a member.

@@ -168,9 +168,17 @@ type MemberStatus struct {
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Started      time.Time           `json:"started,omitzero"`
+	Joined       *JoinedStatus       `json:"joined,omitempty"` // absent for the first server, and for one that joined before this was noted
 	// ClockOffset is by how much its clock is ahead of the asked server's, with an error of a
 	// second or two.
 	ClockOffset float64 `json:"clockOffsetSeconds"`
+}
+
+// JoinedStatus is how a machine joined last.
+type JoinedStatus struct {
+	At    time.Time `json:"at"`
+	Token string    `json:"tokenID"`
+	By    string    `json:"by"` // the server that let it in
 }
 
 // StoreStatus is a server's part of the store.

@@ -148,11 +148,11 @@ func WriteWarnings(w io.Writer, on terminal.Screen, warnings []Warning) error {
 // WriteMembers lists the nodes.
 func WriteMembers(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	t := &terminal.Table{Columns: []terminal.Column{{Head: "NAME"}, {Head: "ROLE", Drop: 3}, {Head: "STORE"}, {Head: "BEHIND"}, {Head: "DISK p50/p99", Drop: 1}, {Head: "GOSSIP"}, {Head: "LAST CONTACT", Drop: 4}, {Head: "REVISION", Drop: 2},
-		{Head: "TERM", Drop: 8}, {Head: "APPLIED", Drop: 9}, {Head: "CERTIFICATES", Drop: 5}, {Head: "BACKUP", Drop: 6}, {Head: "ADDRESS", Drop: 2}, {Head: "VERSION", Drop: 10}}}
+		{Head: "TERM", Drop: 8}, {Head: "APPLIED", Drop: 9}, {Head: "CERTIFICATES", Drop: 5}, {Head: "BACKUP", Drop: 6}, {Head: "ADDRESS", Drop: 2}, {Head: "JOINED", Drop: 11}, {Head: "VERSION", Drop: 10}}}
 	noMember := terminal.Cell{Text: "no member", How: terminal.Bad} // why is among the warnings
 	for i := range s.Members {
 		m := &s.Members[i]
-		row := []terminal.Cell{{Text: m.Name}, {Text: m.Role}, storeCell(m), {}, {}, gossipCell(m.Gossip), {}, {}, {}, {}, certificatesCell(s.Time, m.Certificates), backupCell(s.Time, m), {Text: m.Address}, {Text: m.Version}}
+		row := []terminal.Cell{{Text: m.Name}, {Text: m.Role}, storeCell(m), {}, {}, gossipCell(m.Gossip), {}, {}, {}, {}, certificatesCell(s.Time, m.Certificates), backupCell(s.Time, m), {Text: m.Address}, joinedCell(m.Joined), {Text: m.Version}}
 		if st := m.Store; st != nil {
 			row[3] = behindCell(st)
 			row[4] = terminal.Cell{Text: secondsText(st.DiskP50Seconds) + "/" + secondsText(st.DiskP99Seconds)}
@@ -175,6 +175,14 @@ func WriteMembers(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	}
 	_, err := t.Write(w, on)
 	return err
+}
+
+// joinedCell has the day, and the ID of the token.
+func joinedCell(j *JoinedStatus) terminal.Cell {
+	if j == nil {
+		return terminal.Cell{}
+	}
+	return terminal.Cell{Text: j.At.UTC().Format(time.DateOnly) + " by " + j.Token}
 }
 
 func storeCell(m *MemberStatus) terminal.Cell {

@@ -2,9 +2,12 @@ package devcluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -14,10 +17,8 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/internal/netname"
@@ -432,11 +433,11 @@ func TestTokenOfAFailedRejoinIsDeleted(t *testing.T) {
 		"ended":                       {false, failed, 0},
 		"takes too long, but may yet": {true, failed, 1},
 	} {
-		client := fake.NewClientset()
+		client, left := tokenServer(t, http.StatusOK)
 		ctx, interrupt := context.WithCancel(t.Context())
-		err := withToken(ctx, client, "sha256:0", func(joinToken string) (bool, error) {
-			if made, err := token.List(ctx, client); err != nil || len(made) != 1 || joinToken == "" {
-				t.Errorf("%s: the tokens are %+v, %v", name, made, err)
+		err := withToken(ctx, client, func(joinToken string) (bool, error) {
+			if *left != 1 || joinToken != "the token" {
+				t.Errorf("%s: %d tokens, %q", name, *left, joinToken)
 			}
 			interrupt()
 			return c.runs, c.err
@@ -444,25 +445,48 @@ func TestTokenOfAFailedRejoinIsDeleted(t *testing.T) {
 		if !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if left, err := token.List(t.Context(), client); err != nil || len(left) != c.left {
-			t.Errorf("%s: left are the tokens %+v, %v; want %d", name, left, err, c.left)
+		if *left != c.left {
+			t.Errorf("%s: left are %d tokens; want %d", name, *left, c.left)
 		}
 	}
 }
 
+// tokenServer is a server that makes and deletes tokens, with the given status of deletions.
+func tokenServer(t *testing.T, deletes int) (client rest.Interface, left *int) {
+	t.Helper()
+	left = new(int)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			var order token.Order
+			if err := json.NewDecoder(r.Body).Decode(&order); err != nil || order.Role != token.Server || order.Uses != 1 {
+				t.Errorf("asked for %+v, %v", order, err)
+			}
+			*left++
+			fmt.Fprint(w, `{"id":"abcdef","token":"the token"}`)
+			return
+		}
+		w.WriteHeader(deletes)
+		if deletes == http.StatusOK && r.URL.Query().Get("id") == "abcdef" {
+			*left--
+		}
+		fmt.Fprint(w, `{"was":true}`)
+	}))
+	t.Cleanup(server.Close)
+	set, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set.Discovery().RESTClient(), left
+}
+
 // A token that could not be deleted is named, with what deletes it.
 func TestTokenThatStaysIsNamed(t *testing.T) {
-	client := fake.NewClientset()
-	client.PrependReactor("delete", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no leader") })
+	client, left := tokenServer(t, http.StatusGatewayTimeout)
 	failed := errors.New("it has ended")
-	err := withToken(t.Context(), client, "sha256:0", func(string) (bool, error) { return false, failed })
-	left, listErr := client.CoreV1().Secrets(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	if listErr != nil || len(left.Items) != 1 {
-		t.Fatalf("left are %+v, %v", left, listErr)
-	}
-	id := strings.TrimPrefix(left.Items[0].Name, "bootstrap-token-")
-	if !errors.Is(err, failed) || !strings.Contains(err.Error(), "barque token delete "+id+"`") {
-		t.Errorf("%v; want the ID %s", err, id)
+	err := withToken(t.Context(), client, func(string) (bool, error) { return false, failed })
+	if !errors.Is(err, failed) || !strings.Contains(err.Error(), "barque token delete abcdef`") || *left != 1 {
+		t.Errorf("%v; %d tokens", err, *left)
 	}
 }
 

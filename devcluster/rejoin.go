@@ -34,11 +34,11 @@ func Rejoin(ctx context.Context, dir, name string) error {
 	if err != nil {
 		return fmt.Errorf("let %s join again: %w; nothing was changed", name, err)
 	}
-	client, ca, err := tokenMaker(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make a token at %s: %w", by.Name, err)
 	}
-	return withToken(ctx, client, ca, func(joinToken string) (runs bool, err error) {
+	return withToken(ctx, client.Discovery().RESTClient(), func(joinToken string) (runs bool, err error) {
 		err = edit(dir, func(now *Plan) (err error) {
 			p = now
 			if n, err = p.Node(name); err != nil {
@@ -62,19 +62,19 @@ const revokePatience = 5 * time.Second
 
 // withToken calls join with a join token for a server. When join fails the token is deleted, unless
 // the server runs that was given it: it may be about to join.
-func withToken(ctx context.Context, client kubernetes.Interface, caDigest string, join func(joinToken string) (runs bool, err error)) error {
-	t, err := token.Create(ctx, client, caDigest, token.Spec{Role: Server, TTL: time.Hour, Description: "barque dev start --wipe"}, time.Now())
+func withToken(ctx context.Context, client rest.Interface, join func(joinToken string) (runs bool, err error)) error {
+	made, err := token.Create(ctx, client, token.Spec{Role: Server, TTL: token.ServerTTL, Uses: token.ServerUses, Description: "barque dev start --wipe"})
 	if err != nil {
 		return fmt.Errorf("make a token: %w", err)
 	}
-	runs, err := join(t.String())
+	runs, err := join(made.Token)
 	if err == nil || runs {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokePatience) // also after Ctrl-C
 	defer cancel()
-	if left := token.Delete(ctx, client, t.ID); left != nil {
-		return fmt.Errorf("%w; the join token made for it was not deleted (%v): `barque token delete %s`", err, left, t.ID)
+	if left := token.Delete(ctx, client, made.ID); left != nil {
+		return fmt.Errorf("%w; the join token made for it was not deleted (%v): `barque token delete %s`", err, left, made.ID)
 	}
 	return err
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/barque/barque/internal/filelock"
 	"github.com/barque/barque/kubelet/containerd"
 	"github.com/barque/barque/membership/token"
-	"github.com/barque/barque/pki"
 )
 
 // Options of Up.
@@ -232,29 +231,14 @@ func (p *Plan) startJoining(ctx context.Context, config *rest.Config, o Options)
 	return group.Wait()
 }
 
-// newToken makes a token at a server.
+// newToken makes a token at a server, for any number of nodes.
 func newToken(ctx context.Context, config *rest.Config, role, description string) (string, error) {
-	client, ca, err := tokenMaker(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return "", err
 	}
-	t, err := token.Create(ctx, client, ca, token.Spec{Role: role, TTL: time.Hour, Description: description}, time.Now())
-	if err != nil {
-		return "", err
-	}
-	return t.String(), nil
-}
-
-// tokenMaker returns what tokens are made with: a client, and the digest of the cluster's CA.
-func tokenMaker(config *rest.Config) (client kubernetes.Interface, caDigest string, err error) {
-	if client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, "", err
-	}
-	ca, err := pki.ParseAuthority(config.CAData, nil)
-	if err != nil {
-		return nil, "", err
-	}
-	return client, ca.Digest(), nil
+	made, err := token.Create(ctx, client.Discovery().RESTClient(), token.Spec{Role: role, TTL: time.Hour, Description: description})
+	return made.Token, err
 }
 
 // startNode starts a node's process unless it runs. A token that is given replaces an older one.

@@ -2,7 +2,8 @@
 //
 //   - gossip: which nodes are alive, by memberlist. A credential of the cluster's CA proves each
 //     member.
-//   - token: join tokens, stored as Kubernetes bootstrap-token Secrets.
+//   - token: join tokens, stored beside the objects of the API.
+//   - admissions: who joined by which token, and the present key of each server.
 //   - join: the protocol between a joining machine and a server.
 //   - keyring: replacing the gossip key while it is in use.
 //   - credentials: the certificates and keys of a node.

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -123,10 +124,37 @@ func TestToken(t *testing.T) {
 	if _, err := parsed.Pinned(newCA(t).PEM()); err == nil {
 		t.Fatal("the token accepted another cluster's CA")
 	}
-	for _, bad := range []string{"", "b1", "abcdef.0123456789abcdef", token.String()[:80], strings.ToUpper(token.String()), strings.Replace(token.String(), "b1", "b2", 1)} {
+	for _, bad := range []string{"", "b1", "abcdef.0123456789abcdef", token.String()[:80], strings.ToUpper(token.String()), strings.Replace(token.String(), "b2", "b1", 1), strings.Replace(token.String(), "b2", "b3", 1)} {
 		if _, err := ParseToken(bad); err == nil {
 			t.Errorf("ParseToken(%q) succeeded", bad)
 		}
+	}
+	former, err := ParseToken("b1." + ca.Digest() + ".abcdef.0123456789abcdef")
+	if err != nil || !former.Former() || token.Former() || !strings.HasPrefix(former.String(), "b1.") {
+		t.Errorf("of an earlier version: %v, %v", former, err)
+	}
+}
+
+// TestTokenKey: a token's key is that of its ID and its secret, which has 128 random bits at least.
+func TestTokenKey(t *testing.T) {
+	token, err := NewToken(newCA(t).Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bits := float64(len(token.Secret)) * math.Log2(36); bits < 128 {
+		t.Errorf("its secret has %.0f bits", bits)
+	}
+	key := func(token Token) string {
+		k, err := token.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(k)
+	}
+	first, other, renamed := key(token), token, token
+	other.Secret, renamed.ID = strings.Repeat("0", secretLength), "aaaaaa"
+	if first != key(token) || first == key(other) || first == key(renamed) {
+		t.Error("keys of tokens are not theirs alone")
 	}
 }
 

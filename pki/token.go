@@ -1,6 +1,8 @@
 package pki
 
 import (
+	"crypto/ed25519"
+	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -14,23 +16,32 @@ import (
 
 // Token lets a machine join. Its text form is
 //
-//	b1.<64 hexadecimal digits: SHA-256 of the CA's public key>.<id: 6>.<secret: 16>
+//	b2.<64 hexadecimal digits: SHA-256 of the CA's public key>.<id: 6>.<secret: 26>
 //
-// id and secret are those of a Kubernetes bootstrap token
-// (https://kubernetes.io/docs/reference/access-authn-authz/bootstrap-tokens/). The digest lets the
-// joining machine know that it talks to the right cluster before it shows its secret.
+// The digest lets the joining machine know that it talks to the right cluster. The secret never
+// leaves the machine: Key derives a signing key from it, and the cluster keeps the public half. The
+// secret has 134 random bits. So it cannot be guessed from the public half, and a slow hash would
+// add nothing.
+//
+// Versions before made tokens of the form b1, with a secret of 16 characters, as that of a
+// Kubernetes bootstrap token. The cluster kept it in clear, and the machine showed it.
 type Token struct {
 	CADigest string
 	ID       string
 	Secret   string
 }
 
-const tokenVersion = "b1"
+const (
+	tokenVersion  = "b2"
+	formerVersion = "b1"
+	secretLength  = 26
+	formerLength  = 16
+)
 
 var (
 	digestForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	idForm     = regexp.MustCompile(`^[a-z0-9]{6}$`)
-	secretForm = regexp.MustCompile(`^[a-z0-9]{16}$`)
+	secretForm = regexp.MustCompile(`^[a-z0-9]+$`)
 )
 
 // NewToken draws a token for the cluster of this CA.
@@ -39,7 +50,7 @@ func NewToken(caDigest string) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	secret, err := randomText(16)
+	secret, err := randomText(secretLength)
 	if err != nil {
 		return Token{}, err
 	}
@@ -49,18 +60,41 @@ func NewToken(caDigest string) (Token, error) {
 // ParseToken reads the text form.
 func ParseToken(text string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(text), ".")
-	if len(parts) != 4 || parts[0] != tokenVersion {
-		return Token{}, errors.New("join token: want b1.<CA digest>.<id>.<secret>, as `barque token create` prints it")
+	if len(parts) != 4 || parts[0] != tokenVersion && parts[0] != formerVersion {
+		return Token{}, errors.New("join token: want b2.<CA digest>.<id>.<secret>, as `barque token create` prints it")
 	}
 	t := Token{CADigest: parts[1], ID: parts[2], Secret: parts[3]}
-	if !digestForm.MatchString(t.CADigest) || !idForm.MatchString(t.ID) || !secretForm.MatchString(t.Secret) {
+	if !digestForm.MatchString(t.CADigest) || !idForm.MatchString(t.ID) || !secretForm.MatchString(t.Secret) || t.version() != parts[0] {
 		return Token{}, errors.New("join token: a part is cut off or has characters that do not belong; copy the whole token that `barque token create` printed")
 	}
 	return t, nil
 }
 
 func (t Token) String() string {
-	return strings.Join([]string{tokenVersion, t.CADigest, t.ID, t.Secret}, ".")
+	return strings.Join([]string{t.version(), t.CADigest, t.ID, t.Secret}, ".")
+}
+
+// version returns the form of the token; empty if its secret has another length.
+func (t Token) version() string {
+	switch len(t.Secret) {
+	case secretLength:
+		return tokenVersion
+	case formerLength:
+		return formerVersion
+	}
+	return ""
+}
+
+// Former reports whether the token is of the form b1.
+func (t Token) Former() bool { return t.version() == formerVersion }
+
+// Key returns the key with which a holder of the token signs.
+func (t Token) Key() (ed25519.PrivateKey, error) {
+	seed, err := hkdf.Key(sha256.New, []byte(t.Secret), []byte(t.ID), "barque join token v2", ed25519.SeedSize)
+	if err != nil {
+		return nil, fmt.Errorf("derive the join token's key: %w", err)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
 }
 
 // Pinned returns that CA of the PEM text which the token pins.

@@ -149,9 +149,12 @@ func TestAdvice(t *testing.T) {
 	}
 	nothing := kubeconfigOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotFound)
-		io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
+		io.WriteString(w, `{"was": false}`)
 	})
+	earlier := kubeconfigOf(t, http.NotFound)
+	if _, err := run(t, "token", "create", "--kubeconfig", earlier); exitCode(err) != 1 || !strings.Contains(err.Error(), "ask an upgraded server") {
+		t.Errorf("a server that keeps tokens in Secrets: exit code %d: %v", exitCode(err), err)
+	}
 	if _, err := run(t, "token", "delete", "nosuchid", "--kubeconfig", nothing); exitCode(err) != 2 || err.Error() != "there is no token \"nosuchid\"; `barque token ls` lists the IDs" {
 		t.Errorf("a token that is not there: exit code %d: %v", exitCode(err), err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,16 +28,21 @@ func tokenCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Make a join token and print it",
-		Long: `Make a join token and print it. The token pins the cluster's CA: a machine that joins
-with it verifies that it talks to the right cluster.`,
+		Long: `Make a join token and print it, once: the cluster does not keep it. The token pins the
+cluster's CA: a machine that joins with it verifies that it talks to the right cluster.
+
+A server gets the cluster's keys. So a token for a server lets one machine in, and is good
+for an hour, unless the flags say otherwise. One for agents is good for a day, and for any
+number of machines.`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&spec.Role, "role", token.Agent, "role that the machine may join in: server or agent")
-	cmd.Flags().DurationVar(&spec.TTL, "ttl", 24*time.Hour, "how long the token is good, a minute at least; 0 is for ever")
-	cmd.Flags().IntVar(&spec.Uses, "uses", 0, "how many machines may join with it; 0 is any number")
+	cmd.Flags().DurationVar(&spec.TTL, "ttl", 0, "how long the token is good, a minute at least; 0 is for ever (default 24h, or 1h for a server)")
+	cmd.Flags().IntVar(&spec.Uses, "uses", 0, "how many machines may join with it; 0 is any number (default 0, or 1 for a server)")
 	cmd.Flags().StringVar(&spec.Description, "description", "", "what it is for")
 	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		spec := spec.WithDefaults(c.Flags().Changed("ttl"), c.Flags().Changed("uses"))
 		if err := errors.Join(checkFormat(c, *format), usage(c, spec.Check())); err != nil {
 			return err
 		}
@@ -44,22 +50,16 @@ with it verifies that it talks to the right cluster.`,
 		if err != nil {
 			return err
 		}
-		ca, err := pki.ParseAuthority(config.CAData, nil)
-		if err != nil {
-			return fmt.Errorf("the kubeconfig's CA: %w", err)
-		}
-		var t pki.Token
-		now := time.Now()
+		var made token.Made
 		err = remote.Ask(c.Context(), config, "store the join token", func(ctx context.Context) (err error) {
-			t, err = token.Create(ctx, client, ca.Digest(), spec, now)
+			made, err = token.Create(ctx, client.Discovery().RESTClient(), spec)
 			return err
 		})
 		if err != nil {
-			return remote.Outcome(err, "`barque token ls` shows whether it was created")
+			return remote.Outcome(err, "`barque token ls` shows whether it was created; delete that one, whose secret is lost, and make another")
 		}
-		made := token.MadeOf(t, spec, now)
 		return print(c, *format, made, func(w io.Writer) error {
-			_, err := fmt.Fprintln(w, t)
+			_, err := fmt.Fprintln(w, made.Token)
 			return err
 		})
 	}
@@ -79,7 +79,7 @@ func tokenListCommand() *cobra.Command {
 		}
 		var tokens []token.Info
 		err = remote.Ask(c.Context(), config, "list the join tokens", func(ctx context.Context) (err error) {
-			tokens, err = token.List(ctx, client)
+			tokens, err = token.List(ctx, client.Discovery().RESTClient())
 			return err
 		})
 		if err != nil {
@@ -90,7 +90,7 @@ func tokenListCommand() *cobra.Command {
 			ca = nil // a kubeconfig may have the system's CAs; void tokens are not detected then
 		}
 		return print(c, *format, tokens, func(w io.Writer) error {
-			fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tUSES LEFT\tDESCRIPTION")
+			fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tUSES LEFT\tMADE BY\tDESCRIPTION")
 			for _, t := range tokens {
 				expires, uses := "never", "any"
 				if !t.Expires.IsZero() {
@@ -102,7 +102,11 @@ func tokenListCommand() *cobra.Command {
 				if t.Limited {
 					uses = fmt.Sprint(t.UsesLeft)
 				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, expires, uses, t.Description)
+				by := cmp.Or(t.CreatedBy, "-")
+				if t.Former {
+					by = "an earlier version, in a Secret"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, expires, uses, by, t.Description)
 			}
 			return nil
 		})
@@ -122,7 +126,7 @@ func tokenDeleteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		err = remote.Ask(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client, args[0]) })
+		err = remote.Ask(c.Context(), config, "delete the join token", func(ctx context.Context) error { return token.Delete(ctx, client.Discovery().RESTClient(), args[0]) })
 		switch {
 		case errors.Is(err, token.ErrUnknown):
 			return unknown

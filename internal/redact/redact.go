@@ -25,7 +25,7 @@ var forms = []form{
 	{[]string{"private key"}, regexp.MustCompile(`()-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`), nil},
 	{[]string{"eyj"}, regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}`), nil}, // JSON Web Token
 	{[]string{"age-"}, regexp.MustCompile(`(?i)()AGE-(?:SECRET-KEY|PLUGIN)-[A-Z0-9-]+`), nil},                  // key of a backup
-	{[]string{"b1."}, regexp.MustCompile(`()\bb1\.[0-9a-f]{64}\.[a-z0-9]{6}\.[a-z0-9]{16}\b`), nil},            // join token
+	{[]string{"b1.", "b2."}, regexp.MustCompile(`()\bb[12]\.[0-9a-f]{64}\.[a-z0-9]{6}\.[a-z0-9]{16,}\b`), nil}, // join token
 	{nil, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), mayHaveToken},                                 // bootstrap token
 	{[]string{"bearer", "basic"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic)[ :=]+)[A-Za-z0-9._~+/=-]{6,}`), nil},
 	{[]string{"token", "passw", "secret", "client-", "private", "gossipkey"}, // named as one

@@ -44,6 +44,7 @@ func TestForms(t *testing.T) {
 		"web token":        {"token review of eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl failed", "eyJzdWIiOiJ4In0"},
 		"key of a backup":  {"read AGE-SECRET-KEY-1QQQSYQCYQ5RQWZQFPG9SCRGWPUGPZYSN", "1QQQSYQCYQ5"},
 		"join token":       {"args=[--join x b1." + strings.Repeat("0a", 32) + ".abcdef.0123456789abcdef]", "0123456789abcdef"},
+		"new join token":   {"b2." + strings.Repeat("0a", 32) + ".abcdef.0123456789abcdef0123456789", "0123456789abcdef0123456789"},
 		"bootstrap token":  {"used abcdef.0123456789abcdef twice", "0123456789abcdef"},
 		"flag":             {"barque server --token s3cret! --name x", "s3cret!"},
 		"flag with equals": {"barque server --token=s3cret!", "s3cret!"},

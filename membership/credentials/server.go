@@ -60,6 +60,10 @@ type Server struct {
 	admin         *pki.Identity // in the administrator's kubeconfig
 	proof         *credential
 
+	// Announce makes the peer certificate of the moment known to the other servers, which give
+	// shared keys to no other one. It is set before the first FetchKey; nil does nothing.
+	Announce func(ctx context.Context) error
+
 	renewing sync.Mutex
 	mu       sync.Mutex    // guards what follows
 	ready    bool          // the API serves, so the kubeconfig leads somewhere
@@ -337,6 +341,11 @@ const keyTimeout = 5 * time.Second
 // FetchKey asks the other servers for a key that all servers share: the CA's, or that of service
 // accounts. Both sides prove by their certificates that they are servers of this cluster.
 func (ids *Server) FetchKey(ctx context.Context, digest string) ([]byte, error) {
+	if ids.Announce != nil {
+		if err := ids.Announce(ctx); err != nil {
+			return nil, err
+		}
+	}
 	err := errors.New("no other server is known")
 	for _, other := range ids.Home.record.Servers() {
 		if other.Name == ids.config.Name {

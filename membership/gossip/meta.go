@@ -31,6 +31,9 @@ type Facts struct {
 	KeyGeneration uint64 `json:"k,omitempty"`
 	// Trust is the generation of the CAs that the member believes; see Proof.
 	Trust uint64 `json:"t,omitempty"`
+	// Tokens is the form in which a server keeps join tokens, token.Kept. Earlier versions do not
+	// send it.
+	Tokens int `json:"j,omitempty"`
 }
 
 // Proof is how a member proves itself.

@@ -1,10 +1,11 @@
 package join
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
-	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
 
@@ -56,14 +57,19 @@ func (h *Handler) audit(r *http.Request, in any, received time.Time, err error) 
 	switch in := in.(type) {
 	case Request:
 		h.describe(&a, in, err == nil)
+	case SignedRequest:
+		var request Request
+		if json.Unmarshal(in.Request, &request) == nil {
+			request.Token = ""
+			h.describe(&a, request, err == nil)
+		}
 	case sharedKeyRequest:
 		a.claim(ClaimKey, in.Digest)
 	case Renewal:
 		a.claim(ClaimAddress, in.Address)
 	}
 	// A certificate that has expired proves its holder only where the request was granted.
-	_, byToken := in.(Request)
-	if !byToken && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+	if !byToken(in) && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		cert := r.TLS.PeerCertificates[0]
 		a.claim(ClaimNode, cert.Subject.CommonName)
 		if err == nil || h.isNode(r) {
@@ -73,23 +79,31 @@ func (h *Handler) audit(r *http.Request, in any, received time.Time, err error) 
 	h.config.Audit(a)
 }
 
-// describe records a request to join.
+// byToken reports whether a token, and no certificate, identifies the caller.
+func byToken(in any) bool {
+	switch in.(type) {
+	case Request, SignedRequest:
+		return true
+	}
+	return false
+}
+
+// describe records a request to join. A former token is in the request itself.
 func (h *Handler) describe(a *Audited, in Request, granted bool) {
-	role := token.Agent
-	if a.Request.URL.Path == Prefix+"server" {
-		role = token.Server
+	role, id := in.Role, in.TokenID
+	if in.Token != "" {
+		role, id = strings.TrimPrefix(a.Request.URL.Path, Prefix), ""
+		if t, err := pki.ParseToken(in.Token); err == nil {
+			id = t.ID
+		}
 	}
 	a.claim(ClaimRole, role)
 	a.claim(ClaimNode, in.Name)
 	a.claim(ClaimAddress, in.Address)
 	a.claim(ClaimVersion, in.Version)
-	t, err := pki.ParseToken(in.Token)
-	if err != nil {
-		return
-	}
-	a.claim(ClaimToken, t.ID)
+	a.claim(ClaimToken, id)
 	if granted {
-		a.User, a.Groups = tokenUserPrefix+t.ID, []string{tokensGroup}
+		a.User, a.Groups = tokenUserPrefix+id, []string{tokensGroup}
 	}
 }
 

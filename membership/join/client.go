@@ -2,7 +2,10 @@ package join
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -15,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
 
@@ -142,15 +146,59 @@ func refusal(server string, response *http.Response, body []byte) *RefusedError 
 }
 
 // Server joins as a server.
-func (c *Client) Server(ctx context.Context, r Request) (ServerGrant, error) {
-	var out ServerGrant
-	return out, c.post(ctx, "server", r, &out)
+func (c *Client) Server(ctx context.Context, r Request) (out ServerGrant, err error) {
+	err = c.join(ctx, token.Server, r, &out)
+	return out, err
 }
 
 // Agent joins as an agent.
-func (c *Client) Agent(ctx context.Context, r Request) (AgentGrant, error) {
-	var out AgentGrant
-	return out, c.post(ctx, "agent", r, &out)
+func (c *Client) Agent(ctx context.Context, r Request) (out AgentGrant, err error) {
+	err = c.join(ctx, token.Agent, r, &out)
+	return out, err
+}
+
+// join signs the request with the token's key, and opens the answer, which is sealed to the key of
+// the attempt. A former token is shown instead.
+func (c *Client) join(ctx context.Context, role string, r Request, out any) error {
+	t, err := pki.ParseToken(r.Token)
+	if err != nil {
+		return err
+	}
+	if t.Former() {
+		return c.post(ctx, role, r, out)
+	}
+	attempt := cmp.Or(r.Attempt, rand.Text())
+	sealing, err := pki.SealingKeyOf(attempt)
+	if err != nil {
+		return err
+	}
+	r.Token, r.Attempt = "", ""
+	r.Role, r.TokenID, r.Nonce, r.SealTo = role, t.ID, []byte(rand.Text()), sealing.Public()
+	request, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	key, err := t.Key()
+	if err != nil {
+		return err
+	}
+	var answer Sealed
+	err = c.post(ctx, "node", SignedRequest{Request: request, Signature: ed25519.Sign(key, signed(request))}, &answer)
+	var refused *RefusedError
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		refused.Reason = "it is of an earlier version, which does not know join tokens of the form b2: give the address of an upgraded server"
+	}
+	if err != nil {
+		return err
+	}
+	plain, err := sealing.Open(answer.Sealed, bound(request))
+	if err == nil {
+		err = json.Unmarshal(plain, out)
+	}
+	if err != nil {
+		return fmt.Errorf("answer of %s: %w", c.base, err)
+	}
+	return nil
 }
 
 // Renew gets new certificates for the agent whose client certificate is the client's identity.

@@ -3,6 +3,9 @@ package join
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +35,9 @@ type Config struct {
 	// Lifetime returns how long the certificates of agents last.
 	Lifetime func() time.Duration
 	// CheckToken checks a token for a role; UseToken also counts the use. See package token.
-	CheckToken, UseToken func(ctx context.Context, t pki.Token, a token.Attempt) error
+	CheckToken, UseToken func(ctx context.Context, p token.Proof, a token.Attempt) error
+	// Decided is called with every grant, before it is sent, and every refusal; nil does nothing.
+	Decided func(ctx context.Context, d Decision)
 	// NameTaken tells why no other machine may have the name, or returns nil.
 	NameTaken func(name string) error
 	// VersionFits returns the reason why a node of the role may not join with its version, or nil.
@@ -64,9 +69,11 @@ type Config struct {
 	// time.
 	Grace     time.Duration
 	StillNode func(ctx context.Context, name string, ended time.Time) error
-	// IsServer reports whether a server of that name is a member of the store. SharedKey returns
-	// the shared key with the digest in PEM, of a CA or of service accounts: only members get it.
-	IsServer  func(name string) bool
+	// Current returns the reason why the certificate is not the present one of a member of the
+	// store, or nil. A CA's signature does not suffice: a thief of its key can sign, too. SharedKey
+	// returns the shared key with the digest in PEM, of a CA or of service accounts: only members
+	// get it.
+	Current   func(ctx context.Context, cert *x509.Certificate) error
 	SharedKey func(digest string) ([]byte, error)
 	// Audit takes the record of each request with a readable body, granted or refused; nil drops
 	// them. Requests that are one too many are not recorded.
@@ -87,8 +94,9 @@ type Handler struct {
 func NewHandler(c Config) *Handler {
 	h := &Handler{config: c, mux: http.NewServeMux(), limiter: newLimiter(c.Now)}
 	h.mux.HandleFunc("GET "+Prefix+"ca", h.ca)
-	h.mux.HandleFunc("POST "+Prefix+"server", answer(h, h.server))
-	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, h.agent))
+	h.mux.HandleFunc("POST "+Prefix+"node", answer(h, h.joinSigned))
+	h.mux.HandleFunc("POST "+Prefix+"server", answer(h, former(h, token.Server, h.server)))
+	h.mux.HandleFunc("POST "+Prefix+"agent", answer(h, former(h, token.Agent, h.agent)))
 	h.mux.HandleFunc("POST "+Prefix+"renew", answer(h, h.renew))
 	h.mux.HandleFunc("POST "+Prefix+"gossip-keys", answer(h, h.gossipKeys))
 	h.mux.HandleFunc("POST "+Prefix+"shared-key", answer(h, h.sharedKey))
@@ -156,7 +164,9 @@ func readBody(w http.ResponseWriter, r *http.Request, in any) error {
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
-	h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err)
+	if say, unsaid := h.limiter.refused(clientOf(r), token.IsRefusal(err)); say {
+		h.config.Logger.Warn("join request refused", "path", r.URL.Path, "client", r.RemoteAddr, "status", status, "reason", err, "unsaidBefore", unsaid)
+	}
 	h.say(w, r, status, err.Error())
 }
 
@@ -166,7 +176,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &refused):
 		return refused.status
-	case errors.Is(err, token.ErrUnknown), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUsedUp), errors.Is(err, token.ErrRole), errors.Is(err, token.ErrFormerCA):
+	case token.IsRefusal(err):
 		return http.StatusForbidden
 	}
 	return http.StatusInternalServerError
@@ -191,13 +201,9 @@ func (h *Handler) ca(w http.ResponseWriter, _ *http.Request) {
 // admit checks all that is common to both roles. The token comes first: without one a client
 // learns nothing of the cluster's nodes. Its use is counted last, so that a machine that is refused
 // for another reason can try again with it.
-func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, error) {
-	t, err := pki.ParseToken(in.Token)
-	if err != nil {
-		return netip.Addr{}, refuse(http.StatusBadRequest, "%w", err)
-	}
-	attempt := token.Attempt{Role: role, Name: in.Name, Secret: in.Attempt}
-	if err := h.config.CheckToken(r.Context(), t, attempt); err != nil {
+func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt token.Attempt) (netip.Addr, error) {
+	role := attempt.Role
+	if err := h.config.CheckToken(r.Context(), p, attempt); err != nil {
 		return netip.Addr{}, err
 	}
 	if err := nodename.Check(in.Name); err != nil {
@@ -207,6 +213,9 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 		if err := nodename.CheckLabel(key, in.Labels[key]); err != nil {
 			return netip.Addr{}, refuse(http.StatusBadRequest, "%w (--node-label)", err)
 		}
+	}
+	if err := sealable(in); err != nil {
+		return netip.Addr{}, err
 	}
 	addr, err := h.address(in.Name, in.Address)
 	if err != nil {
@@ -232,7 +241,7 @@ func (h *Handler) admit(r *http.Request, in Request, role string) (netip.Addr, e
 	if err := h.config.NameTaken(in.Name); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
-	return addr, h.config.UseToken(r.Context(), t, attempt)
+	return addr, h.config.UseToken(r.Context(), p, attempt)
 }
 
 // address reads the address of a node and checks its permission.
@@ -265,15 +274,79 @@ func (h *Handler) ownAddress(r *http.Request, addr netip.Addr) error {
 		addr, r.RemoteAddr)
 }
 
-func (h *Handler) server(r *http.Request, in Request) (ServerGrant, error) {
-	if _, err := h.admit(r, in, token.Server); err != nil {
+// joinSigned lets a machine in that has signed its request with its token's key, and seals the
+// answer to the machine's own key.
+func (h *Handler) joinSigned(r *http.Request, in SignedRequest) (out Sealed, err error) {
+	var request Request
+	if err := json.Unmarshal(in.Request, &request); err != nil {
+		return out, refuse(http.StatusBadRequest, "the signed request is not the JSON that this server expects: %w", err)
+	}
+	request.Token = "" // it would be a former one's
+	defer func() { h.joined(r, request, err) }()
+	sum := sha256.Sum256(request.SealTo)
+	attempt := token.Attempt{Role: request.Role, Name: request.Name, Secret: hex.EncodeToString(sum[:])}
+	proof := token.Proof{ID: request.TokenID, Signed: signed(in.Request), Signature: in.Signature}
+	var grant any
+	switch request.Role {
+	case token.Server:
+		grant, err = h.server(r, request, proof, attempt)
+	case token.Agent:
+		grant, err = h.agent(r, request, proof, attempt)
+	default:
+		err = refuse(http.StatusBadRequest, "the role %q is neither %s nor %s", request.Role, token.Server, token.Agent)
+	}
+	if err != nil {
+		return out, err
+	}
+	plain, err := json.Marshal(grant)
+	if err != nil {
+		return out, err
+	}
+	out.Sealed, err = pki.SealTo(request.SealTo, plain, bound(in.Request))
+	return out, err
+}
+
+// former lets a machine in that shows a former token.
+func former[Grant any](h *Handler, role string, admit func(*http.Request, Request, token.Proof, token.Attempt) (Grant, error)) func(*http.Request, Request) (Grant, error) {
+	return func(r *http.Request, in Request) (grant Grant, err error) {
+		t, err := pki.ParseToken(in.Token)
+		if err == nil && !t.Former() {
+			err = errors.New("a join token of this form is not shown to a server")
+		}
+		if err != nil {
+			return grant, refuse(http.StatusBadRequest, "%w", err)
+		}
+		in.Role, in.TokenID = role, t.ID
+		defer func() { h.joined(r, in, err) }()
+		return admit(r, in, token.Proof{ID: t.ID, Secret: t.Secret}, token.Attempt{Role: role, Name: in.Name, Secret: in.Attempt})
+	}
+}
+
+// joined logs and reports the outcome of a request to join.
+func (h *Handler) joined(r *http.Request, in Request, err error) {
+	if err == nil {
+		h.config.Logger.Info(in.Role+" admitted", "name", in.Name, "address", in.Address, "version", in.Version, "tokenID", in.TokenID, "client", r.RemoteAddr)
+	}
+	h.decided(r.Context(), r, Decision{Act: ActJoin, Role: in.Role, Name: in.Name, Address: in.Address, TokenID: in.TokenID, Version: in.Version}, err)
+}
+
+// sealable refuses a key to which nothing could be sealed, before a use of the token is counted.
+// Requests with a former token have none.
+func sealable(in Request) error {
+	if len(in.SealTo) == 0 && in.Token != "" {
+		return nil
+	}
+	if _, err := pki.SealTo(in.SealTo, nil, nil); err != nil {
+		return refuse(http.StatusBadRequest, "%w", err)
+	}
+	return nil
+}
+
+func (h *Handler) server(r *http.Request, in Request, p token.Proof, a token.Attempt) (ServerGrant, error) {
+	if _, err := h.admit(r, in, p, a); err != nil {
 		return ServerGrant{}, err
 	}
-	grant, err := h.grant(r.Context())
-	if err == nil {
-		h.config.Logger.Info("server admitted", "name", in.Name, "address", in.Address, "version", in.Version)
-	}
-	return grant, err
+	return h.grant(r.Context())
 }
 
 // grant returns the data for a server. The keys are those of the bundle: after a step of a CA
@@ -288,11 +361,11 @@ func (h *Handler) grant(ctx context.Context) (g ServerGrant, err error) {
 	return ServerGrant{}, context.Cause(ctx)
 }
 
-func (h *Handler) agent(r *http.Request, in Request) (AgentGrant, error) {
+func (h *Handler) agent(r *http.Request, in Request, p token.Proof, a token.Attempt) (AgentGrant, error) {
 	if len(in.GossipKey) != ed25519.PublicKeySize {
 		return AgentGrant{}, refuse(http.StatusBadRequest, "the gossip key has %d bytes, want %d", len(in.GossipKey), ed25519.PublicKeySize)
 	}
-	addr, err := h.admit(r, in, token.Agent)
+	addr, err := h.admit(r, in, p, a)
 	if err != nil {
 		return AgentGrant{}, err
 	}
@@ -300,7 +373,6 @@ func (h *Handler) agent(r *http.Request, in Request) (AgentGrant, error) {
 	if err != nil {
 		return AgentGrant{}, err
 	}
-	h.config.Logger.Info("agent admitted", "name", in.Name, "address", in.Address, "version", in.Version)
 	return AgentGrant{Cluster: h.config.Cluster(), Certificates: certificates}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/ed25519"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ type cluster struct {
 	address string
 	useErr  error
 	uses    []string
+
+	attempts []token.Attempt // that were counted
+	decided  []join.Decision
 
 	trust     *pki.Trust
 	life      time.Duration
@@ -73,16 +77,17 @@ func newCluster(t *testing.T) *cluster {
 		Lifetime:  func() time.Duration { return c.life },
 		Grace:     24 * time.Hour,
 		StillNode: func(context.Context, string, time.Time) error { return c.stillNode },
-		IsServer:  func(name string) bool { return name == "s1" },
-		Inherited: func(cluster string) bool { return cluster == "ancestor" },
-		Stray:     func(name, cluster string) { c.strays[name] = cluster },
-		SharedKey: func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
-		CheckToken: func(_ context.Context, got pki.Token, _ token.Attempt) error {
-			if got.Secret != tok.Secret {
-				return token.ErrUnknown
+		Current: func(_ context.Context, cert *x509.Certificate) error {
+			if cert.Subject.CommonName != "s1" {
+				return fmt.Errorf("%q: %w", cert.Subject.CommonName, join.ErrNotCurrent)
 			}
 			return nil
 		},
+		Decided:    func(_ context.Context, d join.Decision) { c.decided = append(c.decided, d) },
+		Inherited:  func(cluster string) bool { return cluster == "ancestor" },
+		Stray:      func(name, cluster string) { c.strays[name] = cluster },
+		SharedKey:  func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
+		CheckToken: func(_ context.Context, p token.Proof, _ token.Attempt) error { return c.check(p) },
 		AddressTaken: func(_ string, addr netip.Addr) error {
 			if addr == netip.MustParseAddr("10.0.0.1") {
 				return errors.New("the address is that of s1")
@@ -93,11 +98,11 @@ func newCluster(t *testing.T) *cluster {
 		IsAt: func(name string, addr netip.Addr) bool {
 			return name == "n1" && addr == netip.MustParseAddr("198.51.100.7")
 		},
-		UseToken: func(_ context.Context, got pki.Token, a token.Attempt) error {
-			if got.Secret != tok.Secret {
-				return token.ErrUnknown
+		UseToken: func(_ context.Context, p token.Proof, a token.Attempt) error {
+			if err := c.check(p); err != nil {
+				return err
 			}
-			c.uses = append(c.uses, a.Role)
+			c.uses, c.attempts = append(c.uses, a.Role), append(c.attempts, a)
 			return c.useErr
 		},
 		VersionFits: func(_, role, version string) error {
@@ -143,6 +148,21 @@ func newCluster(t *testing.T) *cluster {
 	c.address = server.URL
 	return c
 }
+
+// check is what package token does.
+func (c *cluster) check(p token.Proof) error {
+	key, err := c.token.Key()
+	if err != nil {
+		return err
+	}
+	if p.ID != c.token.ID || p.Secret != former && !ed25519.Verify(key.Public().(ed25519.PublicKey), p.Signed, p.Signature) {
+		return token.ErrUnknown
+	}
+	return nil
+}
+
+// former is the secret of a former token, which has the ID of the other one.
+const former = "0123456789abcdef"
 
 func (c *cluster) client(t *testing.T, identity *tls.Certificate) *join.Client {
 	t.Helper()
@@ -203,9 +223,8 @@ func TestRefusals(t *testing.T) {
 		status int
 		want   string
 	}{
-		"no token": {func(_ *cluster, r *join.Request) { r.Token = "" }, 400, "join token"},
 		"unknown token": {func(c *cluster, r *join.Request) {
-			r.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
+			r.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: strings.Repeat("0", 26)}.String()
 		}, 403, "not known"},
 		"expired token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrExpired }, 403, "expired"},
 		"used-up token": {func(c *cluster, _ *join.Request) { c.useErr = token.ErrUsedUp }, 403, "used up"},
@@ -216,7 +235,7 @@ func TestRefusals(t *testing.T) {
 		"loopback":      {func(_ *cluster, r *join.Request) { r.Address = "127.0.0.1" }, 400, "address"},
 		"address taken": {func(_ *cluster, r *join.Request) { r.Address = "::ffff:10.0.0.1" }, 409, "that of s1"},
 		"an unknown client learns no names": {func(c *cluster, r *join.Request) {
-			r.Name, r.Token = "taken", pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
+			r.Name, r.Token = "taken", pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: strings.Repeat("0", 26)}.String()
 		}, 403, "not known"},
 		"version":        {func(_ *cluster, r *join.Request) { r.Version = "too new" }, 409, "no server of a version that is too new"},
 		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
@@ -430,6 +449,15 @@ func TestCAKeys(t *testing.T) {
 			t.Errorf("%s got %q", name, key)
 		}
 	}
+	var granted []string
+	for _, d := range c.decided {
+		if d.Act == join.ActSharedKey && d.Granted {
+			granted = append(granted, d.Name)
+		}
+	}
+	if !slices.Equal(granted, []string{"s1"}) {
+		t.Errorf("reported as granted: %q", granted)
+	}
 }
 
 // Who asks too often is told so, and when to come again; nodes of the cluster are served meanwhile.
@@ -439,7 +467,7 @@ func TestTooManyRequests(t *testing.T) {
 	c.now = func() time.Time { return now }
 	unknown := c.client(t, nil)
 	bad := c.request()
-	bad.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: "0000000000000000"}.String()
+	bad.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: strings.Repeat("0", 26)}.String()
 	var refused *join.RefusedError
 	for n := range 1000 {
 		_, err := unknown.Server(t.Context(), bad)

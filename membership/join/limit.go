@@ -28,7 +28,9 @@ const (
 	// bodyTimeout is how long the body of a request may take to arrive, from every client.
 	bodyTimeout = 10 * time.Second
 	// sayAgain is after how long a refused address is logged again.
-	sayAgain = 10 * time.Second
+	sayAgain = time.Minute
+	// refusedCost is by how much more a refused token reduces the allowance of its address.
+	refusedCost = 4
 )
 
 // allowance is a token bucket of requests, with the number of requests in progress.
@@ -37,6 +39,9 @@ type allowance struct {
 	at   time.Time // when left was right
 	open int
 	said time.Time // when its end was last logged
+
+	refused time.Time // when a refusal was last logged
+	unsaid  int       // refusals since then
 }
 
 func (a *allowance) fill(now time.Time, burst, rate float64) {
@@ -92,6 +97,25 @@ func (l *limiter) enter(addr netip.Addr) (leave func(), after time.Duration, fir
 	return nil, after, first
 }
 
+// refused notes the refusal of a request that was answered, with ofToken one for its token. It
+// reports whether to log it, and how many were not logged since the last one that was.
+func (l *limiter) refused(addr netip.Addr, ofToken bool) (say bool, unsaid int) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.of(addr, now)
+	own.fill(now, addressBurst, addressRate)
+	if ofToken {
+		own.left -= refusedCost
+	}
+	if !own.refused.IsZero() && now.Sub(own.refused) < sayAgain {
+		own.unsaid++
+		return false, 0
+	}
+	unsaid, own.refused, own.unsaid = own.unsaid, now, 0
+	return true, unsaid
+}
+
 func seconds(s float64) time.Duration { return time.Duration(math.Ceil(s)) * time.Second }
 
 func (l *limiter) leave(own *allowance) {
@@ -115,7 +139,7 @@ func (l *limiter) of(addr netip.Addr, now time.Time) *allowance {
 	}
 	if len(l.addresses) >= knownAddresses {
 		for known, a := range l.addresses {
-			if a.open == 0 && now.Sub(a.at).Seconds()*addressRate >= addressBurst { // it is full again: as a new one
+			if a.open == 0 && now.Sub(a.at).Seconds()*addressRate >= addressBurst-a.left && now.Sub(a.refused) >= sayAgain { // it is full again: as a new one
 				delete(l.addresses, known)
 			}
 		}
@@ -134,18 +158,24 @@ func (h *Handler) limited(w http.ResponseWriter, r *http.Request) {
 		h.mux.ServeHTTP(w, r)
 		return
 	}
-	from, _ := netip.ParseAddrPort(r.RemoteAddr) // all that cannot be read share one
-	leave, after, first := h.limiter.enter(from.Addr())
+	from := clientOf(r)
+	leave, after, first := h.limiter.enter(from)
 	if leave == nil {
 		if first {
-			h.config.Logger.Warn("join requests are refused for a while: there are too many", "client", from.Addr(), "retryAfter", after)
+			h.config.Logger.Warn("join requests are refused for a while: there are too many", "client", from, "retryAfter", after)
 		}
 		w.Header().Set("Retry-After", fmt.Sprintf("%d", int(after.Seconds())))
-		h.say(w, r, http.StatusTooManyRequests, fmt.Sprintf("too many requests to join, from this address (%s) or from all: try again in %s", from.Addr(), after))
+		h.say(w, r, http.StatusTooManyRequests, fmt.Sprintf("too many requests to join, from this address (%s) or from all: try again in %s", from, after))
 		return
 	}
 	defer leave()
 	h.mux.ServeHTTP(w, r)
+}
+
+// clientOf returns the address of the client; all that cannot be read share one.
+func clientOf(r *http.Request) netip.Addr {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return from.Addr()
 }
 
 // isNode tells whether the request is made with a good certificate of the cluster, other than one

@@ -120,3 +120,33 @@ func TestARefusalIsSaidOnceInAWhile(t *testing.T) {
 		}
 	}
 }
+
+// A refused token costs an address more than another request: guesses are few. Its refusals are
+// logged once a minute, with their number.
+func TestRefusedTokensAreLimitedMore(t *testing.T) {
+	now := time.Now()
+	l := newLimiter(func() time.Time { return now })
+	addr, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	guesses, said := 0, 0
+	for range 1000 {
+		leave, _, _ := l.enter(addr)
+		if leave == nil {
+			break
+		}
+		guesses++
+		if say, _ := l.refused(addr, true); say {
+			said++
+		}
+		leave()
+	}
+	if want := addressBurst / (1 + refusedCost); guesses != want || said != 1 {
+		t.Errorf("%d guesses, %d logged; want %d, 1", guesses, said, want)
+	}
+	if leave, _, _ := l.enter(other); leave == nil {
+		t.Error("another address is limited, too")
+	}
+	now = now.Add(sayAgain)
+	if say, unsaid := l.refused(addr, false); !say || unsaid != guesses-1 {
+		t.Errorf("after a minute: %t, %d", say, unsaid)
+	}
+}

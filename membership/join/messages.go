@@ -1,6 +1,7 @@
 package join
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"net/netip"
 	"time"
@@ -16,14 +17,22 @@ const ServersOrganization = "barque:servers"
 
 // Request is a joining machine's request.
 type Request struct {
-	Token   string    `json:"token"`
+	// Token is on the wire only where it is a former one: see package token.
+	Token   string    `json:"token,omitempty"`
 	Name    string    `json:"name"`
 	Address string    `json:"address"` // IP address that the other nodes reach it at
 	Version string    `json:"version"`
 	Clock   time.Time `json:"clock"`
 	// Attempt is the machine's random text, the same for all retries: they count as one use of the
-	// token.
+	// token. It is on the wire with a former token only.
 	Attempt string `json:"attempt,omitempty"`
+	// Role, TokenID, Nonce and SealTo are in a SignedRequest. SealTo is the public half of the
+	// machine's pki.SealingKey. It stands for the attempt: the same use of a token never opens to
+	// another key.
+	Role    string `json:"role,omitempty"`
+	TokenID string `json:"tokenID,omitempty"`
+	Nonce   []byte `json:"nonce,omitempty"`
+	SealTo  []byte `json:"sealTo,omitempty"`
 	// Labels are those that the node registers with. Machines of earlier versions do not send them.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Replace is a server's wish to take the place of a dead one of the same name.
@@ -31,6 +40,34 @@ type Request struct {
 	// CSR and GossipKey are an agent's: the signing request of its key and its Ed25519 public key.
 	CSR       []byte `json:"csr,omitempty"`
 	GossipKey []byte `json:"gossipKey,omitempty"`
+}
+
+// SignedRequest is a Request with the signature of its token's key. The bytes are signed as they
+// are: nobody between the machine and the server can replace the key to which the answer is sealed.
+type SignedRequest struct {
+	Request   []byte `json:"request"`
+	Signature []byte `json:"signature"`
+}
+
+// Sealed is the answer to a SignedRequest: a ServerGrant or an AgentGrant in JSON, sealed to the
+// machine's key and bound to its request.
+type Sealed struct {
+	Sealed []byte `json:"sealed"`
+}
+
+const (
+	signContext = "barque join request v2\x00"
+	sealContext = "barque join grant v2\x00"
+)
+
+// signed returns the bytes that a token's key signs.
+func signed(request []byte) []byte { return append([]byte(signContext), request...) }
+
+// bound returns the bytes to which the answer is bound: the token's ID, the nonce, the name and all
+// else of the request.
+func bound(request []byte) []byte {
+	sum := sha256.Sum256(request)
+	return append([]byte(sealContext), sum[:]...)
 }
 
 // Server is one control-plane node.

@@ -17,11 +17,14 @@ import (
 
 // renew issues new certificates to an agent that shows its old one. The TLS handshake has proven
 // that it has the key.
-func (h *Handler) renew(r *http.Request, in Renewal) (Certificates, error) {
+func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error) {
 	cert, err := h.caller(r, nodesGroup, h.config.Grace)
 	if err != nil {
 		return Certificates{}, err
 	}
+	defer func() {
+		h.decided(r.Context(), r, Decision{Act: ActRenew, Role: token.Agent, Name: strings.TrimPrefix(cert.Subject.CommonName, nodeUserPrefix), Address: in.Address}, err)
+	}()
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix)
 	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
 		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
@@ -65,21 +68,31 @@ func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name 
 }
 
 // sharedKey returns a shared key, the CA's or that of service accounts, to a server that is a
-// member of the store.
-func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (SharedKey, error) {
+// member of the store and whose certificate is its present one.
+func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (out SharedKey, err error) {
 	cert, err := h.caller(r, ServersOrganization, 0)
 	if err != nil {
-		return SharedKey{}, err
+		return out, err
 	}
-	if name := cert.Subject.CommonName; !h.config.IsServer(name) {
-		return SharedKey{}, refuse(http.StatusForbidden, "%q is no member of the store", name)
+	defer func() {
+		h.decided(r.Context(), r, Decision{Act: ActSharedKey, Role: token.Server, Name: cert.Subject.CommonName}, err)
+	}()
+	switch err := h.config.Current(r.Context(), cert); {
+	case errors.Is(err, ErrNotCurrent):
+		return out, refuse(http.StatusForbidden, "the certificate of %q: %w", cert.Subject.CommonName, err)
+	case err != nil:
+		return out, err
 	}
-	key, err := h.config.SharedKey(in.Digest)
-	if err != nil {
+	if out.Key, err = h.config.SharedKey(in.Digest); err != nil {
 		return SharedKey{}, refuse(http.StatusNotFound, "%w", err)
 	}
-	return SharedKey{Key: key}, nil
+	h.config.Logger.Info("a server has got a key that all servers share", "name", cert.Subject.CommonName, "digest", in.Digest, "client", r.RemoteAddr)
+	return out, nil
 }
+
+// ErrNotCurrent is part of the error of Config.Current for a certificate that is not the present
+// one of a member.
+var ErrNotCurrent = errors.New("it is not the present certificate of a member of the store")
 
 // caller returns the client's certificate, after checking that a CA of this cluster issued it for
 // the organization at its holder's join. It may have expired up to grace ago.

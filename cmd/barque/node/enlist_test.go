@@ -61,8 +61,8 @@ func newHost(t *testing.T) *host {
 		Grace:      DefaultCertificateGrace,
 		StillNode:  func(context.Context, string, time.Time) error { return h.gone },
 		Barred:     func(string, string) error { return nil },
-		CheckToken: func(context.Context, pki.Token, token.Attempt) error { return nil },
-		UseToken: func(_ context.Context, _ pki.Token, a token.Attempt) error {
+		CheckToken: func(context.Context, token.Proof, token.Attempt) error { return nil },
+		UseToken: func(_ context.Context, _ token.Proof, a token.Attempt) error {
 			h.attempts = append(h.attempts, a)
 			return h.fail
 		},

@@ -3,6 +3,8 @@ package node
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"os"
@@ -81,7 +83,7 @@ func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 				continue
 			}
 			checkComplete(t, role, o.DataDir, files)
-			if i := slices.Index(files, "pki/join.attempt"); len(h.attempts) > counted && killed > i && h.attempts[counted].Secret != string(asking["pki/join.attempt"]) {
+			if i := slices.Index(files, "pki/join.attempt"); len(h.attempts) > counted && killed > i && h.attempts[counted].Secret != attemptBy(t, asking["pki/join.attempt"]) {
 				t.Errorf("%s: the token is used a second time", where)
 			}
 			if again, err := enlist(t.Context(), &alone, quiet()); err != nil || again.Cluster.ID != "c1" {
@@ -89,6 +91,17 @@ func TestAJoinGoesOnAfterAKillAtEachStep(t *testing.T) {
 			}
 		}
 	}
+}
+
+// attemptBy is the attempt to a server of the machine with that text.
+func attemptBy(t *testing.T, text []byte) string {
+	t.Helper()
+	key, err := pki.SealingKeyOf(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(key.Public())
+	return hex.EncodeToString(sum[:])
 }
 
 // askingFiles are the files of a machine whose try was interrupted before the server had answered.

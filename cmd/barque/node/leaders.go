@@ -168,7 +168,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 			return lead(ctx, runtime.TermFrom(ctx))
 		}}
 	}
-	return slices.Concat([]runtime.Routine{ensure, rollover("gossip keys", s.keys.Lead), rollover("ca", s.exchange.Lead)}, list, []runtime.Routine{schedule}), nil
+	return slices.Concat([]runtime.Routine{ensure, rollover("gossip keys", s.keys.Lead), rollover("ca", s.exchange.Lead), {Name: "join tokens", Run: s.joinUpkeep}}, list, []runtime.Routine{schedule}), nil
 }
 
 // serves tells whether this server's API has a resource.

@@ -16,6 +16,7 @@ import (
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
 )
@@ -31,6 +32,7 @@ func (s *server) handlers() map[string]http.Handler {
 	})
 	handlers[auditlog.Path] = extra.MastersOnly(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
+	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	s.certificatesAPI(servers).AddHandlers(handlers)
@@ -43,7 +45,7 @@ func (s *server) says() *adminapi.Report {
 		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
 	if s.known.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
-		r.Unready, r.Failing = s.unreadyNodes, s.failingCalls
+		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.book.Admissions
 		r.AuditLosses = s.auditLosses
 	}
 	return r

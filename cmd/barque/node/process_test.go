@@ -33,7 +33,6 @@ import (
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/token"
-	"github.com/barque/barque/pki"
 )
 
 // Servers as separate processes, each this test's binary again, in a network namespace of the
@@ -264,23 +263,15 @@ func startThree(t *testing.T, hold string) []*process {
 	s := newSpace(t)
 	first := s.startProcess(t, newOrder(t, 0, hold))
 	until(t, patience, "s1 is ready", first.ready)
-	config, err := first.config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := pki.ParseAuthority(config.CAData, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var key pki.Token
+	var key token.Made
 	until(t, patience, "a token", func(ctx context.Context) (err error) {
-		key, err = token.Create(ctx, first.client(), ca.Digest(), token.Spec{Role: token.Server, TTL: time.Hour}, time.Now())
+		key, err = token.Create(ctx, first.client().Discovery().RESTClient(), token.Spec{Role: token.Server, TTL: time.Hour})
 		return err
 	})
 	all := []*process{first}
 	for i := 1; i < 3; i++ {
 		o := newOrder(t, i, hold)
-		o.Join, o.Token = fmt.Sprintf("https://%s:%d", first.order.NodeIPs[0], first.order.APIPort), key.String()
+		o.Join, o.Token = fmt.Sprintf("https://%s:%d", first.order.NodeIPs[0], first.order.APIPort), key.Token
 		all = append(all, s.startProcess(t, o))
 	}
 	for _, p := range all {

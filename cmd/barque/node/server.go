@@ -28,6 +28,7 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
@@ -40,7 +41,6 @@ import (
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/ranges"
-	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/gctuner"
 )
@@ -60,6 +60,8 @@ type server struct {
 	backups  *backups.Manager
 	exchange *exchange.Exchange
 	audit    *audit.Log
+	tokens   *token.Store
+	book     *admissions.Book
 	api      *apiserver.Server
 	stack    *lifecycle.Stack
 	failed   chan error             // the reason of a part that cannot go on; holds one
@@ -105,7 +107,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startAPI, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -275,7 +277,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation},
+		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept},
 		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
@@ -322,10 +324,11 @@ func (s *server) startAPI(ctx context.Context) error {
 		Lifetime:     func() time.Duration { return o.CertificateLifetime },
 		Grace:        o.CertificateGrace,
 		StillNode:    s.stillNode,
-		IsServer:     s.isServer,
+		Current:      s.book.Current,
 		SharedKey:    s.ids.Home.Key,
-		CheckToken:   s.onTokens(token.Check),
-		UseToken:     s.onTokens(token.Use),
+		CheckToken:   s.tokens.Check,
+		UseToken:     s.tokens.Use,
+		Decided:      s.decided,
 		NameTaken:    s.nameTaken,
 		VersionFits:  s.versionFits,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
@@ -382,21 +385,6 @@ func (s *server) waitReady(ctx context.Context) error {
 		return err
 	}
 	return s.ids.Serving()
-}
-
-// onTokens calls f with a client of this server's own API.
-func (s *server) onTokens(f func(context.Context, kubernetes.Interface, []string, pki.Token, token.Attempt, time.Time) error) func(context.Context, pki.Token, token.Attempt) error {
-	return func(ctx context.Context, t pki.Token, a token.Attempt) error {
-		client, err := kubernetes.NewForConfig(s.api.LoopbackConfig())
-		if err != nil {
-			return err
-		}
-		var cas []string
-		for _, ca := range s.ids.Trust.CAs() {
-			cas = append(cas, ca.Digest())
-		}
-		return f(ctx, client, cas, t, a, time.Now())
-	}
 }
 
 // nameTaken keeps a machine from taking the name of another one, or one by which clients call the

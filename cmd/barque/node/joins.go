@@ -1,0 +1,130 @@
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/admissions"
+	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/raftstore/register"
+)
+
+// joinFolder is the place in the store of join tokens, and of the records about members. It is
+// outside of the API's objects.
+const joinFolder = "/barque/join/"
+
+// openBook opens the join tokens and the records about members.
+func (s *server) openBook(context.Context) error {
+	folder, logger := register.NewFolder(s.store, joinFolder), s.logger.With("part", "join")
+	s.tokens = &token.Store{Records: folder, Client: s.ownClient, CAs: s.caDigests, Now: time.Now}
+	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer, Unrecorded: s.tokens.FormerCount, Now: time.Now, Logger: logger}
+	s.ids.Announce = func(ctx context.Context) error { return s.book.Publish(ctx, s.peerCertificate()) }
+	return nil
+}
+
+// ownClient returns a client of this server's own API.
+func (s *server) ownClient() (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(s.api.LoopbackConfig())
+}
+
+// caDigests are those of the CAs that the cluster believes; the first one issues.
+func (s *server) caDigests() (digests []string) {
+	for _, ca := range s.ids.Trust.CAs() {
+		digests = append(digests, ca.Digest())
+	}
+	return digests
+}
+
+func (s *server) peerCertificate() *x509.Certificate { return s.ids.Peer.Certificate().Leaf }
+
+// startPublishing records the key of each of this server's certificates for other servers.
+func (s *server) startPublishing(ctx context.Context) error {
+	return s.stack.Start(ctx, lifecycle.Component{Name: "server keys", Run: func(ctx context.Context) error {
+		return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed)
+	}})
+}
+
+// eventPatience bounds the writing of an event.
+const eventPatience = 10 * time.Second
+
+// decided is told of each grant and each refusal of package join, at the server that decides. The
+// machine waits for its answer meanwhile.
+func (s *server) decided(ctx context.Context, d join.Decision) {
+	s.book.Note(ctx, d)
+	if d.Act != join.ActJoin || !d.Granted {
+		return
+	}
+	// A machine that goes away, and an API that does not take events, keep nobody from joining.
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventPatience)
+		defer cancel()
+		message := fmt.Sprintf("%s %s at %s was let in by the join token %s, at server %s", d.Role, d.Name, d.Address, d.TokenID, s.options.Name)
+		if err := s.writeEvent(ctx, corev1.ObjectReference{Kind: "Node", Name: d.Name, UID: types.UID(d.Name)}, "NodeAdmitted", message); err != nil {
+			s.logger.Warn("no event says that a machine was let in", "name", d.Name, "err", err)
+		}
+	}()
+}
+
+// formerTokenEnded is told of each former token that is removed.
+func (s *server) formerTokenEnded(ctx context.Context, i token.Info) {
+	ctx, cancel := context.WithTimeout(ctx, eventPatience)
+	defer cancel()
+	message := fmt.Sprintf("the join token %s for the role %s was removed: it was readable in its Secret, and all servers keep tokens elsewhere now; make a new one if it is needed", i.ID, i.Role)
+	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + i.ID}
+	if err := s.writeEvent(ctx, of, "JoinTokenRemoved", message); err != nil {
+		s.logger.Warn("no event says that a join token was removed", "tokenID", i.ID, "err", err)
+	}
+}
+
+// writeEvent writes an event about an object that may not exist (yet).
+func (s *server) writeEvent(ctx context.Context, of corev1.ObjectReference, reason, message string) error {
+	client, err := s.ownClient()
+	if err != nil {
+		return err
+	}
+	namespace, now := of.Namespace, metav1.Now()
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault // where events about Nodes are
+	}
+	_, err = client.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: of.Name + ".", Namespace: namespace},
+		InvolvedObject: of, Type: corev1.EventTypeNormal, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		Source: corev1.EventSource{Component: "barque-join", Host: s.options.Name}, ReportingController: "barque-join", ReportingInstance: s.options.Name,
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// tokenPeers are the servers of the cluster, as those that keep join tokens.
+func (s *server) tokenPeers() (peers []token.Peer) {
+	for _, m := range s.store.Members() {
+		p := token.Peer{Name: m.Name, Gone: time.Since(s.started)}
+		if m.Name == s.options.Name {
+			p.Alive, p.Kept = true, token.Kept
+		} else if seen, ok := s.pool.Member(m.Name); ok {
+			p.Alive, p.Kept, p.Gone = seen.State == gossip.Alive, seen.Facts.Tokens, time.Since(seen.Since)
+		}
+		peers = append(peers, p)
+	}
+	return peers
+}
+
+// joinUpkeep is the leader's work on join tokens and on records about members.
+func (s *server) joinUpkeep(ctx context.Context, _ kubernetes.Interface) error {
+	term := runtime.TermFrom(ctx)
+	keeper := token.Keeper{Store: s.tokens, Peers: s.tokenPeers, Logger: s.logger.With("part", "join"),
+		Ended: func(i token.Info) { s.formerTokenEnded(ctx, i) }}
+	return lifecycle.All(ctx,
+		func(ctx context.Context) error { return keeper.Lead(ctx, term) },
+		func(ctx context.Context) error { return s.book.Forget(ctx, term, s.members.NodeNames) })
+}

@@ -1,0 +1,161 @@
+// Package admissions keeps what the cluster knows of its members' admission, in the store and
+// outside of the Kubernetes API: which machine joined when and by which token, and which key each
+// server has now. A certificate of the cluster's CA proves a name. The recorded key proves that the
+// holder is the member of that name, and not somebody with a stolen CA.
+package admissions
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+)
+
+// Records is the interface of the store. See token.Records.
+type Records interface {
+	Get(ctx context.Context, name string) (value []byte, revision uint64, err error)
+	// Known is List as this server has it, however old.
+	Known(ctx context.Context, under string) (map[string][]byte, error)
+	Put(ctx context.Context, name string, value []byte, revision, term uint64) (won bool, err error)
+	Delete(ctx context.Context, name string, revision, term uint64) (won bool, err error)
+}
+
+// Names of records, followed by the machine's name.
+const (
+	joinedAt = "joined/"
+	serverAt = "server/"
+)
+
+// Admission is how a machine joined last.
+type Admission struct {
+	Role    string    `json:"role"`
+	At      time.Time `json:"at"`
+	TokenID string    `json:"tokenID"`
+	Address string    `json:"address"`
+	By      string    `json:"by"` // the server that let it in
+}
+
+// Book is the records, at one server.
+type Book struct {
+	Records Records
+	Self    string // this server's name
+	// IsServer reports whether a server of that name is a member of the store.
+	IsServer func(name string) bool
+	// Unrecorded reports whether a server without a recorded key may be a member: one of an earlier
+	// version, which records none.
+	Unrecorded func(ctx context.Context) (bool, error)
+	Now        func() time.Time
+	Logger     *slog.Logger
+}
+
+// Note records the admission of a machine. A failure is logged: it takes nothing from the machine.
+func (b *Book) Note(ctx context.Context, d join.Decision) {
+	if d.Act != join.ActJoin || !d.Granted {
+		return
+	}
+	a := Admission{Role: d.Role, At: b.Now().UTC().Truncate(time.Second), TokenID: d.TokenID, Address: d.Address, By: b.Self}
+	if err := b.set(ctx, joinedAt+d.Name, a); err != nil {
+		b.Logger.Warn("an admission is not recorded: `barque cluster members` will not show it", "name", d.Name, "tokenID", d.TokenID, "err", err)
+	}
+}
+
+// set writes a record, unless it is the same already.
+func (b *Book) set(ctx context.Context, name string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		old, revision, err := b.Records.Get(ctx, name)
+		if err != nil || revision != 0 && string(old) == string(data) {
+			return err
+		}
+		if won, err := b.Records.Put(ctx, name, data, revision, 0); err != nil || won {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// Admissions returns how each machine joined last, by its name, as far as this server knows.
+func (b *Book) Admissions(ctx context.Context) (map[string]Admission, error) {
+	all, err := b.Records.Known(ctx, joinedAt)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]Admission, len(all))
+	for name, data := range all {
+		var a Admission
+		if err := json.Unmarshal(data, &a); err != nil {
+			return nil, fmt.Errorf("the record of the admission of %q: %w", name, err)
+		}
+		out[name] = a
+	}
+	return out, nil
+}
+
+// serverKey is a server's record.
+type serverKey struct {
+	Digest string `json:"digest"` // of its public key
+}
+
+// Publish records the key of this server's certificate for other servers.
+func (b *Book) Publish(ctx context.Context, own *x509.Certificate) error {
+	if err := b.set(ctx, serverAt+b.Self, serverKey{digestOf(own)}); err != nil {
+		return fmt.Errorf("record the key of this server's certificate: %w", err)
+	}
+	return nil
+}
+
+// Current returns an error with join.ErrNotCurrent unless the certificate has the recorded key of a
+// member of the store. Its chain was verified before.
+func (b *Book) Current(ctx context.Context, cert *x509.Certificate) error {
+	name := cert.Subject.CommonName
+	if !b.IsServer(name) {
+		return fmt.Errorf("%w: there is no server %q", join.ErrNotCurrent, name)
+	}
+	data, revision, err := b.Records.Get(ctx, serverAt+name)
+	if err != nil {
+		return fmt.Errorf("look up the key of server %q: %w", name, err)
+	}
+	if revision == 0 {
+		may, err := b.Unrecorded(ctx)
+		if err == nil && !may {
+			err = fmt.Errorf("%w: server %q has recorded none yet", join.ErrNotCurrent, name)
+		}
+		return err
+	}
+	var key serverKey
+	if err := json.Unmarshal(data, &key); err != nil {
+		return fmt.Errorf("the record of the key of server %q: %w", name, err)
+	}
+	if key.Digest != digestOf(cert) {
+		return fmt.Errorf("%w: server %q has another key", join.ErrNotCurrent, name)
+	}
+	return nil
+}
+
+func digestOf(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+// names returns the names of all records.
+func (b *Book) names(ctx context.Context) (records []string, err error) {
+	for _, at := range []string{joinedAt, serverAt} {
+		all, err := b.Records.Known(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		for name := range all {
+			records = append(records, at+name)
+		}
+	}
+	return records, nil
+}
