@@ -56,6 +56,11 @@ func (w *workshop) build(ctx context.Context, programs []program) error {
 				return err
 			}
 		}
+		for _, t := range p.tools {
+			if _, err := w.binary(ctx, p, t); err != nil {
+				return fmt.Errorf("make %s, a tool of %s: %w", t.pkg, p.name, err)
+			}
+		}
 		for _, i := range p.images {
 			if err := w.image(ctx, p, i); err != nil {
 				return fmt.Errorf("make the image %s of %s: %w", i.name, p.name, err)

@@ -16,7 +16,8 @@ type program struct {
 	version  string // of the module
 	scenario string // one sentence of the page, which ends in the fact
 	images   []image
-	npm      string // a package of npm that the scenario runs on this machine, NAME@VERSION; "" for none
+	npm      string   // a package of npm that the scenario runs on this machine, NAME@VERSION; "" for none
+	tools    []source // programs of the module that the scenario runs on this machine
 
 	// namespaces are those of its pods. All of them are Ready before a fact is looked at.
 	namespaces []string
@@ -84,4 +85,14 @@ var programs = []program{
 	etcd,
 	haproxy,
 	prometheus,
+	metricsServer,
+	kubeStateMetrics,
+	sealedSecrets,
+	metalLB,
+	gatekeeper,
+	certManager,
+	prometheusOperator,
+	cloudNativePG,
+	kwok,
+	descheduler,
 }

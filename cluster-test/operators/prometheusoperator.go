@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// prometheusOperator runs the Prometheus that its authors name, with the objects of their example.
+var prometheusOperator = program{
+	name: "prometheus-operator, Prometheus v3.13.1", module: "github.com/prometheus-operator/prometheus-operator", version: "v0.93.0",
+	scenario: "ServiceMonitors of the API servers, the kubelets, their cAdvisor and the operator have fresh samples of all targets in two Prometheus",
+	images: []image{
+		shelled(simple("quay.io/prometheus-operator/prometheus-operator:v0.93.0", "/bin/operator", "cmd/operator", "65534")),
+		shelled(simple("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.0", "/bin/prometheus-config-reloader", "cmd/prometheus-config-reloader", "nobody")),
+		{
+			name: "quay.io/prometheus/prometheus:v3.13.1", shell: true, binaries: map[string]source{"/bin/prometheus": {
+				pkg: "cmd/prometheus", module: "github.com/prometheus/prometheus", version: "v0.313.1",
+				// Tags of its README, for a build without the discoveries of clouds. Its user
+				// interface, which npm makes, is left out.
+				tags: "netgo,remove_all_sd,enable_kubernetes_sd",
+			}},
+			config: v1.Config{Entrypoint: []string{"/bin/prometheus"}, User: "nobody", WorkingDir: "/prometheus"},
+		},
+	},
+	namespaces: []string{"default"},
+	install: func(ctx context.Context, s *site) error {
+		if err := s.shipped(ctx, "bundle.yaml"); err != nil {
+			return err
+		}
+		for _, crd := range []string{"prometheuses", "servicemonitors"} {
+			if _, err := s.kubectl(ctx, "wait", "--for=condition=Established", "crd/"+crd+".monitoring.coreos.com"); err != nil {
+				return err
+			}
+		}
+		if err := s.shipped(ctx, "example/rbac/prometheus"); err != nil {
+			return err
+		}
+		if err := s.apply(ctx, monitors); err != nil {
+			return err
+		}
+		return s.wants(ctx, "2", "get", "prometheus", "prometheus", "-o", "jsonpath={.status.availableReplicas}")
+	},
+	fact: func(ctx context.Context, s *site, r round) error {
+		began := time.Now()
+		if err := s.apply(ctx, fmt.Sprintf(`
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata: {name: operator-%[1]s, namespace: default, labels: {team: frontend}}
+spec:
+  selector: {matchLabels: {app.kubernetes.io/name: prometheus-operator}}
+  endpoints: [{port: http, interval: 5s, relabelings: [{targetLabel: round, replacement: %[1]s}]}]
+`, r)); err != nil {
+			return err
+		}
+		nodes := float64(len(s.Nodes()))
+		for _, q := range []struct {
+			expression string
+			ok         func(float64) bool
+		}{
+			{fmt.Sprintf(`count(up{round="%s"} == 1)`, r), func(v float64) bool { return v == 1 }},
+			{`count(up{job="apiserver"} == 1)`, func(v float64) bool { return v == nodes }},
+			{`count(up{job="kubelet",metrics_path="/metrics"} == 1)`, func(v float64) bool { return v == nodes }},
+			{`count(up{job="kubelet",metrics_path="/metrics/cadvisor"} == 1)`, func(v float64) bool { return v == nodes }},
+			{`min(timestamp(up{job=~"apiserver|kubelet"} == 1))`, func(v float64) bool { return v > float64(began.Unix()) }},
+			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, func(v float64) bool { return v == nodes }},
+			{`count(kubelet_running_pods)`, func(v float64) bool { return v == nodes }},
+			{`count(rate(container_cpu_usage_seconds_total{namespace="default",container="prometheus"}[1m]) > 0)`, func(v float64) bool { return v == 2 }},
+		} {
+			if err := s.until(ctx, q.expression, func(ctx context.Context) error {
+				got, err := s.promql(ctx, "default/services/prometheus-operated:web", q.expression)
+				if err == nil && !q.ok(got) {
+					err = fmt.Errorf("it is %v", got)
+				}
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+}
+
+// monitors are for the targets that kube-prometheus has in any cluster, with the kubelet's own
+// labels as there, selected as the example's Prometheus has it.
+const monitors = `
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata: {name: apiserver, namespace: default, labels: {team: frontend}}
+spec:
+  jobLabel: component
+  selector: {matchLabels: {component: apiserver, provider: kubernetes}}
+  endpoints:
+  - port: https
+    scheme: https
+    interval: 5s
+    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt, serverName: kubernetes}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata: {name: kubelet, namespace: default, labels: {team: frontend}}
+spec:
+  jobLabel: app.kubernetes.io/name
+  namespaceSelector: {matchNames: [kube-system]}
+  selector: {matchLabels: {app.kubernetes.io/name: kubelet}}
+  endpoints:
+  - port: https-metrics
+    scheme: https
+    honorLabels: true
+    interval: 5s
+    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
+    relabelings: [{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]
+  - port: https-metrics
+    scheme: https
+    honorLabels: true
+    path: /metrics/cadvisor
+    interval: 5s
+    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
+    relabelings: [{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]
+`
