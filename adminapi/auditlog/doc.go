@@ -2,6 +2,6 @@
 // predecessors, with their events of audit.k8s.io/v1 in lines. It writes nothing; package
 // apiserver/audit does.
 //
-// A search is bounded in events, bytes and time. It begins with the newest file, so what is left
-// out is older than all that is returned from other files.
+// A search is bounded in events, bytes and time. It begins with the newest file, so the
+// events left out are older than all that come from other files.
 package auditlog

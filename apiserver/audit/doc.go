@@ -5,7 +5,7 @@
 //	filter chain ─policy─▶ Log ─▶ queue ─▶ file
 //	handlers before it ──▶     ─▶ queue ─▶ webhook
 //
-// # What always holds
+// # Invariants
 //
 //   - In batch mode, the default of both sinks, no request waits for a disk or a webhook. A queue
 //     is bounded in events and in bytes. An event that finds it full is lost.

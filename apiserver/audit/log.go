@@ -19,13 +19,13 @@ import (
 
 // Log sends events to the sinks. It implements upstream's audit.Backend.
 type Log struct {
-	// Policy decides what is recorded of a request.
+	// Policy decides how much of a request is recorded.
 	Policy audit.PolicyRuleEvaluator
 	// File is the path of the file; "" without one, or if it is standard output.
 	File  string
 	sinks []*sink
-	// strangers limits the events of callers without an identity, who could otherwise fill the file
-	// until it has nothing else. nil is no limit.
+	// strangers limits the events of callers without an identity. Without it they could fill the
+	// file until it has nothing else. nil is no limit.
 	strangers flowcontrol.RateLimiter
 	stranger  *losses
 }

@@ -22,7 +22,7 @@ const (
 	// maxQueueBytes bounds the memory of a queue, beside its bound in events: one event with its
 	// bodies may have megabytes.
 	maxQueueBytes = 64 << 20
-	// eventBytes is about what an event takes in memory without its bodies.
+	// eventBytes is about the memory of an event without its bodies.
 	eventBytes = 2 << 10
 	// flushTimeout bounds the flush at a stop.
 	flushTimeout = 5 * time.Second
@@ -121,7 +121,7 @@ func (q *queue) wake() {
 	}
 }
 
-// run sends until ctx ends, and then what is left, within flushTimeout.
+// run sends until ctx ends, and then the remaining events, within flushTimeout.
 func (q *queue) run(ctx context.Context) {
 	flush, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -193,8 +193,8 @@ func (q *queue) sent(err error, batch []*auditinternal.Event) {
 	}
 }
 
-// collect waits for a batch. After ctx has ended it takes what is there, and then nothing: no event
-// is added any more.
+// collect waits for a batch. After ctx has ended it takes the waiting events, and then nothing: no
+// event is added any more.
 func (q *queue) collect(ctx, flush context.Context) []*auditinternal.Event {
 	var full <-chan time.Time
 	if q.config.MaxBatchSize > 1 {

@@ -52,6 +52,9 @@ func makeMountpoints(dir string, paths []string) error {
 	}
 	defer root.Close()
 	for _, path := range paths {
+		if _, err := root.Stat(path); err == nil {
+			continue // a file of the volume, onto which a file may be mounted
+		}
 		if err := root.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("a place for the mount at %s in this volume: %w", path, err)
 		}

@@ -232,7 +232,7 @@ func TestMountKinds(t *testing.T) {
 			{Secret: &v1.SecretProjection{LocalObjectReference: v1.LocalObjectReference{Name: "s"}}}}}}},
 		{Name: "empty", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 	}
-	pod.Spec.Containers = []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "secret", MountPath: "/secret"}, {Name: "all", MountPath: "/secret/below/it"}}}}
+	pod.Spec.Containers = []v1.Container{{VolumeMounts: []v1.VolumeMount{{Name: "secret", MountPath: "/secret"}, {Name: "all", MountPath: "/secret/below/it"}, {Name: "all", MountPath: "/secret/k", SubPath: "x"}}}}
 	paths, next, err := m.Mount(context.Background(), pod)
 	if err != nil {
 		t.Fatal(err)
