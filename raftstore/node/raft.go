@@ -64,7 +64,7 @@ func (n *Node) startRaft() (*consensus, error) {
 		return fail(err)
 	}
 	log := n.log()
-	c.filter = raftfix.NewFilter(log, n.guard.TakeState)
+	c.filter = raftfix.NewFilter(log, n.storage.Log, n.guard.TakeState)
 	c.Raft, err = raft.NewRaft(cfg, machine, log, n.storage.Log, n.storage.Snapshots, n.filtered(c))
 	if err != nil {
 		return fail(fmt.Errorf("start raft: %w", err))
@@ -114,6 +114,7 @@ func (n *Node) filtered(c *consensus) raftfix.Transport {
 	t = raftfix.DrainPipelines(t)                                // no message waits for an answer to be taken
 	t = raftfix.RepeatVotes(t, raftPool)                         // a broken connection is no refusal
 	t = raftfix.SendGate(t, n.storage.Log.Disk())                // a leader with a hanging disk sends nothing
+	t = raftfix.AwaitHeartbeats(t)                               // none is handled when the log is closed
 	return c.filter.Transport(t)                                 // messages that come late
 }
 

@@ -22,6 +22,7 @@ import (
 //   - It takes all entries up to the leader's commit index for the leader's, also those after the
 //     ones in the message, which were not compared. The filter bounds the index as in the paper
 //     (figure 2, AppendEntries, step 5).
+//   - It promises its vote to a candidate when it has given it to another one: see prevotes.go.
 //
 // The tests of this file reproduce each fault against Raft.
 //
@@ -29,9 +30,10 @@ import (
 // the messages that Raft has been given, it also makes Raft campaign: see Campaign. Heartbeats
 // bypass it: Raft's transport passes them on by itself.
 type Filter struct {
-	log  *Log
-	take TakeState
-	out  chan raft.RPC
+	log   *Log
+	votes raft.StableStore
+	take  TakeState
+	out   chan raft.RPC
 
 	orders  chan order
 	answers sync.WaitGroup // to messages that Raft does not see
@@ -49,9 +51,9 @@ type order struct {
 // server and not for Raft, which would ignore it.
 type TakeState func(m *raft.InstallSnapshotRequest, state io.Reader) error
 
-// NewFilter returns the filter for the Raft that has the log.
-func NewFilter(log *Log, take TakeState) *Filter {
-	return &Filter{log: log, take: take, out: make(chan raft.RPC), orders: make(chan order)}
+// NewFilter returns the filter for the Raft that has the log, and keeps its votes there.
+func NewFilter(log *Log, votes raft.StableStore, take TakeState) *Filter {
+	return &Filter{log: log, votes: votes, take: take, out: make(chan raft.RPC), orders: make(chan order)}
 }
 
 // Consumer returns Raft's channel of messages, as raft.Transport has it.
@@ -170,6 +172,12 @@ func (f *Filter) pass(rpc raft.RPC, stopped <-chan struct{}) bool {
 			_, _ = io.Copy(io.Discard, rpc.Reader) // as Raft does before any answer; an error ends the connection by itself
 			rpc.Respond(&raft.InstallSnapshotResponse{Term: m.Term, Success: true}, nil)
 		})
+		return false
+	case *raft.RequestPreVoteRequest:
+		if !f.voted(m, stopped) {
+			return true
+		}
+		rpc.Respond(&raft.RequestPreVoteResponse{Term: f.log.raft.Load().CurrentTerm()}, nil)
 		return false
 	}
 	return true

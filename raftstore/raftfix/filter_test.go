@@ -86,7 +86,7 @@ func newFollowerWith(t *testing.T, log raft.LogStore, stable raft.StableStore, s
 	if err := raft.BootstrapCluster(cfg, log, stable, snapshots, own, servers); err != nil {
 		t.Fatal(err)
 	}
-	f.filter = NewFilter(f.log, nil)
+	f.filter = NewFilter(f.log, stable, nil)
 	var err error
 	if f.raft, err = raft.NewRaft(cfg, f.fsm, f.log, stable, snapshots, &filteredInmem{own, f.filter}); err != nil {
 		t.Fatal(err)
