@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 	"github.com/containerd/ttrpc"
@@ -96,14 +97,18 @@ func (s keepingStore) Get(ctx context.Context, id string) (sandbox.Sandbox, erro
 	if !ok {
 		return found, err
 	}
-	// An error here is one of the shim, for which the manager has rules of its own.
-	if state, asked := askShim(ctx, filepath.Join(s.tasks, namespace, id), id); asked == nil && state.Status != tasktypes.Status_UNKNOWN {
-		return sandbox.Sandbox{ID: id}, nil
+	state, asked := askShim(ctx, filepath.Join(s.tasks, namespace, id), id)
+	switch {
+	case errdefs.IsNotFound(asked), asked == nil && state.Status == tasktypes.Status_UNKNOWN:
+		return found, err
+	case asked != nil: // the manager keeps a shim of which it does not know whether a task is there
+		return found, fmt.Errorf("asking the shim of %s whether it has a task: %w", id, asked)
 	}
-	return found, err
+	return sandbox.Sandbox{ID: id}, nil
 }
 
-// askShim asks the shim of a bundle for the state of its task.
+// askShim asks the shim of a bundle for the state of its task. A shim without a task is
+// errdefs.ErrNotFound.
 func askShim(ctx context.Context, bundle, id string) (*taskapi.StateResponse, error) {
 	raw, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json"))
 	if err != nil {
@@ -131,5 +136,6 @@ func askShim(ctx context.Context, bundle, id string) (*taskapi.StateResponse, er
 	if err != nil {
 		return nil, err
 	}
-	return tasks.State(ctx, &taskapi.StateRequest{ID: id})
+	state, err := tasks.State(ctx, &taskapi.StateRequest{ID: id})
+	return state, errgrpc.ToNative(err)
 }
