@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"crypto/x509"
+	"encoding/asn1"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/barque/barque/apiserver/groups/certificates"
+	"github.com/barque/barque/internal/clusterusers"
 )
 
 var (
@@ -161,20 +163,27 @@ func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes
 	if signer == certificatesv1.KubeAPIServerClientSignerName && slices.Contains(request.Subject.Organization, user.SystemPrivilegedGroup) {
 		return admission.NewForbidden(a, fmt.Errorf("use of %s signer with system:masters group is not allowed", signer))
 	}
-	for _, name := range subjectNames(request) {
+	admins := signer == certificatesv1.KubeAPIServerClientSignerName && a.GetUserInfo() != nil && clusterusers.HasAdmin(a.GetUserInfo().GetGroups())
+	for _, name := range subjectNames(request, admins) {
 		if strings.HasPrefix(name, ownNames) {
+			if name == clusterusers.AdminGroup {
+				return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: only administrators may request it, and as an organization for the signer %s", signer, name, certificatesv1.KubeAPIServerClientSignerName))
+			}
 			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: names that begin with %s are those of the cluster's servers", signer, name, ownNames))
 		}
 	}
 	return nil
 }
 
+// organization is the attribute of a subject that is a group.
+var organization = asn1.ObjectIdentifier{2, 5, 4, 10}
+
 // subjectNames are all texts of the subject. One that stands twice counts each time: which of them
-// a reader takes is its own affair.
-func subjectNames(r *x509.CertificateRequest) []string {
+// a reader takes is its own affair. With admins, the group of administrators is left out.
+func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 	names := []string{r.Subject.CommonName}
 	for _, attribute := range r.Subject.Names {
-		if text, ok := attribute.Value.(string); ok {
+		if text, ok := attribute.Value.(string); ok && !(admins && text == clusterusers.AdminGroup && attribute.Type.Equal(organization)) {
 			names = append(names, text)
 		}
 	}

@@ -7,23 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/raftstore"
 )
 
-// MastersOnly refuses other methods, and whoever is not of system:masters, whatever RBAC says.
+// MastersOnly refuses other methods, and whoever is no administrator by system:masters or
+// barque:admins, whatever RBAC says.
 func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := request.UserFrom(r.Context())
 		switch {
-		case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-			http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
+		case !ok || !clusterusers.HasAdmin(who.GetGroups()):
+			http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only", http.StatusForbidden)
 		case r.Method != method:
 			http.Error(w, "only "+method+" is served here", http.StatusMethodNotAllowed)
 		default:

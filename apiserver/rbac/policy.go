@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/internal/kubeletapi"
 )
 
@@ -242,6 +243,16 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		// The node authorizer decides for kubelets; the binding only has to exist.
 		bind("system:node"),
 		kubeletClientBinding(),
+		adminsBinding(),
+	}
+}
+
+// adminsBinding gives administrators with a certificate of their own their rights.
+func adminsBinding() rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: defaultMeta("", clusterusers.AdminGroup),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: clusterusers.AdminGroup}},
 	}
 }
 

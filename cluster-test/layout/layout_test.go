@@ -62,7 +62,7 @@ var bans = []ban{
 		except: []string{"clusterstatus/ask", "clusterstatus/doctor"},
 		reason: "no part of a cluster knows that it is in one that is there to try"},
 	{from: []string{"apiserver/extra"}, to: without("raftstore"),
-		allow:  []string{"apiserver/extra", "apiserver/storage"},
+		allow:  []string{"apiserver/extra", "apiserver/storage", "internal/clusterusers"},
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
 		// How errors of the API are told apart, and the types of answers.
@@ -158,7 +158,7 @@ func storePartsBut(excluded ...string) []string {
 }
 
 // testHelpers are packages that are for the tests of others: conformance suites and fakes.
-var testHelpers = []string{"apiserver/groups/grouptest", "controllers/controllertest", "internal/apart", "internal/await", "internal/child", "internal/mountspace", "internal/needs", "internal/syncbuf", "internal/unpack", "internal/writeout/writeouttest",
+var testHelpers = []string{"apiserver/groups/grouptest", "apiserver/logins/logintest", "controllers/controllertest", "internal/apart", "internal/await", "internal/child", "internal/mountspace", "internal/needs", "internal/syncbuf", "internal/unpack", "internal/writeout/writeouttest",
 	"membership/shelftest", "raftstore/storetest", "cluster-test"}
 
 func without(excluded ...string) []string {

@@ -18,7 +18,7 @@ func auditCommand() *cobra.Command {
 server searches its own log. The newest events are shown; a note names servers that have more.
 
 If a server cannot be asked, the others' events are shown and the exit code is 1.
-Only members of system:masters may read the logs.`,
+Only members of system:masters and barque:admins may read the logs.`,
 		Example: `  barque audit --since 1h --verb delete
   barque audit --since 24h --resource secrets -n kube-system --user system:node:n1 -o json`,
 		Args: noArgs,

@@ -10,6 +10,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"github.com/barque/barque/internal/clusterusers"
 )
 
 // signing is what is to be done about a request by its signer: nothing when it is zero.
@@ -34,7 +36,7 @@ func decideSigning(r *certificatesv1.CertificateSigningRequest, now time.Time) s
 		err = check(request, r.Spec.Usages)
 	}
 	if err == nil {
-		err = checkNames(request)
+		err = checkNames(request, &r.Spec)
 	}
 	if err != nil {
 		return signing{refusal: err}
@@ -123,7 +125,7 @@ func decideApproval(r *certificatesv1.CertificateSigningRequest) []approval {
 		return nil
 	}
 	request, err := parse(r.Spec.Request)
-	if err != nil || checkKubeletClient(request, r.Spec.Usages) != nil || checkNames(request) != nil {
+	if err != nil || checkKubeletClient(request, r.Spec.Usages) != nil || checkNames(request, &r.Spec) != nil {
 		return nil
 	}
 	var ways []approval
@@ -177,7 +179,9 @@ func expires(r *certificatesv1.CertificateSigningRequest) time.Time {
 		case c.Type == certificatesv1.CertificateDenied, c.Type == certificatesv1.CertificateFailed:
 			at(c.LastUpdateTime.Time, keepDecided)
 		case c.Type == certificatesv1.CertificateApproved && issued:
-			at(c.LastUpdateTime.Time, keepDecided)
+			if _, listed := r.Labels[clusterusers.RequestLabel]; !listed {
+				at(c.LastUpdateTime.Time, keepDecided)
+			}
 			at(endOf(r.Status.Certificate), 0)
 		case c.Type == certificatesv1.CertificateApproved:
 			at(c.LastUpdateTime.Time, keepPending)

@@ -2,6 +2,7 @@ package certificates
 
 import (
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/barque/barque/internal/clusterusers"
 )
 
 // How long certificates are valid: what kube-controller-manager does by default.
@@ -118,11 +121,16 @@ func checkUsages(usages []certificatesv1.KeyUsage, auth certificatesv1.KeyUsage)
 	return nil
 }
 
-// checkNames refuses the names of the cluster's servers, wherever they stand in the subject.
-func checkNames(r *x509.CertificateRequest) error {
+// organization is the attribute of a subject that is a group.
+var organization = asn1.ObjectIdentifier{2, 5, 4, 10}
+
+// checkNames refuses the names of the cluster's servers, wherever they stand in the subject. The
+// group of administrators is for requests of administrators.
+func checkNames(r *x509.CertificateRequest, by *certificatesv1.CertificateSigningRequestSpec) error {
+	admins := by.SignerName == certificatesv1.KubeAPIServerClientSignerName && clusterusers.HasAdmin(by.Groups)
 	names := []string{r.Subject.CommonName}
 	for _, attribute := range r.Subject.Names {
-		if text, ok := attribute.Value.(string); ok {
+		if text, ok := attribute.Value.(string); ok && !(admins && text == clusterusers.AdminGroup && attribute.Type.Equal(organization)) {
 			names = append(names, text)
 		}
 	}

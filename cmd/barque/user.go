@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/adminapi/remote/users"
+)
+
+func userCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "user", Short: "Give people certificates of their own, and list these"}
+	cmd.AddCommand(userAddCommand(), userListCommand())
+	return cmd
+}
+
+func userAddCommand() *cobra.Command {
+	order := users.Order{}
+	var server, merge string
+	cmd := &cobra.Command{
+		Use:   "add NAME",
+		Short: "Make a certificate for a user, and print a kubeconfig with it",
+		Long: `Make a certificate for a user, and print a kubeconfig with it, or merge it into a file. The
+key is made on this machine; the cluster does not have it. The certificate cannot be
+renewed by its owner: it ends after --ttl, and another one is made.
+
+The user has the rights that roles give to the name or to its groups. The group
+barque:admins has all rights, by the ClusterRoleBinding of that name. Its members need no
+admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
+		Example: `  barque user add ann --group dev > ann.kubeconfig
+  barque user add root@laptop --group barque:admins --ttl 8h --server https://10.0.0.5:6443 --merge ~/.kube/config
+  barque kubectl create rolebinding dev --clusterrole edit --group dev -n shop`,
+		Args: exactArgs("NAME"),
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&order.Groups, "group", nil, "group of the user; may be repeated")
+	flags.DurationVar(&order.TTL, "ttl", users.DefaultTTL, "how long the certificate is good, 10m at least")
+	flags.StringVar(&server, "server", "", "address of the API in the user's kubeconfig, https://HOST:PORT (default: that of the administrator's)")
+	flags.StringVar(&merge, "merge", "", "kubeconfig file to merge the user into, in place of printing")
+	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		order.Name = args[0]
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		if err := usage(c, order.Check()); err != nil {
+			return err
+		}
+		client, config, err := newClient(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		cluster, err := users.ClusterOf(config, server)
+		if err != nil {
+			return usage(c, err)
+		}
+		made, err := users.Add(c.Context(), client, order)
+		if err != nil {
+			return remote.WithAdvice(config, remote.WithoutLeader(err))
+		}
+		tell := func(format string, args ...any) { fmt.Fprintf(c.ErrOrStderr(), format+"\n", args...) }
+		tell("user %s has a certificate until %s", made.Name, made.Expires.UTC().Format(time.RFC3339))
+		if cluster.IsLocal() {
+			tell("the kubeconfig leads to %s, which is this machine only: give --server for others", cluster.Server)
+		}
+		if merge != "" {
+			context, err := made.Merge(merge, cluster)
+			if err != nil {
+				return err
+			}
+			return print(c, *format, made.Info, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s has the context %s; kubectl config use-context %s\n", merge, context, context)
+				return err
+			})
+		}
+		return print(c, *format, made, func(w io.Writer) error {
+			data, err := made.Kubeconfig(cluster)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(data)
+			return err
+		})
+	}
+	return cmd
+}
+
+func userListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List the users' certificates that have not ended",
+		Long: `List the certificates of 'barque user add' that have not ended. Certificates that were made
+otherwise, by a CertificateSigningRequest of one's own, are not listed.`,
+		Args: noArgs,
+	}
+	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := checkFormat(c, *format); err != nil {
+			return err
+		}
+		client, config, err := newClient(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		var all []users.Info
+		err = remote.Ask(c.Context(), config, "list the users", func(ctx context.Context) (err error) {
+			all, err = users.List(ctx, client, time.Now())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return print(c, *format, all, func(w io.Writer) error {
+			fmt.Fprintln(w, "NAME\tGROUPS\tISSUED\tEXPIRES\tMADE BY\tSERIAL")
+			for _, u := range all {
+				groups := strings.Join(u.Groups, ",")
+				if groups == "" {
+					groups = "-"
+				}
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", u.Name, groups, u.Issued.UTC().Format(time.RFC3339), u.Expires.UTC().Format(time.RFC3339), u.By, u.Serial)
+			}
+			return nil
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,22 @@
+// Package clusterusers has the names that several rooms share about people who use the cluster.
+package clusterusers
+
+import "slices"
+
+// AdminGroup is the group of administrators. It stands beside system:masters: a binding gives it
+// its rights, so that they can be taken from it, and its members have certificates of their own,
+// which end soon. Only administrators may request a certificate with it, and no configured login
+// may name it.
+const AdminGroup = "barque:admins"
+
+// masters is Kubernetes' group whose members may do everything.
+const masters = "system:masters"
+
+// HasAdmin reports whether a user of these groups is an administrator.
+func HasAdmin(groups []string) bool {
+	return slices.Contains(groups, AdminGroup) || slices.Contains(groups, masters)
+}
+
+// RequestLabel is on the CertificateSigningRequests of `barque user add`. These stay until their
+// certificates end: they are the list of users.
+const RequestLabel = "barque.io/user"
