@@ -205,7 +205,7 @@ test-e2e: build ## take one three-server cluster through its life: hello, rollou
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -count=$(or $(RUNS),1) -run '^TestTour$$' -timeout 60m ./cluster-test
 
 .PHONY: test-all
-test-all: lint test-all-unit test-all-e2e test-clients test-csi ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
+test-all: lint test-all-unit test-all-e2e test-clients test-oidc test-csi ## run everything, for a night: all tests with the race detector, simulation, both chaos worlds, fuzzing (as root)
 	$(MAKE) --no-print-directory sim SEEDS=$(or $(SEEDS),100)
 	$(MAKE) --no-print-directory chaos-store DURATION=$(or $(DURATION),10m)
 	$(MAKE) --no-print-directory chaos DURATION=$(or $(DURATION),10m)
@@ -239,6 +239,11 @@ upgrades: build ## upgrade a cluster from an earlier version and take it back wh
 	  $(MAKE) --no-print-directory -C $(EARLIER) build VERSION=$$(git describe --tags --always '$(FROM)'); fi
 	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque BARQUE_EARLIER=$(EARLIER)/bin/barque \
 	$(GO) test -count=$(or $(TIMES),1) -run '^TestUpgradeAndBack$$' -v -timeout 3h ./cluster-test
+
+# Dex is in a module of its own, so that Barque's does not depend on it.
+.PHONY: test-oidc
+test-oidc: build ## log users in by Dex, an OpenID Connect provider, and by certificates, with kubectl (ONLY='TestDex')
+	@$(NOTING); BARQUE_BIN=$(CURDIR)/bin/barque $(GO) test -C cluster-test/oidc -count=1 -timeout 30m -run '$(ONLY)' .
 
 # The clients are a module of their own, so that Barque's does not depend on Helm and controller-runtime.
 .PHONY: test-clients

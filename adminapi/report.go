@@ -35,6 +35,8 @@ type Report struct {
 	Lost     func() []clusterstatus.LostVolume
 	// AuditLosses returns the sinks of the audit log that have lost events.
 	AuditLosses func() []clusterstatus.AuditLoss
+	// Files returns the configuration files that must be the same on all servers.
+	Files func() []clusterstatus.ConfigFile
 	// Admissions returns how machines joined; nil before the store is open.
 	Admissions func(ctx context.Context) (map[string]admissions.Admission, error)
 	Logger     *slog.Logger
@@ -86,6 +88,9 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.AuditLosses != nil {
 		s.AuditLosses = r.AuditLosses()
+	}
+	if r.Files != nil {
+		s.Files = r.Files()
 	}
 	if r.Exchange != nil {
 		s.CA = new(r.Exchange())

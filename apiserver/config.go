@@ -17,6 +17,8 @@ import (
 	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/apiserver/audit"
+	"github.com/barque/barque/apiserver/authn"
+	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/storage"
@@ -63,6 +65,10 @@ type Config struct {
 	ServiceAccounts ServiceAccounts
 	// TokenFile is a file of static tokens; "" means none.
 	TokenFile string
+	// Logins are the configured ways to log in; nil means that there are none. The owner runs them.
+	Logins authn.Logins
+	// Authorizers are in the configured order; nil means Node and RBAC. Their owner runs them.
+	Authorizers *authorizers.Authorizers
 	// NoAnonymous refuses requests without credentials. Otherwise they are the user
 	// system:anonymous, on AnonymousPaths if there are any, else everywhere, and RBAC decides.
 	NoAnonymous    bool
@@ -203,6 +209,9 @@ func (c *Config) complete() error {
 	}
 	if c.TolerationSeconds == nil {
 		c.TolerationSeconds = &TolerationSeconds{barqueadmission.DefaultTolerationSeconds, barqueadmission.DefaultTolerationSeconds}
+	}
+	if c.Authorizers == nil {
+		c.Authorizers = authorizers.Default()
 	}
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = defaultRequestTimeout

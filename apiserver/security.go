@@ -13,15 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	authzunion "k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 
 	"github.com/barque/barque/apiserver/authn"
+	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/rbac"
 )
@@ -58,6 +56,7 @@ func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*s
 		Audiences:      sa.Audiences,
 		Objects:        objects,
 		TokenFile:      s.cfg.TokenFile,
+		Logins:         s.cfg.Logins,
 		Process:        s.loopback,
 		AnonymousPaths: s.cfg.AnonymousPaths,
 		NoAnonymous:    s.cfg.NoAnonymous,
@@ -169,15 +168,12 @@ func (s *Server) newAuthorizer(sec *security) error {
 	if err != nil {
 		return err
 	}
-	sec.authorizer, err = authzunion.New(
-		authzunion.NamedAuthorizer{AuthorizerName: "system-masters", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
-		authzunion.NamedAuthorizer{AuthorizerName: "node", Authorizer: nodes},
-		authzunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: reasonWhenUnsynced{sec.rbac, s.unsynced}},
-	)
+	sec.authorizer, sec.rules, err = s.cfg.Authorizers.Assemble(authorizers.Builtin{
+		Node: nodes, RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced}, Rules: sec.rbac,
+	})
 	if err != nil {
 		return fmt.Errorf("authorizers: %w", err)
 	}
-	sec.rules = sec.rbac
 	s.defaults = func() bool {
 		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || sec.rbac.KnowsDefaults()
 	}

@@ -167,6 +167,7 @@ type MemberStatus struct {
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
+	Files        []ConfigFile        `json:"files,omitempty"` // nil if its version does not report them
 	Started      time.Time           `json:"started,omitzero"`
 	Joined       *JoinedStatus       `json:"joined,omitempty"` // absent for the first server, and for one that joined before this was noted
 	// ClockOffset is by how much its clock is ahead of the asked server's, with an error of a
@@ -304,6 +305,7 @@ type ServerReport struct {
 	CA           *exchange.Status    `json:"ca,omitempty"`
 	Lost         []LostVolume        `json:"lostVolumes,omitempty"`
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
+	Files        []ConfigFile        `json:"files"` // empty is none; absent in a report of an earlier version
 }
 
 // AuditLoss is a sink of a server's audit log that has lost events since the server was started.

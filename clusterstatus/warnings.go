@@ -85,6 +85,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.apart()
 	w.unready()
 	w.failing()
+	w.files()
 	w.lost()
 	w.exchange()
 	w.votes()

@@ -2,6 +2,7 @@ package authn
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -50,7 +51,18 @@ type Config struct {
 	// as RBAC lets them, and NoAnonymous none.
 	AnonymousPaths []string
 	NoAnonymous    bool
-	Now            func() time.Time
+	// Logins are the configured ones; nil means that there are none.
+	Logins Logins
+	Now    func() time.Time
+}
+
+// Logins are ways to log in that a user has configured. They are tried after the cluster's own.
+type Logins interface {
+	Tokens() []authenticator.Token
+	Requests() []authenticator.Request
+	// Anonymous returns the authenticator of requests without credentials at this moment, nil for
+	// none, and whether it counts in place of NoAnonymous and AnonymousPaths.
+	Anonymous() (authenticator.Request, bool)
 }
 
 // New returns the authenticator of requests, and one that accepts nothing but bearer tokens, for
@@ -69,6 +81,9 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 			&legacyTokens{cfg.Issuer, cfg.Objects, cfg.Audiences, cfg.Now})
 	}
 	kinds = append(kinds, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Objects, cfg.Now}))
+	if cfg.Logins != nil {
+		kinds = append(kinds, cfg.Logins.Tokens()...)
+	}
 	token := tokencache.New(tokenunion.New(kinds...), true, cacheFor, 0)
 	if cfg.Process != nil {
 		token = tokenunion.New(cfg.Process, token)
@@ -86,14 +101,36 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		ways = append(ways, newCertificates(cfg.ClientCAs))
 	}
 	ways = append(ways, bearer, websocket.NewProtocolAuthenticator(token))
+	if cfg.Logins != nil {
+		ways = append(ways, cfg.Logins.Requests()...)
+	}
 	requests = group.NewAuthenticatedGroupAdder(union.New(ways...))
+	// Credentials that are wrong must not turn into anonymous access.
+	requests = union.NewFailOnError(requests, cfg.anonymous())
+	return requests, group.NewAuthenticatedGroupAdder(bearer), nil
+}
+
+// anonymous authenticates requests without credentials.
+func (cfg *Config) anonymous() authenticator.Request {
+	var fixed authenticator.Request
 	if !cfg.NoAnonymous {
 		conditions := make([]apiserver.AnonymousAuthCondition, 0, len(cfg.AnonymousPaths))
 		for _, p := range cfg.AnonymousPaths {
 			conditions = append(conditions, apiserver.AnonymousAuthCondition{Path: p})
 		}
-		// Credentials that are wrong must not turn into anonymous access.
-		requests = union.NewFailOnError(requests, anonymous.NewAuthenticator(conditions))
+		fixed = anonymous.NewAuthenticator(conditions)
 	}
-	return requests, group.NewAuthenticatedGroupAdder(bearer), nil
+	logins := cfg.Logins
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		now := fixed
+		if logins != nil {
+			if configured, counts := logins.Anonymous(); counts {
+				now = configured
+			}
+		}
+		if now == nil {
+			return nil, false, nil
+		}
+		return now.AuthenticateRequest(r)
+	})
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/apiserver/audit"
+	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/sdnotify"
@@ -132,6 +134,9 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	addLimitFlags(c, o.Limits)
 	o.Audit = audit.NewOptions()
 	o.Audit.AddFlags(flags)
+	o.Logins, o.Authorization = logins.NewOptions(), authorizers.NewOptions()
+	o.Logins.AddFlags(flags)
+	o.Authorization.AddFlags(flags)
 }
 
 // addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.

@@ -64,8 +64,19 @@ func (o *Options) CheckServer() error {
 		return errors.New("--peer-port 0: want a port from 1 to 65535")
 	case o.MinVoters < 1:
 		return fmt.Errorf("--min-voters %d: want 1 at least", o.MinVoters)
-	case o.Audit != nil:
-		return o.Audit.Check()
+	}
+	if o.Audit != nil {
+		if err := o.Audit.Check(); err != nil {
+			return err
+		}
+	}
+	if o.Logins != nil {
+		if err := o.Logins.Check(); err != nil {
+			return err
+		}
+	}
+	if o.Authorization != nil {
+		return o.Authorization.Check()
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func (s *server) says() *adminapi.Report {
 	if s.known.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.book.Admissions
-		r.AuditLosses = s.auditLosses
+		r.AuditLosses, r.Files = s.auditLosses, s.configFiles
 	}
 	return r
 }

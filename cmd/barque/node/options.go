@@ -18,6 +18,8 @@ import (
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/apiserver/audit"
+	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/internal/sdnotify"
@@ -109,7 +111,11 @@ type Options struct {
 	Admission registry.Settings // of admission plugins, on a server
 	Limits    *apiserver.Limits // of requests to the API, on a server; nil is the default
 	Audit     *audit.Options    // of the audit log, on a server; nil is the default
-	Backups   backups.Options
+	// Logins and Authorization are the configured ways to log in and the order of authorizers, on a
+	// server; nil is the default.
+	Logins        *logins.Options
+	Authorization *authorizers.Options
+	Backups       backups.Options
 	// Controllers are the choices among the controllers, and how they work, on a server.
 	Controllers controllers.Settings
 	// Scheduling is the policy of the scheduler, on a server; nil is the default.

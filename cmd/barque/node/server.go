@@ -20,9 +20,11 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/audit"
+	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
+	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
@@ -47,33 +49,36 @@ import (
 
 // server holds the parts of a server, in the order of their start.
 type server struct {
-	options  *Options
-	logger   *slog.Logger
-	record   *enroll.Record
-	settings Settings
-	ids      *credentials.Server
-	meter    scheddelay.Meter
-	store    *raftstore.Server
-	pool     *gossip.Pool
-	life     *liveness.Watch
-	keys     *keyring.Manager
-	backups  *backups.Manager
-	exchange *exchange.Exchange
-	audit    *audit.Log
-	tokens   *token.Store
-	book     *admissions.Book
-	api      *apiserver.Server
-	stack    *lifecycle.Stack
-	failed   chan error             // the reason of a part that cannot go on; holds one
-	why      atomic.Pointer[error]  // that
-	removed  chan raftstore.Removal // holds why this server is a member no more
-	started  time.Time
-	met      atomic.Pointer[gossip.Pool] // pool, for the store, which is older
-	members  *members.Members
-	known    atomic.Pointer[members.Members] // that, for the store, when the Nodes are noted
-	packets  atomic.Pointer[network.Network] // nil without a node
-	strays   enroll.Strays
-	drain    drain.Drain
+	options     *Options
+	logger      *slog.Logger
+	record      *enroll.Record
+	settings    Settings
+	ids         *credentials.Server
+	meter       scheddelay.Meter
+	store       *raftstore.Server
+	pool        *gossip.Pool
+	life        *liveness.Watch
+	keys        *keyring.Manager
+	backups     *backups.Manager
+	exchange    *exchange.Exchange
+	audit       *audit.Log
+	logins      *logins.Logins
+	authorizers *authorizers.Authorizers
+	otherFiles  otherFiles
+	tokens      *token.Store
+	book        *admissions.Book
+	api         *apiserver.Server
+	stack       *lifecycle.Stack
+	failed      chan error             // the reason of a part that cannot go on; holds one
+	why         atomic.Pointer[error]  // that
+	removed     chan raftstore.Removal // holds why this server is a member no more
+	started     time.Time
+	met         atomic.Pointer[gossip.Pool] // pool, for the store, which is older
+	members     *members.Members
+	known       atomic.Pointer[members.Members] // that, for the store, when the Nodes are noted
+	packets     atomic.Pointer[network.Network] // nil without a node
+	strays      enroll.Strays
+	drain       drain.Drain
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 }
@@ -107,7 +112,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -357,12 +362,14 @@ func (s *server) startAPI(ctx context.Context) error {
 		IsKubelet:       isKubelet,
 		NodeAddress:     s.nodeAddress,
 		ProxyClient:     apiserver.CertificateFiles(s.ids.ProxyFiles()),
-		ServiceAccounts: apiserver.ServiceAccounts{Issuer: "https://kubernetes.default.svc." + s.settings.Domain, Keys: s.accountKeys, MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
+		ServiceAccounts: apiserver.ServiceAccounts{Issuer: s.settings.accountIssuer(), Keys: s.accountKeys, MaxLifetime: o.Tokens.MaxExpiration, NoExtension: !o.Tokens.Extend},
 		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
 		Limits:            o.Limits,
 		Audit:             s.audit,
+		Logins:            s.logins,
+		Authorizers:       s.authorizers,
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),

@@ -1,0 +1,281 @@
+package authorizers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/barque/barque/apiserver/logins/logintest"
+	"github.com/barque/barque/internal/await"
+)
+
+// allowing permits the requests of some users.
+func allowing(names ...string) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(_ context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
+		for _, name := range names {
+			if r.GetUser().GetName() == name && r.GetVerb() == "get" {
+				return authorizer.DecisionAllow, "", nil
+			}
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+}
+
+type noRules struct{}
+
+func (noRules) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	return nil, nil, false, nil
+}
+
+// rbac permits get to these users.
+var rbac = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", "system:serviceaccount:kube-system:job-controller", "root", "ann", "system:anonymous"}
+
+func start(t *testing.T, change func(*Options)) authorizer.Authorizer {
+	t.Helper()
+	o := NewOptions()
+	change(o)
+	if err := o.Check(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(Config{Options: o, Server: "s1", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decides, _, err := a.Assemble(Builtin{Node: allowing("system:node:n1"), RBAC: allowing(rbac...), Rules: noRules{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return decides
+}
+
+type who struct {
+	name   string
+	groups []string
+}
+
+func (w who) does(verb, path string) authorizer.AttributesRecord {
+	r := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: w.name, Groups: w.groups}, Verb: verb, Path: path}
+	if path == "" {
+		r.ResourceRequest, r.Namespace, r.Resource, r.APIVersion = true, "shop", "pods", "v1"
+	}
+	return r
+}
+
+// newHook answers with a status, and counts.
+func newHook(t *testing.T, status func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus, asked *atomic.Int32) string {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		var review authorizationv1.SubjectAccessReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		review.Status = status(review.Spec)
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(s.Close)
+	return logintest.Kubeconfig(t, s)
+}
+
+const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
+
+func hook(kubeconfig, policy, more string) string {
+	return fmt.Sprintf("- type: Webhook\n  name: hook\n  webhook:\n    timeout: 3s\n    authorizedTTL: 1ms\n    unauthorizedTTL: 1ms\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n%s", policy, kubeconfig, more)
+}
+
+// TestIllWebhooks: whatever a webhook does, and wherever it stands, nodes, administrators and the
+// cluster's own parts get their rights, and no more.
+func TestIllWebhooks(t *testing.T) {
+	asked := &atomic.Int32{}
+	dead := httptest.NewTLSServer(http.NotFoundHandler())
+	deadConfig := logintest.Kubeconfig(t, dead)
+	dead.Close()
+	for ill, c := range map[string]struct{ kubeconfig, policy string }{
+		"hangs": {logintest.Kubeconfig(t, logintest.Hanging(t)), "Deny"},
+		"dead":  {deadConfig, "Deny"},
+		"denies": {newHook(t, func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+			return authorizationv1.SubjectAccessReviewStatus{Denied: true}
+		}, asked), "NoOpinion"},
+		"lies": {newHook(t, func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+			return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+		}, asked), "NoOpinion"},
+		"both": {newHook(t, func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+			return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}
+		}, asked), "NoOpinion"},
+	} {
+		t.Run(ill, func(t *testing.T) {
+			path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+hook(c.kubeconfig, c.policy, ""))
+			decides := start(t, func(o *Options) { o.ConfigFile = path })
+			for _, allowed := range []authorizer.AttributesRecord{
+				who{"anyone", []string{"system:masters"}}.does("delete", ""),
+				who{"root", []string{"barque:admins"}}.does("get", ""),
+				who{"system:node:n1", []string{"system:nodes"}}.does("get", ""),
+				who{"system:node:n1", []string{"system:nodes"}}.does("get", "/api"),
+				who{"barque:kubelet-client", []string{"barque:kubelet-clients"}}.does("get", ""),
+				who{"system:kube-scheduler", nil}.does("get", ""),
+				who{"system:serviceaccount:kube-system:job-controller", []string{"system:serviceaccounts"}}.does("get", ""),
+				who{"system:anonymous", nil}.does("get", "/readyz"),
+				who{"system:anonymous", nil}.does("get", "/livez/ping"),
+			} {
+				if got, reason, err := decides.Authorize(t.Context(), allowed); got != authorizer.DecisionAllow {
+					t.Errorf("%s, %s %s: %v (%s, %v)", allowed.User.GetName(), allowed.Verb, allowed.Path, got, reason, err)
+				}
+			}
+			for _, refused := range []authorizer.AttributesRecord{
+				who{"system:node:n1", []string{"system:nodes"}}.does("delete", ""),
+				who{"barque:kubelet-client", []string{"barque:kubelet-clients"}}.does("delete", ""),
+				who{"system:kube-scheduler", nil}.does("delete", ""),
+			} {
+				before := asked.Load()
+				if got, _, _ := decides.Authorize(t.Context(), refused); got == authorizer.DecisionAllow || asked.Load() != before {
+					t.Errorf("%s, %s: %v, and the webhook was asked %d times", refused.User.GetName(), refused.Verb, got, asked.Load()-before)
+				}
+			}
+			// Others depend on it, as the file says: RBAC, which would permit it, is not in it.
+			got, _, _ := decides.Authorize(t.Context(), who{"ann", nil}.does("get", ""))
+			if want := ill == "lies"; (got == authorizer.DecisionAllow) != want {
+				t.Errorf("ann: %v", got)
+			}
+		})
+	}
+}
+
+// TestOrder: authorizers decide in the file's order; conditions keep a webhook out, and an ill one
+// with the policy NoOpinion is passed over.
+func TestOrder(t *testing.T) {
+	asked := &atomic.Int32{}
+	denies := newHook(t, func(s authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+		return authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: s.User + " is not wanted"}
+	}, asked)
+	hangs := logintest.Kubeconfig(t, logintest.Hanging(t))
+	const rbacEntry = "- {type: RBAC, name: rbac}\n"
+	condition := "    matchConditions:\n    - expression: request.user == 'eve'\n"
+	for name, c := range map[string]struct {
+		config string
+		user   string
+		want   authorizer.Decision
+	}{
+		"a webhook first":     {hook(denies, "Deny", "") + rbacEntry, "ann", authorizer.DecisionDeny},
+		"RBAC first":          {rbacEntry + hook(denies, "Deny", ""), "ann", authorizer.DecisionAllow},
+		"by its condition":    {hook(denies, "Deny", condition) + rbacEntry, "ann", authorizer.DecisionAllow},
+		"condition met":       {hook(denies, "Deny", condition) + rbacEntry, "eve", authorizer.DecisionDeny},
+		"ill and passed over": {hook(hangs, "NoOpinion", "") + rbacEntry, "ann", authorizer.DecisionAllow},
+		"ill and in the way":  {hook(hangs, "Deny", "") + rbacEntry, "ann", authorizer.DecisionDeny},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+c.config)
+			got, reason, err := start(t, func(o *Options) { o.ConfigFile = path }).Authorize(t.Context(), who{c.user, nil}.does("get", ""))
+			if got != c.want {
+				t.Errorf("%v (%s, %v), want %v", got, reason, err, c.want)
+			}
+		})
+	}
+}
+
+// TestReload: a changed file counts; a wrong one leaves the former.
+func TestReload(t *testing.T) {
+	dir := t.TempDir()
+	path := logintest.Write(t, filepath.Join(dir, "a.yaml"), head+"- {type: Node, name: node}\n")
+	policies := logintest.Write(t, filepath.Join(dir, "p.jsonl"), `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"bob","namespace":"*","resource":"*","apiGroup":"*"}}`)
+	decides := start(t, func(o *Options) { o.ConfigFile = path })
+	may := func(name string) bool {
+		got, _, _ := decides.Authorize(t.Context(), who{name, nil}.does("get", ""))
+		return got == authorizer.DecisionAllow
+	}
+	if may("ann") {
+		t.Fatal("RBAC decides, and is not in the file")
+	}
+	logintest.Write(t, path, head+"- {type: RBAC, name: rbac}\n")
+	await.True(t, "RBAC decides", func() bool { return may("ann") })
+	logintest.Write(t, path, head+"- {type: RBAK, name: rbac}\n")
+	logintest.Write(t, path, head+"- {type: ABAC, name: abac}\n") // the flag of its policies is missing
+	if !may("ann") {
+		t.Fatal("a wrong file has ended the former one")
+	}
+	abac := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{modeRBAC, modeABAC}, policies })
+	if got, _, _ := abac.Authorize(t.Context(), who{"bob", nil}.does("get", "")); got != authorizer.DecisionAllow {
+		t.Errorf("ABAC: %v", got)
+	}
+	logintest.Write(t, policies, `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"cid","namespace":"*","resource":"*","apiGroup":"*"}}`)
+	await.True(t, "the changed policies count", func() bool {
+		got, _, _ := abac.Authorize(t.Context(), who{"bob", nil}.does("get", ""))
+		return got != authorizer.DecisionAllow
+	})
+}
+
+// TestCheck: wrong options are refused before the start.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string { return logintest.Write(t, filepath.Join(dir, name), content) }
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"AlwaysAllow": {func(o *Options) { o.Modes = []string{"AlwaysAllow"} }, "cluster-admin"},
+		"unknown":     {func(o *Options) { o.Modes = []string{"rbac"} }, "want some of"},
+		"twice":       {func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} }, "twice"},
+		"none":        {func(o *Options) { o.Modes = nil }, "empty"},
+		"ABAC alone":  {func(o *Options) { o.Modes = []string{"ABAC"} }, "--authorization-policy-file"},
+		"policies alone": {func(o *Options) {
+			o.PolicyFile = file("p", `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"a"}}`)
+		}, "not among"},
+		"webhook alone": {func(o *Options) { o.Modes = []string{"Webhook"} }, "--authorization-webhook-config-file"},
+		"no file":       {func(o *Options) { o.ConfigFile = filepath.Join(dir, "none") }, "--authorization-config"},
+		"an empty file": {func(o *Options) { o.ConfigFile = file("e", "") }, "empty"},
+		"no authorizer": {func(o *Options) { o.ConfigFile = file("n", strings.TrimSpace(head)+" []\n") }, "at least one"},
+		"in the cluster": {func(o *Options) {
+			o.ConfigFile = file("i", head+strings.Replace(hook("x", "Deny", ""), "{type: KubeConfigFile, kubeConfigFile: x}", "{type: InClusterConfig}", 1))
+		}, "ask this server itself"},
+		"condition": {func(o *Options) {
+			o.ConfigFile = file("c", head+hook(file("k", "x"), "Deny", "    matchConditions: [{expression: \"request.(\"}]\n"))
+		}, "compilation failed"},
+		"webhook's config": {func(o *Options) { o.ConfigFile = file("w", head+hook(file("empty", ""), "Deny", "")) }, "webhook hook"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := NewOptions()
+			c.change(o)
+			if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+	if err := NewOptions().Check(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(head + "- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"))
+	f.Add([]byte(head + hook("/dev/null", "Deny", "    matchConditions: [{expression: \"request.user == 'a'\"}]\n")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		config, err := Load(data)
+		if err != nil {
+			return
+		}
+		for _, a := range config.Authorizers {
+			if a.Webhook != nil && a.Webhook.ConnectionInfo.KubeConfigFile == nil {
+				t.Errorf("%q was taken: a webhook without a kubeconfig", data)
+			}
+		}
+	})
+}

@@ -1,0 +1,149 @@
+// Package configfile reads configuration files of a server: once, or again whenever they change. It
+// knows for each file the hash of the content that is in effect, so that files that differ between
+// servers are seen. What a file means is its reader's.
+package configfile
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// Every is the interval at which a file is looked at. Files are small, and reading is safe with all
+// ways of replacing them: a rename, a symbolic link, a write in place.
+const Every = 5 * time.Second
+
+// maxSize bounds a file: a wrong path, such as a device, is no reason to fill the memory.
+const maxSize = 4 << 20
+
+// State of a file, for the status of the cluster.
+type State struct {
+	// Flag names the file to people, such as --authentication-config.
+	Flag string
+	// Path is "" for settings that are no file.
+	Path string
+	// Hash of the content in effect.
+	Hash string
+	// Problem says why the content on disk is not in effect, or what else is wrong with it.
+	Problem string
+}
+
+// Hash returns the hash of a content, as upstream's metrics show it.
+func Hash(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }
+
+// Read returns the content of a file.
+func Read(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", path)
+	case info.Size() > maxSize:
+		return nil, fmt.Errorf("%s has %d bytes: want %d at most", path, info.Size(), maxSize)
+	}
+	return os.ReadFile(path)
+}
+
+// Config of a File. Flag and Path are required.
+type Config struct {
+	Flag, Path string
+	// Apply puts a content into effect, or says what is wrong with it. nil means that a change
+	// counts at the next start only.
+	Apply func(ctx context.Context, data []byte) error
+	// Reloaded is called after each change was applied or refused; nil is nobody.
+	Reloaded func(data []byte, err error)
+	Logger   *slog.Logger
+}
+
+// File is a configuration file whose content at the start is in effect.
+type File struct {
+	Config
+
+	mu      sync.Mutex
+	hash    string // in effect
+	problem error
+}
+
+// New returns a file whose content is already in effect.
+func New(cfg Config, data []byte) *File { return &File{Config: cfg, hash: Hash(data)} }
+
+// Run looks at the file until the context ends.
+func (f *File) Run(ctx context.Context) error {
+	ticks := time.NewTicker(Every)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticks.C:
+			f.Check(ctx)
+		}
+	}
+}
+
+// Check applies the content if it is not in effect. One that is refused is tried again: what was
+// wrong may be outside of the file.
+func (f *File) Check(ctx context.Context) {
+	data, err := Read(f.Path)
+	if err == nil && Hash(data) == f.inEffect() {
+		f.note("", nil)
+		return
+	}
+	if f.Apply == nil {
+		if err == nil {
+			err = fmt.Errorf("it has changed since this server was started, and counts from the next start on")
+		}
+		f.note("", err)
+		return
+	}
+	if err == nil {
+		err = f.Apply(ctx, data)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if f.Reloaded != nil {
+		f.Reloaded(data, err)
+	}
+	if err != nil {
+		f.note("", err)
+		return
+	}
+	f.note(Hash(data), nil)
+	f.Logger.Info("a changed configuration file is in effect", "flag", f.Flag, "file", f.Path, "hash", Hash(data))
+}
+
+func (f *File) inEffect() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hash
+}
+
+// note keeps the outcome of a check, and logs a problem once.
+func (f *File) note(hash string, problem error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if problem != nil && (f.problem == nil || problem.Error() != f.problem.Error()) {
+		f.Logger.Error("a configuration file on disk is not in effect; the earlier content still is", "flag", f.Flag, "file", f.Path, "err", problem)
+	}
+	f.problem = problem
+	if hash != "" {
+		f.hash = hash
+	}
+}
+
+// State of the file now.
+func (f *File) State() State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := State{Flag: f.Flag, Path: f.Path, Hash: f.hash}
+	if f.problem != nil {
+		s.Problem = f.problem.Error()
+	}
+	return s
+}

@@ -1,0 +1,98 @@
+package configfile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReload: a change is applied once. One that is refused leaves the former content in effect,
+// and is tried again.
+func TestReload(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, path, "first")
+	var applied []string
+	var outcomes []error
+	bad := errors.New("it is bad")
+	f := New(Config{Flag: "--config", Path: path, Logger: slog.New(slog.DiscardHandler),
+		Apply: func(_ context.Context, data []byte) error {
+			if applied = append(applied, string(data)); string(data) == "bad" {
+				return bad
+			}
+			return nil
+		},
+		Reloaded: func(_ []byte, err error) { outcomes = append(outcomes, err) },
+	}, []byte("first"))
+
+	f.Check(t.Context())
+	if len(applied) != 0 {
+		t.Fatalf("an unchanged file was applied: %q", applied)
+	}
+	write(t, path, "bad")
+	f.Check(t.Context())
+	f.Check(t.Context())
+	if got := f.State(); got.Hash != Hash([]byte("first")) || got.Problem != bad.Error() {
+		t.Fatalf("after a bad file: %+v", got)
+	}
+	write(t, path, "good")
+	f.Check(t.Context())
+	f.Check(t.Context())
+	if got := f.State(); got.Hash != Hash([]byte("good")) || got.Problem != "" {
+		t.Fatalf("after a good file: %+v", got)
+	}
+	if got := strings.Join(applied, " "); got != "bad bad good" || len(outcomes) != 3 || outcomes[2] != nil {
+		t.Fatalf("applied %q, outcomes %v", got, outcomes)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	f.Check(t.Context())
+	if got := f.State(); got.Hash != Hash([]byte("good")) || !strings.Contains(got.Problem, "no such file") {
+		t.Fatalf("after its removal: %+v", got)
+	}
+}
+
+// TestFixed: a file that is read at the start only says that a change waits for the next one.
+func TestFixed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, path, "first")
+	f := New(Config{Flag: "--config", Path: path, Logger: slog.New(slog.DiscardHandler)}, []byte("first"))
+	write(t, path, "second")
+	f.Check(t.Context())
+	if got := f.State(); got.Hash != Hash([]byte("first")) || !strings.Contains(got.Problem, "next start") {
+		t.Fatalf("%+v", got)
+	}
+	write(t, path, "first")
+	f.Check(t.Context())
+	if got := f.State(); got.Problem != "" {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// TestRead refuses what is no file, and one that is too large.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	large := filepath.Join(dir, "large")
+	if err := os.WriteFile(large, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(large, maxSize+1); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, "/dev/zero", large, filepath.Join(dir, "none")} {
+		if _, err := Read(path); err == nil {
+			t.Errorf("%s was read", path)
+		}
+	}
+}

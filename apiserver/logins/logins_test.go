@@ -1,0 +1,329 @@
+package logins
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apiserver/pkg/authentication/token/union"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/barque/barque/apiserver/logins/logintest"
+	wait "github.com/barque/barque/internal/await"
+)
+
+const ownIssuer = "https://kubernetes.default.svc.cluster.local"
+
+func start(t *testing.T, change func(*Options)) *Logins {
+	t.Helper()
+	o := NewOptions()
+	change(o)
+	if err := o.Check(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(Config{Options: o, Server: "s1", Issuers: []string{ownIssuer}, Audiences: []string{ownIssuer}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func (l *Logins) login(t *testing.T, token string) (user.Info, error) {
+	t.Helper()
+	response, ok, err := union.New(l.Tokens()...).AuthenticateToken(t.Context(), token)
+	if !ok {
+		return nil, err
+	}
+	return response.User, err
+}
+
+const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
+
+const mappings = `  claimMappings:
+    username: {expression: claims.name}
+    groups: {expression: "has(claims.groups) ? claims.groups : []"}
+  claimValidationRules:
+  - {expression: "claims.sub != 'blocked'", message: they are blocked}
+`
+
+// ready waits until the issuers' keys are known.
+func (l *Logins) ready(t *testing.T) {
+	t.Helper()
+	wait.NoError(t, "the issuers answer", func(context.Context) error { return l.current.Load().healthy() })
+}
+
+// TestIssuers: users of several issuers log in; nobody gets a reserved name.
+func TestIssuers(t *testing.T) {
+	one, two, stranger := logintest.NewIssuer(t), logintest.NewIssuer(t), logintest.NewIssuer(t)
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"jwt:\n"+one.Config()+mappings+two.Config()+"  claimMappings: {username: {claim: sub, prefix: \"two:\"}}\n")
+	l := start(t, func(o *Options) { o.ConfigFile = path })
+	l.ready(t)
+	for name, c := range map[string]struct {
+		token  string
+		want   string
+		groups []string
+		err    string
+	}{
+		"first":               {one.Token(t, map[string]any{"name": "ann", "groups": []string{"dev", "system:authenticated"}}), "ann", []string{"dev", "system:authenticated"}, ""},
+		"second":              {two.Token(t, map[string]any{"sub": "7"}), "two:7", nil, ""},
+		"rule":                {one.Token(t, map[string]any{"name": "ann", "sub": "blocked"}), "", nil, "they are blocked"},
+		"unknown issuer":      {stranger.Token(t, map[string]any{"name": "ann"}), "", nil, ""},
+		"signed by another":   {stranger.Token(t, map[string]any{"name": "ann", "iss": one.URL}), "", nil, "verify"},
+		"other audience":      {one.Token(t, map[string]any{"name": "ann", "aud": "shop"}), "", nil, "audience"},
+		"ended":               {one.Token(t, map[string]any{"name": "ann", "exp": 1000}), "", nil, "expired"},
+		"masters":             {one.Token(t, map[string]any{"name": "ann", "groups": []string{"system:masters"}}), "", nil, "reserved"},
+		"nodes":               {one.Token(t, map[string]any{"name": "ann", "groups": []string{"system:nodes"}}), "", nil, "reserved"},
+		"admins":              {one.Token(t, map[string]any{"name": "ann", "groups": []string{"barque:admins"}}), "", nil, "reserved"},
+		"a node":              {one.Token(t, map[string]any{"name": "system:node:n1"}), "", nil, "reserved"},
+		"the front proxy":     {one.Token(t, map[string]any{"name": "barque:front-proxy"}), "", nil, "reserved"},
+		"of the cluster":      {one.Token(t, map[string]any{"name": "ann", "iss": ownIssuer}), "", nil, ""},
+		"no JWT":              {"abc", "", nil, ""},
+		"a service account's": {one.Token(t, map[string]any{"name": "system:serviceaccount:kube-system:x"}), "", nil, "reserved"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			who, err := l.login(t, c.token)
+			switch {
+			case c.want == "" && who != nil:
+				t.Errorf("they are %+v", who)
+			case c.want == "":
+				if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+					t.Errorf("%v, want %q", err, c.err)
+				}
+			case who == nil || err != nil:
+				t.Fatalf("%v, %v", who, err)
+			case who.GetName() != c.want || !slices.Equal(who.GetGroups(), c.groups):
+				t.Errorf("they are %+v", who)
+			}
+		})
+	}
+}
+
+// TestReload: a changed file counts once its issuers have answered. Until then, and when it is
+// wrong, the former one does.
+func TestReload(t *testing.T) {
+	one, two := logintest.NewIssuer(t), logintest.NewIssuer(t)
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"jwt:\n"+one.Config()+mappings)
+	l := start(t, func(o *Options) { o.ConfigFile = path })
+	l.ready(t)
+	first, second := one.Token(t, map[string]any{"name": "ann"}), two.Token(t, map[string]any{"name": "bob"})
+	is := func(token, want string) bool {
+		who, _ := l.login(t, token)
+		return want == "" && who == nil || who != nil && who.GetName() == want
+	}
+	if !is(first, "ann") || !is(second, "") {
+		t.Fatal("the first configuration is not in effect")
+	}
+	logintest.Write(t, path, head+"jwt:\n"+one.Config()+"  claimMappings: {usernam: {claim: sub}}\n")
+	wait.True(t, "the problem is shown", func() bool { return strings.Contains(l.Files()[0].Problem, "usernam") })
+	if !is(first, "ann") {
+		t.Fatal("a wrong file has ended the former one")
+	}
+	logintest.Write(t, path, head+"jwt:\n"+two.Config()+mappings)
+	wait.True(t, "the second configuration is in effect", func() bool { return is(second, "bob") && is(first, "") })
+	if f := l.Files()[0]; f.Problem != "" || f.Flag != configFlag {
+		t.Errorf("%+v", f)
+	}
+	logintest.Write(t, path, head+"jwt: []\n")
+	wait.True(t, "no issuer counts", func() bool { return is(second, "") })
+}
+
+// TestAnonymous: the file decides about requests without credentials, at each moment.
+func TestAnonymous(t *testing.T) {
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"anonymous: {enabled: true, conditions: [{path: /readyz}]}\n")
+	l := start(t, func(o *Options) { o.ConfigFile = path })
+	may := func(url string) (bool, bool) {
+		a, counts := l.Anonymous()
+		if a == nil {
+			return false, counts
+		}
+		_, ok, err := a.AuthenticateRequest(httptest.NewRequest(http.MethodGet, url, nil))
+		return ok && err == nil, counts
+	}
+	if ok, counts := may("/readyz"); !ok || !counts {
+		t.Error("the condition is not met")
+	}
+	if ok, _ := may("/api"); ok {
+		t.Error("another path is permitted")
+	}
+	logintest.Write(t, path, head+"anonymous: {enabled: false}\n")
+	wait.True(t, "they are off", func() bool { ok, counts := may("/readyz"); return !ok && counts })
+	logintest.Write(t, path, head)
+	wait.True(t, "the file does not mention them", func() bool { _, counts := may("/readyz"); return !counts })
+}
+
+// reviewer is a webhook that names a user for every token.
+func reviewer(t *testing.T, who *authenticationv1.UserInfo, asked *atomic.Int32) *httptest.Server {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		var review authenticationv1.TokenReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			t.Error(err)
+		}
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: *who}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestWebhook: it names users, but no reserved ones, and sees no token of the cluster.
+func TestWebhook(t *testing.T) {
+	who, asked := &authenticationv1.UserInfo{Username: "ann", Groups: []string{"dev"}}, &atomic.Int32{}
+	config := logintest.Kubeconfig(t, reviewer(t, who, asked))
+	l := start(t, func(o *Options) { o.Webhook.ConfigFile, o.Webhook.Version = config, "v1" })
+	for range 2 {
+		if got, err := l.login(t, "secret"); err != nil || got == nil || got.GetName() != "ann" {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the webhook was asked %d times: its answer is to count for a while", n)
+	}
+	own := logintest.NewIssuer(t).Token(t, map[string]any{"iss": ownIssuer, "sub": "system:serviceaccount:a:b"})
+	if got, err := l.login(t, own); got != nil || asked.Load() != 1 {
+		t.Errorf("a token of the cluster went to the webhook: %v, %v", got, err)
+	}
+	for i, lie := range []authenticationv1.UserInfo{
+		{Username: "ann", Groups: []string{"system:masters"}}, {Username: "system:node:n1"}, {Username: "x", Groups: []string{"barque:admins"}}, {Username: "barque:kubelet-client"},
+	} {
+		*who = lie
+		if got, err := l.login(t, "lie "+string(rune('a'+i))); got != nil || err == nil || !strings.Contains(err.Error(), "reserved") {
+			t.Errorf("%+v: %v, %v", lie, got, err)
+		}
+	}
+}
+
+// TestWebhookHangs: a request waits for the webhook no longer than for its own end.
+func TestWebhookHangs(t *testing.T) {
+	config := logintest.Kubeconfig(t, logintest.Hanging(t))
+	l := start(t, func(o *Options) { o.Webhook.ConfigFile, o.Webhook.CacheTTL = config, 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if response, ok, err := union.New(l.Tokens()...).AuthenticateToken(ctx, "x"); ok || err == nil {
+		t.Errorf("%v, %v", response, err)
+	}
+}
+
+// TestOIDCFlags: the flags make upstream's configuration.
+func TestOIDCFlags(t *testing.T) {
+	issuer := logintest.NewIssuer(t)
+	ca := logintest.Write(t, filepath.Join(t.TempDir(), "ca.pem"), issuer.CA())
+	for name, c := range map[string]struct {
+		change func(*OIDC)
+		want   string
+	}{
+		"default prefix": {func(*OIDC) {}, issuer.URL + "#1"},
+		"no prefix":      {func(c *OIDC) { c.UsernamePrefix = "-" }, "1"},
+		"email":          {func(c *OIDC) { c.UsernameClaim = "email" }, "ann@example.org"},
+		"prefix":         {func(c *OIDC) { c.UsernamePrefix = "corp:" }, "corp:1"},
+		"required":       {func(c *OIDC) { c.RequiredClaims = map[string]string{"team": "red"} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := start(t, func(o *Options) {
+				o.OIDC.IssuerURL, o.OIDC.ClientID, o.OIDC.CAFile, o.OIDC.GroupsClaim, o.OIDC.GroupsPrefix = issuer.URL, "barque", ca, "groups", "corp:"
+				o.OIDC.SigningAlgs = []string{"ES256"}
+				c.change(&o.OIDC)
+			})
+			l.ready(t)
+			who, err := l.login(t, issuer.Token(t, map[string]any{"email": "ann@example.org", "email_verified": true, "groups": []string{"dev"}}))
+			if c.want == "" {
+				if who != nil || err == nil {
+					t.Errorf("%v, %v", who, err)
+				}
+				return
+			}
+			if err != nil || who == nil || who.GetName() != c.want || !slices.Equal(who.GetGroups(), []string{"corp:dev"}) {
+				t.Errorf("%v, %v", who, err)
+			}
+		})
+	}
+}
+
+// TestCheck: wrong options are refused before the start, by the name of the flag.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string { return logintest.Write(t, filepath.Join(dir, name), content) }
+	issuer := "jwt:\n- issuer: {url: https://i.example, audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: \"system:\"}}\n"
+	for name, c := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"no file":    {func(o *Options) { o.ConfigFile = filepath.Join(dir, "none") }, "--authentication-config"},
+		"empty file": {func(o *Options) { o.ConfigFile = file("empty", " \n") }, "empty"},
+		"another kind": {func(o *Options) {
+			o.ConfigFile = file("other", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []\n")
+		}, "want an AuthenticationConfiguration"},
+		"reserved prefix": {func(o *Options) { o.ConfigFile = file("reserved", head+issuer) }, "reserved"},
+		"a field unknown": {func(o *Options) { o.ConfigFile = file("unknown", head+"jwts: []\n") }, "unknown field"},
+		"CEL": {func(o *Options) {
+			o.ConfigFile = file("cel", head+"jwt:\n- issuer: {url: https://i.example, audiences: [a]}\n  claimMappings: {username: {expression: \"claims.(\"}}\n")
+		}, "compilation failed"},
+		"half an issuer": {func(o *Options) { o.OIDC.IssuerURL = "https://i.example" }, "--oidc-client-id"},
+		"HTTP":           {func(o *Options) { o.OIDC.IssuerURL, o.OIDC.ClientID = "http://i.example", "a" }, "https"},
+		"algorithm": {func(o *Options) {
+			o.OIDC.IssuerURL, o.OIDC.ClientID, o.OIDC.SigningAlgs = "https://i.example", "a", []string{"none"}
+		}, "--oidc-signing-algs"},
+		"both": {func(o *Options) {
+			o.OIDC.IssuerURL, o.OIDC.ClientID, o.ConfigFile = "https://i.example", "a", file("h", head)
+		}, "without --oidc"},
+		"webhook":        {func(o *Options) { o.Webhook.ConfigFile = file("w", "") }, "--authentication-token-webhook-config-file"},
+		"version":        {func(o *Options) { o.Webhook.Version = "v2" }, "--authentication-token-webhook-version"},
+		"tokens":         {func(o *Options) { o.TokenFile = file("t", "only,two\n") }, "--token-auth-file"},
+		"clear password": {func(o *Options) { o.BasicFile = file("b", "ann:secret\n") }, "htpasswd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := NewOptions()
+			c.change(o)
+			if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestStaticTokens: a file's token logs in, but passes for no part of the cluster.
+func TestStaticTokens(t *testing.T) {
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), "good,ann,1,\"dev,ops\"\nproxy,barque:front-proxy,2\nbreak-glass,root,3,barque:admins\n")
+	l := start(t, func(o *Options) { o.TokenFile = path })
+	for token, want := range map[string]string{"good": "ann", "proxy": "", "break-glass": "root", "other": ""} {
+		who, err := l.login(t, token)
+		if (who == nil) != (want == "") || who != nil && who.GetName() != want {
+			t.Errorf("%s: %v, %v", token, who, err)
+		}
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(head + "jwt:\n- issuer: {url: https://i.example, audiences: [a]}\n" + mappings))
+	f.Add([]byte(head + "anonymous: {enabled: true, conditions: [{path: /readyz}]}\n"))
+	f.Add([]byte(`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":"https://i","audiences":["a","b"],"audienceMatchPolicy":"MatchAny"},"claimMappings":{"username":{"claim":"sub","prefix":"system:"}}}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		config, err := Load(data, []string{ownIssuer})
+		if err != nil {
+			return
+		}
+		for _, jwt := range config.JWT {
+			if p := jwt.ClaimMappings.Username.Prefix; p != nil && isReserved(*p) || jwt.Issuer.URL == ownIssuer {
+				t.Errorf("%q was taken", data)
+			}
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package logins
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/barque/barque/internal/clusterusers"
+)
+
+// Reserved are the beginnings of the names of Kubernetes' and Barque's own users and groups. Their
+// rights do not come from roles alone: system:masters may do everything, and servers believe each
+// other by such names.
+var Reserved = []string{"system:", "barque:"}
+
+func isReserved(name string) bool {
+	for _, prefix := range Reserved {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// fromOutside refuses a user that another system has named, and whose name or group is reserved. A
+// provider that lets users choose their name would make them administrators otherwise. Every user
+// who has logged in is in system:authenticated, so that group may be named.
+func fromOutside(source string, who user.Info) error {
+	if isReserved(who.GetName()) {
+		return fmt.Errorf("%s names the user %q: names that begin with %s are reserved; map it to another name, as with a prefix", source, who.GetName(), strings.Join(Reserved, " or "))
+	}
+	for _, g := range who.GetGroups() {
+		if isReserved(g) && g != user.AllAuthenticated {
+			return fmt.Errorf("%s puts the user %q into the group %q: groups that begin with %s are reserved; map it to another group, and bind a role to that", source, who.GetName(), g, strings.Join(Reserved, " or "))
+		}
+	}
+	return nil
+}
+
+// fromFile refuses a user of a file on the server's disk that passes for a part of the cluster. Who
+// writes the file has the server, so the rest is the file's affair.
+func fromFile(source string, who user.Info) error {
+	for _, name := range append([]string{who.GetName()}, who.GetGroups()...) {
+		if strings.HasPrefix(name, "barque:") && name != clusterusers.AdminGroup {
+			return fmt.Errorf("%s has the name %q: names that begin with barque: are those of the cluster's own parts", source, name)
+		}
+	}
+	return nil
+}
+
+// checkedTokens checks the users of tokens.
+type checkedTokens struct {
+	next   authenticator.Token
+	source string
+	check  func(source string, who user.Info) error
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (c *checkedTokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	return c.checked(c.next.AuthenticateToken(ctx, token))
+}
+
+func (c *checkedTokens) checked(response *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	if err := c.check(c.source, response.User); err != nil {
+		return nil, false, err
+	}
+	return response, true, nil
+}

@@ -1,0 +1,74 @@
+package clusterstatus
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// ConfigFile is a configuration file of a server that must be the same on all servers, or a group
+// of flags like that, whose path is "".
+type ConfigFile struct {
+	Flag string `json:"flag"`
+	Path string `json:"path,omitempty"`
+	// Hash of the content that is in effect.
+	Hash string `json:"hash,omitempty"`
+	// Problem says why the content on disk is not in effect, or what else is wrong with it.
+	Problem string `json:"problem,omitempty"`
+}
+
+func (f ConfigFile) name() string { return strings.TrimSpace(f.Flag + " " + f.Path) }
+
+// files warns of configuration files with a problem, and of those that differ between servers: a
+// client gets different answers by the server that it happens to reach. Servers of a version that
+// does not report its files are left out.
+func (w *warner) files() {
+	hashes := map[string]map[string][]string{} // servers by hash by flag
+	var reporting []*MemberStatus
+	for i := range w.status.Members {
+		m := &w.status.Members[i]
+		if m.Files == nil {
+			continue
+		}
+		reporting = append(reporting, m)
+		for _, f := range m.Files {
+			if hashes[f.Flag] == nil {
+				hashes[f.Flag] = map[string][]string{}
+			}
+			if f.Problem != "" {
+				w.add(Attention, m.Name, m.Name, "journalctl -u barque-server -g "+strings.TrimLeft(f.Flag, "-"), "server %s: %s: %s", m.Name, f.name(), f.Problem)
+			}
+		}
+	}
+	for _, flag := range slices.Sorted(maps.Keys(hashes)) {
+		of, path := hashes[flag], ""
+		for _, m := range reporting {
+			hash := ""
+			for _, f := range m.Files {
+				if f.Flag == flag {
+					hash, path = f.Hash, f.Path
+				}
+			}
+			of[hash] = append(of[hash], m.Name)
+		}
+		if len(of) < 2 {
+			continue
+		}
+		var groups []string
+		for hash, servers := range of {
+			slices.Sort(servers)
+			group := strings.Join(servers, ", ")
+			if hash == "" {
+				group += " (without it)"
+			}
+			groups = append(groups, group)
+		}
+		slices.Sort(groups)
+		mend := "start all servers with the same flags"
+		if path != "" {
+			mend = fmt.Sprintf("sha256sum %s on each server; copy the right file to the others", path)
+		}
+		w.add(Attention, "", "", mend, "%s differs between servers: %s. What a user may do depends on the server that answers", flag, strings.Join(groups, " | "))
+	}
+}

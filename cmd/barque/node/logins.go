@@ -1,0 +1,89 @@
+package node
+
+import (
+	"context"
+
+	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/configfile"
+	"github.com/barque/barque/apiserver/logins"
+	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/lifecycle"
+)
+
+// accountIssuer is the issuer of the tokens of service accounts.
+func (s Settings) accountIssuer() string { return "https://kubernetes.default.svc." + s.Domain }
+
+// startLogins reads the files about logins and authorization, and goes on looking at them.
+func (s *server) startLogins(ctx context.Context) (err error) {
+	o, issuers := s.options, []string{s.settings.accountIssuer()}
+	ways, order := o.Logins, o.Authorization
+	if ways == nil {
+		ways = logins.NewOptions()
+	}
+	if order == nil {
+		order = authorizers.NewOptions()
+	}
+	s.logins, err = logins.New(logins.Config{Options: ways, Server: o.Name, Issuers: issuers, Audiences: issuers, Logger: s.logger.With("part", "logins")})
+	if err != nil {
+		return err
+	}
+	if err := s.stack.Start(ctx, lifecycle.Component{Name: "logins", Run: s.logins.Run}); err != nil {
+		return err
+	}
+	s.authorizers, err = authorizers.New(authorizers.Config{Options: order, Server: o.Name, Logger: s.logger.With("part", "authorization")})
+	if err != nil {
+		return err
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "authorization", Run: s.authorizers.Run})
+}
+
+// configFiles are those of this server that must be the same on all servers, for its report.
+func (s *server) configFiles() []clusterstatus.ConfigFile {
+	var states []configfile.State
+	if s.logins != nil {
+		states = append(states, s.logins.Files()...)
+	}
+	if s.authorizers != nil {
+		states = append(states, s.authorizers.Files()...)
+	}
+	out := []clusterstatus.ConfigFile{}
+	for _, f := range append(states, s.otherFiles.states()...) {
+		out = append(out, clusterstatus.ConfigFile(f))
+	}
+	return out
+}
+
+// otherFiles are read at the start by other parts.
+type otherFiles []*configfile.File
+
+// startOtherFiles looks at the files of the audit log's policy and of admission.
+func (s *server) startOtherFiles(ctx context.Context) error {
+	o := s.options
+	paths := map[string]string{"--admission-control-config-file": o.Admission.ConfigFile}
+	if o.Audit != nil {
+		paths["--audit-policy-file"], paths["--audit-webhook-config-file"] = o.Audit.PolicyFile, o.Audit.WebhookOptions.ConfigFile
+	}
+	var runs []func(context.Context) error
+	for flag, path := range paths {
+		if path == "" {
+			continue
+		}
+		data, err := configfile.Read(path)
+		if err != nil {
+			return err
+		}
+		f := configfile.New(configfile.Config{Flag: flag, Path: path, Logger: s.logger.With("part", "configuration")}, data)
+		s.otherFiles, runs = append(s.otherFiles, f), append(runs, f.Run)
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "configuration files", Run: func(ctx context.Context) error { return lifecycle.All(ctx, runs...) }})
+}
+
+func (f otherFiles) states() (out []configfile.State) {
+	for _, file := range f {
+		out = append(out, file.State())
+	}
+	return out
+}
