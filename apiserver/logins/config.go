@@ -56,9 +56,12 @@ func validate(config *apiserver.AuthenticationConfiguration, ownIssuers []string
 		if jwt.Issuer.EgressSelectorType != "" {
 			return fmt.Errorf("jwt[%d].issuer.egressSelectorType: servers have no egress selector; leave it out", i)
 		}
-		for field, mapping := range map[string]apiserver.PrefixedClaimOrExpression{"username": jwt.ClaimMappings.Username, "groups": jwt.ClaimMappings.Groups} {
-			if mapping.Prefix != nil && isReserved(*mapping.Prefix) {
-				return fmt.Errorf("jwt[%d].claimMappings.%s.prefix: %q is reserved, as is whatever begins with %s; choose another prefix", i, field, *mapping.Prefix, strings.Join(Reserved, " or "))
+		for _, claim := range []struct {
+			field  string
+			prefix *string
+		}{{"username", jwt.ClaimMappings.Username.Prefix}, {"groups", jwt.ClaimMappings.Groups.Prefix}} {
+			if claim.prefix != nil && isReserved(*claim.prefix) {
+				return fmt.Errorf("jwt[%d].claimMappings.%s.prefix: %q is reserved, as is whatever begins with %s; choose another prefix", i, claim.field, *claim.prefix, strings.Join(Reserved, " or "))
 			}
 		}
 	}

@@ -56,15 +56,7 @@ func startServer(t testing.TB, flags ...string) *cluster {
 	}
 	dir := t.TempDir()
 	s.kubeconfig = filepath.Join(dir, "admin.kubeconfig")
-	var ports []string
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports = append(ports, fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
-	}
+	ports := freePorts(t, 3)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +68,8 @@ func startServer(t testing.TB, flags ...string) *cluster {
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- process.Wait() }() // ends with the process, which the clean-up stops
+	ended := make(chan struct{})
+	go func() { _ = process.Wait(); close(ended) }() // ends with the process, which the clean-up stops
 	t.Cleanup(func() {
 		_ = process.Process.Signal(syscall.SIGTERM)
 		select {
@@ -94,9 +86,9 @@ func startServer(t testing.TB, flags ...string) *cluster {
 	})
 	eventually(t, "the server is ready, and has its accounts", func(context.Context) error {
 		select {
-		case err := <-ended:
+		case <-ended:
 			text, _ := os.ReadFile(log.Name())
-			t.Fatalf("the server has ended: %v\n%s", err, text)
+			t.Fatalf("the server has ended:\n%s", text)
 		default:
 		}
 		if out, err := s.kubectl(s.kubeconfig)("get", "--raw", "/readyz"); err != nil {
@@ -109,6 +101,21 @@ func startServer(t testing.TB, flags ...string) *cluster {
 		return nil
 	})
 	return s
+}
+
+// freePorts are ports that nothing listened on a moment ago.
+func freePorts(t testing.TB, n int) []string {
+	t.Helper()
+	var ports []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports
 }
 
 // command runs a command, and returns what it printed, on both outputs.

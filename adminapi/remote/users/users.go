@@ -202,7 +202,7 @@ func signed(ctx context.Context, client kubernetes.Interface, name string) (*cer
 		select {
 		case <-ctx.Done():
 			if err == nil {
-				err = fmt.Errorf("the leader has not signed the certificate request %s within %s: see `barque status`", name, signs)
+				err = fmt.Errorf("the leader has not signed the certificate request %s within %s: see `barque cluster status`", name, signs)
 			}
 			return nil, err
 		case <-ticks.C:
