@@ -43,7 +43,11 @@ var mayNotBeEmpty = []string{"data-dir", "dir", "config-dir", "unit-dir", "liste
 	"store-memory-limit", "snapshot-dir", "user", "verb", "resource", "namespace", "audit-policy-file", "audit-log-format", "audit-log-mode", "audit-log-version",
 	"audit-webhook-config-file", "audit-webhook-mode", "audit-webhook-version", "node-arg", "server-arg", "ip-families", "admission-control-config-file",
 	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-root-dir", "kubelet-config", "kubelet-config-dir",
-	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim"}
+	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim",
+
+	"authentication-config", "oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix",
+	"oidc-signing-algs", "authentication-token-webhook-config-file", "authentication-token-webhook-version", "token-auth-file", "basic-auth-file",
+	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version", "group", "merge"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.
 func refuseEmpty(c *cobra.Command, args []string) error {
