@@ -8,19 +8,24 @@ import (
 	"strings"
 
 	"k8s.io/klog/v2"
+
+	"github.com/barque/barque/internal/loglimit"
 )
 
 // Bridge sends what the Kubernetes libraries log to our logger. Their informational lines are
 // details to an operator of Barque, so they come at debug level, as does what is no error of this
 // server.
 func Bridge(logger *slog.Logger) {
-	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(repeats)}))
+	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(repeats), new(loglimit.Causes)}))
 }
 
 // demoted lowers informational records to debug, and records that need nobody.
 type demoted struct {
 	slog.Handler
 	repeats *repeats
+	// causes bound the warnings and errors of one kind: strangers can cause them, as with bad
+	// credentials.
+	causes *loglimit.Causes
 }
 
 func (d demoted) Enabled(ctx context.Context, level slog.Level) bool {
@@ -32,6 +37,16 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 	if givenUp(r) || tooLate(r) || r.Message == cutOff || strings.HasPrefix(r.Message, lostAudit) || r.Message == failedList && d.repeats.again(r) {
 		r.Level = slog.LevelDebug
 	}
+	if r.Level >= slog.LevelWarn {
+		omitted, ok := d.causes.Take(loglimit.Cause(r.Message), r.Time)
+		if omitted > 0 {
+			r = r.Clone()
+			r.AddAttrs(slog.Int("othersNotLogged", omitted))
+		}
+		if !ok {
+			r.Level = slog.LevelDebug
+		}
+	}
 	if !d.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
@@ -39,11 +54,11 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return demoted{d.Handler.WithAttrs(attrs), d.repeats}
+	return demoted{d.Handler.WithAttrs(attrs), d.repeats, d.causes}
 }
 
 func (d demoted) WithGroup(name string) slog.Handler {
-	return demoted{d.Handler.WithGroup(name), d.repeats}
+	return demoted{d.Handler.WithGroup(name), d.repeats, d.causes}
 }
 
 func demote(level slog.Level) slog.Level {

@@ -53,3 +53,18 @@ func TestFaultsAreTold(t *testing.T) {
 	klog.Errorf("Failed to shutdown server: %v", errors.New("another reason"))
 	lines("afterwards", "URI=/api/v1/pods", "level=ERROR msg=\"a fault\"", "level=ERROR msg=\"Failed to shutdown server: another reason\"")
 }
+
+// TestStrangersCannotFillTheLog: bad credentials are logged by a few lines, and the number of the
+// others is. Another fault is logged beside them.
+func TestStrangersCannotFillTheLog(t *testing.T) {
+	defer klog.ClearLogger()
+	var out syncbuf.Buffer
+	Bridge(slog.New(slog.NewTextHandler(&out, nil)))
+	for i := range 10_000 {
+		klog.ErrorS(fmt.Errorf("token %d is bad", i), "Unable to authenticate the request")
+	}
+	klog.Error("another fault")
+	if n := strings.Count(out.String(), "\n"); n < 2 || n > 20 || !strings.Contains(out.String(), "another fault") {
+		t.Errorf("%d lines:\n%s", n, out.String())
+	}
+}

@@ -8,17 +8,21 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/internal/loglimit"
 )
 
 // lineLogger passes memberlist's lines ("[WARN] memberlist: …") to slog, one level lower. A member
 // without an answer is the pool's ordinary business and no error of this node. A repeated line is
 // logged at debug level only: an excluded node, as after a recovery, retries every few seconds
-// forever.
+// forever. Lines of one cause are bounded as well, because sources of packets can be forged.
 type lineLogger struct {
 	logger *slog.Logger
 
 	mu   sync.Mutex
 	told map[string]time.Time // by the line without its ports
+
+	causes loglimit.Causes
 }
 
 const (
@@ -40,10 +44,20 @@ func (l *lineLogger) Write(line []byte) (int, error) {
 			break
 		}
 	}
-	if level > slog.LevelDebug && !l.isNew(text, time.Now()) {
-		level = slog.LevelDebug
+	var args []any
+	if now := time.Now(); level > slog.LevelDebug {
+		omitted, ok := 0, l.isNew(text, now)
+		if ok {
+			omitted, ok = l.causes.Take(loglimit.Cause(strings.TrimPrefix(text, "memberlist: ")), now)
+		}
+		if omitted > 0 {
+			args = append(args, "othersNotLogged", omitted)
+		}
+		if !ok {
+			level = slog.LevelDebug
+		}
 	}
-	l.logger.Log(context.Background(), level, text)
+	l.logger.Log(context.Background(), level, text, args...)
 	return len(line), nil
 }
 

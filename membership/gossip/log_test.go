@@ -9,10 +9,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/internal/loglimit"
 )
 
 // TestLinesAgain: what memberlist says again and again is told once in a while, at any port; other
-// lines are told.
+// lines are told, and a flood of forged sources is bounded.
 func TestLinesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -46,8 +48,17 @@ func TestLinesAgain(t *testing.T) {
 		for i := range 10 * mostLines {
 			attempt(fmt.Sprintf("10.1.%d.%d:1", i/256, i%256))
 		}
-		if n := told(); n != 10*mostLines || len(lines.told) > mostLines {
-			t.Errorf("%d lines of %d nodes, %d remembered", n, 10*mostLines, len(lines.told))
+		if n := told(); n == 0 || n > loglimit.Burst || len(lines.told) > mostLines {
+			t.Errorf("%d lines of %d forged sources, %d remembered", n, 10*mostLines, len(lines.told))
+		}
+		memberlist.Print("[WARN] memberlist: another cause")
+		if n := told(); n != 1 {
+			t.Errorf("%d lines of another cause during a flood", n)
+		}
+		time.Sleep(loglimit.Pause)
+		memberlist.Printf("[ERR] memberlist: discarding stream with unacceptable label %q: from=%s", "barque:OLD", "10.9.9.9:1")
+		if text := out.String(); !strings.Contains(text, "othersNotLogged=25") /* of 2560 */ {
+			t.Errorf("after the flood: %s", text)
 		}
 	})
 }

@@ -8,12 +8,11 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/internal/loglimit"
 )
 
 const (
-	// complaintBurst and complaintPause bound the log lines that unauthenticated clients can cause.
-	complaintBurst = 8
-	complaintPause = 5 * time.Second
 	// complaintAgain is how often the same is logged of one source: a server of another cluster
 	// comes every two seconds, until a person acts.
 	complaintAgain = 10 * time.Minute
@@ -21,16 +20,14 @@ const (
 	complaintSources = 256
 )
 
-// complaints are warnings that clients cause. Up to complaintBurst are written at once, then one
-// per complaintPause, with the number of suppressed ones.
+// complaints are warnings that clients cause, with a bound for all of them.
 type complaints struct {
 	logger *slog.Logger
 
-	mu      sync.Mutex
-	left    int
-	last    time.Time
-	omitted int
-	said    map[netip.Addr]complaint
+	lines loglimit.Limiter
+
+	mu   sync.Mutex
+	said map[netip.Addr]complaint
 }
 
 // complaint is the newest one about a source.
@@ -40,7 +37,7 @@ type complaint struct {
 }
 
 func newComplaints(logger *slog.Logger) *complaints {
-	return &complaints{logger: logger, left: complaintBurst, said: make(map[netip.Addr]complaint)}
+	return &complaints{logger: logger, said: make(map[netip.Addr]complaint)}
 }
 
 // warnOf is warn about a connection from a source. The same reason is rarely logged again.
@@ -81,7 +78,7 @@ func (c *complaints) note(from netip.Addr, said complaint) {
 
 // warn logs, and returns whether it did.
 func (c *complaints) warn(msg string, args ...any) bool {
-	omitted, ok := c.take(time.Now())
+	omitted, ok := c.lines.Take(time.Now())
 	if !ok {
 		return false
 	}
@@ -90,21 +87,4 @@ func (c *complaints) warn(msg string, args ...any) bool {
 	}
 	c.logger.Log(context.Background(), slog.LevelWarn, msg, args...)
 	return true
-}
-
-// take asks whether one may be written, and how many were left out before it.
-func (c *complaints) take(now time.Time) (omitted int, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if passed := now.Sub(c.last); passed >= complaintPause {
-		c.left = min(complaintBurst, c.left+int(passed/complaintPause))
-		c.last = now
-	}
-	if c.left == 0 {
-		c.omitted++
-		return 0, false
-	}
-	c.left--
-	omitted, c.omitted = c.omitted, 0
-	return omitted, true
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/barque/barque/internal/loglimit"
 )
 
 // TestTheSameIsSaidRarely: a server that another CA signed comes every two seconds for an hour.
@@ -41,11 +43,11 @@ func TestTheSameIsSaidRarely(t *testing.T) {
 		for i := range 10 * complaintSources { // faults of one client's choice
 			of(a, 1, fmt.Errorf("fault %d", i))
 		}
-		if n := told(); n != complaintBurst-2 {
+		if n := told(); n != loglimit.Burst-2 {
 			t.Errorf("%d lines of many faults", n)
 		}
 		for i := range 10 * complaintSources {
-			<-time.After(complaintPause)
+			<-time.After(loglimit.Pause)
 			of(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 1, unknown)
 		}
 		if n := len(c.said); n > complaintSources {
