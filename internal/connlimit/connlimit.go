@@ -1,0 +1,228 @@
+// Package connlimit bounds the connections of clients that have not authenticated yet. Anybody who
+// reaches a port can open one, so their number is bounded, per source and in total.
+//
+// Room is made by closing instead of waiting or refusing: the oldest connection of the source with
+// the most is closed. A client that authenticates at once gets through beside any number of silent
+// ones, and a flood from one source costs that source's own places. Authenticated connections are
+// not counted.
+package connlimit
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/barque/barque/internal/loglimit"
+)
+
+// Limits of a listener.
+type Limits struct {
+	// Total bounds the connections without credentials, PerSource those of one source: an IPv4
+	// address, or an IPv6 network of 64 bits. 0 means the default.
+	Total, PerSource int
+	// Exempt are sources that PerSource does not bound, such as a load balancer. Loopback is one
+	// always.
+	Exempt []netip.Prefix
+	// Settled is the age at which a connection is counted no longer, for listeners that do not
+	// authenticate. 0 is never.
+	Settled time.Duration
+}
+
+// DefaultTotal and DefaultPerSource are the default limits. A connection takes some 50 KiB.
+const DefaultTotal, DefaultPerSource = 1000, 250
+
+// Completed returns the limits with defaults.
+func (l Limits) Completed() Limits {
+	if l.Total <= 0 {
+		l.Total = DefaultTotal
+	}
+	if l.PerSource <= 0 {
+		l.PerSource = min(DefaultPerSource, l.Total)
+	}
+	return l
+}
+
+// Limiter counts connections. Several listeners may share one.
+type Limiter struct {
+	limits Limits
+	logger *slog.Logger
+	lines  loglimit.Limiter
+
+	mu    sync.Mutex
+	count int
+	next  uint64
+	from  map[netip.Addr][]*Conn // the oldest first
+}
+
+// New returns a Limiter, which logs when it closes connections.
+func New(limits Limits, logger *slog.Logger) *Limiter {
+	return &Limiter{limits: limits.Completed(), logger: logger, from: map[netip.Addr][]*Conn{}}
+}
+
+// Listen returns the listener with limits.
+func (l *Limiter) Listen(plain net.Listener) net.Listener { return &listener{plain, l} }
+
+type listener struct {
+	net.Listener
+	limiter *Limiter
+}
+
+// Accept implements net.Listener. The connection is a *Conn.
+func (l *listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.limiter.Enter(conn), nil
+}
+
+// Conn is a connection that is counted until it is authenticated, settled or closed.
+type Conn struct {
+	net.Conn
+	limiter *Limiter
+	source  netip.Addr
+	number  uint64 // in the order of coming
+	settled *time.Timer
+
+	authenticated atomic.Bool
+}
+
+// Source returns the part of an address that an attacker cannot choose freely: an IPv4 address, or
+// the network of 64 bits of an IPv6 address.
+func Source(remote net.Addr) netip.Addr {
+	at, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return netip.Addr{} // no TCP: all are one source
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	if addr.Is6() && !addr.IsLoopback() {
+		if network, err := addr.Prefix(64); err == nil {
+			return network.Addr()
+		}
+	}
+	return addr
+}
+
+// Enter counts a connection, and closes another one if there are too many.
+func (l *Limiter) Enter(conn net.Conn) *Conn {
+	c := &Conn{Conn: conn, limiter: l, source: Source(conn.RemoteAddr())}
+	l.mu.Lock()
+	c.number = l.next
+	l.next++
+	l.from[c.source] = append(l.from[c.source], c)
+	l.count++
+	var closed *Conn
+	switch {
+	case l.count > l.limits.Total:
+		closed = l.from[l.heaviest()][0]
+	case len(l.from[c.source]) > l.limits.PerSource && !l.exempt(c.source):
+		closed = l.from[c.source][0]
+	}
+	if closed != nil {
+		l.remove(closed)
+	}
+	if l.limits.Settled > 0 {
+		c.settled = time.AfterFunc(l.limits.Settled, func() { l.leave(c) }) // Close stops it
+	}
+	l.mu.Unlock()
+	if closed != nil {
+		_ = closed.Conn.Close() // its owner reads the end
+		l.say(closed.source)
+	}
+	return c
+}
+
+func (l *Limiter) say(source netip.Addr) {
+	omitted, ok := l.lines.Take(time.Now())
+	if !ok {
+		return
+	}
+	l.logger.Warn("closed the oldest connection of a source, because too many clients have not authenticated", "source", source,
+		"limit", l.limits.Total, "limitOfOneSource", l.limits.PerSource, "othersNotLogged", omitted)
+}
+
+func (l *Limiter) exempt(source netip.Addr) bool {
+	return source.IsLoopback() || slices.ContainsFunc(l.limits.Exempt, func(p netip.Prefix) bool { return p.Contains(source) })
+}
+
+// heaviest returns the source with the most connections; of several, the one with the oldest.
+func (l *Limiter) heaviest() netip.Addr {
+	var found netip.Addr
+	var conns []*Conn
+	for source, all := range l.from {
+		if n := len(all) - len(conns); n > 0 || n == 0 && all[0].number < conns[0].number {
+			found, conns = source, all
+		}
+	}
+	return found
+}
+
+// remove stops to count a connection, and reports whether it was counted. The caller holds mu.
+func (l *Limiter) remove(c *Conn) bool {
+	all := l.from[c.source]
+	i := slices.Index(all, c)
+	if i < 0 {
+		return false
+	}
+	l.count--
+	if len(all) == 1 {
+		delete(l.from, c.source)
+	} else {
+		l.from[c.source] = slices.Delete(all, i, i+1)
+	}
+	return true
+}
+
+func (l *Limiter) leave(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.settled != nil {
+		c.settled.Stop()
+	}
+	return l.remove(c)
+}
+
+// Count returns the number of counted connections.
+func (l *Limiter) Count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count
+}
+
+// Authenticate marks a connection as that of a known client: it is counted no longer.
+func (c *Conn) Authenticate() {
+	if !c.authenticated.Swap(true) {
+		c.limiter.leave(c)
+	}
+}
+
+// Authenticated reports whether Authenticate was called.
+func (c *Conn) Authenticated() bool { return c.authenticated.Load() }
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.limiter.leave(c)
+	return c.Conn.Close()
+}
+
+// CloseWrite ends the output, as a TCP connection does.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return fmt.Errorf("close the output of a %T: %w", c.Conn, syscall.EOPNOTSUPP)
+}
+
+// SyscallConn implements syscall.Conn.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if raw, ok := c.Conn.(syscall.Conn); ok {
+		return raw.SyscallConn()
+	}
+	return nil, fmt.Errorf("the kernel's connection of a %T: %w", c.Conn, syscall.EOPNOTSUPP)
+}

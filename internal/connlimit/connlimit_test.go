@@ -1,0 +1,125 @@
+package connlimit
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/internal/syncbuf"
+)
+
+// fakeConn is a connection from an address.
+type fakeConn struct {
+	net.Conn
+	remote net.Addr
+	closed bool
+}
+
+func (f *fakeConn) RemoteAddr() net.Addr { return f.remote }
+
+func (f *fakeConn) Close() error {
+	f.closed = true
+	return nil
+}
+
+func from(address string) *fakeConn {
+	return &fakeConn{remote: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// TestFloods: whoever floods, a client of another source stays until it has authenticated, and the
+// number of connections is bounded.
+func TestFloods(t *testing.T) {
+	exempt := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+	limits := Limits{Total: 100, PerSource: 20, Exempt: exempt}
+	for name, c := range map[string]struct {
+		source func(i int) string
+		open   int // connections of the flood that stay
+	}{
+		"one source":                 {func(i int) string { return fmt.Sprintf("10.0.0.1:%d", 1+i) }, 20},
+		"one network of IPv6":        {func(i int) string { return fmt.Sprintf("[2001:db8::%x]:1", 1+i) }, 20},
+		"the same address as mapped": {func(i int) string { return fmt.Sprintf("[::ffff:10.0.0.1]:%d", 1+i) }, 20},
+		"many sources":               {func(i int) string { return fmt.Sprintf("10.1.%d.%d:1", i/250, i%250) }, 100},
+		"an exempt source":           {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1+i) }, 98},
+		"loopback":                   {func(i int) string { return fmt.Sprintf("127.0.0.1:%d", 1+i) }, 98},
+		"loopback of IPv6":           {func(i int) string { return fmt.Sprintf("[::1]:%d", 1+i) }, 98},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(limits, quiet())
+			first, known := from("10.9.9.9:1"), from("10.9.9.9:2")
+			l.Enter(first)
+			l.Enter(known).Authenticate()
+			second := from("10.9.9.8:1")
+			l.Enter(second)
+			var flood []*fakeConn
+			for i := range 5000 {
+				conn := from(c.source(i))
+				flood = append(flood, conn)
+				l.Enter(conn)
+				if l.Count() > limits.Total {
+					t.Fatalf("%d connections", l.Count())
+				}
+			}
+			if known.closed {
+				t.Error("the connection of a known client was closed")
+			}
+			if name != "many sources" && (first.closed || second.closed) {
+				t.Error("a connection of another source was closed")
+			}
+			open := 0
+			for i, conn := range flood {
+				if !conn.closed {
+					open++
+				} else if i >= 4980 {
+					t.Error("one of the newest connections was closed")
+				}
+			}
+			if open != c.open && !(name == "many sources" && open >= c.open-2) {
+				t.Errorf("%d of the flood are open, want %d", open, c.open)
+			}
+		})
+	}
+}
+
+// TestLeaving: connections that end, authenticate or settle leave their places, once.
+func TestLeaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Limits{Total: 10, PerSource: 10, Settled: time.Minute}, quiet())
+		var open []*Conn
+		for i := range 10 {
+			open = append(open, l.Enter(from(fmt.Sprintf("10.0.0.%d:1", i))))
+		}
+		for range 2 {
+			_ = open[0].Close()
+			open[1].Authenticate()
+			_ = open[1].Close()
+			open[2].Authenticate()
+		}
+		if n := l.Count(); n != 7 {
+			t.Errorf("%d are counted, want 7", n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := l.Count(); n != 0 || len(l.from) != 0 {
+			t.Errorf("%d of %d sources are counted after they have settled", n, len(l.from))
+		}
+	})
+}
+
+// TestFloodIsLogged: by a few lines, with the number of the others.
+func TestFloodIsLogged(t *testing.T) {
+	var out syncbuf.Buffer
+	l := New(Limits{Total: 10}, slog.New(slog.NewTextHandler(&out, nil)))
+	for i := range 5000 {
+		l.Enter(from(fmt.Sprintf("10.1.%d.%d:1", i/250, i%250)))
+	}
+	if n := strings.Count(out.String(), "\n"); n == 0 || n > 20 {
+		t.Errorf("%d lines", n)
+	}
+}
