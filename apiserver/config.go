@@ -21,7 +21,10 @@ import (
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/apiserver/resource"
+	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/internal/connlimit"
+	"github.com/barque/barque/internal/tlsoptions"
 )
 
 // Config is everything that a server is told. Fields without a word on their default are required.
@@ -97,7 +100,12 @@ type Config struct {
 	Audit *audit.Log
 	// Limits bound the requests that are worked on at once; nil means DefaultLimits.
 	Limits *Limits
-	// RequestTimeout bounds requests that are not watches or streams; 0 means one minute.
+	// Serving has the options of the port and of requests; nil means the defaults. TLS are those of
+	// the port, and Connections bound its clients without credentials.
+	Serving     *secureport.Options
+	TLS         tlsoptions.Options
+	Connections connlimit.Limits
+	// RequestTimeout bounds requests that are not watches or streams; 0 means Serving's.
 	RequestTimeout time.Duration
 
 	// Unauthenticated handlers, by path prefix, do their own authentication. They see requests
@@ -173,10 +181,9 @@ func (l Limits) Check() error {
 }
 
 const (
-	defaultIssuer         = "https://kubernetes.default.svc.cluster.local"
-	defaultFirstNodePort  = 30000
-	defaultLastNodePort   = 32767
-	defaultRequestTimeout = time.Minute
+	defaultIssuer        = "https://kubernetes.default.svc.cluster.local"
+	defaultFirstNodePort = 30000
+	defaultLastNodePort  = 32767
 )
 
 // serviceCIDRs are the configured ranges of ClusterIPs.
@@ -213,8 +220,17 @@ func (c *Config) complete() error {
 	if c.Authorizers == nil {
 		c.Authorizers = authorizers.Default()
 	}
+	if c.Serving == nil {
+		c.Serving = secureport.NewOptions()
+	}
+	if err := errors.Join(c.Serving.Check(), c.TLS.Check()); err != nil {
+		return fmt.Errorf("apiserver: %w", err)
+	}
+	if !c.Serving.Anonymous && !c.NoAnonymous && c.AnonymousPaths == nil {
+		c.AnonymousPaths = secureport.HealthPaths
+	}
 	if c.RequestTimeout == 0 {
-		c.RequestTimeout = defaultRequestTimeout
+		c.RequestTimeout = c.Serving.RequestTimeout
 	}
 	if c.Limits == nil {
 		c.Limits = new(DefaultLimits())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -126,7 +127,7 @@ func (in *installer) installVersion(root string, gv schema.GroupVersion, served 
 		EquivalentResourceRegistry:  in.server.EquivalentResourceRegistry,
 		Admit:                       in.config.AdmissionControl,
 		Authorizer:                  in.server.Authorizer,
-		MinRequestTimeout:           minWatchTimeout,
+		MinRequestTimeout:           time.Duration(in.config.MinRequestTimeout) * time.Second,
 		MaxRequestBodyBytes:         in.config.MaxRequestBodyBytes,
 	}
 	resources, _, err := group.InstallREST(in.server.Handler.GoRestfulContainer)

@@ -69,25 +69,6 @@ func (l *loopback) overTLS(name string, groups ...string) *restclient.Config {
 	return c
 }
 
-// port is the server's listener. While it accepts connections, requests in the process are served.
-type port struct {
-	net.Listener
-	opens  func()
-	closes func()
-}
-
-// Accept implements net.Listener.
-func (p *port) Accept() (net.Conn, error) {
-	p.opens()
-	return p.Listener.Accept()
-}
-
-// Close implements net.Listener.
-func (p *port) Close() error {
-	p.closes()
-	return p.Listener.Close()
-}
-
 // token returns the token of an identity.
 func (l *loopback) token(name string, groups []string) string {
 	identity := strings.Join(append([]string{name}, groups...), "\x00")

@@ -35,14 +35,11 @@ import (
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/router"
+	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/watchwriter"
 )
-
-// minWatchTimeout is how long watches live at least, unless their clients ask for less; each gets
-// a random time between this and twice as much, so that they do not all come back at once.
-const minWatchTimeout = 30 * time.Minute
 
 // A server that stops tells watches to end, which their clients take up at another server, and
 // gives streams (exec, logs) a moment; what is left ends with the process.
@@ -58,6 +55,7 @@ type Server struct {
 	registration *registration
 	documents    *openapi.Service
 	loopback     *loopback
+	port         *secureport.Port
 	client       kubernetes.Interface
 	kubelets     *nodeproxy.Proxy // nil when nothing leads to nodes
 	informers    informers.SharedInformerFactory
@@ -78,22 +76,19 @@ func New(cfg Config) (*Server, error) {
 	}
 	metricsfeatures.ApplyFeatureGates(utilfeature.DefaultFeatureGate) // before a histogram is registered
 	s := &Server{cfg: cfg, logger: cfg.Logger}
-	serving, loopbackCA, err := servingInfo(&cfg)
-	if err != nil {
+	var err error
+	if s.port, err = s.newPort(); err != nil {
 		return nil, err
 	}
-	if s.loopback, err = newLoopback(cfg.Listener.Addr(), loopbackCA); err != nil {
+	if s.loopback, err = newLoopback(cfg.Listener.Addr(), s.port.LoopbackCA()); err != nil {
 		return nil, err
 	}
 	if s.client, err = kubernetes.NewForConfig(s.LoopbackConfig()); err != nil {
 		return nil, fmt.Errorf("loopback client: %w", err)
 	}
-	serving.Listener = &port{Listener: serving.Listener, closes: s.loopback.transport.Refuse, opens: func() {
-		s.loopback.transport.Serve(s.chain.aggregator.GenericAPIServer.Handler)
-	}}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim(podparts.New(podParts))))
 
-	sec, err := s.newSecurity(serving.ClientCA)
+	sec, err := s.newSecurity(s.port.ClientCA())
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := s.genericConfig(serving, s.loopback.overTLS(user.APIServerUser, user.SystemPrivilegedGroup), sec, parts)
+	config, err := s.genericConfig(s.loopback.overTLS(user.APIServerUser, user.SystemPrivilegedGroup), sec, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -122,16 +117,28 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// newPort returns the API's port, which is not open yet. While it is, requests in the process are
+// served.
+func (s *Server) newPort() (*secureport.Port, error) {
+	handler := func() http.Handler { return s.chain.aggregator.GenericAPIServer.Handler }
+	return secureport.New(secureport.Config{
+		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, Renewed: s.cfg.Renewed,
+		Handler: handler, Opens: func() { s.loopback.transport.Serve(handler()) }, Closes: func() { s.loopback.transport.Refuse() },
+		Patience: streamGrace, TLS: s.cfg.TLS, Limits: s.cfg.Connections, HTTP2Streams: s.cfg.Serving.HTTP2Streams,
+		Now: s.cfg.Now, Logger: s.cfg.Logger,
+	})
+}
+
 // genericConfig fills in the generic server's configuration.
-func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own *restclient.Config, sec *security, parts *parts) (*genericapiserver.Config, error) {
+func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *parts) (*genericapiserver.Config, error) {
 	c := genericapiserver.NewConfig(parts.codecs)
-	c.SecureServing = serving
+	c.SecureServing = s.port.ForGeneric()
 	c.LoopbackClientConfig = own
 	c.ExternalAddress = s.cfg.Advertise.String()
 	c.PublicAddress = s.cfg.Advertise.Addr().AsSlice()
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
-	c.Authentication.Authenticator = roomyAuthenticator{sec.authenticator}
+	c.Authentication.Authenticator = roomyAuthenticator{secureport.Authenticator(sec.authenticator)}
 	c.Authorization.Authorizer = sec.authorizer
 	c.RuleResolver = sec.rules
 	c.AdmissionControl = parts.admission
@@ -143,14 +150,15 @@ func (s *Server) genericConfig(serving *genericapiserver.SecureServingInfo, own 
 		c.FlowControl = fairness.New(s.informers, s.client, limits.InFlight+limits.MutatingInFlight)
 	}
 	c.RequestTimeout = s.cfg.RequestTimeout
-	c.MinRequestTimeout = int(minWatchTimeout.Seconds())
+	c.MinRequestTimeout = s.cfg.Serving.MinRequestTimeout
+	c.GoawayChance = s.cfg.Serving.GoawayChance
 	c.ShutdownWatchTerminationGracePeriod = watchGrace
 	streams := genericfilters.BasicLongRunningRequestCheck(
 		sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	c.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
 		return streams(r, info) || !info.IsResourceRequest && slices.Contains(s.cfg.LongRunning, info.Path)
 	}
-	c.EnableProfiling = true
+	c.EnableProfiling = s.cfg.Serving.Profiling
 	c.ReadyzChecks = append(c.ReadyzChecks, s.cfg.ReadyChecks...)
 	c.ReadyzChecks = append(c.ReadyzChecks, healthz.NamedCheck(BootstrapCheck, s.checkBootstrap))
 	healthchecks.Add(c, healthchecks.Startup(BootstrapCheck, s.bootstrapped)...)
@@ -209,6 +217,7 @@ func (s *Server) Run(ctx context.Context) error {
 		err = <-ended
 	}
 	stop(err)
+	s.port.Drain()
 	s.loopback.transport.Close()
 	for _, f := range s.closers {
 		f()

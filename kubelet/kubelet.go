@@ -44,6 +44,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cgroups"
@@ -122,6 +123,7 @@ type Config struct {
 	// server.
 	ServerAddress string
 	ServerTLS     *tls.Config
+	ServerLimits  connlimit.Limits // of its clients without credentials
 
 	// Settings are what users may choose; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
@@ -393,7 +395,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		return nil
 	}
 	k.server, err = server.New(server.Config{
-		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Client: c.Client, Pods: k.pods,
+		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Client: c.Client, Pods: k.pods,
 		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err
@@ -493,7 +495,7 @@ func (k *Kubelet) services(namespace string) []*v1.Service {
 func (k *Kubelet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sink := k.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")})
+	sink := k.events.StartRecordingToSink(limitedEvents(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")}, k.config.Settings))
 	var parts sync.WaitGroup
 	errs := make(chan error, 18)
 	run := func(name string, part func(context.Context) error) {

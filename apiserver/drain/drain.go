@@ -55,18 +55,22 @@ func (d *Drain) Check() healthz.HealthChecker {
 
 // Departure is what a server does before its parts stop, and what it needs for that.
 type Departure struct {
+	// Least is how long it goes on to serve at least; it is no shorter than atLeast.
+	Least    time.Duration
 	Ready    func(context.Context) error
 	HandOver func() error
 	Listed   func() bool // whether this server is among the endpoints
 	Logger   *slog.Logger
 }
 
-// Run returns when nobody needs this server any more, or after AtMost.
+// Run returns when nobody needs this server any more, or after AtMost and what Least is longer than
+// the usual time.
 func (d Departure) Run(out *Drain) {
-	ctx, cancel := context.WithTimeout(context.Background(), AtMost)
+	serves := max(d.Least, atLeast)
+	ctx, cancel := context.WithTimeout(context.Background(), serves-atLeast+AtMost)
 	defer cancel()
 	began := time.Now()
-	least := time.After(atLeast)
+	least := time.After(serves)
 	out.begun.Store(true)
 	d.Logger.Info("about to stop: not ready any more, so that clients go to the other servers")
 	// One that cannot serve has nobody to send away. An election may be under way; it gets its

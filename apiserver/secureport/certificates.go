@@ -1,4 +1,4 @@
-package apiserver
+package secureport
 
 import (
 	"bytes"
@@ -16,36 +16,8 @@ import (
 	"sync"
 	"time"
 
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
-
-// servingInfo joins the listener with the certificates that the caller provides.
-func servingInfo(cfg *Config) (*genericapiserver.SecureServingInfo, []byte, error) {
-	cert, err := newServingCertificate(cfg.Certificate, cfg.Renewed, cfg.Logger)
-	if err != nil {
-		return nil, nil, err
-	}
-	ca, err := newClientCA(cfg.ClientCA, cfg.Logger)
-	if err != nil {
-		return nil, nil, err
-	}
-	loopbackCert, loopbackKey, err := selfSigned(genericapiserver.LoopbackClientServerNameOverride, cfg.Now())
-	if err != nil {
-		return nil, nil, fmt.Errorf("loopback certificate: %w", err)
-	}
-	sni, err := dynamiccertificates.NewStaticSNICertKeyContent("loopback", loopbackCert, loopbackKey, genericapiserver.LoopbackClientServerNameOverride)
-	if err != nil {
-		return nil, nil, fmt.Errorf("loopback certificate: %w", err)
-	}
-	return &genericapiserver.SecureServingInfo{
-		Listener:      cfg.Listener,
-		Cert:          cert,
-		ClientCA:      ca,
-		SNICerts:      []dynamiccertificates.SNICertKeyContentProvider{sni},
-		MinTLSVersion: tls.VersionTLS12,
-	}, loopbackCert, nil
-}
 
 // servingCertificate shows a provider of certificates to the generic server, which polls it.
 type servingCertificate struct {

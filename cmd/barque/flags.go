@@ -91,6 +91,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which the pods run (default: /barque/NAME)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	addKubeletFlags(c, &f.kubelet)
+	o.Serving.AddFlags(flags)
 	return f
 }
 
@@ -137,6 +138,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	o.Logins, o.Authorization = logins.NewOptions(), authorizers.NewOptions()
 	o.Logins.AddFlags(flags)
 	o.Authorization.AddFlags(flags)
+	o.Serving.AddServerFlags(flags)
 }
 
 // addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.

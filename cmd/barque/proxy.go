@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/membership/balancer"
 )
 
@@ -27,6 +28,8 @@ reconnect to that one. TLS stays between the client and the server.`,
 	}
 	cmd.Flags().StringArrayVar(&servers, "server", nil, "an API server, IP:PORT; repeat it for each")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:6443", "address to listen on")
+	connections := connlimit.NewFlags()
+	connections.AddFlags(cmd.Flags())
 	kubeconfig := kubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		var addrs []netip.AddrPort
@@ -43,11 +46,15 @@ reconnect to that one. TLS stays between the client and the server.`,
 		if _, err := net.ResolveTCPAddr("tcp", listen); err != nil {
 			return &usageError{c.CommandPath(), fmt.Errorf("--listen %q: want HOST:PORT: %w", listen, err)}
 		}
+		limits, err := connections.Limits()
+		if err != nil {
+			return &usageError{c.CommandPath(), err}
+		}
 		config, err := clientConfig(*kubeconfig)
 		if err != nil {
 			return err
 		}
-		return balancer.Forward(c.Context(), listen, addrs, config.CAData, newLogger(slog.LevelInfo))
+		return balancer.Forward(c.Context(), listen, addrs, config.CAData, limits, newLogger(slog.LevelInfo))
 	}
 	return cmd
 }

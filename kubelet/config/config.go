@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/barque/barque/internal/tlsoptions"
 	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/eviction"
 	"github.com/barque/barque/kubelet/shutdown"
@@ -43,12 +44,12 @@ const (
 // honoured are the fields that count here.
 var honoured = []string{
 	"allowedUnsafeSysctls", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
-	"enableSystemLogQuery", "evictionHard", "evictionMaxPodGracePeriod",
+	"enableSystemLogQuery", "eventBurst", "eventRecordQPS", "evictionHard", "evictionMaxPodGracePeriod",
 	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "fileCheckFrequency",
 	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kubeReserved", "maxParallelImagePulls",
 	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "registerWithTaints", "registryBurst", "registryPullQPS",
 	"serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority", "shutdownGracePeriodCriticalPods",
-	"staticPodPath", "systemReserved",
+	"staticPodPath", "systemReserved", "tlsCipherSuites", "tlsMinVersion",
 }
 
 // Default is the configuration of a node that is told nothing.
@@ -58,6 +59,8 @@ func Default() *Configuration {
 		ContainerLogMaxSize:              "10Mi",
 		ContainerLogMaxFiles:             ptr.To[int32](5),
 		EnableSystemLogHandler:           ptr.To(true),
+		EventRecordQPS:                   ptr.To[int32](50),
+		EventBurst:                       100,
 		EvictionHard:                     eviction.DefaultHard(),
 		EvictionPressureTransitionPeriod: metav1.Duration{Duration: 5 * time.Minute},
 		FileCheckFrequency:               metav1.Duration{Duration: 20 * time.Second},
@@ -189,6 +192,10 @@ func complete(c *Configuration) {
 	if c.RegistryBurst == 0 {
 		c.RegistryBurst = d.RegistryBurst
 	}
+	if c.EventBurst == 0 {
+		c.EventBurst = d.EventBurst
+	}
+	orDefault(&c.EventRecordQPS, d.EventRecordQPS)
 	orDefault(&c.ContainerLogMaxFiles, d.ContainerLogMaxFiles)
 	orDefault(&c.ImageGCHighThresholdPercent, d.ImageGCHighThresholdPercent)
 	orDefault(&c.ImageGCLowThresholdPercent, d.ImageGCLowThresholdPercent)
@@ -233,6 +240,11 @@ func Validate(c *Configuration) error {
 	check(*c.MaxParallelImagePulls > 0, "maxParallelImagePulls: %d: want 1 or more", *c.MaxParallelImagePulls)
 	check(*c.RegistryPullQPS >= 0, "registryPullQPS: %d: want 0 (no limit) or more", *c.RegistryPullQPS)
 	check(c.RegistryBurst > 0, "registryBurst: %d: want 1 or more", c.RegistryBurst)
+	check(*c.EventRecordQPS >= 0, "eventRecordQPS: %d: want 0 (no limit) or more", *c.EventRecordQPS)
+	check(c.EventBurst > 0, "eventBurst: %d: want 1 or more", c.EventBurst)
+	if err := (tlsoptions.Options{MinVersion: c.TLSMinVersion, CipherSuites: c.TLSCipherSuites}).Check(); err != nil {
+		errs = append(errs, fmt.Errorf("tlsMinVersion, tlsCipherSuites: %w", err))
+	}
 	check(c.EvictionMaxPodGracePeriod >= 0, "evictionMaxPodGracePeriod: %d: want 0 or more", c.EvictionMaxPodGracePeriod)
 	check(filepath.IsAbs(c.PodLogsDir) && filepath.Clean(c.PodLogsDir) == c.PodLogsDir, "podLogsDir: %q: want an absolute path without . and ..", c.PodLogsDir)
 	check(c.StaticPodPath == "" || filepath.IsAbs(c.StaticPodPath), "staticPodPath: %q: want an absolute path", c.StaticPodPath)

@@ -87,6 +87,9 @@ func TestMistakes(t *testing.T) {
 		header + "registryBurst: -1\nregistryPullQPS: -1\nmaxPods: -1\n":      "maxPods",
 		header + "containerLogMaxFiles: 1\nevictionMaxPodGracePeriod: -1\n":   "containerLogMaxFiles",
 		header + "shutdownGracePeriodCriticalPods: 1m\n":                      "shutdownGracePeriod",
+		header + "eventRecordQPS: -1\neventBurst: 0\n":                        "eventRecordQPS: -1",
+		header + "tlsMinVersion: VersionTLS10\n":                              "VersionTLS13",
+		header + "tlsCipherSuites: [TLS_FAST]\n":                              "TLS_FAST",
 		header + "maxParallelImagePulls: 0\nkubeReserved: {memory: plenty}\n": "kubeReserved",
 	} {
 		_, _, err := Load(written(t, dir, "kubelet.yaml", content), "", nil)

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/internal/kubeletapi"
 )
 
@@ -70,6 +71,7 @@ func (g *guard) protect(next http.Handler) http.Handler {
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
+		httpserver.Authenticate(r.Context())
 		verb, subresources := attributes(r)
 		for _, sub := range subresources {
 			ok, err := g.authorize(r.Context(), u, verb, sub)

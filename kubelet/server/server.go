@@ -29,6 +29,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/barque/barque/internal/connlimit"
+	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
@@ -56,7 +58,9 @@ type Config struct {
 	Address  string // to listen on, host:port
 	// TLS has the server's certificate and, as ClientCAs, the cluster's CA. Its callbacks are kept,
 	// so certificates may be renewed while it serves.
-	TLS     *tls.Config
+	TLS *tls.Config
+	// Limits bound the connections of clients without credentials.
+	Limits  connlimit.Limits
 	Client  kubernetes.Interface // for TokenReview and SubjectAccessReview
 	Pods    Pods
 	Runtime Runtime
@@ -148,14 +152,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Serve(ctx context.Context, plain net.Listener) error {
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	server := &http.Server{
-		Handler:           s.Handler(),
-		TLSConfig:         s.TLS,
-		BaseContext:       func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: 30 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
-	}
+	server := httpserver.New(httpserver.Config{Listener: plain, Handler: s.Handler(), TLS: s.TLS, Limits: s.Limits, Base: base, Logger: s.Logger})
 	var ending sync.WaitGroup
 	ending.Go(func() { // ends with ctx, after which Serve returns
 		<-ctx.Done()
@@ -166,7 +163,7 @@ func (s *Server) Serve(ctx context.Context, plain net.Listener) error {
 			server.Close()
 		}
 	})
-	err := server.ServeTLS(plain, "", "")
+	err := server.Serve()
 	if ctx.Err() == nil {
 		return fmt.Errorf("node server: %w", err)
 	}

@@ -9,13 +9,19 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 
+	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/membership/join"
 )
 
+// settled is the age at which a server has closed a stranger's connection.
+const settled = 2 * time.Minute
+
 // Forward listens on an address and forwards its connections to the servers until the context ends.
-// cas are the CAs of the servers' certificates, in PEM.
-func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas []byte, logger *slog.Logger) error {
+// cas are the CAs of the servers' certificates, in PEM. limits bound the young connections: a
+// server closes those of strangers, so the old ones are of clients.
+func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas []byte, limits connlimit.Limits, logger *slog.Logger) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(cas) {
 		return errors.New("the kubeconfig has no CA certificate")
@@ -24,8 +30,9 @@ func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas 
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with --listen", err)
 	}
+	limits.Settled = settled
 	b := New(Config{
-		Listener: listener,
+		Listener: connlimit.New(limits, logger).Listen(listener),
 		Servers:  func() []netip.AddrPort { return servers },
 		Probe:    ReadyProbe(&tls.Config{RootCAs: roots, VerifyConnection: join.IsServer}),
 		Logger:   logger,

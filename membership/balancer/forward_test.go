@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/barque/barque/internal/connlimit"
 )
 
 // TestForwardRefuses what it cannot begin with, and says what to do.
@@ -20,7 +22,7 @@ func TestForwardRefuses(t *testing.T) {
 	defer taken.Close()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	for says, cas := range map[string][]byte{"no CA certificate": nil, "choose another address with --listen": ca} {
-		if err := Forward(t.Context(), taken.Addr().String(), nil, cas, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
+		if err := Forward(t.Context(), taken.Addr().String(), nil, cas, connlimit.Limits{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v; want %q", err, says)
 		}
 	}

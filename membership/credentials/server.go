@@ -18,6 +18,7 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/kubeletapi"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/internal/tlsoptions"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -299,13 +300,17 @@ func (ids *Server) KubeletTLS() func(member string) *tls.Config {
 
 // KubeletServerTLS is how this node's own server is called. Each connection is held against the CAs
 // of the moment.
-func KubeletServerTLS(serving *pki.Identity, trust *pki.Trust) *tls.Config {
+func KubeletServerTLS(serving *pki.Identity, trust *pki.Trust, options tlsoptions.Options) *tls.Config {
 	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
-		return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		c := &tls.Config{NextProtos: []string{"h2", "http/1.1"},
 			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots}
+		options.Apply(c)
+		return c
 	})
-	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: serving.GetCertificate,
+	base := &tls.Config{GetCertificate: serving.GetCertificate,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ofNow(), nil }}
+	options.Apply(base)
+	return base
 }
 
 // credential is this node's proof to the gossip pool. It is renewed together with the node's

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/tlsoptions"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
@@ -431,7 +432,7 @@ func TestKubeletConnectionsInAnExchange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clientConfig, serverConfig := ids.KubeletTLS(), KubeletServerTLS(serving, agent)
+	clientConfig, serverConfig := ids.KubeletTLS(), KubeletServerTLS(serving, agent, tlsoptions.Options{})
 	connect := func(step string) {
 		t.Helper()
 		a, b := net.Pipe()

@@ -3,11 +3,13 @@ package gossip
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -332,4 +334,41 @@ func TestARenewedCredentialIsShown(t *testing.T) {
 		m, _ := n2.Member("n1")
 		return m.ProvenUntil.After(time.Now().Add(90 * time.Minute))
 	})
+}
+
+// TestStrangersAtTheStreamPort: silent TCP connections are bounded, and nodes meet beside them.
+func TestStrangersAtTheStreamPort(t *testing.T) {
+	ca := newCA(t)
+	seed := freeAddr(t, 1)
+	begin := func(name string, addr netip.AddrPort) *node {
+		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
+		return startNode(t, Config{Name: name, Advertise: addr, Authority: pki.TrustOf(ca), Proof: func() Proof { return proof }, Tune: calm,
+			Seeds: func() []netip.AddrPort { return []netip.AddrPort{seed} }})
+	}
+	a := begin("a", seed)
+	var silent []net.Conn
+	for range 3 * streamLimits.Total {
+		conn, err := net.Dial("tcp", seed.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		silent = append(silent, conn)
+	}
+	b := begin("b", freeAddr(t, 2))
+	a.eventually("b is alive", func() bool { return a.state("b") == Alive })
+	b.eventually("a is alive", func() bool { return b.state("a") == Alive })
+	closed := 0
+	for _, conn := range silent[:2*streamLimits.Total] { // memberlist would close them after 20 s
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		if n, err := conn.Read(make([]byte, 1)); n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			closed++
+		}
+	}
+	if closed != 2*streamLimits.Total {
+		t.Errorf("%d of %d silent connections are closed", closed, len(silent))
+	}
+	if n := a.streams.limiter.Count(); n > streamLimits.Total {
+		t.Errorf("%d connections", n)
+	}
 }

@@ -78,6 +78,7 @@ type Pool struct {
 	config  Config
 	list    *memberlist.Memberlist
 	keyring *memberlist.Keyring
+	streams *transport // bounds TCP connections; nil with a transport of the caller
 	talk    talk
 	proven  proven
 	news    chan struct{} // holds one when the metadata may have to be sent again
@@ -126,7 +127,7 @@ func New(c Config) (*Pool, error) {
 	if err := p.provesItself(); err != nil {
 		return nil, err
 	}
-	if p.list, err = memberlist.Create(mc); err != nil {
+	if p.list, p.streams, err = create(mc, c.Logger); err != nil {
 		return nil, fmt.Errorf("open the gossip port %s (TCP and UDP): %w", c.Advertise, err)
 	}
 	p.talk.open()

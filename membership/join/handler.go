@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/internal/nodename"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
@@ -206,6 +207,7 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 	if err := h.config.CheckToken(r.Context(), p, attempt); err != nil {
 		return netip.Addr{}, err
 	}
+	httpserver.Authenticate(r.Context())
 	if err := nodename.Check(in.Name); err != nil {
 		return netip.Addr{}, refuse(http.StatusBadRequest, "%w: give another one with --name", err)
 	}

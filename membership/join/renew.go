@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -121,5 +122,6 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 	if !slices.Contains(cert.Subject.Organization, organization) {
 		return nil, refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
 	}
+	httpserver.Authenticate(r.Context())
 	return cert, nil
 }

@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/internal/httpserver"
 )
 
 // HealthCheck is a service whose load balancer asks each node whether it has endpoints
@@ -63,7 +65,7 @@ type health struct {
 
 	mu       sync.Mutex
 	checks   map[uint16]HealthCheck
-	servers  map[uint16]*http.Server
+	servers  map[uint16]*httpserver.Server
 	refused  map[uint16]bool // ports at which it could not listen, as logged
 	updated  time.Time       // the last success
 	waiting  time.Time       // since when a sync fails; zero when the last one succeeded
@@ -72,7 +74,7 @@ type health struct {
 }
 
 func newHealth(logger *slog.Logger) *health {
-	return &health{logger: logger, servers: map[uint16]*http.Server{}, refused: map[uint16]bool{}, eligible: true}
+	return &health{logger: logger, servers: map[uint16]*httpserver.Server{}, refused: map[uint16]bool{}, eligible: true}
 }
 
 // succeeded notes that the kernel has the rules, and listens at the ports that they want.
@@ -131,14 +133,16 @@ func (h *health) healthy(now time.Time) bool {
 }
 
 // serve listens and serves until the server is closed.
-func (h *health) serve(address string, handler http.Handler) (*http.Server, error) {
+func (h *health) serve(address string, handler http.Handler) (*httpserver.Server, error) {
 	listener, err := net.Listen(networkOf(address), address)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	server := httpserver.New(httpserver.Config{
+		Listener: listener, Handler: handler, HeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, Logger: h.logger,
+	})
 	h.serving.Go(func() { // ends with the server
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(); !errors.Is(err, http.ErrServerClosed) {
 			h.logger.Warn("service proxy: a server of health checks has ended", "address", address, "error", err)
 		}
 	})
@@ -198,7 +202,7 @@ func (h *health) run(ctx context.Context, addresses []string, modeAddress string
 	ofNode.HandleFunc("/livez", h.ofNode)
 	ofProxy.HandleFunc("/healthz", h.ofNode)
 	ofProxy.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, mode) })
-	var servers []*http.Server
+	var servers []*httpserver.Server
 	listen := func(address string, handler http.Handler) {
 		server, err := h.serve(address, handler)
 		if err != nil {

@@ -183,7 +183,7 @@ func (a *agent) startNode(ctx context.Context) error {
 			// The client's own TLS set-up would read certificate and CAs once.
 			Transport: credentials.NewTransport(a.ids),
 		},
-		tls:    credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust),
+		tls:    credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.kubeletTLS()),
 		labels: nodeLabels(a.options, a.logger),
 		health: liveness.NewHealth(a.pool.SetHealth),
 		certs:  a.ids.Collectors(),

@@ -25,6 +25,12 @@ func (o *Options) Check() error {
 			return fmt.Errorf("--node-label %q: %s", key+"="+value, strings.Join(bad, "; "))
 		}
 	}
+	if err := o.Serving.check(); err != nil {
+		return err
+	}
+	if err := o.kubeletTLS().Check(); err != nil {
+		return fmt.Errorf("the node's own server: %w", err)
+	}
 	switch {
 	case o.Backups.Every > 0 && o.Backups.Every < shortestSchedule:
 		return fmt.Errorf("--snapshot-schedule %s: want %s at least, or 0 for never", o.Backups.Every, shortestSchedule)

@@ -113,7 +113,7 @@ func apiNames(o *Options, s Settings) []string {
 	for _, addr := range o.addresses.All() {
 		names = append(names, addr.String())
 	}
-	return names
+	return append(names, o.Serving.SANs...)
 }
 
 // certificates returns the configuration of a server's certificates.

@@ -101,7 +101,8 @@ type Options struct {
 	// it a new one.
 	CertificateLifetime, CertificateGrace time.Duration
 
-	Tokens TokenOptions // of service accounts, on a server
+	Tokens  TokenOptions   // of service accounts, on a server
+	Serving ServingOptions // of this node's ports
 
 	// AgentCIDRs are the ranges of public addresses that agents may have without calling from them.
 	AgentCIDRs []string

@@ -367,6 +367,9 @@ func (s *server) startAPI(ctx context.Context) error {
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
 		Limits:            o.Limits,
+		Serving:           o.Serving.API,
+		TLS:               o.Serving.TLS,
+		Connections:       o.Serving.limits(),
 		Audit:             s.audit,
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
@@ -432,7 +435,7 @@ func (s *server) startDrain(ctx context.Context) error {
 		<-ctx.Done()
 		s.leaveService()
 		return nil
-	}, StopTimeout: 2 * drain.AtMost})
+	}, StopTimeout: s.options.Serving.shutdownDelay() + 2*drain.AtMost})
 }
 
 // leaveService returns when this server can close its port.
@@ -440,9 +443,10 @@ func (s *server) leaveService() {
 	if !liveness.HasOtherServer(s.pool, s.options.Name) { // no other server takes the clients over
 		return
 	}
+	o := s.options
 	endpoints := s.api.Informers().Discovery().V1().EndpointSlices().Lister()
-	drain.Departure{Ready: s.store.Ready, HandOver: s.store.HandOver, Logger: s.logger,
-		Listed: func() bool { return drain.Listed(endpoints, s.options.addr()) }}.Run(&s.drain)
+	drain.Departure{Least: o.Serving.shutdownDelay(), Ready: s.store.Ready, HandOver: s.store.HandOver, Logger: s.logger,
+		Listed: func() bool { return drain.Listed(endpoints, o.addr()) }}.Run(&s.drain)
 }
 
 // cluster returns the cluster's data for a joining machine.

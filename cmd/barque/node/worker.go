@@ -180,7 +180,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exit
 		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels, Taints: taints, Version: version.String(),
 		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
-		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls,
+		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(),
 		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
 		VolumesDir: o.VolumesDir,
 		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
@@ -241,7 +241,7 @@ func (s *server) startNode(ctx context.Context) error {
 	w := &worker{
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust),
+		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()),
 		labels: nodeLabels(s.options, s.logger),
 		health: liveness.NewHealth(s.pool.SetHealth),
 		certs:  s.ids.Collectors(),

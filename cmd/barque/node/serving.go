@@ -1,0 +1,107 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/barque/barque/apiserver/secureport"
+	"github.com/barque/barque/internal/connlimit"
+	"github.com/barque/barque/internal/tlsoptions"
+)
+
+// ServingOptions are how a node serves its ports. The zero value has the defaults.
+type ServingOptions struct {
+	TLS         tlsoptions.Options  // of the API and of the node's own server
+	Connections *connlimit.Flags    // of clients without credentials, at each port
+	API         *secureport.Options // on a server
+	SANs        []string            // further names and addresses in the certificate of the API, on a server
+}
+
+// AddFlags adds the flags of any node.
+func (s *ServingOptions) AddFlags(f *pflag.FlagSet) {
+	s.TLS.AddFlags(f)
+	s.Connections = new(connlimit.NewFlags())
+	s.Connections.AddFlags(f)
+}
+
+// AddServerFlags adds those of a server.
+func (s *ServingOptions) AddServerFlags(f *pflag.FlagSet) {
+	s.API = secureport.NewOptions()
+	s.API.AddFlags(f)
+	f.StringSliceVar(&s.SANs, "tls-san", nil, "further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
+}
+
+// check returns what is wrong with the options.
+func (s *ServingOptions) check() error {
+	errs := []error{s.TLS.Check()}
+	if s.Connections != nil {
+		_, err := s.Connections.Limits()
+		errs = append(errs, err)
+	}
+	if s.API != nil {
+		errs = append(errs, s.API.Check())
+	}
+	for _, name := range s.SANs {
+		errs = append(errs, checkSAN(name))
+	}
+	return errors.Join(errs...)
+}
+
+// checkSAN returns why a text is no name or address for a certificate.
+func checkSAN(name string) error {
+	if addr, err := netip.ParseAddr(name); err == nil {
+		if addr.Zone() != "" || addr.IsUnspecified() {
+			return fmt.Errorf("--tls-san %s: want an address that clients call", name)
+		}
+		return nil
+	}
+	bad := validation.IsDNS1123Subdomain(name)
+	if strings.HasPrefix(name, "*.") {
+		bad = validation.IsWildcardDNS1123Subdomain(name)
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("--tls-san %q: want a DNS name or an IP address: %s", name, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// limits are those of a port, after check.
+func (s *ServingOptions) limits() connlimit.Limits {
+	if s.Connections == nil {
+		return connlimit.Limits{}
+	}
+	limits, err := s.Connections.Limits()
+	if err != nil {
+		return connlimit.Limits{}
+	}
+	return limits
+}
+
+// shutdownDelay is how long a server that stops goes on to serve.
+func (s *ServingOptions) shutdownDelay() time.Duration {
+	if s.API == nil {
+		return 0
+	}
+	return s.API.ShutdownDelay
+}
+
+// kubeletTLS are the options of the node's own server: the flags, or the kubelet's files where no
+// flag is given.
+func (o *Options) kubeletTLS() tlsoptions.Options {
+	t := o.Serving.TLS
+	if set := o.Kubelet; set != nil {
+		if t.MinVersion == "" {
+			t.MinVersion = set.TLSMinVersion
+		}
+		if len(t.CipherSuites) == 0 {
+			t.CipherSuites = set.TLSCipherSuites
+		}
+	}
+	return t
+}
