@@ -121,7 +121,7 @@ func serve(t *testing.T, secure bool, handler http.HandlerFunc, test func(*Serve
 	})
 }
 
-func certificate(t *testing.T) tls.Certificate {
+func certificate(t testing.TB) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
