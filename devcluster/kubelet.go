@@ -20,5 +20,5 @@ imageGCHighThresholdPercent: 100
 func (p *Plan) kubeletFile() string { return filepath.Join(p.Dir, "kubelet.yaml") }
 
 func (p *Plan) writeKubeletConfig() error {
-	return atomicfile.Write(p.kubeletFile(), []byte(kubeletConfig), 0o644)
+	return atomicfile.Write(p.kubeletFile(), []byte(kubeletConfig), 0o600)
 }

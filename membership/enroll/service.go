@@ -32,7 +32,7 @@ func (s Service) Write(token string, args []string) (files []string, next string
 		return nil, "", err
 	}
 	text := fmt.Sprintf("# written by `barque cluster join`; systemd gives these to barque %s\nBARQUE_ARGS=%s\n", s.Role, systemdLine(args))
-	if err := atomicfile.Write(env, []byte(text), 0o644); err != nil {
+	if err := atomicfile.Write(env, []byte(text), 0o600); err != nil {
 		return nil, "", err
 	}
 	files = []string{tokenFile, env}
@@ -49,7 +49,7 @@ func (s Service) Write(token string, args []string) (files []string, next string
 	if err != nil {
 		return nil, "", err
 	}
-	return append(files, unit), next, atomicfile.Write(unit, []byte(unitText(s.Role, program, env)), 0o644)
+	return append(files, unit), next, atomicfile.Write(unit, []byte(unitText(s.Role, program, env)), 0o600)
 }
 
 // shellLine are arguments as a shell takes them: --eviction-hard=memory.available<1Gi would read a

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
 	apiserverv1alpha1 "k8s.io/apiserver/pkg/apis/apiserver/v1alpha1"
+	"k8s.io/pod-security-admission/api"
 )
 
 // Settings choose plugins and configure them, as flags of the server give them. The zero value is
@@ -23,6 +24,9 @@ type Settings struct {
 	Enable, Disable []string
 	// ConfigFile is a file with an AdmissionConfiguration; "" means none.
 	ConfigFile string
+	// PodSecurity is the Pod Security Standard that namespaces without a label enforce, except
+	// kube-system; "" is the library's default, privileged. ConfigFile overrides it.
+	PodSecurity string
 }
 
 // Names are the plugins that can be enabled, in their order.
@@ -32,6 +36,9 @@ func Names() []string { return namesOf(func(p *plugin) bool { return p.create !=
 func Defaults() []string {
 	return namesOf(func(p *plugin) bool { return p.create != nil && p.on })
 }
+
+// Running are the plugins that run with the settings, in their order.
+func (s Settings) Running() []string { return namesOf(s.chosen) }
 
 func namesOf(want func(*plugin) bool) []string {
 	var names []string
@@ -58,6 +65,11 @@ func (s Settings) Check() error {
 	for _, name := range s.Enable {
 		if slices.Contains(s.Disable, name) {
 			return fmt.Errorf("%s is in --enable-admission-plugins and in --disable-admission-plugins: take it out of one", name)
+		}
+	}
+	if s.PodSecurity != "" {
+		if _, err := api.ParseLevel(s.PodSecurity); err != nil {
+			return fmt.Errorf("--pod-security-default: %w", err)
 		}
 	}
 	_, err := s.read()
@@ -90,10 +102,40 @@ func (c fileConfigs) ConfigFor(name string) (io.Reader, error) {
 	return nil, nil
 }
 
+// defaults are the configurations of plugins without a file.
+func (s Settings) defaults() fileConfigs {
+	all := fileConfigs{}
+	if s.PodSecurity != "" {
+		all["PodSecurity"] = fmt.Appendf(nil, podSecurity, s.PodSecurity)
+	}
+	if slices.Contains(s.Enable, "EventRateLimit") {
+		all["EventRateLimit"] = []byte(eventRates)
+	}
+	return all
+}
+
+// podSecurity holds the namespaces of users to a standard. Warnings and audit annotations are of
+// the same one: a stricter one would warn of nearly all pods.
+const podSecurity = `apiVersion: pod-security.admission.config.k8s.io/v1
+kind: PodSecurityConfiguration
+defaults: {enforce: %[1]q, audit: %[1]q, warn: %[1]q}
+exemptions: {namespaces: [kube-system]}
+`
+
+// eventRates bound the events of one object to those that a client's own correlator lets through
+// in a burst, and those of a server to a number that its store bears.
+const eventRates = `apiVersion: eventratelimit.admission.k8s.io/v1alpha1
+kind: Configuration
+limits:
+- {type: Server, qps: 5000, burst: 20000}
+- {type: SourceAndObject, qps: 10, burst: 50, cacheSize: 4096}
+`
+
 // read reads the configuration file and the files that it names, which are relative to it.
 func (s Settings) read() (fileConfigs, error) {
+	all := s.defaults()
 	if s.ConfigFile == "" {
-		return nil, nil
+		return all, nil
 	}
 	text, err := os.ReadFile(s.ConfigFile)
 	if err != nil {
@@ -112,7 +154,6 @@ func (s Settings) read() (fileConfigs, error) {
 		return nil, fmt.Errorf("--admission-control-config-file %s has a %T: want an AdmissionConfiguration of %s",
 			s.ConfigFile, obj, apiserverv1.SchemeGroupVersion)
 	}
-	all := fileConfigs{}
 	for _, p := range config.Plugins {
 		switch {
 		case p.Configuration != nil:
