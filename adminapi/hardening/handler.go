@@ -1,0 +1,20 @@
+package hardening
+
+import (
+	"net/http"
+
+	"github.com/barque/barque/apiserver/extra"
+	"github.com/barque/barque/clusterstatus/cis"
+)
+
+// Handler serves cis.ReportPath.
+func Handler(report func() (*cis.ServerReport, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		r, err := report()
+		if err != nil {
+			http.Error(w, "this server cannot report on itself: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		extra.Answer(w, http.StatusOK, r)
+	}
+}

@@ -1,0 +1,181 @@
+package cis
+
+import (
+	"io/fs"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/kubelet/config/v1beta1"
+)
+
+// ReportPath is where a server's API has its ServerReport.
+const ReportPath = "/barque/v1/hardening"
+
+// Evidence is everything that rows are judged by.
+type Evidence struct {
+	// Servers and Nodes are all of the cluster. They are empty when only this machine is judged.
+	Servers []Server
+	Nodes   []Node
+	// Machine is an agent's machine whose files were examined beside; nil without one.
+	Machine *Machine
+	Objects *Objects // nil when the API was not asked
+}
+
+// Server is a server, as it reports itself and as a stranger sees it.
+type Server struct {
+	Name      string
+	Report    *ServerReport // nil: Silent says why
+	Silent    string
+	API       Door // the port of the API
+	Peer      Door // the port for other servers
+	Profiling Opened
+	// Open are ports of Kubernetes' other processes that answer: 10257, 10259, 10249.
+	Open []int
+}
+
+// ServerReport is a server's report on its own process and disk.
+type ServerReport struct {
+	// Flags are the effective values of the command's flags. A flag that this version lacks is not
+	// in it.
+	Flags map[string]string `json:"flags"`
+	// Plugins are the admission plugins that run.
+	Plugins []string `json:"plugins"`
+	// PodSecurity is the standard that namespaces without labels enforce.
+	PodSecurity string `json:"podSecurity,omitempty"`
+	// Audit is how much of selected requests the audit policy in use records, and the file.
+	Audit Audit `json:"audit"`
+	// Encryption is the provider that encrypts Secrets in the store; "" is none.
+	Encryption string `json:"encryption,omitempty"`
+	// Controllers are the groups of the user that the controllers act as.
+	Controllers []string `json:"controllers,omitempty"`
+	// KubeletClient is this server as a client of kubelets.
+	KubeletClient KubeletClient `json:"kubeletClient"`
+	// Profile is the profile of the node: "" or cis.
+	Profile string  `json:"profile,omitempty"`
+	Machine Machine `json:"machine"`
+}
+
+// Audit is the audit log of a server.
+type Audit struct {
+	File string `json:"file,omitempty"`
+	// Webhook tells whether events go to a webhook.
+	Webhook bool `json:"webhook,omitempty"`
+	// Levels are the levels of the policy in use, by the requests of [Audited].
+	Levels map[string]string `json:"levels,omitempty"`
+}
+
+// Audited are the requests whose level a server reports: verb and resource.
+var Audited = []string{"get secrets", "create configmaps", "create tokenreviews.authentication.k8s.io", "create pods", "delete deployments.apps",
+	"create pods/exec", "create pods/portforward", "get pods/proxy", "get services/proxy"}
+
+// KubeletClient is how a server calls kubelets.
+type KubeletClient struct {
+	User     string `json:"user,omitempty"` // in its certificate
+	Verified bool   `json:"verified"`       // kubelets' certificates are verified against the cluster's CA
+}
+
+// Machine is the disk of a node.
+type Machine struct {
+	Name  string `json:"name"`
+	Files []File `json:"files"`
+}
+
+// Kinds of files.
+const (
+	KindUnit       = "unit"           // of systemd, with its environment files
+	KindStore      = "store"          // the directory of the store
+	KindKubeconfig = "kubeconfig"     // of the administrator
+	KindPKI        = "pki"            // the directory, and whatever else is in it
+	KindCert       = "certificate"    // in it
+	KindKey        = "key"            // in it
+	KindCA         = "ca"             // ca.crt, of the CAs that the node believes
+	KindRecord     = "record"         // node.json, with the gossip keys
+	KindCNI        = "cni"            // configuration and leases of the pod network
+	KindKubelet    = "kubelet-config" // of --kubelet-config and its drop-ins
+)
+
+// File is a file or directory. The mode is of permissions only.
+type File struct {
+	Path string      `json:"path"`
+	Kind string      `json:"kind"`
+	Mode fs.FileMode `json:"mode"`
+	UID  uint32      `json:"uid"`
+	GID  uint32      `json:"gid"`
+}
+
+// Door is a port as a caller without credentials sees it.
+type Door struct {
+	// Unreached is why nothing is known: the port was not reached.
+	Unreached string
+	// Anonymous is the status of a request for data without credentials.
+	Anonymous int
+	// Verified tells whether the certificate is of the cluster's CA.
+	Verified bool
+	// Subject is the common name of the certificate, and Issuer the key of its issuer.
+	Subject, Issuer string
+	// AsksForCertificate tells whether clients are asked for a certificate, and DemandsIt whether
+	// none gets in without.
+	AsksForCertificate, DemandsIt bool
+	// Weak are the accepted protocols and cipher suites that the benchmark does not list.
+	Weak []string
+	// Plain tells whether the port speaks without TLS.
+	Plain bool
+}
+
+// Opened is whether a path was served to an administrator.
+type Opened struct {
+	Asked  bool
+	Served bool
+}
+
+// Node is a node of the cluster.
+type Node struct {
+	Name    string
+	Kubelet *v1beta1.KubeletConfiguration // as the running kubelet shows it; nil: Silent says why
+	Silent  string
+	Foreign bool // it runs a kubelet of others
+	OS      string
+	Port    Door
+	// ReadOnly tells whether port 10255 answers.
+	ReadOnly bool
+}
+
+// Objects are those of the cluster, and the answers of its API.
+type Objects struct {
+	// May are the answers to reviews: user and request to whether it is allowed and why.
+	May map[string]Answer
+	// Mine are the groups of the user that asks.
+	Mine []string
+	// Probes are the answers to pods that were created as a dry run, by namespace and pod.
+	Probes map[string]map[string]Probe
+	// RootCA is the CA that pods are handed; "" without one.
+	RootCA string
+	// BootstrapTokens are Secrets of that type.
+	BootstrapTokens []string
+	// ImagePolicies are webhooks and policies that see the creation of pods.
+	ImagePolicies []string
+
+	Namespaces          []corev1.Namespace
+	Pods                []corev1.Pod
+	Services            []corev1.Service
+	ServiceAccounts     []corev1.ServiceAccount
+	Roles               []rbacv1.Role
+	ClusterRoles        []rbacv1.ClusterRole
+	RoleBindings        []rbacv1.RoleBinding
+	ClusterRoleBindings []rbacv1.ClusterRoleBinding
+	NetworkPolicies     []networkingv1.NetworkPolicy
+}
+
+// Answer is that of a SubjectAccessReview.
+type Answer struct {
+	Allowed bool
+	Reason  string
+}
+
+// Probe is the answer to a pod that was created as a dry run.
+type Probe struct {
+	Admitted bool
+	// Refused is the reason of a refusal.
+	Refused string
+}

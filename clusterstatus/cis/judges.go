@@ -1,0 +1,377 @@
+package cis
+
+import (
+	"crypto/tls"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func number(n int) string { return strconv.Itoa(n) }
+
+// after is the last number of an ID.
+func after(prefix, id string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(id, prefix))
+	return n
+}
+
+// otherKubeconfigs finds kubeconfigs besides the administrator's.
+func otherKubeconfigs(e *Evidence) Verdict {
+	v := files([]string{KindKubeconfig}, "there is none", func(f File) string {
+		if strings.HasSuffix(f.Path, "/admin.kubeconfig") {
+			return ""
+		}
+		return "is not the administrator's"
+	})(e)
+	if v.Status == Pass {
+		return none("there is none")
+	}
+	return v
+}
+
+func noAnonymous(s *Server) Verdict {
+	switch {
+	case s.API.Unreached != "":
+		return unknown("%s", s.API.Unreached)
+	case s.API.Anonymous == 401:
+		return pass("data without credentials: 401")
+	}
+	return fail("data without credentials: %d, not 401", s.API.Anonymous)
+}
+
+func unset(value string, _ bool) Verdict {
+	if value != "" {
+		return fail("set to %s", value)
+	}
+	return pass("not set")
+}
+
+func plugin(name string, want bool) func(*ServerReport) Verdict {
+	return func(r *ServerReport) Verdict {
+		switch is := slices.Contains(r.Plugins, name); {
+		case len(r.Plugins) == 0:
+			return unknown("the server reports no plugins")
+		case is != want && want:
+			return fail("%s does not run", name)
+		case is != want:
+			return fail("%s runs", name)
+		case want:
+			return pass("%s runs", name)
+		}
+		return pass("%s does not run", name)
+	}
+}
+
+func kubeletClient(r *ServerReport) Verdict {
+	if r.KubeletClient.User == "" {
+		return fail("the server has no certificate for kubelets")
+	}
+	return pass("as %s", r.KubeletClient.User)
+}
+
+func kubeletsVerified(r *ServerReport) Verdict {
+	if !r.KubeletClient.Verified {
+		return fail("they are not")
+	}
+	return pass("by the cluster's CA")
+}
+
+func noProfiling(s *Server) Verdict {
+	switch {
+	case !s.Profiling.Asked:
+		return unknown("/debug/pprof/ was not asked for")
+	case s.Profiling.Served:
+		return fail("/debug/pprof/ is served")
+	}
+	return pass("/debug/pprof/ is not served")
+}
+
+func auditLog(r *ServerReport) Verdict {
+	switch {
+	case r.Audit.File != "":
+		return pass("%s", r.Audit.File)
+	case r.Audit.Webhook:
+		return pass("a webhook")
+	}
+	return fail("neither a file nor a webhook")
+}
+
+func auditPolicy(r *ServerReport) Verdict {
+	if v := auditLog(r); v.Status != Pass {
+		return v
+	}
+	recorded := 0
+	for _, level := range r.Audit.Levels {
+		if level != "None" {
+			recorded++
+		}
+	}
+	if recorded == 0 {
+		return fail("it records none of %d requests that matter", len(Audited))
+	}
+	if file := r.Flags["audit-policy-file"]; file != "" {
+		return pass("%s", file)
+	}
+	return pass("the default policy")
+}
+
+func auditCovers(r *ServerReport) Verdict {
+	if v := auditLog(r); v.Status != Pass {
+		return v
+	}
+	var wrong []string
+	for _, request := range Audited {
+		level, known := r.Audit.Levels[request]
+		secret := strings.Contains(request, "secrets") || strings.Contains(request, "configmaps") || strings.Contains(request, "tokenreviews")
+		switch {
+		case !known:
+			return unknown("the server reports no level for %s", request)
+		case level == "None":
+			wrong = append(wrong, request+" is not recorded")
+		case secret && level != "Metadata":
+			wrong = append(wrong, request+" is recorded with contents")
+		}
+	}
+	if wrong != nil {
+		return fail("%s", some(wrong))
+	}
+	return pass("%d kinds of requests", len(Audited))
+}
+
+func atLeast(least int) func(string, bool) Verdict {
+	return func(value string, known bool) Verdict {
+		n, err := strconv.Atoi(value)
+		switch {
+		case !known || err != nil:
+			return unknown("no value")
+		case n < least:
+			return fail("%d", n)
+		}
+		return pass("%d", n)
+	}
+}
+
+// orNone is atLeast where 0 is no limit.
+func orNone(least int) func(string, bool) Verdict {
+	return func(value string, known bool) Verdict {
+		if value == "0" {
+			return pass("no limit")
+		}
+		return atLeast(least)(value, known)
+	}
+}
+
+func requestTimeout(value string, known bool) Verdict {
+	d, err := time.ParseDuration(value)
+	switch {
+	case !known || err != nil:
+		return person("one minute, as in Kubernetes; this version has no --request-timeout")
+	case d <= 0 || d > 5*time.Minute:
+		return person("%s", d)
+	}
+	return pass("%s", d)
+}
+
+func lookup(value string, known bool) Verdict {
+	switch {
+	case known && value != "true":
+		return fail("--service-account-lookup=%s", value)
+	case known:
+		return pass("true")
+	}
+	return pass("nothing can switch it off")
+}
+
+func isFalse(value string, known bool) Verdict {
+	switch {
+	case !known:
+		return unknown("no value")
+	case value != "false":
+		return fail("%s", value)
+	}
+	return pass("false")
+}
+
+func accountKey(s *Server) Verdict {
+	if s.Report == nil {
+		return unknown("no report: %s", s.Silent)
+	}
+	for _, f := range s.Report.Machine.Files {
+		if f.Kind == KindKey && strings.HasSuffix(f.Path, "/service-account.key") {
+			if why := within(0o600)(f); why != "" {
+				return fail("%s %s", f.Path, why)
+			}
+			return pass("%s", f.Path)
+		}
+	}
+	return fail("there is none")
+}
+
+func peer(s *Server, judge func(*Door) Verdict) Verdict {
+	if s.Peer.Unreached != "" {
+		return unknown("%s", s.Peer.Unreached)
+	}
+	return judge(&s.Peer)
+}
+
+func peerTLS(s *Server) Verdict {
+	return peer(s, func(d *Door) Verdict {
+		if d.Plain {
+			return fail("the port speaks without TLS")
+		}
+		return pass("certificate of %s", d.Subject)
+	})
+}
+
+func peerDemandsCertificate(s *Server) Verdict {
+	return peer(s, func(d *Door) Verdict {
+		if d.Plain || !d.DemandsIt {
+			return fail("a caller without a certificate gets in")
+		}
+		return pass("callers without one are refused")
+	})
+}
+
+func peerVerified(s *Server) Verdict {
+	return peer(s, func(d *Door) Verdict {
+		if !d.Verified {
+			return fail("the certificate of %s is not of the cluster's CA", d.Subject)
+		}
+		return pass("by the cluster's CA")
+	})
+}
+
+func ownCA(s *Server) Verdict {
+	switch {
+	case s.Peer.Unreached != "" || s.API.Unreached != "":
+		return unknown("%s%s", s.Peer.Unreached, s.API.Unreached)
+	case s.Peer.Issuer == "" || s.API.Issuer == "":
+		return unknown("the issuer of a certificate was not seen")
+	case s.Peer.Issuer == s.API.Issuer:
+		return fail("one CA issues the certificates of both ports")
+	}
+	return pass("the issuers differ")
+}
+
+func servesTLS(s *Server) Verdict {
+	switch {
+	case s.API.Unreached != "":
+		return unknown("%s", s.API.Unreached)
+	case s.API.Plain || !s.API.Verified:
+		return fail("the certificate of %s is not of the cluster's CA", s.API.Subject)
+	}
+	return pass("certificate of %s", s.API.Subject)
+}
+
+func asksForCertificates(s *Server) Verdict {
+	switch {
+	case s.API.Unreached != "":
+		return unknown("%s", s.API.Unreached)
+	case !s.API.AsksForCertificate:
+		return fail("clients are not asked for certificates")
+	}
+	return pass("clients are asked for certificates")
+}
+
+func encrypted(r *ServerReport) Verdict {
+	switch file := r.Flags["encryption-provider-config"]; {
+	case r.Encryption == "identity":
+		return fail("identity encrypts nothing")
+	case r.Encryption != "":
+		return pass("by %s", r.Encryption)
+	case file != "":
+		return pass("by %s", file)
+	}
+	return fail("Secrets are in clear in the store")
+}
+
+func goodProvider(r *ServerReport) Verdict {
+	switch {
+	case r.Encryption == "identity":
+		return fail("identity encrypts nothing")
+	case r.Encryption != "":
+		return pass("%s", r.Encryption)
+	case r.Flags["encryption-provider-config"] != "":
+		return person("read %s", r.Flags["encryption-provider-config"])
+	}
+	return fail("there is none")
+}
+
+// StrongSuites are the suites of TLS 1.2 that the benchmark lists and Go has.
+func StrongSuites() []string {
+	var names []string
+	for _, id := range strongSuites {
+		names = append(names, tls.CipherSuiteName(id))
+	}
+	return names
+}
+
+// strongSuites are those of TLS 1.2 that the benchmark lists.
+var strongSuites = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+	tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+// WeakSuites are the other suites of TLS 1.2 that Go has.
+func WeakSuites() []uint16 {
+	var weak []uint16
+	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		if slices.Contains(s.SupportedVersions, tls.VersionTLS12) && !slices.Contains(strongSuites, s.ID) {
+			weak = append(weak, s.ID)
+		}
+	}
+	return weak
+}
+
+func strong(d *Door) Verdict {
+	switch {
+	case d.Unreached != "":
+		return unknown("%s", d.Unreached)
+	case len(d.Weak) > 0:
+		return fail("accepts %s", some(d.Weak))
+	}
+	return pass("no other suite is accepted")
+}
+
+func controllersAccounts(r *ServerReport) Verdict {
+	switch {
+	case len(r.Controllers) == 0:
+		return unknown("the server does not report it")
+	case slices.Contains(r.Controllers, "system:masters"):
+		return fail("all act as one user of system:masters")
+	}
+	return pass("as members of %s", strings.Join(r.Controllers, ", "))
+}
+
+func closed(port int) func(*Server) Verdict {
+	return func(s *Server) Verdict {
+		switch {
+		case s.API.Unreached != "":
+			return unknown("%s", s.API.Unreached)
+		case slices.Contains(s.Open, port):
+			return fail("port %d answers", port)
+		}
+		return none("no listener at port %d", port)
+	}
+}
+
+func otherLogins(r *ServerReport) Verdict {
+	for _, name := range []string{"authentication-config", "oidc-issuer-url", "authentication-token-webhook-config-file"} {
+		if r.Flags[name] != "" {
+			return person("--%s is there; see that people use it", name)
+		}
+	}
+	return fail("people can only have certificates and tokens of service accounts")
+}
+
+func ownNetwork(value string, known bool) Verdict {
+	switch {
+	case !known:
+		return unknown("no value")
+	case value != "barque":
+		return person("another network plugin: read its documentation")
+	}
+	return pass("Barque's own")
+}

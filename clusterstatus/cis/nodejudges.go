@@ -1,0 +1,198 @@
+package cis
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
+)
+
+func kubeletAnonymous(n *Node) Verdict {
+	switch {
+	case n.Port.Unreached != "":
+		return unknown("%s", n.Port.Unreached)
+	case n.Port.Anonymous == 401:
+		return pass("its pods without credentials: 401")
+	}
+	return fail("its pods without credentials: %d", n.Port.Anonymous)
+}
+
+func kubeletAuthorization(n *Node) Verdict {
+	switch mode := n.Kubelet.Authorization.Mode; mode {
+	case v1beta1.KubeletAuthorizationModeWebhook:
+		return pass("Webhook")
+	case "":
+		return unknown("the kubelet of this version does not show its authorization")
+	default:
+		return fail("%s", mode)
+	}
+}
+
+func kubeletAsks(n *Node) Verdict {
+	switch {
+	case n.Port.Unreached != "":
+		return unknown("%s", n.Port.Unreached)
+	case !n.Port.AsksForCertificate:
+		return fail("clients are not asked for certificates")
+	}
+	return pass("clients are asked for certificates")
+}
+
+func noReadOnlyPort(n *Node) Verdict {
+	switch {
+	case n.Port.Unreached != "":
+		return unknown("%s", n.Port.Unreached)
+	case n.ReadOnly:
+		return fail("port 10255 answers")
+	}
+	return pass("port 10255 is closed")
+}
+
+func idleStreams(n *Node) Verdict {
+	if d := n.Kubelet.StreamingConnectionIdleTimeout.Duration; d > 0 {
+		return pass("after %s", d.Round(time.Second))
+	}
+	return fail("never")
+}
+
+func utilChains(n *Node) Verdict {
+	if !ptr.Deref(n.Kubelet.MakeIPTablesUtilChains, true) {
+		return fail("makeIPTablesUtilChains: false")
+	}
+	return none("the kubelet has no chains of iptables; the network keeps its rules in nftables")
+}
+
+func namedByCertificate(n *Node) Verdict {
+	want := "system:node:" + n.Name
+	switch {
+	case n.Port.Unreached != "":
+		return unknown("%s", n.Port.Unreached)
+	case n.Port.Subject != want:
+		return fail("the certificate is of %q, not %q", n.Port.Subject, want)
+	}
+	return pass("the certificate is of the Node's name")
+}
+
+func eventRate(n *Node) Verdict {
+	if n.Kubelet.EventRecordQPS == nil {
+		return unknown("the kubelet of this version does not show the rate")
+	}
+	switch rate := *n.Kubelet.EventRecordQPS; {
+	case rate < 0:
+		return fail("%d a second", rate)
+	case rate == 0:
+		return pass("no limit")
+	default:
+		return pass("%d a second", rate)
+	}
+}
+
+func kubeletServesTLS(n *Node) Verdict {
+	switch {
+	case n.Port.Unreached != "":
+		return unknown("%s", n.Port.Unreached)
+	case n.Port.Plain || !n.Port.Verified:
+		return fail("the certificate of %s is not of the cluster's CA", n.Port.Subject)
+	}
+	return pass("certificate of %s", n.Port.Subject)
+}
+
+func rotates(n *Node) Verdict {
+	if !n.Kubelet.RotateCertificates {
+		return fail("rotateCertificates: false")
+	}
+	return pass("both are renewed")
+}
+
+func pidLimit(n *Node) Verdict {
+	if limit := ptr.Deref(n.Kubelet.PodPidsLimit, -1); limit > 0 {
+		return pass("%d", limit)
+	}
+	return fail("no limit")
+}
+
+func seccompDefault(n *Node) Verdict {
+	if !ptr.Deref(n.Kubelet.SeccompDefault, false) {
+		return fail("pods without a profile are unconfined")
+	}
+	return pass("RuntimeDefault")
+}
+
+// hostProcess is about nodes with Windows.
+func hostProcess(e *Evidence) Verdict {
+	for i := range e.Nodes {
+		if strings.EqualFold(e.Nodes[i].OS, "windows") {
+			return objects(refuses(ProbeHostProcess))(e)
+		}
+	}
+	if e.Objects == nil {
+		return unknown("the API was not asked")
+	}
+	return none("no node has Windows")
+}
+
+// masters is about the group system:masters.
+func masters(e *Evidence) Verdict {
+	if e.Objects == nil {
+		return unknown("the API was not asked")
+	}
+	var found []string
+	for i := range e.Servers {
+		if r := e.Servers[i].Report; r != nil {
+			if v := controllersAccounts(r); v.Status == Fail {
+				return fail("the controllers of %s", e.Servers[i].Name)
+			}
+		}
+	}
+	for _, b := range e.Objects.ClusterRoleBindings {
+		for _, s := range b.Subjects {
+			if s.Kind == "Group" && s.Name == "system:masters" && b.Name != "cluster-admin" {
+				found = append(found, "the binding "+b.Name)
+			}
+		}
+	}
+	for _, g := range e.Objects.Mine {
+		if g == "system:masters" {
+			found = append(found, "the administrator's kubeconfig, with which this was asked")
+		}
+	}
+	if found == nil {
+		return pass("nobody is seen in it")
+	}
+	return person("%s", some(found))
+}
+
+// seccompOfPods is about pods of users.
+func seccompOfPods(e *Evidence) Verdict {
+	v := kubelets(seccompDefault)(e)
+	if v.Status == Pass {
+		return pass("RuntimeDefault for pods without a profile, on all nodes")
+	}
+	if e.Objects == nil {
+		return unknown("the API was not asked")
+	}
+	var bare []string
+	for i := range e.Objects.Pods {
+		p := &e.Objects.Pods[i]
+		if system(p.Namespace) || p.Spec.SecurityContext != nil && p.Spec.SecurityContext.SeccompProfile != nil {
+			continue
+		}
+		for _, c := range p.Spec.Containers {
+			if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
+				bare = append(bare, p.Namespace+"/"+p.Name)
+				break
+			}
+		}
+	}
+	switch {
+	case v.Status == Unknown:
+		return v
+	case bare == nil && v.Status != Fail:
+		return pass("each pod has a profile")
+	case bare == nil:
+		return fail("pods without a profile would be unconfined")
+	}
+	return fail("unconfined: %s", fmt.Sprint(some(bare)))
+}

@@ -1,0 +1,350 @@
+package cis
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Reviews are asked for these users.
+const (
+	Stranger      = "barque:cis:stranger"
+	RBACUser      = "system:kube-scheduler"
+	Authenticated = "barque:cis:authenticated"
+)
+
+// Pods of dry runs. ProbePlain breaks no rule; each other one breaks one.
+const (
+	ProbePlain        = "plain"
+	ProbePrivileged   = "privileged"
+	ProbeHostPID      = "host-pid"
+	ProbeHostIPC      = "host-ipc"
+	ProbeHostNetwork  = "host-network"
+	ProbeEscalation   = "escalation"
+	ProbeRoot         = "root"
+	ProbeNetRaw       = "net-raw"
+	ProbeCapabilities = "capabilities"
+	ProbeHostProcess  = "host-process"
+	ProbeHostPath     = "host-path"
+	ProbeHostPort     = "host-port"
+)
+
+// system reports whether a namespace is the cluster's own.
+func system(namespace string) bool {
+	return namespace == "kube-system" || namespace == "kube-public" || namespace == "kube-node-lease"
+}
+
+// OfUsers are the namespaces whose pods are held to policies: all but the cluster's own and those
+// that are being deleted.
+func OfUsers(all []corev1.Namespace) []string {
+	var names []string
+	for i := range all {
+		if !system(all[i].Name) && all[i].DeletionTimestamp == nil {
+			names = append(names, all[i].Name)
+		}
+	}
+	return names
+}
+
+func strangersRights(o *Objects) Verdict {
+	a, asked := o.May[Stranger]
+	switch {
+	case !asked:
+		return unknown("no answer to a review")
+	case a.Allowed:
+		return fail("a made-up user may read Secrets: %s", a.Reason)
+	}
+	return pass("a made-up user may not read Secrets")
+}
+
+func nodesRights(o *Objects) Verdict {
+	a, asked := o.May["system:nodes"]
+	switch {
+	case !asked:
+		return none("there is no node")
+	case !a.Allowed:
+		return fail("a node may not read itself: %s", a.Reason)
+	}
+	return pass("a node may read itself, which no role says")
+}
+
+func rbacRights(o *Objects) Verdict {
+	a, asked := o.May[RBACUser]
+	switch {
+	case !asked:
+		return unknown("no answer to a review")
+	case !a.Allowed || !strings.HasPrefix(a.Reason, "RBAC:"):
+		return fail("%s has no rights by RBAC: %s", RBACUser, a.Reason)
+	}
+	return pass("the rights of %s are by RBAC", RBACUser)
+}
+
+func authenticatedMay(request string) func(*Objects) Verdict {
+	return func(o *Objects) Verdict {
+		a, asked := o.May[Authenticated+" "+request]
+		switch {
+		case !asked:
+			return unknown("no answer to a review")
+		case a.Allowed:
+			return fail("system:authenticated may %s: %s", request, a.Reason)
+		}
+		return pass("system:authenticated may not %s", request)
+	}
+}
+
+func rootCA(o *Objects) Verdict {
+	if !strings.Contains(o.RootCA, "BEGIN CERTIFICATE") {
+		return fail("there is no CA in it")
+	}
+	return pass("it has the CA")
+}
+
+func bootstrapTokens(o *Objects) Verdict {
+	if len(o.BootstrapTokens) > 0 {
+		return person("%s", some(o.BootstrapTokens))
+	}
+	return pass("there is none")
+}
+
+// refuses judges the pods of a dry run in all namespaces of users.
+func refuses(pod string) func(*Objects) Verdict {
+	return func(o *Objects) Verdict {
+		var admitted, doubtful []string
+		for _, namespace := range OfUsers(o.Namespaces) {
+			probe, asked := o.Probes[namespace][pod]
+			plain := o.Probes[namespace][ProbePlain]
+			switch {
+			case probe.Admitted:
+				admitted = append(admitted, namespace)
+			case !asked:
+				doubtful = append(doubtful, namespace+": not asked")
+			case !plain.Admitted && !strings.Contains(probe.Refused, "PodSecurity"):
+				// Something else refuses every pod, such as a quota.
+				doubtful = append(doubtful, namespace+": "+probe.Refused)
+			}
+		}
+		switch {
+		case admitted != nil:
+			return fail("admitted in %s", some(admitted))
+		case doubtful != nil:
+			return unknown("%s", some(doubtful))
+		}
+		return pass("refused in each of %d namespaces", len(OfUsers(o.Namespaces)))
+	}
+}
+
+// bootstrapped reports whether a role is one of the defaults.
+func bootstrapped(labels map[string]string) bool {
+	return labels["kubernetes.io/bootstrapping"] == "rbac-defaults"
+}
+
+func clusterAdmins(o *Objects) Verdict {
+	var found []string
+	for _, b := range o.ClusterRoleBindings {
+		if b.RoleRef.Name == "cluster-admin" && b.Name != "cluster-admin" {
+			found = append(found, b.Name)
+		}
+	}
+	if found != nil {
+		return person("%s", some(found))
+	}
+	return pass("the default binding alone")
+}
+
+func wildcards(o *Objects) Verdict {
+	var found []string
+	each := func(name string, labels map[string]string, rules []rbacv1.PolicyRule) {
+		wild := func(list []string) bool { return slices.Contains(list, "*") }
+		if !bootstrapped(labels) && slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+			return wild(r.Verbs) || wild(r.Resources) || wild(r.APIGroups) || wild(r.NonResourceURLs)
+		}) {
+			found = append(found, name)
+		}
+	}
+	for _, r := range o.ClusterRoles {
+		each(r.Name, r.Labels, r.Rules)
+	}
+	for _, r := range o.Roles {
+		each(r.Namespace+"/"+r.Name, r.Labels, r.Rules)
+	}
+	if found != nil {
+		return person("%s", some(found))
+	}
+	return pass("none besides the default roles of Kubernetes")
+}
+
+func defaultAccounts(o *Objects) Verdict {
+	var found []string
+	each := func(name, namespace string, subjects []rbacv1.Subject) {
+		for _, s := range subjects {
+			if s.Kind == "ServiceAccount" && s.Name == "default" {
+				found = append(found, "the binding "+name)
+			}
+		}
+	}
+	for _, b := range o.ClusterRoleBindings {
+		each(b.Name, "", b.Subjects)
+	}
+	for _, b := range o.RoleBindings {
+		each(b.Namespace+"/"+b.Name, b.Namespace, b.Subjects)
+	}
+	for i := range o.Pods {
+		if p := &o.Pods[i]; !system(p.Namespace) && p.Spec.ServiceAccountName == "default" && o.mounts(p) {
+			found = append(found, "pod "+p.Namespace+"/"+p.Name)
+		}
+	}
+	if found != nil {
+		return person("%s", some(found))
+	}
+	return pass("no binding and no pod has one")
+}
+
+// mounts reports whether a pod gets a token of its service account.
+func (o *Objects) mounts(p *corev1.Pod) bool {
+	if v := p.Spec.AutomountServiceAccountToken; v != nil {
+		return *v
+	}
+	for i := range o.ServiceAccounts {
+		if a := &o.ServiceAccounts[i]; a.Namespace == p.Namespace && a.Name == p.Spec.ServiceAccountName {
+			return ptr.Deref(a.AutomountServiceAccountToken, true)
+		}
+	}
+	return true
+}
+
+func mountedTokens(o *Objects) Verdict {
+	return ofPods(o, "no pod of users mounts one", o.mounts)
+}
+
+// ofPods lists the pods of users to which a question is to be answered by a person.
+func ofPods(o *Objects, otherwise string, concerns func(*corev1.Pod) bool) Verdict {
+	var found []string
+	for i := range o.Pods {
+		if p := &o.Pods[i]; !system(p.Namespace) && concerns(p) {
+			found = append(found, p.Namespace+"/"+p.Name)
+		}
+	}
+	if found != nil {
+		return person("%s", some(found))
+	}
+	return pass("%s", otherwise)
+}
+
+// want is a right: any of the verbs on the resource.
+type want struct {
+	verbs           []string
+	group, resource string
+}
+
+func (w want) in(rules []rbacv1.PolicyRule) bool {
+	has := func(list []string, value string) bool {
+		return slices.Contains(list, value) || slices.Contains(list, "*")
+	}
+	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+		return has(r.APIGroups, w.group) && has(r.Resources, w.resource) && slices.ContainsFunc(w.verbs, func(v string) bool { return has(r.Verbs, v) })
+	})
+}
+
+// grants lists the roles of users that give one of the rights, and are bound.
+func grants(wanted ...want) func(*Objects) Verdict {
+	return func(o *Objects) Verdict {
+		bound := map[string]bool{}
+		for _, b := range o.ClusterRoleBindings {
+			bound["/"+b.RoleRef.Name] = true
+		}
+		for _, b := range o.RoleBindings {
+			if b.RoleRef.Kind == "ClusterRole" {
+				bound["/"+b.RoleRef.Name] = true
+			} else {
+				bound[b.Namespace+"/"+b.RoleRef.Name] = true
+			}
+		}
+		var found []string
+		each := func(key string, labels map[string]string, rules []rbacv1.PolicyRule) {
+			if bound[key] && !bootstrapped(labels) && slices.ContainsFunc(wanted, func(w want) bool { return w.in(rules) }) {
+				found = append(found, strings.TrimPrefix(key, "/"))
+			}
+		}
+		for _, r := range o.ClusterRoles {
+			each("/"+r.Name, r.Labels, r.Rules)
+		}
+		for _, r := range o.Roles {
+			each(r.Namespace+"/"+r.Name, r.Labels, r.Rules)
+		}
+		if found != nil {
+			return person("%s", some(found))
+		}
+		return pass("no bound role besides the default ones")
+	}
+}
+
+func networkPolicies(o *Objects) Verdict {
+	has := map[string]bool{}
+	for i := range o.NetworkPolicies {
+		has[o.NetworkPolicies[i].Namespace] = true
+	}
+	var without []string
+	for i := range o.Pods {
+		if n := o.Pods[i].Namespace; !system(n) && !has[n] && !slices.Contains(without, n) {
+			without = append(without, n)
+		}
+	}
+	if without != nil {
+		return person("pods without policies: %s", some(without))
+	}
+	return pass("each namespace of users with pods has some")
+}
+
+func secretVariables(o *Objects) Verdict {
+	return ofPods(o, "no pod of users has one", func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), func(c corev1.Container) bool {
+			return slices.ContainsFunc(c.EnvFrom, func(f corev1.EnvFromSource) bool { return f.SecretRef != nil }) ||
+				slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil })
+		})
+	})
+}
+
+func imagePolicies(o *Objects) Verdict {
+	if len(o.ImagePolicies) == 0 {
+		return fail("no validating webhook and no policy sees pods")
+	}
+	return person("see that one verifies images: %s", some(o.ImagePolicies))
+}
+
+func namespaces(o *Objects) Verdict {
+	names := slices.DeleteFunc(OfUsers(o.Namespaces), func(n string) bool { return n == "default" })
+	if len(names) == 0 {
+		return person("there is none besides default")
+	}
+	return person("%s", some(names))
+}
+
+func securityContexts(o *Objects) Verdict {
+	return ofPods(o, "each pod of users has one", func(p *corev1.Pod) bool {
+		return (p.Spec.SecurityContext == nil || reflect.ValueOf(*p.Spec.SecurityContext).IsZero()) &&
+			slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.SecurityContext == nil })
+	})
+}
+
+func defaultNamespace(o *Objects) Verdict {
+	var found []string
+	for i := range o.Pods {
+		if o.Pods[i].Namespace == "default" {
+			found = append(found, "pod "+o.Pods[i].Name)
+		}
+	}
+	for i := range o.Services {
+		if s := &o.Services[i]; s.Namespace == "default" && s.Name != "kubernetes" {
+			found = append(found, fmt.Sprintf("Service %s", s.Name))
+		}
+	}
+	if found != nil {
+		return person("%s", some(found))
+	}
+	return pass("neither pods nor Services")
+}
