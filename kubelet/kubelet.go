@@ -359,7 +359,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 			Volumes: files, Cgroups: groups, Devices: k.devices, Objects: k.objects, Services: k.services, LogDir: c.LogDir, LogLinkDir: c.LogLinkDir, Owner: c.RootDir,
 			ClusterDNS: texts(c.ClusterDNS), ClusterDomain: c.ClusterDomain, ResolvConf: c.ResolvConf,
 			NodeHostname: c.Hostname, Allocatable: k.node.Allocatable, MemoryBytes: machine.MemoryBytes,
-			LowestOOM: cgroups.LowestOOMScoreAdj(), Logger: c.Logger,
+			LowestOOM: cgroups.LowestOOMScoreAdj(), SeccompDefault: *set.SeccompDefault, Logger: c.Logger,
 		},
 	})
 	if c.OldLogDir != "" {

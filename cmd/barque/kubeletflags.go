@@ -18,6 +18,9 @@ type kubeletFlags struct {
 	hard, soft, softGrace, reclaim []string
 	maxPods, maxPodGrace           int32
 	transition                     time.Duration
+	seccomp, protect               bool
+	maxPIDs                        int64
+	under                          map[string]any // defaults of the profile
 }
 
 func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
@@ -33,6 +36,9 @@ func addKubeletFlags(c *cobra.Command, f *kubeletFlags) {
 	flags.StringSliceVar(&f.reclaim, "eviction-minimum-reclaim", nil, "by how much more must be left before it is enough again, such as nodefs.available=1Gi (evictionMinimumReclaim)")
 	flags.Int32Var(&f.maxPodGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod has at most to end when it is evicted for --eviction-soft (evictionMaxPodGracePeriod)")
 	flags.DurationVar(&f.transition, "eviction-pressure-transition-period", 5*time.Minute, "how long a node keeps a condition of pressure after it is over (evictionPressureTransitionPeriod)")
+	flags.BoolVar(&f.seccomp, "seccomp-default", false, "run containers without a seccomp profile with the runtime's default one (seccompDefault)")
+	flags.BoolVar(&f.protect, "protect-kernel-defaults", false, "refuse to start if parameters of the kernel are not those that a kubelet wants (protectKernelDefaults)")
+	flags.Int64Var(&f.maxPIDs, "pod-max-pids", -1, "how many processes a pod may have; -1 is no limit (podPidsLimit)")
 	flags.Int32Var(&f.maxPods, "max-pods", 110, "how many pods this node takes (maxPods)")
 }
 
@@ -57,6 +63,9 @@ func (f *kubeletFlags) complete(c *cobra.Command, o *node.Options) error {
 	given("eviction-max-pod-grace-period", "evictionMaxPodGracePeriod", f.maxPodGrace)
 	given("eviction-pressure-transition-period", "evictionPressureTransitionPeriod", f.transition.String())
 	given("max-pods", "maxPods", f.maxPods)
+	given("seccomp-default", "seccompDefault", f.seccomp)
+	given("protect-kernel-defaults", "protectKernelDefaults", f.protect)
+	given("pod-max-pids", "podPidsLimit", f.maxPIDs)
 	for _, list := range []struct {
 		flag, field, sign string
 		values            []string
@@ -77,7 +86,12 @@ func (f *kubeletFlags) complete(c *cobra.Command, o *node.Options) error {
 			over[list.field] = kubeletconfig.Replace(pairs)
 		}
 	}
+	for _, path := range []string{f.file, f.dir} {
+		if path != "" {
+			o.KubeletFiles = append(o.KubeletFiles, path)
+		}
+	}
 	var err error
-	o.Kubelet, o.KubeletIgnored, err = kubeletconfig.Load(f.file, f.dir, over)
+	o.Kubelet, o.KubeletIgnored, err = kubeletconfig.Load(f.file, f.dir, f.under, over)
 	return err
 }

@@ -22,14 +22,14 @@ func closesStreams(r *http.Request) bool {
 }
 
 // accept upgrades a client's request. It has answered the client when it returns an error.
-func accept(w http.ResponseWriter, r *http.Request, streams Streams) (*client, error) {
+func accept(w http.ResponseWriter, r *http.Request, streams Streams, idle time.Duration) (*client, error) {
 	hijacked := linger.NewWriter(w)
 	var c *client
 	var err error
 	if wsstream.IsWebSocketRequest(r) {
-		c, err = acceptWebSocket(hijacked, r, streams)
+		c, err = acceptWebSocket(hijacked, r, streams, idle)
 	} else {
-		c, err = acceptSPDY(hijacked, r, streams)
+		c, err = acceptSPDY(hijacked, r, streams, idle)
 	}
 	if conn := hijacked.Conn(); err != nil && conn != nil {
 		conn.Close()
@@ -47,7 +47,7 @@ type opened struct {
 	replied <-chan struct{}
 }
 
-func acceptSPDY(w http.ResponseWriter, r *http.Request, streams Streams) (*client, error) {
+func acceptSPDY(w http.ResponseWriter, r *http.Request, streams Streams, idle time.Duration) (*client, error) {
 	protocol, err := httpstream.Handshake(r, w, remotecommand.SupportedStreamingProtocols)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (c *client) gather(news <-chan opened, streams Streams, resizes bool) error
 	return nil
 }
 
-func acceptWebSocket(w http.ResponseWriter, r *http.Request, streams Streams) (*client, error) {
+func acceptWebSocket(w http.ResponseWriter, r *http.Request, streams Streams, idle time.Duration) (*client, error) {
 	channels := []wsstream.ChannelType{
 		remotecommand.StreamStdIn:  wsstream.IgnoreChannel,
 		remotecommand.StreamStdOut: wsstream.IgnoreChannel,

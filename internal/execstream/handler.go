@@ -13,6 +13,7 @@
 package execstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,8 +32,9 @@ import (
 )
 
 const (
-	// idle is the longest time in which nothing passes; the node's default for streams.
-	idle = 4 * time.Hour
+	// defaultIdle is the longest time in which nothing passes, unless the handler has another; the
+	// node's default for streams.
+	defaultIdle = 4 * time.Hour
 	// opening is the time that a client has to open its streams.
 	opening = 30 * time.Second
 	// longestStatus bounds the status that the next server may send.
@@ -48,6 +50,8 @@ type Handler struct {
 	// Transport has the dialer and the TLS configuration for Location.
 	Transport *http.Transport
 	Streams
+	// Idle is the longest time in which nothing passes; 0 is four hours.
+	Idle time.Duration
 	// Fail answers a client that cannot be served.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
 }
@@ -71,7 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Fail(w, r, err)
 		return
 	}
-	client, acceptErr := accept(w, r, streams)
+	client, acceptErr := accept(w, r, streams, cmp.Or(h.Idle, defaultIdle))
 	if acceptErr != nil { // the client has been answered, where it can be
 		if next != nil {
 			next.Close()

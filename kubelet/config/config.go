@@ -44,17 +44,18 @@ const (
 // honoured are the fields that count here.
 var honoured = []string{
 	"allowedUnsafeSysctls", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
-	"enableSystemLogQuery", "eventBurst", "eventRecordQPS", "evictionHard", "evictionMaxPodGracePeriod",
+	"enableSystemLogQuery", "evictionHard", "evictionMaxPodGracePeriod",
+	"eventBurst", "eventRecordQPS",
 	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "fileCheckFrequency",
 	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kubeReserved", "maxParallelImagePulls",
-	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "registerWithTaints", "registryBurst", "registryPullQPS",
-	"serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority", "shutdownGracePeriodCriticalPods",
-	"staticPodPath", "systemReserved", "tlsCipherSuites", "tlsMinVersion",
+	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "protectKernelDefaults", "registerWithTaints", "registryBurst", "registryPullQPS",
+	"seccompDefault", "serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority", "shutdownGracePeriodCriticalPods",
+	"staticPodPath", "streamingConnectionIdleTimeout", "systemReserved", "tlsCipherSuites", "tlsMinVersion",
 }
 
 // Default is the configuration of a node that is told nothing.
 func Default() *Configuration {
-	return &Configuration{
+	c := &Configuration{
 		TypeMeta:                         metav1.TypeMeta{Kind: Kind, APIVersion: APIVersion},
 		ContainerLogMaxSize:              "10Mi",
 		ContainerLogMaxFiles:             ptr.To[int32](5),
@@ -75,15 +76,18 @@ func Default() *Configuration {
 		RegistryBurst:                    10,
 		SerializeImagePulls:              ptr.To(false),
 	}
+	secure(c)
+	return c
 }
 
 // Replace is a map for Load's over that takes the place of the one in a file.
 type Replace map[string]any
 
 // Load reads a file and then the drop-ins of a directory, *.conf in the order of their names. A
-// later one replaces the fields that it has, and over those of all. Each may be empty. ignored are
-// the fields that do not count.
-func Load(file, dir string, over map[string]any) (c *Configuration, ignored []string, err error) {
+// later one replaces the fields that it has, and over those of all; under are defaults. Each may be
+// empty. ignored are the fields that do not count. A field about security is never one of them: a
+// value that does not hold here is an error.
+func Load(file, dir string, under, over map[string]any) (c *Configuration, ignored []string, err error) {
 	paths := []string{}
 	if file != "" {
 		paths = append(paths, file)
@@ -99,7 +103,10 @@ func Load(file, dir string, over map[string]any) (c *Configuration, ignored []st
 			}
 		}
 	}
-	fields := map[string]any{}
+	fields := maps.Clone(under)
+	if fields == nil {
+		fields = map[string]any{}
+	}
 	for _, path := range paths {
 		document, err := read(path)
 		if err != nil {
@@ -109,7 +116,7 @@ func Load(file, dir string, over map[string]any) (c *Configuration, ignored []st
 	}
 	merge(fields, over)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !slices.Contains(honoured, name) && name != "kind" && name != "apiVersion" {
+		if !slices.Contains(honoured, name) && fixed[name] == nil && name != "kind" && name != "apiVersion" {
 			ignored = append(ignored, name)
 		}
 	}
@@ -120,6 +127,9 @@ func Load(file, dir string, over map[string]any) (c *Configuration, ignored []st
 	c = &Configuration{}
 	if err := json.Unmarshal(merged, c); err != nil {
 		return nil, nil, err
+	}
+	if err := errors.Join(refused(fields, c)...); err != nil {
+		return nil, nil, fmt.Errorf("the kubelet's configuration: %w", err)
 	}
 	complete(c)
 	return c, ignored, Validate(c)
@@ -206,6 +216,7 @@ func complete(c *Configuration) {
 	if *c.SerializeImagePulls {
 		c.MaxParallelImagePulls = ptr.To[int32](1)
 	}
+	secure(c)
 }
 
 func orDefault[T any](v **T, other *T) {
@@ -225,6 +236,7 @@ func Validate(c *Configuration) error {
 	_, err := Thresholds(c)
 	errs = append(errs, err, admission.ValidateUnsafeSysctls(c.AllowedUnsafeSysctls))
 	errs = append(errs, shutdown.Validate(c)...)
+	errs = append(errs, validateSecurity(c)...)
 	if _, err := LogMaxSize(c); err != nil {
 		errs = append(errs, err)
 	}

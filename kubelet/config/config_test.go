@@ -20,7 +20,7 @@ func written(t *testing.T, dir, name, content string) string {
 }
 
 func TestDefault(t *testing.T) {
-	c, ignored, err := Load("", "", nil)
+	c, ignored, err := Load("", "", nil, nil)
 	if err != nil || len(ignored) > 0 {
 		t.Fatal(ignored, err)
 	}
@@ -43,7 +43,7 @@ func TestFileAndDropIns(t *testing.T) {
 	written(t, drop, "20.conf", header+"maxPods: 40\n")
 	written(t, drop, "10.conf", header+"maxPods: 30\nregistryPullQPS: 0\nserializeImagePulls: true\n")
 	written(t, drop, "README", "no configuration")
-	c, ignored, err := Load(file, drop, nil)
+	c, ignored, err := Load(file, drop, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestFileAndDropIns(t *testing.T) {
 		t.Errorf("ignored: %v", ignored)
 	}
 	written(t, drop, "30.conf", header+"mergeDefaultEvictionSettings: true\n")
-	if c, _, err = Load(file, drop, nil); err != nil || len(c.EvictionHard) != 5 || c.EvictionHard["memory.available"] != "1Gi" {
+	if c, _, err = Load(file, drop, nil, nil); err != nil || len(c.EvictionHard) != 5 || c.EvictionHard["memory.available"] != "1Gi" {
 		t.Errorf("merged with the defaults: %v %v", c.EvictionHard, err)
 	}
 }
@@ -62,7 +62,7 @@ func TestFileAndDropIns(t *testing.T) {
 // A flag wins over the files, and a list by flags replaces theirs.
 func TestOver(t *testing.T) {
 	file := written(t, t.TempDir(), "kubelet.yaml", header+"maxPods: 20\nevictionHard: {memory.available: 1Gi, nodefs.available: 1%}\n")
-	c, _, err := Load(file, "", map[string]any{"maxPods": 7, "evictionHard": Replace{"memory.available": "2Gi"}})
+	c, _, err := Load(file, "", nil, map[string]any{"maxPods": 7, "evictionHard": Replace{"memory.available": "2Gi"}})
 	if err != nil || c.MaxPods != 7 || len(c.EvictionHard) != 1 || c.EvictionHard["memory.available"] != "2Gi" {
 		t.Errorf("%v %+v", err, c)
 	}
@@ -92,7 +92,7 @@ func TestMistakes(t *testing.T) {
 		header + "tlsCipherSuites: [TLS_FAST]\n":                              "TLS_FAST",
 		header + "maxParallelImagePulls: 0\nkubeReserved: {memory: plenty}\n": "kubeReserved",
 	} {
-		_, _, err := Load(written(t, dir, "kubelet.yaml", content), "", nil)
+		_, _, err := Load(written(t, dir, "kubelet.yaml", content), "", nil, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %s", content, err, want)
 		}

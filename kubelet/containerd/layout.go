@@ -75,6 +75,11 @@ func (l layout) cniBins() []string { return []string{l.bin(), "/opt/cni/bin"} }
 func (l layout) cniConf() string    { return filepath.Join(l.dir, "cni") }
 func (l layout) registries() string { return filepath.Join(l.dataDir, "registries") }
 
+// CNIConfDir is the default directory of the CNI configuration of a node with that data directory.
+func CNIConfDir(dataDir string) string {
+	return layout{dir: filepath.Join(dataDir, "containerd")}.cniConf()
+}
+
 // shimSockets is the one directory outside the data directory: containerd wants
 // a short path (42 characters) for it. The name is made from the data
 // directory, so that several nodes on one machine do not meet.

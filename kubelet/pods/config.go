@@ -57,7 +57,9 @@ type Kit struct {
 	Allocatable   func() v1.ResourceList
 	MemoryBytes   int64 // of the machine
 	LowestOOM     int64 // the lowest oom_score_adj that may be asked for
-	Logger        *slog.Logger
+	// SeccompDefault gives containers without a seccomp profile the runtime's default one.
+	SeccompDefault bool
+	Logger         *slog.Logger
 }
 
 // PodLogDir is where the logs of a pod's containers are.
@@ -174,6 +176,14 @@ type containerInput struct {
 	Target string // the container whose processes an ephemeral container sees
 }
 
+// seccomp is the profile of containers without one.
+func (k *Kit) seccomp() v1.SeccompProfileType {
+	if k.SeccompDefault {
+		return v1.SeccompProfileTypeRuntimeDefault
+	}
+	return v1.SeccompProfileTypeUnconfined
+}
+
 // Container is the configuration of one container. It writes the files that it mounts.
 func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*runtimeapi.ContainerConfig, error) {
 	c := in.Start.Container
@@ -185,7 +195,7 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 	if err != nil {
 		return nil, err
 	}
-	security, err := containerSecurity(pod, c, in.Target)
+	security, err := containerSecurity(pod, c, in.Target, k.seccomp())
 	if err != nil {
 		return nil, err
 	}

@@ -325,7 +325,7 @@ func TestSecurity(t *testing.T) {
 	c := &pod.Spec.Containers[0]
 	c.SecurityContext = &v1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
 		Capabilities: &v1.Capabilities{Add: []v1.Capability{"NET_ADMIN"}, Drop: []v1.Capability{"ALL"}}}
-	sc, err := containerSecurity(pod, c, "")
+	sc, err := containerSecurity(pod, c, "", v1.SeccompProfileTypeUnconfined)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestSecurity(t *testing.T) {
 		t.Errorf("%v", sc)
 	}
 	c.SecurityContext = &v1.SecurityContext{Privileged: &yes}
-	if sc, err = containerSecurity(pod, c, ""); err != nil || !sc.Privileged || len(sc.MaskedPaths) != 0 || sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_Unconfined {
+	if sc, err = containerSecurity(pod, c, "", v1.SeccompProfileTypeUnconfined); err != nil || !sc.Privileged || len(sc.MaskedPaths) != 0 || sc.Seccomp.ProfileType != runtimeapi.SecurityProfile_Unconfined {
 		t.Errorf("privileged: %v %v", sc, err)
 	}
 

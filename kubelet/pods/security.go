@@ -92,8 +92,9 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// containerSecurity merges the pod's security context with the container's, which wins.
-func containerSecurity(pod *v1.Pod, c *v1.Container, target string) (*runtimeapi.LinuxContainerSecurityContext, error) {
+// containerSecurity merges the pod's security context with the container's, which wins. otherwise
+// is the seccomp profile of containers without one.
+func containerSecurity(pod *v1.Pod, c *v1.Container, target string, otherwise v1.SeccompProfileType) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	podSC, own := pod.Spec.SecurityContext, c.SecurityContext
 	if podSC == nil {
 		podSC = &v1.PodSecurityContext{}
@@ -132,7 +133,7 @@ func containerSecurity(pod *v1.Pod, c *v1.Container, target string) (*runtimeapi
 		sc.SelinuxOptions = selinux(podSC.SELinuxOptions)
 	}
 	var err error
-	if sc.Seccomp, err = seccomp(own.SeccompProfile, podSC.SeccompProfile, sc.Privileged); err != nil {
+	if sc.Seccomp, err = seccomp(own.SeccompProfile, podSC.SeccompProfile, sc.Privileged, otherwise); err != nil {
 		return nil, err
 	}
 	sc.Apparmor = apparmor(own.AppArmorProfile, podSC.AppArmorProfile)
@@ -152,13 +153,16 @@ func firstSet(values ...*int64) *int64 {
 	return nil
 }
 
-func seccomp(own, pods *v1.SeccompProfile, privileged bool) (*runtimeapi.SecurityProfile, error) {
+func seccomp(own, pods *v1.SeccompProfile, privileged bool, otherwise v1.SeccompProfileType) (*runtimeapi.SecurityProfile, error) {
 	profile := own
 	if profile == nil {
 		profile = pods
 	}
-	kind := v1.SeccompProfileTypeUnconfined
-	if profile != nil && !privileged {
+	kind := otherwise
+	switch {
+	case privileged:
+		kind = v1.SeccompProfileTypeUnconfined
+	case profile != nil:
 		kind = profile.Type
 	}
 	switch kind {

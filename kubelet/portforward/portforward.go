@@ -11,6 +11,7 @@
 package portforward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,9 @@ type Target struct {
 	// Network returns the path of the pod's network namespace, which is empty for the node's own.
 	// It fails when the pod does not run.
 	Network func(ctx context.Context) (path string, err error)
-	Logger  *slog.Logger
+	// Idle bounds a session without traffic; 0 is four hours.
+	Idle   time.Duration
+	Logger *slog.Logger
 }
 
 // Serve serves one session.
@@ -59,7 +62,7 @@ func Serve(w http.ResponseWriter, r *http.Request, target Target) {
 		return
 	}
 	hijacked := linger.NewWriter(w)
-	portforward.ServePortForward(hijacked, r, &forwarder{target, hijacked}, target.Pod, target.UID, options, idle, opening, portforward.SupportedProtocols)
+	portforward.ServePortForward(hijacked, r, &forwarder{target, hijacked}, target.Pod, target.UID, options, cmp.Or(target.Idle, idle), opening, portforward.SupportedProtocols)
 	if conn := hijacked.Conn(); conn != nil {
 		conn.Close()
 	}

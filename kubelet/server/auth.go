@@ -17,15 +17,11 @@ import (
 
 	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/internal/kubeletapi"
+	"github.com/barque/barque/kubelet/config"
 )
 
-// How long answers of the API server are believed.
-const (
-	allowedFor = 5 * time.Minute
-	deniedFor  = 30 * time.Second
-	tokenFor   = 2 * time.Minute
-	maxCached  = 1024
-)
+// maxCached is how many answers of the API server are believed at once. The settings say how long.
+const maxCached = 1024
 
 // superusers are the groups whose members may do everything here, so that servers reach a kubelet
 // whose API server does not answer. Servers of before 28 November 2026 show a certificate of
@@ -41,9 +37,10 @@ type user struct {
 
 // guard lets through who is known and allowed.
 type guard struct {
-	client kubernetes.Interface
-	node   string
-	now    func() time.Time
+	client   kubernetes.Interface
+	node     string
+	settings *config.Configuration
+	now      func() time.Time
 
 	mu      sync.Mutex
 	answers map[string]answer
@@ -55,8 +52,8 @@ type answer struct {
 	until   time.Time
 }
 
-func newGuard(client kubernetes.Interface, node string, now func() time.Time) *guard {
-	return &guard{client: client, node: node, now: now, answers: map[string]answer{}}
+func newGuard(client kubernetes.Interface, node string, settings *config.Configuration, now func() time.Time) *guard {
+	return &guard{client: client, node: node, settings: settings, now: now, answers: map[string]answer{}}
 }
 
 // protect wraps a handler.
@@ -107,7 +104,7 @@ func (g *guard) authenticate(r *http.Request) (*user, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := answer{until: g.now().Add(tokenFor)}
+	a := answer{until: g.now().Add(g.settings.Authentication.Webhook.CacheTTL.Duration)}
 	if review.Status.Authenticated {
 		a.user = &user{name: review.Status.User.Username, uid: review.Status.User.UID, groups: review.Status.User.Groups}
 	}
@@ -168,9 +165,9 @@ func (g *guard) authorize(ctx context.Context, u *user, verb, subresource string
 	if err != nil {
 		return false, err
 	}
-	a := answer{allowed: review.Status.Allowed, until: g.now().Add(deniedFor)}
+	a := answer{allowed: review.Status.Allowed, until: g.now().Add(g.settings.Authorization.Webhook.CacheUnauthorizedTTL.Duration)}
 	if a.allowed {
-		a.until = g.now().Add(allowedFor)
+		a.until = g.now().Add(g.settings.Authorization.Webhook.CacheAuthorizedTTL.Duration)
 	}
 	g.keep(key, a)
 	return a.allowed, nil

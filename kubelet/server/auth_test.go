@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/barque/barque/kubelet/config"
 )
 
 // TestGuard: who is known and allowed passes, and the API server is asked once for as long as its
@@ -38,7 +40,7 @@ func TestGuard(t *testing.T) {
 		return true, review, nil
 	})
 	now := time.Unix(1000, 0)
-	g := newGuard(client, "n1", func() time.Time { return now })
+	g := newGuard(client, "n1", config.Default(), func() time.Time { return now })
 	handler := g.protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	call := func(path, group, token string) int {
 		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)

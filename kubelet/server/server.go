@@ -31,7 +31,7 @@ import (
 
 	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/internal/httpserver"
-	"github.com/barque/barque/kubelet/config"
+	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
 	"github.com/barque/barque/kubelet/nodelogs"
@@ -71,7 +71,7 @@ type Config struct {
 	// where the runtime is not the node's own.
 	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
 	// Settings are shown at /configz.
-	Settings *config.Configuration
+	Settings *kubeletconfig.Configuration
 	// Probes is shown at /metrics/probes; nothing is when nil.
 	Probes prometheus.Collector
 	// Collectors are shown at /metrics beside the server's own.
@@ -96,10 +96,13 @@ func New(config Config) (*Server, error) {
 	if config.Now == nil {
 		config.Now = time.Now
 	}
+	if config.Settings == nil {
+		config.Settings = kubeletconfig.Default()
+	}
 	config.TLS = config.TLS.Clone()
 	config.TLS.MinVersion = max(config.TLS.MinVersion, tls.VersionTLS12)
 	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // who comes without brings a token
-	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Now), started: config.Now()}
+	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now), started: config.Now()}
 	s.metrics = s.newMetrics()
 	return s, nil
 }
@@ -131,7 +134,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	mux.HandleFunc("POST /"+images.ImportPath, s.importImages)
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, map[string]*config.Configuration{"kubeletconfig": s.Settings})
+		writeJSON(w, map[string]*kubeletconfig.Configuration{"kubeletconfig": s.Settings})
 	})
 	return s.guard.protect(mux)
 }

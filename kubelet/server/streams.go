@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -109,7 +110,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 	id := boxes[at].Id
 	portforward.Serve(w, r, portforward.Target{
-		Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Logger: s.Logger,
+		Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Logger: s.Logger, Idle: s.idle(),
 		Network: func(ctx context.Context) (string, error) { return s.Runtime.SandboxNetwork(ctx, id) },
 	})
 }
@@ -125,7 +126,7 @@ func (s *Server) carry(w http.ResponseWriter, r *http.Request, location string, 
 		fail(w, fmt.Errorf("the runtime's streaming address %q: %w", location, err))
 		return
 	}
-	(&execstream.Handler{Location: target, Transport: toRuntime, Streams: streams, Fail: unreachable}).ServeHTTP(w, r)
+	(&execstream.Handler{Location: target, Transport: toRuntime, Streams: streams, Idle: s.idle(), Fail: unreachable}).ServeHTTP(w, r)
 }
 
 // toRuntime connects to the runtime's streaming server.
@@ -144,3 +145,6 @@ func unreachable(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	http.Error(w, err.Error(), code)
 }
+
+// idle bounds a stream without traffic.
+func (s *Server) idle() time.Duration { return s.Settings.StreamingConnectionIdleTimeout.Duration }

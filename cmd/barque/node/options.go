@@ -24,6 +24,7 @@ import (
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/internal/sdnotify"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
+	"github.com/barque/barque/kubelet/kerneldefaults"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
@@ -95,6 +96,16 @@ type Options struct {
 	Kubelet *kubeletconfig.Configuration
 	// KubeletIgnored are the fields of its files that do not count.
 	KubeletIgnored []string
+	// KubeletFiles are these files and directories.
+	KubeletFiles []string
+
+	// Profile is that of this start: "" or ProfileCIS. ProfileGiven is set when the operator gave
+	// it.
+	Profile      string
+	ProfileGiven bool
+
+	// Flags are the effective values of the command's flags, without secrets.
+	Flags map[string]string
 
 	// CertificateLifetime is the lifetime of certificates that this server issues, to itself and to
 	// agents. CertificateGrace is the time after expiry in which an agent's certificate still gets
@@ -110,8 +121,10 @@ type Options struct {
 
 	Times     Times
 	Admission registry.Settings // of admission plugins, on a server
-	Limits    *apiserver.Limits // of requests to the API, on a server; nil is the default
-	Audit     *audit.Options    // of the audit log, on a server; nil is the default
+	// AnonymousPaths are the paths of the API that are served without credentials; empty is all.
+	AnonymousPaths []string
+	Limits         *apiserver.Limits // of requests to the API, on a server; nil is the default
+	Audit          *audit.Options    // of the audit log, on a server; nil is the default
 	// Logins and Authorization are the configured ways to log in and the order of authorizers, on a
 	// server; nil is the default.
 	Logins        *logins.Options
@@ -142,6 +155,8 @@ type Settings struct {
 	ClusterCIDRs ranges.Prefixes `json:"clusterCIDR"` // pods
 	ServiceCIDRs ranges.Prefixes `json:"serviceCIDR"`
 	Domain       string          `json:"domain"`
+	// Profile is "" or ProfileCIS. The other settings never change; this one changes at a start.
+	Profile string `json:"profile,omitempty"`
 }
 
 // DefaultSettings of a new cluster.
@@ -243,6 +258,11 @@ func (o *Options) complete() error {
 	}
 	if err := errors.Join(o.Tokens.validate(), o.parseAgentCIDRs()); err != nil {
 		return err
+	}
+	if o.Kubelet != nil && o.Kubelet.ProtectKernelDefaults && !o.NoNode {
+		if err := kerneldefaults.Check(kerneldefaults.Dir); err != nil {
+			return err
+		}
 	}
 	if o.Backups.Dir == "" {
 		o.Backups.Dir = filepath.Join(o.DataDir, "snapshots")

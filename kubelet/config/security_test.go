@@ -1,0 +1,103 @@
+package config
+
+import (
+	"crypto/tls"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestNoFieldAboutSecurityIsIgnored: a value counts, or keeps the node from starting.
+func TestNoFieldAboutSecurityIsIgnored(t *testing.T) {
+	for _, field := range []string{"authentication", "authorization", "readOnlyPort", "protectKernelDefaults", "makeIPTablesUtilChains", "tlsCipherSuites", "tlsMinVersion",
+		"tlsCurvePreferences", "tlsCertFile", "tlsPrivateKeyFile", "rotateCertificates", "serverTLSBootstrap", "seccompDefault", "podPidsLimit", "eventRecordQPS", "eventBurst",
+		"streamingConnectionIdleTimeout", "allowedUnsafeSysctls", "defaultPodSysctls", "kernelMemcgNotification", "featureGates", "enableServer", "enableDebuggingHandlers",
+		"enableProfilingHandler", "enableContentionProfiling", "enableDebugFlagsHandler", "enableSystemLogHandler", "enableSystemLogQuery", "imagePullCredentialsVerificationPolicy",
+		"preloadedImagesVerificationAllowlist", "staticPodURL", "staticPodURLHeader", "registerWithTaints"} {
+		if !slices.Contains(honoured, field) && fixed[field] == nil {
+			t.Errorf("%s is ignored", field)
+		}
+	}
+}
+
+// TestFieldsAboutSecurity: files of other clusters are taken as long as they say what holds here.
+func TestFieldsAboutSecurity(t *testing.T) {
+	dir := t.TempDir()
+	for content, want := range map[string]string{
+		"authentication: {anonymous: {enabled: false}, webhook: {enabled: true, cacheTTL: 0s}}\n": "",
+		"authentication: {anonymous: {enabled: true}}\n":                                          "authentication: anonymous.enabled: want false",
+		"authentication: {webhook: {enabled: false}}\n":                                           "authentication: webhook.enabled: want true",
+		"authentication: {x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}}\n":                    "clientCAFile: remove it",
+		"authorization: {mode: Webhook}\n":                                                        "",
+		"authorization: {mode: AlwaysAllow}\n":                                                    "authorization: mode: AlwaysAllow: want Webhook",
+		"readOnlyPort: 0\n":                                                                       "",
+		"readOnlyPort: 10255\n":                                                                   "readOnlyPort: want 0",
+		"makeIPTablesUtilChains: true\n":                                                          "",
+		"makeIPTablesUtilChains: false\n":                                                         "makeIPTablesUtilChains: want true",
+		"rotateCertificates: true\nserverTLSBootstrap: true\n":                                    "",
+		"rotateCertificates: false\n":                                                             "rotateCertificates: want true",
+		"tlsCertFile: /a\n":                                                                       "tlsCertFile: remove it",
+		"tlsPrivateKeyFile: /a\n":                                                                 "tlsPrivateKeyFile: remove it",
+		"tlsMinVersion: VersionTLS13\n":                                                           "",
+		"tlsMinVersion: VersionTLS11\n":                                                           "tlsMinVersion: VersionTLS11: want",
+		"tlsMinVersion: TLS13\n":                                                                  "tlsMinVersion",
+		"tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n":                            "",
+		"tlsCipherSuites: [TLS_NONE]\n":                                                           "tlsCipherSuites",
+		"tlsCurvePreferences: [29]\n":                                                             "tlsCurvePreferences: remove it",
+		"kernelMemcgNotification: true\n":                                                         "kernelMemcgNotification: want false",
+		"featureGates: {RotateKubeletServerCertificate: true}\n":                                  "",
+		"featureGates: {RotateKubeletServerCertificate: false}\n":                                 "no gates",
+		"featureGates: {NodeSwap: true}\n":                                                        "featureGates: NodeSwap: true: remove it",
+		"enableDebuggingHandlers: false\n":                                                        "enableDebuggingHandlers: want true",
+		"enableServer: false\n":                                                                   "enableServer: want true",
+		"enableProfilingHandler: true\n":                                                          "enableProfilingHandler: want false",
+		"enableProfilingHandler: false\nenableDebugFlagsHandler: false\n":                         "",
+		"imagePullCredentialsVerificationPolicy: AlwaysVerify\n":                                  "AlwaysPullImages",
+		"imagePullCredentialsVerificationPolicy: NeverVerify\n":                                   "",
+		"staticPodURL: http://x\n":                                                                "staticPodURL: remove it",
+		"eventRecordQPS: -1\n":                                                                    "eventRecordQPS: -1",
+		"eventRecordQPS: 0\neventBurst: 7\n":                                                      "",
+		"eventBurst: -1\n":                                                                        "eventBurst: -1",
+		"streamingConnectionIdleTimeout: 5m\n":                                                    "",
+		"streamingConnectionIdleTimeout: -1s\n":                                                   "streamingConnectionIdleTimeout",
+		"streamingConnectionIdleTimeout: 5h\n":                                                    "4h0m0s at most",
+		"seccompDefault: true\nprotectKernelDefaults: true\npodPidsLimit: 7\n":                    "",
+		"authentication: {anonymous: {enabled: true}}\nreadOnlyPort: 1\nauthorization: {mode: AlwaysAllow}\nclusterDomain: x": "readOnlyPort: want 0",
+	} {
+		c, ignored, err := Load(written(t, dir, "kubelet.yaml", header+content), "", nil, nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+		if err == nil && (len(ignored) > 0 || c.Authorization.Mode != "Webhook" || *c.Authentication.Anonymous.Enabled || !c.RotateCertificates) {
+			t.Errorf("%s: ignored %v, shown %+v %+v %v", content, ignored, c.Authentication, c.Authorization, c.RotateCertificates)
+		}
+	}
+}
+
+// TestUnder: a profile's defaults hold where neither a file nor a flag says something else.
+func TestUnder(t *testing.T) {
+	under := map[string]any{"seccompDefault": true, "podPidsLimit": 4096, "protectKernelDefaults": true}
+	file := written(t, t.TempDir(), "kubelet.yaml", header+"podPidsLimit: 9\n")
+	c, _, err := Load(file, "", under, map[string]any{"protectKernelDefaults": false})
+	if err != nil || !*c.SeccompDefault || *c.PodPidsLimit != 9 || c.ProtectKernelDefaults {
+		t.Errorf("%v %+v", err, c)
+	}
+	if len(under) != 3 || under["podPidsLimit"] != 4096 {
+		t.Errorf("the defaults were changed: %v", under)
+	}
+	if c, _, err = Load("", "", nil, nil); err != nil || *c.SeccompDefault || *c.PodPidsLimit != -1 || *c.EventRecordQPS != 50 || c.StreamingConnectionIdleTimeout.Duration != 4*time.Hour {
+		t.Errorf("%v %+v", err, c)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	c := Default()
+	if version, suites, err := TLS(c); err != nil || version != tls.VersionTLS12 || suites != nil {
+		t.Errorf("%x %v %v", version, suites, err)
+	}
+	c.TLSMinVersion, c.TLSCipherSuites = "VersionTLS13", []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
+	if version, suites, err := TLS(c); err != nil || version != tls.VersionTLS13 || !slices.Equal(suites, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}) {
+		t.Errorf("%x %v %v", version, suites, err)
+	}
+}
