@@ -270,6 +270,10 @@ test-csi: build ## hold the tests' CSI driver against the specification, and run
 bench: build ## measure start, pods, failover, memory and a starved machine (ONLY=failover KILLS=100, ONLY=starved; as root; not part of the tests)
 	BARQUE_BIN=$(CURDIR)/bin/barque $(GO) run ./cluster-test/bench -only '$(ONLY)' -kills $(or $(KILLS),20)
 
+.PHONY: cis-page
+cis-page: ## write the tables of docs/cis.md from the rows that `barque check --profile cis` judges
+	$(GO) test ./cmd/barque -count=1 -run '^TestCISPage$$' -update
+
 .PHONY: api-coverage
 api-coverage: schemas ## write the table of docs/api-coverage.md from what the API server serves
 	$(GO) test ./apiserver -count=1 -run '^TestAPI$$/^CoveragePage$$' -update

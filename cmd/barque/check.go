@@ -26,8 +26,14 @@ before anything is started.
 
 For each machine in the arguments it also checks whether packets arrive there: at the
 required ports, and in the largest size that the link sends. No listener is needed there.
-Name a server by its URL, as for joining, and any machine by its address.`,
+Name a server by its URL, as for joining, and any machine by its address.
+
+With --profile cis it judges a running cluster by the CIS Kubernetes Benchmark instead:
+run it on a server, or with the kubeconfig of an administrator where the nodes are
+reached. On an agent's machine without a kubeconfig it judges the files of the node.
+The exit code is 1 if a row fails or could not be judged. docs/cis.md has the rows.`,
 		Example: `  barque check
+  barque check --profile cis
   barque check https://10.0.0.1:6443 10.0.0.2
   barque check --role agent https://10.0.0.1:6443`,
 	}
@@ -35,9 +41,13 @@ Name a server by its URL, as for joining, and any machine by its address.`,
 	format := outputFlag(cmd)
 	dataDir := cmd.Flags().String("data-dir", defaultDataDir, "where the node's data would be kept")
 	rootDir := cmd.Flags().String("kubelet-root-dir", rootdir.Default, "where the volumes of pods would be")
+	benchmark := addBenchmarkFlags(cmd, dataDir)
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if err := checkFormat(c, *format); err != nil {
 			return err
+		}
+		if c.Flags().Changed("profile") {
+			return benchmark.run(c, args, *format)
 		}
 		machines, err := w.parse(c, args)
 		if err != nil {

@@ -79,7 +79,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.Uint16Var(&o.WireGuardPort, "wireguard-port", wireguard.DefaultPort, "UDP port at which this node takes packets in WireGuard; the others learn it")
 	flags.StringVar(&o.Zone, "zone", "", "failure zone that this node is in")
 	flags.StringArrayVar(&f.labels, "node-label", nil, "label of this node, key=value; may be repeated")
-	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated")
+	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated; an empty one is none, in place of the profile's")
 	flags.StringVar(&o.Token, "token", "", "join token; 'barque token create' makes one")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file that holds the join token (other users cannot read it from the list of processes)")
 	flags.Uint16Var(&o.GossipPort, "gossip-port", 0, fmt.Sprintf("port of the gossip between nodes, TCP and UDP (default: the cluster's; %d in a new one)", enroll.GossipPort))
@@ -92,6 +92,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	addKubeletFlags(c, &f.kubelet)
 	o.Serving.AddFlags(flags)
+	addProfileFlags(c, f)
 	return f
 }
 
@@ -130,6 +131,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	o.Tokens.AddFlags(flags)
 	addTimeFlags(c, &o.Times)
 	addAdmissionFlags(c, &o.Admission)
+	addSecurityFlags(c, o)
 	addControllerFlags(c, &o.Controllers, &f.controllerWorkers)
 	o.Limits = new(apiserver.DefaultLimits())
 	addLimitFlags(c, o.Limits)
@@ -175,6 +177,9 @@ func completeRootDir(o *node.Options) error {
 
 // complete reads the files that the flags refer to, and validates the flags.
 func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
+	if err := f.completeProfile(c); err != nil {
+		return f.options, &usageError{c.CommandPath(), err}
+	}
 	o := f.options
 	wrong := func(err error) (node.Options, error) { return o, &usageError{c.CommandPath(), err} }
 	if f.tokenFile != "" {
@@ -263,6 +268,7 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 	if err := o.Check(); err != nil {
 		return wrong(err)
 	}
+	o.Flags = effective(c.Flags())
 	return o, nil
 }
 

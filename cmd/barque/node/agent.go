@@ -74,6 +74,9 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	a.follower = enroll.NewFollower(a.record, a.logger)
 	a.cluster = a.record.ClusterID()
 	a.named = enroll.NamedServer(ctx, o.enrolling(), a.logger)
+	if err := o.takeProfile(a.record, a.logger); err != nil {
+		return err
+	}
 	if a.settings, err = settingsOf(a.record); err != nil {
 		return err
 	}

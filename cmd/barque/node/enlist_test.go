@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -35,7 +36,8 @@ type host struct {
 	keys       func() (map[string][]byte, error)
 	addr       netip.AddrPort
 	gossipPort uint16
-	taken      error // why a name is
+	settings   json.RawMessage // of the cluster
+	taken      error           // why a name is
 
 	fail     error           // why a join breaks off, after its use was counted
 	attempts []token.Attempt // that were counted
@@ -74,7 +76,7 @@ func newHost(t *testing.T) *host {
 		Cluster: func() join.Cluster {
 			b := pki.NewBundle(ca)
 			b.Former = h.was
-			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}}, GossipPort: h.gossipPort}
+			return join.Cluster{ID: "c1", CA: b, Servers: []join.Server{{Name: "s1", API: h.addr}}, GossipPort: h.gossipPort, Settings: h.settings}
 		},
 		Keys:   func() (map[string][]byte, error) { return h.keys() },
 		Logger: quiet(), Now: func() time.Time { return begin.Add(time.Duration(h.clock.Load())) },

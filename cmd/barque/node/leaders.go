@@ -40,10 +40,13 @@ func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config 
 	return runtime.Fenced(lead, term, storage.LeaderTermHeader, config)
 }
 
+// controllerGroups are those of the user that the controllers act as.
+var controllerGroups = []string{"system:masters"}
+
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
 // run on every server, so that a new leader has nothing to fetch.
 func (s *server) startLeaderWork(ctx context.Context) error {
-	controllerConfig := s.api.LoopbackConfigAs("system:kube-controller-manager", "system:masters")
+	controllerConfig := s.api.LoopbackConfigAs("system:kube-controller-manager", controllerGroups...)
 	// Endpoints are deprecated, which every write of them is warned of; they are kept on purpose.
 	controllerConfig.WarningHandler = rest.NoWarnings{}
 	schedulerConfig := s.api.LoopbackConfigAs("system:kube-scheduler")

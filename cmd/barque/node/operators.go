@@ -9,9 +9,11 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/auditlog"
+	"github.com/barque/barque/adminapi/hardening"
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
@@ -31,6 +33,7 @@ func (s *server) handlers() map[string]http.Handler {
 		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
 	})
 	handlers[auditlog.Path] = extra.MastersOnly(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
+	handlers[cis.ReportPath] = extra.MastersOnly(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)

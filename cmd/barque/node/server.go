@@ -136,6 +136,9 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.record, err = enlistServer(ctx, s.options, s.logger); err != nil {
 		return err
 	}
+	if err := s.options.takeProfile(s.record, s.logger); err != nil {
+		return err
+	}
 	if s.settings, err = settingsOf(s.record); err != nil {
 		return err
 	}
@@ -366,6 +369,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		ServiceCIDR:     s.settings.ServiceCIDRs.Primary(), SecondaryServiceCIDR: s.settings.ServiceCIDRs.Secondary(),
 		TolerationSeconds: o.Times.tolerations(),
 		Admission:         o.Admission,
+		AnonymousPaths:    o.AnonymousPaths,
 		Limits:            o.Limits,
 		Serving:           o.Serving.API,
 		TLS:               o.Serving.TLS,

@@ -18,6 +18,9 @@ func checkTaints(texts []string) error {
 func parseTaints(texts []string) ([]corev1.Taint, error) {
 	var out []corev1.Taint
 	for _, text := range texts {
+		if text == "" { // none, in place of a profile's
+			continue
+		}
 		pair, effect, ok := strings.Cut(text, ":")
 		key, value, _ := strings.Cut(pair, "=")
 		switch corev1.TaintEffect(effect) {

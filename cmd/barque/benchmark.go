@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/barque/barque/adminapi/hardening"
+	"github.com/barque/barque/adminapi/remote/evidence"
+	"github.com/barque/barque/clusterstatus/cis"
+	"github.com/barque/barque/cmd/barque/node"
+	"github.com/barque/barque/internal/terminal"
+	"github.com/barque/barque/membership/enroll"
+)
+
+// benchmarkFlags are those of `barque check --profile`.
+type benchmarkFlags struct {
+	asker
+	profile string
+	local   *string // data directory of the node on this machine
+}
+
+func addBenchmarkFlags(c *cobra.Command, dataDir *string) *benchmarkFlags {
+	b := &benchmarkFlags{local: dataDir}
+	flags := c.Flags()
+	flags.StringVar(&b.profile, "profile", "", "judge a running cluster by this benchmark: cis")
+	flags.StringVar(&b.kubeconfig, "kubeconfig", "", "with --profile: "+kubeconfigHelp)
+	flags.StringSliceVar(&b.servers, "server", nil, "with --profile: address of a server to ask instead of the kubeconfig's, HOST[:6443]; may be repeated")
+	flags.DurationVar(&b.timeout, "timeout", 5*time.Second, "with --profile: how long a server is waited for")
+	return b
+}
+
+// run judges the cluster, and prints the rows.
+func (b *benchmarkFlags) run(c *cobra.Command, args []string, format string) error {
+	b.dataDir = *b.local
+	if b.profile != node.ProfileCIS || len(args) > 0 {
+		return &usageError{c.CommandPath(), fmt.Errorf("--profile %q: want cis, and no machines", b.profile)}
+	}
+	if err := b.check(c); err != nil {
+		return err
+	}
+	e, err := b.evidence(c.Context())
+	if err != nil {
+		return err
+	}
+	report := cis.Judge(e, serverHas())
+	if err := print(c, format, report, report.Write); err != nil {
+		return err
+	}
+	if n := report.Failed(); n > 0 {
+		return errors.New(terminal.Plural(n, "row fails", "rows fail") + " or could not be judged")
+	}
+	return nil
+}
+
+// evidence asks the cluster. On an agent's machine without a kubeconfig it is that machine's files.
+func (b *benchmarkFlags) evidence(ctx context.Context) (*cis.Evidence, error) {
+	agent := b.agent()
+	if _, err := b.config(); err != nil {
+		if agent == nil {
+			return nil, err
+		}
+		return &cis.Evidence{Machine: agent}, nil
+	}
+	heard, err := b.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var servers []evidence.Server
+	for _, m := range heard.Status().Servers() {
+		servers = append(servers, evidence.Server{Name: m.Name, Hosts: heard.Hosts(m), Address: m.API})
+	}
+	config := heard.Config
+	for _, host := range heard.At {
+		config = heard.To(host) // one that answers
+		break
+	}
+	e, err := evidence.Collect(ctx, config, servers)
+	if err != nil {
+		return nil, err
+	}
+	e.Machine = agent
+	return e, nil
+}
+
+// agent is the machine of the agent whose data directory is here; nil without one.
+func (b *benchmarkFlags) agent() *cis.Machine {
+	r, err := enroll.Load(*b.local)
+	if err != nil || r == nil || r.Role != roleAgent {
+		return nil
+	}
+	dir, err := filepath.Abs(*b.local)
+	if err != nil {
+		return nil
+	}
+	o := node.Options{DataDir: dir, Network: node.OwnNetwork}
+	m, err := hardening.Examine(r.Name, o.Place())
+	if err != nil {
+		return nil
+	}
+	return &m
+}
+
+// serverHas tells whether `barque server` has a flag.
+func serverHas() func(name string) bool {
+	flags := serverCommand().Flags()
+	return func(name string) bool { return flags.Lookup(name) != nil }
+}
+
+// secretFlags have values that no report may show.
+var secretFlags = []string{"token"}
+
+// effective are the values of all flags.
+func effective(flags *pflag.FlagSet) map[string]string {
+	values := map[string]string{}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(secretFlags, f.Name) {
+			values[f.Name] = f.Value.String()
+		}
+	})
+	return values
+}

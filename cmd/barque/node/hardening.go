@@ -1,0 +1,45 @@
+package node
+
+import (
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/barque/barque/adminapi/hardening"
+	"github.com/barque/barque/clusterstatus/cis"
+	"github.com/barque/barque/kubelet/containerd"
+)
+
+// Place is where the files of this node are that hardening is about.
+func (o *Options) Place() hardening.Place {
+	p := hardening.Place{DataDir: o.DataDir, IPAMDir: filepath.Join(o.DataDir, "ipam"), Kubelet: o.KubeletFiles,
+		UnitDirs: hardening.UnitDirs, EnvDir: hardening.EnvDir}
+	if !o.OtherNetwork() {
+		p.CNIDir = containerd.CNIConfDir(o.DataDir)
+	}
+	return p
+}
+
+// hardening is this server's report for the rows of a benchmark.
+func (s *server) hardening() (*cis.ServerReport, error) {
+	machine, err := hardening.Examine(s.options.Name, s.options.Place())
+	if err != nil {
+		return nil, err
+	}
+	kubelets := s.ids.KubeletClientTLS()()
+	r := &cis.ServerReport{
+		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: controllerGroups, Machine: machine, Profile: s.options.Profile,
+		Audit:         cis.Audit{File: s.audit.File, Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "", Levels: map[string]string{}},
+		KubeletClient: cis.KubeletClient{Verified: !kubelets.InsecureSkipVerify && kubelets.RootCAs != nil},
+	}
+	if c := s.ids.KubeletClient.Certificate(); c != nil && c.Leaf != nil {
+		r.KubeletClient.User = c.Leaf.Subject.CommonName
+	}
+	someone := &user.DefaultInfo{Name: "someone", Groups: []string{user.AllAuthenticated}}
+	for _, request := range cis.Audited {
+		verb, resource, _ := strings.Cut(request, " ")
+		r.Audit.Levels[request] = s.audit.LevelOf(someone, verb, resource)
+	}
+	return r, nil
+}
