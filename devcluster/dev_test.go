@@ -507,7 +507,7 @@ func TestADevClusterDoesNotMindAFullDisk(t *testing.T) {
 	if err := p.writeKubeletConfig(); err != nil {
 		t.Fatal(err)
 	}
-	c, ignored, err := kubeletconfig.Load(p.kubeletFile(), "", nil)
+	c, ignored, err := kubeletconfig.Load(p.kubeletFile(), "", nil, nil)
 	if err != nil || len(ignored) > 0 {
 		t.Fatalf("ignored %v, %v", ignored, err)
 	}

@@ -79,7 +79,7 @@ func addNodeFlags(c *cobra.Command) *nodeFlags {
 	flags.Uint16Var(&o.WireGuardPort, "wireguard-port", wireguard.DefaultPort, "UDP port at which this node takes packets in WireGuard; the others learn it")
 	flags.StringVar(&o.Zone, "zone", "", "failure zone that this node is in")
 	flags.StringArrayVar(&f.labels, "node-label", nil, "label of this node, key=value; may be repeated")
-	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated; an empty one is none, in place of the profile's")
+	flags.StringArrayVar(&o.Taints, "node-taint", nil, "taint that this node registers with, key=value:Effect; may be repeated; none is no taint, in place of the profile's")
 	flags.StringVar(&o.Token, "token", "", "join token; 'barque token create' makes one")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file that holds the join token (other users cannot read it from the list of processes)")
 	flags.Uint16Var(&o.GossipPort, "gossip-port", 0, fmt.Sprintf("port of the gossip between nodes, TCP and UDP (default: the cluster's; %d in a new one)", enroll.GossipPort))
@@ -196,6 +196,9 @@ func (f *nodeFlags) complete(c *cobra.Command) (node.Options, error) {
 		o.Token = strings.TrimSpace(string(data))
 	}
 	if err := o.Times.Complete(c.Flags().Changed); err != nil {
+		return wrong(err)
+	}
+	if err := completePaths(&o); err != nil {
 		return wrong(err)
 	}
 	if err := o.Admission.Check(); err != nil {

@@ -47,8 +47,21 @@ func addProfileFlags(c *cobra.Command, f *nodeFlags) {
 // addSecurityFlags adds flags of servers that the profile sets.
 func addSecurityFlags(c *cobra.Command, o *node.Options) {
 	flags := c.Flags()
-	flags.StringSliceVar(&o.AnonymousPaths, "anonymous-paths", nil, "paths of the API that are served without credentials; other requests without credentials get 401 (default: all paths, as far as RBAC allows system:anonymous; give it to all servers)")
+	flags.StringSliceVar(&o.AnonymousPaths, "anonymous-paths", nil, "paths of the API that are served without credentials; other requests without credentials get 401; all is every path, as far as RBAC allows system:anonymous (default: all); give it to all servers")
 	flags.StringVar(&o.Admission.PodSecurity, "pod-security-default", "", "Pod Security Standard that namespaces without a label enforce, except kube-system: privileged, baseline or restricted; a configuration of PodSecurity in --admission-control-config-file overrides it; give it to all servers")
+}
+
+// completePaths checks the paths that are served without credentials.
+func completePaths(o *node.Options) error {
+	if slices.Equal(o.AnonymousPaths, []string{"all"}) {
+		o.AnonymousPaths = nil
+	}
+	for _, p := range o.AnonymousPaths {
+		if !strings.HasPrefix(p, "/") {
+			return fmt.Errorf("--anonymous-paths %q: want paths such as /livez, or all", p)
+		}
+	}
+	return nil
 }
 
 // completeProfile finds the profile of this start, and applies it to the flags that the user has

@@ -19,6 +19,8 @@ func optionsBy(t *testing.T, role string, args ...string) (node.Options, error) 
 	f := addNodeFlags(c)
 	if role == roleServer {
 		addServerFlags(c, f)
+	} else {
+		f.options.APIPort = defaultAPIPort
 	}
 	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--data-dir") }) {
 		args = append(args, "--data-dir="+t.TempDir())
@@ -73,12 +75,12 @@ func TestProfileYields(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err := optionsBy(t, roleServer, "--profile=cis", "--service-account-extend-token-expiration=true", "--pod-security-default=restricted", "--anonymous-paths=/readyz",
-		"--disable-admission-plugins=EventRateLimit", "--enable-admission-plugins=AlwaysPullImages", "--node-taint=", "--kubelet-config="+file, "--protect-kernel-defaults=false")
+		"--disable-admission-plugins=EventRateLimit", "--enable-admission-plugins=AlwaysPullImages", "--node-taint=none", "--kubelet-config="+file, "--protect-kernel-defaults=false")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !o.Tokens.Extend || o.Admission.PodSecurity != "restricted" || !slices.Equal(o.AnonymousPaths, []string{"/readyz"}) ||
-		!slices.Equal(o.Admission.Enable, []string{"AlwaysPullImages", "DenyServiceExternalIPs"}) || strings.Join(o.Taints, "") != "" {
+		!slices.Equal(o.Admission.Enable, []string{"AlwaysPullImages", "DenyServiceExternalIPs"}) || !slices.Equal(o.Taints, []string{"none"}) {
 		t.Errorf("%+v", o)
 	}
 	if c := o.Kubelet; *c.PodPidsLimit != 99 || c.ProtectKernelDefaults || !*c.SeccompDefault {
@@ -94,6 +96,12 @@ func TestNoProfile(t *testing.T) {
 			*o.Kubelet.SeccompDefault || o.ProfileGiven != (args != nil) {
 			t.Errorf("%v: %v %+v", args, err, o)
 		}
+	}
+	if o, err := optionsBy(t, roleServer, "--profile=cis", "--anonymous-paths=all"); err != nil || len(o.AnonymousPaths) > 0 {
+		t.Errorf("all paths: %v %v", o.AnonymousPaths, err)
+	}
+	if _, err := optionsBy(t, roleServer, "--anonymous-paths=livez"); err == nil || !strings.Contains(err.Error(), `--anonymous-paths "livez": want paths`) {
+		t.Errorf("%v", err)
 	}
 	if _, err := optionsBy(t, roleServer, "--profile=stig"); err == nil || !strings.Contains(err.Error(), `--profile: unknown profile "stig": want cis or none`) {
 		t.Errorf("%v", err)

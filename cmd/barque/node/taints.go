@@ -8,6 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// noTaint stands for no taint, in place of a profile's.
+const noTaint = "none"
+
 // checkTaints refuses taints that parseTaints cannot read.
 func checkTaints(texts []string) error {
 	_, err := parseTaints(texts)
@@ -18,7 +21,7 @@ func checkTaints(texts []string) error {
 func parseTaints(texts []string) ([]corev1.Taint, error) {
 	var out []corev1.Taint
 	for _, text := range texts {
-		if text == "" { // none, in place of a profile's
+		if text == noTaint {
 			continue
 		}
 		pair, effect, ok := strings.Cut(text, ":")
