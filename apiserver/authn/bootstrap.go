@@ -71,6 +71,12 @@ func bootstrapGroups() *regexp.Regexp {
 	return regexp.MustCompile(`^system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]$`)
 }
 
+// IsBootstrapToken reports whether a token has the form of bootstrap tokens.
+func IsBootstrapToken(token string) bool {
+	_, _, ok := splitBootstrapToken(token)
+	return ok
+}
+
 // splitBootstrapToken cuts "abcdef.0123456789abcdef".
 func splitBootstrapToken(token string) (id, secret string, ok bool) {
 	id, secret, ok = strings.Cut(token, ".")

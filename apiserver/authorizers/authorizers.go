@@ -43,6 +43,8 @@ type Authorizers struct {
 	files    []*configfile.File
 	builtin  Builtin
 	current  atomic.Pointer[generation]
+	// assembled is closed when builtin is there.
+	assembled chan struct{}
 }
 
 // Builtin are the authorizers of the API server itself.
@@ -58,7 +60,7 @@ func Default() *Authorizers {
 	if err != nil {
 		panic(err) // the defaults are constants
 	}
-	return &Authorizers{cfg: Config{Options: o}, config: config}
+	return &Authorizers{cfg: Config{Options: o}, config: config, assembled: make(chan struct{})}
 }
 
 // New reads the files.
@@ -71,7 +73,7 @@ func New(cfg Config) (*Authorizers, error) {
 	if err := o.fits(config); err != nil {
 		return nil, err
 	}
-	a := &Authorizers{cfg: cfg, config: config}
+	a := &Authorizers{cfg: cfg, config: config, assembled: make(chan struct{})}
 	if o.ConfigFile != "" {
 		configmetrics.RegisterMetrics()
 		configmetrics.RecordAuthorizationConfigLastConfigInfo(cfg.Server, string(data))
@@ -103,8 +105,13 @@ func New(cfg Config) (*Authorizers, error) {
 	return a, nil
 }
 
-// Run looks for changed files until the context ends.
+// Run looks for changed files, from Assemble on until the context ends.
 func (a *Authorizers) Run(ctx context.Context) error {
+	select {
+	case <-a.assembled:
+	case <-ctx.Done():
+		return nil
+	}
 	runs := []func(context.Context) error{func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
@@ -140,6 +147,7 @@ func (a *Authorizers) Assemble(b Builtin) (authorizer.Authorizer, authorizer.Rul
 		return nil, nil, err
 	}
 	a.current.Store(first)
+	close(a.assembled)
 	o := &ordered{masters: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), own: own, rules: b.Rules, configured: &a.current}
 	return o, o, nil
 }

@@ -19,6 +19,9 @@ func Bridge(logger *slog.Logger) {
 	klog.SetSlogLogger(slog.New(demoted{logger.With("part", "k8s").Handler(), new(repeats), new(loglimit.Causes)}))
 }
 
+// unhandled is the message of all errors that libraries hand to apimachinery's runtime.HandleError.
+const unhandled = "Unhandled Error"
+
 // demoted lowers informational records to debug, and records that need nobody.
 type demoted struct {
 	slog.Handler
@@ -38,7 +41,7 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 		r.Level = slog.LevelDebug
 	}
 	if r.Level >= slog.LevelWarn {
-		omitted, ok := d.causes.Take(loglimit.Cause(r.Message), r.Time)
+		omitted, ok := d.causes.Take(cause(r), r.Time)
 		if omitted > 0 {
 			r = r.Clone()
 			r.AddAttrs(slog.Int("othersNotLogged", omitted))
@@ -51,6 +54,20 @@ func (d demoted) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	return d.Handler.Handle(ctx, r)
+}
+
+// cause returns the cause of a line. All that is handed to the libraries' common handler of errors
+// has one message, and says the cause in its attribute.
+func cause(r slog.Record) string {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if text == unhandled && a.Key == "err" {
+			text = a.Value.String()
+			return false
+		}
+		return true
+	})
+	return loglimit.Cause(text)
 }
 
 func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {

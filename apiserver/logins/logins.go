@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"github.com/barque/barque/apiserver/authn"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -169,8 +169,8 @@ func (l *Logins) generation(data []byte) (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config.Anonymous != nil && l.cfg.Options.changed("anonymous-auth") {
-		return nil, errors.New("it has a field anonymous, which goes without --anonymous-auth")
+	if err := l.cfg.Options.anonymousTwice(config); err != nil {
+		return nil, err
 	}
 	return newGeneration(config, oidc.AllValidSigningAlgorithms(), l.cfg.Issuers, l.cfg.Server)
 }
@@ -298,8 +298,9 @@ func staticTokens(path string) (authenticator.Token, error) {
 	return tokens, nil
 }
 
-// notOfIssuers keeps tokens of the cluster's own issuers from another system: it would learn them,
-// and could say that one which has ended is good.
+// notOfIssuers keeps the cluster's own tokens from another system: it would learn them, and could
+// say that one which has ended is good. Those are the tokens of its issuers, of accounts in
+// Secrets, and bootstrap tokens.
 type notOfIssuers struct {
 	next    authenticator.Token
 	issuers []string
@@ -307,7 +308,7 @@ type notOfIssuers struct {
 
 // AuthenticateToken implements authenticator.Token.
 func (n *notOfIssuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if slices.Contains(n.issuers, claimedIssuer(token)) {
+	if issuer := claimedIssuer(token); issuer == authn.LegacyIssuer || slices.Contains(n.issuers, issuer) || authn.IsBootstrapToken(token) {
 		return nil, false, nil
 	}
 	return n.next.AuthenticateToken(ctx, token)

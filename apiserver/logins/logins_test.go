@@ -201,6 +201,12 @@ func TestWebhook(t *testing.T) {
 	if got, err := l.login(t, own); got != nil || asked.Load() != 1 {
 		t.Errorf("a token of the cluster went to the webhook: %v, %v", got, err)
 	}
+	legacy := logintest.NewIssuer(t).Token(t, map[string]any{"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:a:b"})
+	for _, token := range []string{legacy, "abcdef.0123456789abcdef"} {
+		if got, err := l.login(t, token); got != nil || asked.Load() != 1 {
+			t.Errorf("%s went to the webhook: %v, %v", token, got, err)
+		}
+	}
 	for i, lie := range []authenticationv1.UserInfo{
 		{Username: "ann", Groups: []string{"system:masters"}}, {Username: "system:node:n1"}, {Username: "x", Groups: []string{"barque:admins"}}, {Username: "barque:kubelet-client"},
 	} {

@@ -36,6 +36,8 @@ type Options struct {
 	BasicFile  string
 
 	changed func(flag string) bool
+	// anonymousPaths are those of the flag --anonymous-paths.
+	anonymousPaths func() []string
 }
 
 // OIDC is an issuer of ID tokens, as flags describe it.
@@ -58,7 +60,7 @@ func NewOptions() *Options {
 	return &Options{
 		OIDC:    OIDC{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}},
 		Webhook: Webhook{Version: "v1beta1", CacheTTL: 2 * time.Minute},
-		changed: func(string) bool { return false },
+		changed: func(string) bool { return false }, anonymousPaths: func() []string { return nil },
 	}
 }
 
@@ -80,6 +82,27 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.TokenFile, tokensFlag[2:], "", "file with static bearer tokens, lines of token,user,uid,\"group1,group2\"; read at the start")
 	fs.StringVar(&o.BasicFile, basicFlag[2:], "", "file with users' passwords for HTTP basic authentication, lines of USER:BCRYPT-HASH[:GROUP,GROUP]. Not recommended: see docs/authentication.md")
 	o.changed = fs.Changed
+	o.anonymousPaths = func() []string {
+		paths, err := fs.GetStringSlice("anonymous-paths")
+		if err != nil { // there is no such flag
+			return nil
+		}
+		return paths
+	}
+}
+
+// anonymousTwice returns an error when both a file and flags say which requests without credentials
+// are served.
+func (o *Options) anonymousTwice(config *apiserver.AuthenticationConfiguration) error {
+	switch paths := o.anonymousPaths(); {
+	case config.Anonymous == nil:
+		return nil
+	case o.changed("anonymous-auth"):
+		return errors.New("it has a field anonymous, which goes without --anonymous-auth")
+	case len(paths) > 0 && !slices.Equal(paths, []string{"all"}):
+		return fmt.Errorf("it has a field anonymous, which goes without --anonymous-paths=%s: give --anonymous-paths=all, or remove the field", strings.Join(paths, ","))
+	}
+	return nil
 }
 
 // jwt returns the configuration that the flags of an issuer make, or nil.
@@ -156,8 +179,8 @@ func (o *Options) Check() error {
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", configFlag, o.ConfigFile, err)
 		}
-		if config.Anonymous != nil && o.changed("anonymous-auth") {
-			return fmt.Errorf("%s %s has a field anonymous: it goes without --anonymous-auth", configFlag, o.ConfigFile)
+		if err := o.anonymousTwice(config); err != nil {
+			return fmt.Errorf("%s %s: %w", configFlag, o.ConfigFile, err)
 		}
 	}
 	if o.Webhook.ConfigFile != "" {

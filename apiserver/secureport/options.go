@@ -27,8 +27,8 @@ type Options struct {
 }
 
 // HealthPaths answer requests without credentials also with --anonymous-auth=false: load balancers
-// have none.
-var HealthPaths = []string{"/healthz", "/livez", "/readyz"}
+// have none, nor has a machine that looks at the version before it joins.
+var HealthPaths = []string{"/healthz", "/livez", "/readyz", "/version"}
 
 const (
 	mostGoaway = 0.02 // of kube-apiserver

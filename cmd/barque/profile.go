@@ -21,7 +21,6 @@ var hardenedFlags = []struct{ name, value string }{
 	{"pod-security-default", "baseline"},
 	{"profiling", "false"},
 	{"service-account-extend-token-expiration", "false"},
-	{"tls-cipher-suites", strings.Join(cis.StrongSuites(), ",")},
 }
 
 // hardenedPlugins are the admission plugins that the profile adds.

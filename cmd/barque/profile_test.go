@@ -31,14 +31,11 @@ func optionsBy(t *testing.T, role string, args ...string) (node.Options, error) 
 	return f.complete(c)
 }
 
-// awaited are flags of the profile that this version does not have yet.
-var awaited = []string{"profiling", "tls-cipher-suites"}
-
 // TestProfileNames: each flag of the profile is a server's, so that none is misspelt.
 func TestProfileNames(t *testing.T) {
 	flags := serverCommand().Flags()
 	for _, h := range hardenedFlags {
-		if flags.Lookup(h.name) == nil && !slices.Contains(awaited, h.name) {
+		if flags.Lookup(h.name) == nil {
 			t.Errorf("no server has --%s", h.name)
 		}
 	}

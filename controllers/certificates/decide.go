@@ -179,7 +179,8 @@ func expires(r *certificatesv1.CertificateSigningRequest) time.Time {
 		case c.Type == certificatesv1.CertificateDenied, c.Type == certificatesv1.CertificateFailed:
 			at(c.LastUpdateTime.Time, keepDecided)
 		case c.Type == certificatesv1.CertificateApproved && issued:
-			if _, listed := r.Labels[clusterusers.RequestLabel]; !listed {
+			_, listed := r.Labels[clusterusers.RequestLabel]
+			if !listed || r.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 				at(c.LastUpdateTime.Time, keepDecided)
 			}
 			at(endOf(r.Status.Certificate), 0)

@@ -120,9 +120,9 @@ func (l *Limiter) Enter(conn net.Conn) *Conn {
 	var closed *Conn
 	switch {
 	case l.count > l.limits.Total:
-		closed = l.from[l.heaviest()][0]
+		closed = l.surplus(l.heaviest(), c)
 	case len(l.from[c.source]) > l.limits.PerSource && !l.exempt(c.source):
-		closed = l.from[c.source][0]
+		closed = l.surplus(c.source, c)
 	}
 	if closed != nil {
 		l.remove(closed)
@@ -138,12 +138,22 @@ func (l *Limiter) Enter(conn net.Conn) *Conn {
 	return c
 }
 
+// surplus returns the connection of a source that is closed when there is one too many: the oldest,
+// as it has had the most time to authenticate. Where nobody says who has authenticated, the oldest
+// may be a client's, so a newcomer of that source goes. The caller holds mu.
+func (l *Limiter) surplus(source netip.Addr, newcomer *Conn) *Conn {
+	if l.limits.Settled > 0 && source == newcomer.source {
+		return newcomer
+	}
+	return l.from[source][0]
+}
+
 func (l *Limiter) say(source netip.Addr) {
 	omitted, ok := l.lines.Take(time.Now())
 	if !ok {
 		return
 	}
-	l.logger.Warn("closed the oldest connection of a source, because too many clients have not authenticated", "source", source,
+	l.logger.Warn("closed a connection of a source, because too many clients have not authenticated", "source", source,
 		"limit", l.limits.Total, "limitOfOneSource", l.limits.PerSource, "othersNotLogged", omitted)
 }
 

@@ -123,3 +123,25 @@ func TestFloodIsLogged(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 }
+
+// TestClientsStay: where nobody says who has authenticated, too many clients of one source do not
+// take each other's connections.
+func TestClientsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, limits := range []Limits{{Total: 100, PerSource: 10, Settled: time.Minute}, {Total: 10, PerSource: 100, Settled: time.Minute}} {
+			l := New(limits, quiet())
+			var open []*Conn
+			for i := range 30 {
+				open = append(open, l.Enter(from(fmt.Sprintf("10.0.0.1:%d", i+1))))
+			}
+			for i, c := range open {
+				if closed := c.Conn.(*fakeConn).closed; closed != (i >= 10) {
+					t.Errorf("connection %d is closed: %v", i, closed)
+				}
+			}
+			for _, c := range open {
+				_ = c.Close()
+			}
+		}
+	})
+}

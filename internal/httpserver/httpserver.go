@@ -122,10 +122,11 @@ type stranger struct {
 }
 
 // Authenticate says that the client of a request is known. It does nothing for requests that came
-// another way. It may be called more than once.
+// another way. It may be called more than once. Each request has its own deadline, also where
+// another one of the connection has been authenticated meanwhile.
 func Authenticate(request context.Context) {
 	s, ok := request.Value(strangerKey{}).(*stranger)
-	if !ok || s.conn.Authenticated() {
+	if !ok {
 		return
 	}
 	s.conn.Authenticate()

@@ -463,3 +463,48 @@ func TestPipelines(t *testing.T) {
 		}
 	})
 }
+
+// TestStreamsOfANewConnection: the requests that a client sends at once over a new connection are
+// all freed of the time-out for strangers, not the one alone that authenticates first.
+func TestStreamsOfANewConnection(t *testing.T) {
+	const watches = 3
+	var begun *sync.WaitGroup // of the bubble
+	serve(t, true, func(w http.ResponseWriter, r *http.Request) {
+		begun.Done()
+		begun.Wait()
+		known(r)
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+			t.Error("a watch has ended")
+		case <-time.After(time.Hour):
+		}
+		_, _ = io.WriteString(w, "event\n")
+	}, func(s *Server, p *pipes) {
+		begun = new(sync.WaitGroup)
+		begun.Add(watches)
+		h := client(p, true)
+		defer h.CloseIdleConnections()
+		var all sync.WaitGroup
+		for range watches {
+			all.Go(func() {
+				r, err := http.NewRequest(http.MethodGet, "https://test/", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Header.Set("Authorization", "x")
+				answer, err := h.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer answer.Body.Close()
+				if text, err := io.ReadAll(answer.Body); err != nil || string(text) != "event\n" {
+					t.Errorf("%q, %v", text, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}

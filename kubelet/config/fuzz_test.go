@@ -23,7 +23,7 @@ func FuzzLoad(f *testing.F) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, _, err := Load(path, "", nil)
+		c, _, err := Load(path, "", nil, nil)
 		if err != nil {
 			return
 		}

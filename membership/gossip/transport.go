@@ -20,7 +20,9 @@ type transport struct {
 	*memberlist.NetTransport
 	limiter *connlimit.Limiter
 	streams chan net.Conn
-	done    chan struct{}
+	done    chan struct{} // closed when nobody takes connections any more
+	ended   chan struct{} // closed when no more come
+	stop    sync.Once
 	running sync.WaitGroup
 }
 
@@ -32,15 +34,17 @@ func newTransport(mc *memberlist.Config, logger *slog.Logger) (*transport, error
 	if err != nil {
 		return nil, err
 	}
-	t := &transport{NetTransport: plain, limiter: connlimit.New(streamLimits, logger), streams: make(chan net.Conn), done: make(chan struct{})}
+	t := &transport{NetTransport: plain, limiter: connlimit.New(streamLimits, logger), streams: make(chan net.Conn), done: make(chan struct{}), ended: make(chan struct{})}
 	t.running.Go(t.admit) // ends with Shutdown
 	return t, nil
 }
 
+// admit hands connections on. memberlist's listener waits for it, so it takes them until that has
+// ended.
 func (t *transport) admit() {
 	for {
 		select {
-		case <-t.done:
+		case <-t.ended:
 			return
 		case plain := <-t.NetTransport.StreamCh():
 			conn := t.limiter.Enter(plain)
@@ -48,7 +52,6 @@ func (t *transport) admit() {
 			case t.streams <- conn:
 			case <-t.done:
 				_ = conn.Close()
-				return
 			}
 		}
 	}
@@ -57,11 +60,15 @@ func (t *transport) admit() {
 // StreamCh implements memberlist.Transport.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
-// Shutdown implements memberlist.Transport.
-func (t *transport) Shutdown() error {
-	err := t.NetTransport.Shutdown() // its listener may wait for admit
-	close(t.done)
-	t.running.Wait()
+// Shutdown implements memberlist.Transport. memberlist shuts a transport down that it could not
+// use, so there may be a second call.
+func (t *transport) Shutdown() (err error) {
+	t.stop.Do(func() {
+		close(t.done)
+		err = t.NetTransport.Shutdown()
+		close(t.ended)
+		t.running.Wait()
+	})
 	return err
 }
 
