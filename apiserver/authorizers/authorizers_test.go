@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/logins/logintest"
 	"github.com/barque/barque/internal/await"
 )
@@ -41,7 +43,13 @@ func (noRules) RulesFor(context.Context, user.Info, string) ([]authorizer.Resour
 // rbac permits get to these users.
 var rbac = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", "system:serviceaccount:kube-system:job-controller", "root", "ann", "system:anonymous"}
 
-func start(t *testing.T, change func(*Options)) authorizer.Authorizer {
+// started are authorizers that look for changed files, and what they decide.
+type started struct {
+	authorizer.Authorizer
+	*Authorizers
+}
+
+func start(t *testing.T, change func(*Options)) started {
 	t.Helper()
 	o := NewOptions()
 	change(o)
@@ -65,7 +73,7 @@ func start(t *testing.T, change func(*Options)) authorizer.Authorizer {
 			t.Error(err)
 		}
 	})
-	return decides
+	return started{decides, a}
 }
 
 type who struct {
@@ -207,10 +215,14 @@ func TestReload(t *testing.T) {
 	}
 	logintest.Write(t, path, head+"- {type: RBAC, name: rbac}\n")
 	await.True(t, "RBAC decides", func() bool { return may("ann") })
-	logintest.Write(t, path, head+"- {type: RBAK, name: rbac}\n")
-	logintest.Write(t, path, head+"- {type: ABAC, name: abac}\n") // the flag of its policies is missing
-	if !may("ann") {
-		t.Fatal("a wrong file has ended the former one")
+	for _, wrong := range []string{"RBAK, name: rbac", "ABAC, name: abac"} { // the flag of ABAC's policies is missing
+		logintest.Write(t, path, head+"- {type: "+wrong+"}\n")
+		await.True(t, "the status shows the problem with "+wrong, func() bool {
+			return slices.ContainsFunc(decides.Files(), func(f configfile.State) bool { return strings.Contains(f.Problem, wrong[:4]) })
+		})
+		if !may("ann") {
+			t.Fatalf("the wrong file with %s has ended the former one", wrong)
+		}
 	}
 	abac := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{modeRBAC, modeABAC}, policies })
 	if got, _, _ := abac.Authorize(t.Context(), who{"bob", nil}.does("get", "")); got != authorizer.DecisionAllow {

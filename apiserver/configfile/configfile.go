@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Every is the interval at which a file is looked at. Files are small, and reading is safe with all
-// ways of replacing them: a rename, a symbolic link, a write in place.
+// Every is the interval at which a file is looked at. Files are small. Reading, and not watching,
+// is right for all ways of replacing them: a rename, a symbolic link, a write in place.
 const Every = 5 * time.Second
 
 // maxSize bounds a file: a wrong path, such as a device, is no reason to fill the memory.
@@ -66,6 +66,7 @@ type File struct {
 
 	mu      sync.Mutex
 	hash    string // in effect
+	seen    string // the hash of the last look
 	problem error
 }
 
@@ -86,8 +87,9 @@ func (f *File) Run(ctx context.Context) error {
 	}
 }
 
-// Check applies the content if it is not in effect. One that is refused is tried again: what was
-// wrong may be outside of the file.
+// Check applies the content if it is not in effect, and the last look has found the same: half of a
+// file that is being written may be valid, and lack a rule. One that is refused is tried again:
+// what was wrong may be outside of the file.
 func (f *File) Check(ctx context.Context) {
 	data, err := Read(f.Path)
 	if err == nil && Hash(data) == f.inEffect() {
@@ -102,6 +104,9 @@ func (f *File) Check(ctx context.Context) {
 		return
 	}
 	if err == nil {
+		if !f.seenTwice(Hash(data)) {
+			return
+		}
 		err = f.Apply(ctx, data)
 	}
 	if ctx.Err() != nil {
@@ -116,6 +121,15 @@ func (f *File) Check(ctx context.Context) {
 	}
 	f.note(Hash(data), nil)
 	f.Logger.Info("a changed configuration file is in effect", "flag", f.Flag, "file", f.Path, "hash", Hash(data))
+}
+
+// seenTwice notes what this look has found, and returns whether the last one has found the same.
+func (f *File) seenTwice(hash string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	again := hash == f.seen
+	f.seen = hash
+	return again
 }
 
 func (f *File) inEffect() string {

@@ -39,7 +39,10 @@ func TestReload(t *testing.T) {
 	if len(applied) != 0 {
 		t.Fatalf("an unchanged file was applied: %q", applied)
 	}
-	write(t, path, "bad")
+	for _, part := range []string{"b", "ba", "bad"} { // a slow writer
+		write(t, path, part)
+		f.Check(t.Context())
+	}
 	f.Check(t.Context())
 	f.Check(t.Context())
 	if got := f.State(); got.Hash != Hash([]byte("first")) || got.Problem != bad.Error() {

@@ -41,6 +41,9 @@ const (
 	APIVersion = "kubelet.config.k8s.io/v1beta1"
 )
 
+// fieldsOfTLS has the fields whose values the flags of the same meaning check.
+var fieldsOfTLS = strings.NewReplacer("--tls-min-version", "tlsMinVersion", "--tls-cipher-suites", "tlsCipherSuites")
+
 // honoured are the fields that count here.
 var honoured = []string{
 	"allowedUnsafeSysctls", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
@@ -255,7 +258,7 @@ func Validate(c *Configuration) error {
 	check(*c.EventRecordQPS >= 0, "eventRecordQPS: %d: want 0 (no limit) or more", *c.EventRecordQPS)
 	check(c.EventBurst > 0, "eventBurst: %d: want 1 or more", c.EventBurst)
 	if err := (tlsoptions.Options{MinVersion: c.TLSMinVersion, CipherSuites: c.TLSCipherSuites}).Check(); err != nil {
-		errs = append(errs, fmt.Errorf("tlsMinVersion, tlsCipherSuites: %w", err))
+		errs = append(errs, errors.New(fieldsOfTLS.Replace(err.Error())))
 	}
 	check(c.EvictionMaxPodGracePeriod >= 0, "evictionMaxPodGracePeriod: %d: want 0 or more", c.EvictionMaxPodGracePeriod)
 	check(filepath.IsAbs(c.PodLogsDir) && filepath.Clean(c.PodLogsDir) == c.PodLogsDir, "podLogsDir: %q: want an absolute path without . and ..", c.PodLogsDir)

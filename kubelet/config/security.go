@@ -1,14 +1,12 @@
 package config
 
 import (
-	"crypto/tls"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubelet/config/v1beta1"
 	"k8s.io/utils/ptr"
 )
@@ -156,35 +154,7 @@ func validateSecurity(c *Configuration) (errs []error) {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(*c.EventRecordQPS >= 0, "eventRecordQPS: %d: want 0 (no limit) or more", *c.EventRecordQPS)
-	check(c.EventBurst > 0, "eventBurst: %d: want 1 or more", c.EventBurst)
 	idle := c.StreamingConnectionIdleTimeout.Duration
 	check(idle > 0 && idle <= longestIdle, "streamingConnectionIdleTimeout: %s: want more than 0 and %s at most, after which API servers end streams", idle, longestIdle)
-	if _, _, err := TLS(c); err != nil {
-		errs = append(errs, err)
-	}
 	return errs
-}
-
-// TLS returns the lowest version of TLS that the kubelet serves, and the suites of TLS 1.2; nil are
-// Go's own.
-func TLS(c *Configuration) (uint16, []uint16, error) {
-	version := uint16(tls.VersionTLS12)
-	if c.TLSMinVersion != "" {
-		var err error
-		if version, err = cliflag.TLSVersion(c.TLSMinVersion); err != nil {
-			return 0, nil, fmt.Errorf("tlsMinVersion: %w", err)
-		}
-		if version < tls.VersionTLS12 {
-			return 0, nil, fmt.Errorf("tlsMinVersion: %s: want VersionTLS12 or VersionTLS13", c.TLSMinVersion)
-		}
-	}
-	if len(c.TLSCipherSuites) == 0 {
-		return version, nil, nil
-	}
-	suites, err := cliflag.TLSCipherSuites(c.TLSCipherSuites)
-	if err != nil {
-		return 0, nil, fmt.Errorf("tlsCipherSuites: %w", err)
-	}
-	return version, suites, nil
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"crypto/tls"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +39,7 @@ func TestFieldsAboutSecurity(t *testing.T) {
 		"tlsCertFile: /a\n":                                                                       "tlsCertFile: remove it",
 		"tlsPrivateKeyFile: /a\n":                                                                 "tlsPrivateKeyFile: remove it",
 		"tlsMinVersion: VersionTLS13\n":                                                           "",
-		"tlsMinVersion: VersionTLS11\n":                                                           "tlsMinVersion: VersionTLS11: want",
+		"tlsMinVersion: VersionTLS11\n":                                                           `tlsMinVersion "VersionTLS11": want`,
 		"tlsMinVersion: TLS13\n":                                                                  "tlsMinVersion",
 		"tlsCipherSuites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256]\n":                            "",
 		"tlsCipherSuites: [TLS_NONE]\n":                                                           "tlsCipherSuites",
@@ -88,16 +87,5 @@ func TestUnder(t *testing.T) {
 	}
 	if c, _, err = Load("", "", nil, nil); err != nil || *c.SeccompDefault || *c.PodPidsLimit != -1 || *c.EventRecordQPS != 50 || c.StreamingConnectionIdleTimeout.Duration != 4*time.Hour {
 		t.Errorf("%v %+v", err, c)
-	}
-}
-
-func TestTLS(t *testing.T) {
-	c := Default()
-	if version, suites, err := TLS(c); err != nil || version != tls.VersionTLS12 || suites != nil {
-		t.Errorf("%x %v %v", version, suites, err)
-	}
-	c.TLSMinVersion, c.TLSCipherSuites = "VersionTLS13", []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"}
-	if version, suites, err := TLS(c); err != nil || version != tls.VersionTLS13 || !slices.Equal(suites, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}) {
-		t.Errorf("%x %v %v", version, suites, err)
 	}
 }
