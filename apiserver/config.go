@@ -227,7 +227,7 @@ func (c *Config) complete() error {
 		return fmt.Errorf("apiserver: %w", err)
 	}
 	if !c.Serving.Anonymous && !c.NoAnonymous && c.AnonymousPaths == nil {
-		c.AnonymousPaths = secureport.HealthPaths
+		c.AnonymousPaths = secureport.OpenPaths
 	}
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = c.Serving.RequestTimeout

@@ -179,7 +179,7 @@ func TestHardenedServing(t *testing.T) {
 		return err
 	}
 	stranger := &restclient.Config{Host: c.host, TLSClientConfig: restclient.TLSClientConfig{CAData: c.ca.pem}}
-	for _, path := range secureport.HealthPaths {
+	for _, path := range secureport.OpenPaths {
 		if err := get(stranger, path); apierrors.IsUnauthorized(err) { // RBAC, which is empty here, judges
 			t.Errorf("%s: %v", path, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/internal/clusterusers"
 )
 
@@ -27,19 +28,17 @@ const (
 	systemAccounts = "system:serviceaccount:kube-system:"
 )
 
-// healthPaths are asked by balancers, also those of agents, without credentials.
-var healthPaths = []string{"/livez", "/readyz", "/healthz"}
-
 func precedence(r authorizer.Attributes) rank {
 	of := precedenceOf(r.GetUser())
-	if of == asConfigured && !r.IsResourceRequest() && isHealth(r.GetPath()) {
+	if of == asConfigured && !r.IsResourceRequest() && isOpen(r.GetPath()) {
 		return ownFirst
 	}
 	return of
 }
 
-func isHealth(path string) bool {
-	return slices.ContainsFunc(healthPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
+// isOpen reports whether a path is one of those that need no credentials, or below it.
+func isOpen(path string) bool {
+	return slices.ContainsFunc(secureport.OpenPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }
 
 // precedenceOf a user. The names are reserved: no configured login can give them to a user.

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"github.com/barque/barque/apiserver/authn"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 
+	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/internal/lifecycle"
 )

@@ -1,7 +1,9 @@
 package secureport
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -18,17 +20,20 @@ type Options struct {
 	// watches last at least, in seconds: a random time up to twice that.
 	RequestTimeout    time.Duration
 	MinRequestTimeout int
+	// SANs are further names and addresses in the certificate of the API.
+	SANs []string
 	// ShutdownDelay is how long a server that stops goes on to serve while it is not ready.
 	ShutdownDelay time.Duration
 	Profiling     bool // serve /debug/pprof
 	// Anonymous lets requests without credentials be those of system:anonymous, which RBAC judges.
-	// Without it they are refused, but for HealthPaths.
+	// Without it they are refused, but for OpenPaths.
 	Anonymous bool
 }
 
-// HealthPaths answer requests without credentials also with --anonymous-auth=false: load balancers
-// have none, nor has a machine that looks at the version before it joins.
-var HealthPaths = []string{"/healthz", "/livez", "/readyz", "/version"}
+// OpenPaths answer requests without credentials also with --anonymous-auth=false: load balancers
+// have none, nor has a machine that looks at the version before it joins. RBAC is asked about them
+// before any webhook.
+var OpenPaths = []string{"/healthz", "/livez", "/readyz", "/version"}
 
 const (
 	mostGoaway = 0.02 // of kube-apiserver
@@ -49,7 +54,8 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "how many seconds a watch lasts at least, unless its client asks for less: each gets a random time up to twice that")
 	f.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long a server that is told to stop goes on to serve while its /readyz fails, so that load balancers leave it; it takes 1.2 s at least")
 	f.BoolVar(&o.Profiling, "profiling", o.Profiling, "serve profiles of the server, with its controllers and scheduler, at /debug/pprof to clients with the right for that path")
-	f.BoolVar(&o.Anonymous, "anonymous-auth", o.Anonymous, "let requests without credentials be those of system:anonymous; false refuses them, but for /healthz, /livez and /readyz")
+	f.BoolVar(&o.Anonymous, "anonymous-auth", o.Anonymous, "let requests without credentials be those of system:anonymous; false refuses them, but for "+strings.Join(OpenPaths, ", "))
+	f.StringSliceVar(&o.SANs, "tls-san", nil, "further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
 }
 
 // Check returns what is wrong with the options.
@@ -66,5 +72,9 @@ func (o *Options) Check() error {
 	case o.ShutdownDelay < 0 || o.ShutdownDelay > longestShutdownDelay:
 		return fmt.Errorf("--shutdown-delay-duration %s: want 0 to %s", o.ShutdownDelay, longestShutdownDelay)
 	}
-	return nil
+	var errs []error
+	for _, name := range o.SANs {
+		errs = append(errs, checkSAN(name))
+	}
+	return errors.Join(errs...)
 }

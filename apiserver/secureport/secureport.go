@@ -114,9 +114,11 @@ func (p *Port) LoopbackCA() []byte { return p.loopbackCA }
 // Accept implements net.Listener: it serves until Close.
 func (p *Port) Accept() (net.Conn, error) {
 	ctx, stop := context.WithCancel(context.Background())
+	var following sync.WaitGroup // certificates
+	defer following.Wait()
 	defer stop()
 	server := httpserver.New(httpserver.Config{
-		Listener: p.config.Listener, Handler: p.config.Handler(), TLS: p.tls(ctx), Limits: p.config.Limits,
+		Listener: p.config.Listener, Handler: p.config.Handler(), TLS: p.tls(ctx, &following), Limits: p.config.Limits,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: p.config.HTTP2Streams, MaxReadFrameSize: streamBuffer,
 			MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: streamBuffer * p.config.HTTP2Streams,
@@ -148,7 +150,7 @@ func (p *Port) open(server *httpserver.Server) bool {
 }
 
 // tls returns the configuration, which follows the certificates until ctx ends.
-func (p *Port) tls(ctx context.Context) *tls.Config {
+func (p *Port) tls(ctx context.Context, following *sync.WaitGroup) *tls.Config {
 	base := &tls.Config{
 		NextProtos: []string{"h2", "http/1.1"},
 		ClientAuth: tls.RequestClientCert, // the authenticator verifies: there are other credentials
@@ -159,8 +161,8 @@ func (p *Port) tls(ctx context.Context) *tls.Config {
 	if err := controller.RunOnce(); err != nil {
 		p.config.Logger.Error("cannot use the serving certificate yet", "err", err)
 	}
-	go p.cert.Run(ctx, 1)            // ends with ctx
-	go controller.Run(1, ctx.Done()) // ends with ctx
+	following.Go(func() { p.cert.Run(ctx, 1) })            // ends with ctx
+	following.Go(func() { controller.Run(1, ctx.Done()) }) // ends with ctx
 	base.GetConfigForClient = controller.GetConfigForClient
 	return base
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"time"
@@ -61,7 +62,10 @@ func (b *benchmarkFlags) run(c *cobra.Command, args []string, format string) err
 
 // evidence asks the cluster. On an agent's machine without a kubeconfig it is that machine's files.
 func (b *benchmarkFlags) evidence(ctx context.Context) (*cis.Evidence, error) {
-	agent := b.agent()
+	agent, err := b.agent()
+	if err != nil {
+		return nil, err
+	}
 	if _, err := b.config(); err != nil {
 		if agent == nil {
 			return nil, err
@@ -89,22 +93,26 @@ func (b *benchmarkFlags) evidence(ctx context.Context) (*cis.Evidence, error) {
 	return e, nil
 }
 
-// agent is the machine of the agent whose data directory is here; nil without one.
-func (b *benchmarkFlags) agent() *cis.Machine {
+// agent is the machine of the agent whose data directory is here; nil without one, and for callers
+// who may not read it.
+func (b *benchmarkFlags) agent() (*cis.Machine, error) {
 	r, err := enroll.Load(*b.local)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
 	if err != nil || r == nil || r.Role != roleAgent {
-		return nil
+		return nil, err
 	}
 	dir, err := filepath.Abs(*b.local)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	o := node.Options{DataDir: dir, Network: node.OwnNetwork}
 	m, err := hardening.Examine(r.Name, o.Place())
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("the files of this agent: %w", err)
 	}
-	return &m
+	return &m, nil
 }
 
 // serverHas tells whether `barque server` has a flag.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/cmd/barque/node"
 )
@@ -14,7 +15,7 @@ import (
 // hardenedFlags are the values that the profile cis gives to flags. A flag that this version, or an
 // agent, does not have is left out. docs/hardening.md has the reasons.
 var hardenedFlags = []struct{ name, value string }{
-	{"anonymous-paths", "/livez,/readyz,/healthz,/version"},
+	{"anonymous-paths", strings.Join(secureport.OpenPaths, ",")},
 	{"audit-log-maxage", "30"},
 	{"audit-log-maxbackup", "10"},
 	{"audit-log-maxsize", "100"},

@@ -3,6 +3,7 @@
 package loglimit
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -13,8 +14,11 @@ const (
 	Burst = 8
 	// Pause is the time between further lines of the cause.
 	Pause = 5 * time.Second
-	// mostCauses bounds the causes that are told apart. Further ones share one limit.
+	// mostCauses bounds the causes that are remembered. While all of them are in use, further ones
+	// share one limit.
 	mostCauses = 128
+	// remembered is how long a cause without lines keeps its place when there are so many.
+	remembered = time.Hour
 )
 
 // Limiter bounds the lines of one cause. The zero value is ready.
@@ -46,6 +50,13 @@ func (l *Limiter) Take(now time.Time) (omitted int, ok bool) {
 	return omitted, true
 }
 
+// idle reports whether there was no line of the cause for long.
+func (l *Limiter) idle(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now.Sub(l.last) >= remembered
+}
+
 // Causes has a Limiter for each cause. The zero value is ready.
 type Causes struct {
 	mu     sync.Mutex
@@ -55,13 +66,16 @@ type Causes struct {
 
 // Take is Limiter.Take for a cause.
 func (c *Causes) Take(cause string, now time.Time) (omitted int, ok bool) {
-	return c.limiter(cause).Take(now)
+	return c.limiter(cause, now).Take(now)
 }
 
-func (c *Causes) limiter(cause string) *Limiter {
+func (c *Causes) limiter(cause string, now time.Time) *Limiter {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l, ok := c.of[cause]
+	if !ok && len(c.of) >= mostCauses {
+		maps.DeleteFunc(c.of, func(_ string, l *Limiter) bool { return l.idle(now) })
+	}
 	switch {
 	case ok:
 	case len(c.of) >= mostCauses:

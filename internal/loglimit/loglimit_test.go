@@ -46,6 +46,12 @@ func TestManyCauses(t *testing.T) {
 	if len(c.of) > mostCauses || written > mostCauses+Burst {
 		t.Errorf("%d causes remembered, %d lines", len(c.of), written)
 	}
+	now = now.Add(remembered)
+	for i := range mostCauses {
+		if _, ok := c.Take(fmt.Sprint("new ", i), now); !ok {
+			t.Fatal("a new cause has no limit of its own, though the others have had no line for long")
+		}
+	}
 }
 
 // TestCause: lines of one format have one cause, whatever a stranger puts into them.

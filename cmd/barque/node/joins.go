@@ -66,7 +66,7 @@ func (s *server) decided(ctx context.Context, d join.Decision) {
 		return
 	}
 	// A machine that goes away, and an API that does not take events, keep nobody from joining.
-	go func() {
+	go func() { // ends within eventPatience, and the API refuses it once the server stops
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventPatience)
 		defer cancel()
 		message := fmt.Sprintf("%s %s at %s was let in by the join token %s, at server %s", d.Role, d.Name, d.Address, d.TokenID, s.options.Name)

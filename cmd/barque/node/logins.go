@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/configfile"
@@ -64,7 +66,8 @@ func (s *server) startOtherFiles(ctx context.Context) error {
 		paths["--audit-policy-file"], paths["--audit-webhook-config-file"] = o.Audit.PolicyFile, o.Audit.WebhookOptions.ConfigFile
 	}
 	var runs []func(context.Context) error
-	for flag, path := range paths {
+	for _, flag := range slices.Sorted(maps.Keys(paths)) {
+		path := paths[flag]
 		if path == "" {
 			continue
 		}

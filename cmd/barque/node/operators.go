@@ -116,7 +116,7 @@ func apiNames(o *Options, s Settings) []string {
 	for _, addr := range o.addresses.All() {
 		names = append(names, addr.String())
 	}
-	return append(names, o.Serving.SANs...)
+	return append(names, o.Serving.sans()...)
 }
 
 // certificates returns the configuration of a server's certificates.

@@ -2,13 +2,9 @@ package node
 
 import (
 	"errors"
-	"fmt"
-	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/internal/connlimit"
@@ -20,7 +16,6 @@ type ServingOptions struct {
 	TLS         tlsoptions.Options  // of the API and of the node's own server
 	Connections *connlimit.Flags    // of clients without credentials, at each port
 	API         *secureport.Options // on a server
-	SANs        []string            // further names and addresses in the certificate of the API, on a server
 }
 
 // AddFlags adds the flags of any node.
@@ -34,7 +29,6 @@ func (s *ServingOptions) AddFlags(f *pflag.FlagSet) {
 func (s *ServingOptions) AddServerFlags(f *pflag.FlagSet) {
 	s.API = secureport.NewOptions()
 	s.API.AddFlags(f)
-	f.StringSliceVar(&s.SANs, "tls-san", nil, "further name or address by which clients call the API, such as a load balancer's, for its certificate; give it to all servers")
 }
 
 // check returns what is wrong with the options.
@@ -47,28 +41,7 @@ func (s *ServingOptions) check() error {
 	if s.API != nil {
 		errs = append(errs, s.API.Check())
 	}
-	for _, name := range s.SANs {
-		errs = append(errs, checkSAN(name))
-	}
 	return errors.Join(errs...)
-}
-
-// checkSAN returns why a text is no name or address for a certificate.
-func checkSAN(name string) error {
-	if addr, err := netip.ParseAddr(name); err == nil {
-		if addr.Zone() != "" || addr.IsUnspecified() {
-			return fmt.Errorf("--tls-san %s: want an address that clients call", name)
-		}
-		return nil
-	}
-	bad := validation.IsDNS1123Subdomain(name)
-	if strings.HasPrefix(name, "*.") {
-		bad = validation.IsWildcardDNS1123Subdomain(name)
-	}
-	if len(bad) > 0 {
-		return fmt.Errorf("--tls-san %q: want a DNS name or an IP address: %s", name, strings.Join(bad, "; "))
-	}
-	return nil
 }
 
 // limits are those of a port, after check.
@@ -81,6 +54,14 @@ func (s *ServingOptions) limits() connlimit.Limits {
 		return connlimit.Limits{}
 	}
 	return limits
+}
+
+// sans are further names and addresses in the certificate of the API.
+func (s *ServingOptions) sans() []string {
+	if s.API == nil {
+		return nil
+	}
+	return s.API.SANs
 }
 
 // shutdownDelay is how long a server that stops goes on to serve.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/barque/barque/apiserver/secureport"
+
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 )
 
@@ -42,7 +44,7 @@ func TestServingFlags(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.bad)
 		}
 	}
-	o := &Options{Name: "s1", Serving: ServingOptions{SANs: []string{"api.example.org"}}}
+	o := &Options{Name: "s1", Serving: ServingOptions{API: &secureport.Options{SANs: []string{"api.example.org"}}}}
 	if names := apiNames(o, DefaultSettings()); !slices.Contains(names, "api.example.org") {
 		t.Errorf("the names of the API are %v", names)
 	}
