@@ -403,3 +403,9 @@ func (s *Server) change(ctx context.Context, c autopilot.Change) error {
 
 // Snapshot writes the state to disk and shortens the log, now instead of when it is time.
 func (s *Server) Snapshot() error { return s.node.Snapshot() }
+
+// Purge removes from this server's disk everything that the state does not have once the history up
+// to the floor, a revision, is dropped (Compact): values that were replaced or deleted, in history,
+// older snapshots, the log and its free pages. It waits for that, and may be repeated. Blocks of
+// removed files stay on the medium until the file system uses them again.
+func (s *Server) Purge(ctx context.Context, floor uint64) error { return s.node.Purge(ctx, floor) }

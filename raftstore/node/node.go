@@ -264,3 +264,15 @@ func (n *Node) Snapshot() error {
 	}
 	return nil
 }
+
+// Purge removes from this server's disk everything that the state after the floor, a revision, does
+// not have. It waits until the history up to that is dropped.
+func (n *Node) Purge(ctx context.Context, floor uint64) error {
+	if err := n.state.WaitCompacted(ctx, floor); err != nil {
+		return err
+	}
+	if err := n.Snapshot(); err != nil {
+		return err
+	}
+	return n.storage.Purge(n.raft.log)
+}

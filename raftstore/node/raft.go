@@ -29,6 +29,7 @@ type consensus struct {
 	id                raft.ServerID
 	addr              func() string
 	stream            *peer.RaftStream
+	log               *raftfix.Log
 	network           raftfix.Transport // to servers by their IDs
 	filter            *raftfix.Filter
 	stopped           chan struct{}  // closed when Raft has stopped
@@ -64,6 +65,7 @@ func (n *Node) startRaft() (*consensus, error) {
 		return fail(err)
 	}
 	log := n.log()
+	c.log = log
 	c.filter = raftfix.NewFilter(log, n.storage.Log, n.guard.TakeState)
 	c.Raft, err = raft.NewRaft(cfg, machine, log, n.storage.Log, n.storage.Snapshots, n.filtered(c))
 	if err != nil {

@@ -105,3 +105,14 @@ func (r Register) follow(ctx context.Context, f func(value []byte, revision uint
 		}
 	}
 }
+
+// Look returns the value, the revision of its last change, and the revision of the store at which
+// it was read: the newest one, or that of this server.
+func (r Register) Look(ctx context.Context, newest bool) (value []byte, revision, at uint64, err error) {
+	view, err := r.store.View(ctx, raftstore.ViewOptions{Stale: !newest})
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	item, _ := view.Get(r.key)
+	return item.Value, item.ModRevision, view.Revision(), nil
+}

@@ -348,6 +348,29 @@ func (s *Store) reap() {
 	}
 }
 
+// DropOlder removes the snapshots before one, and also damaged ones and the rest of failed ones.
+func (s *Store) DropOlder(than *raft.SnapshotMeta) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, err := s.names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, temporary) {
+			err = errors.Join(err, s.reapUnfinished(s.path(name)))
+			continue
+		}
+		if m, unreadable := s.readMeta(name); strings.HasSuffix(name, damaged) || unreadable != nil || compare(m, than) < 0 {
+			err = errors.Join(err, os.RemoveAll(s.path(name)))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove old snapshots: %w", err)
+	}
+	return nil
+}
+
 // reapUnfinished removes the rest of a snapshot without a writer.
 func (s *Store) reapUnfinished(dir string) error {
 	s.writing.Lock()
