@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/storage/value"
 
 	barqueadmission "github.com/barque/barque/apiserver/admission"
 	"github.com/barque/barque/apiserver/admission/registry"
@@ -98,6 +99,8 @@ type Config struct {
 
 	// Audit takes the audit events; nil means that there are none. Its owner runs it.
 	Audit *audit.Log
+	// Transformers encrypt resources in the store; nil keeps all in clear.
+	Transformers value.ResourceTransformers
 	// Limits bound the requests that are worked on at once; nil means DefaultLimits.
 	Limits *Limits
 	// Serving has the options of the port and of requests; nil means the defaults. TLS are those of

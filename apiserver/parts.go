@@ -63,6 +63,7 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 		Scheme:       p.scheme,
 		Serializer:   serializer.NewCodecFactory(p.scheme),
 		CountTracker: p.counts,
+		Transformers: s.cfg.Transformers,
 		// Events are written far more than watched, and expire.
 		Uncached: []schema.GroupResource{corev1.Resource("events")},
 		Objects:  objectcache.New(storage.DefaultObjectCache), // of the libraries' storages, too

@@ -141,7 +141,7 @@ func (s *Store) newListing(ctx context.Context, prefix string, opts storage.List
 	if err != nil {
 		return nil, err
 	}
-	byLabels := s.plain && opts.Predicate.Label != nil && !opts.Predicate.Label.Empty()
+	byLabels := (s.plain || s.sealer != nil) && opts.Predicate.Label != nil && !opts.Predicate.Label.Empty()
 	return &listing{store: s, ctx: ctx, prefix: prefix, opts: opts, list: list, items: items, byLabels: byLabels}, nil
 }
 
@@ -274,7 +274,7 @@ func (l *listing) add(item raftstore.Item) error {
 	if l.raw != nil {
 		return l.raw.Add(l.ctx, item.Key, item.Value, item.ModRevision)
 	}
-	if l.byLabels && !l.labelled(item.Value) {
+	if l.byLabels && s.readable(item.Value) && !l.labelled(item.Value) {
 		return nil
 	}
 	if s.objects != nil {

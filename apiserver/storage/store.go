@@ -42,7 +42,8 @@ type Config struct {
 	// NewList makes an empty list of such objects. It is needed with RawLists only.
 	NewList func() runtime.Object
 	// RawLists answers lists with stored bytes, and remembers which may be sent as they are; nil
-	// decodes and encodes all of them. Values that a Transformer changes are never sent.
+	// decodes and encodes all of them. Values that a Transformer changes are never sent: with one
+	// that is no Sealer, nothing is.
 	RawLists *rawlist.Cache
 	// Objects has objects as they were decoded. nil decodes an object for each who reads it, and
 	// makes a read at resourceVersion 0 one of the newest state.
@@ -56,7 +57,7 @@ type Config struct {
 	ResourcePrefix string
 	GroupResource  schema.GroupResource
 	// Transformer changes values on their way to and from the store (encryption at rest); the
-	// key is its authenticated data. nil keeps values as they are.
+	// key is its authenticated data. nil keeps values as they are. It may be a Sealer.
 	Transformer value.Transformer
 	// ProgressInterval is how often an idle watch that asked for progress gets it; 0 means
 	// DefaultProgressInterval.
@@ -79,6 +80,7 @@ type Store struct {
 	encoder        runtime.Encoder // of the codec
 	versioner      storage.APIObjectVersioner
 	transformer    value.Transformer
+	sealer         Sealer // the transformer, if it is one
 	newObject      func() runtime.Object
 	pathPrefix     string
 	resourcePrefix string
@@ -134,7 +136,8 @@ func New(cfg Config) (*Store, error) {
 	if !strings.HasSuffix(s.pathPrefix, "/") {
 		s.pathPrefix += "/"
 	}
-	if cfg.RawLists != nil && cfg.New != nil && cfg.NewList != nil && s.transformer == nil {
+	s.sealer, _ = cfg.Transformer.(Sealer)
+	if cfg.RawLists != nil && cfg.New != nil && cfg.NewList != nil && (s.transformer == nil || s.sealer != nil) {
 		s.format = rawlist.NewFormat(s.groupResource, s.codec, cfg.New(), cfg.NewList(), cfg.RawLists)
 	}
 	s.unread = newUnread(s)

@@ -44,13 +44,16 @@ func (s *Store) put(
 ) (conflict *raftstore.ConflictError, err error) {
 	for {
 		stored, decoded := s.mark(ctx, key, data, obj, out)
-		value, err := s.transformer.TransformToStorage(ctx, stored, keyContext(key))
+		value, guard, err := s.seal(ctx, key, stored)
 		if err != nil {
-			return nil, storage.NewInternalError(err)
+			return nil, err
 		}
 		old, with, err := s.companionsOf(ctx, key, was, obj)
 		if err != nil {
 			return nil, err
+		}
+		if guard.Key != "" {
+			with.Require = append(with.Require[:len(with.Require):len(with.Require)], guard)
 		}
 		op := raftstore.Op{Kind: raftstore.Put, Key: key, Value: value, TTL: seconds(ttl)}
 		revision, conflict, err := s.write(ctx, verb, op, was.revision, with)
@@ -63,6 +66,11 @@ func (s *Store) put(
 			return nil, s.decodeInto(ctx, key, data, revision, out)
 		case conflict == nil:
 			return nil, nil
+		case guard.Key != "" && conflict.Key == guard.Key:
+			if err := s.sealer.Renew(ctx); err != nil {
+				return nil, ReadError(err)
+			}
+			continue // nothing was written, and the object is as it was
 		}
 		if err := s.companions.Refused(ctx, old, obj, conflict); err != nil {
 			return nil, err

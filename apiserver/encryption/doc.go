@@ -1,0 +1,19 @@
+// Package encryption encrypts the values of resources in the store with the data keys of the
+// cluster. It is a storage.Sealer for each resource. Which key encrypts, and which resources are
+// encrypted, changes while the server runs: see Keys.
+//
+//	k8s:enc:barque:v1:<ID of the key>:<random 32 bytes><nonce><AES-256-GCM of the object>
+//
+// Each value has a key of its own, which HKDF derives from the data key and the random bytes. The
+// place of the value in the store is authenticated with it.
+//
+// What holds:
+//   - a value that cannot be decrypted is an error of its reader. It is never taken for an absent
+//     or an empty object, and nothing overwrites it;
+//   - the write of a resource that is, or may soon be, encrypted requires that the state of the
+//     keys is still the one by which its value was made. So no value under an old key, and none in
+//     clear, comes into the store after the keys have gone on;
+//   - resources that are not encrypted are stored as if this package was not there.
+//
+// It keeps no keys, and does not decide when they change: membership/datakeys does.
+package encryption
