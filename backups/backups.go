@@ -60,8 +60,11 @@ type Config struct {
 	Options Options
 	Server  string // its name
 	Cluster Cluster
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// CheckRestored is called with each item of a backup before anything is restored. It returns
+	// why the cluster could not use it. nil checks nothing.
+	CheckRestored func(*raftstore.Item) error
+	Logger        *slog.Logger
+	Now           func() time.Time
 }
 
 // Cluster is the data about the cluster in a backup besides its state.
@@ -325,7 +328,7 @@ func (b *Manager) restore(ctx context.Context, r io.Reader, key *backup.Key, oth
 		return Restored{}, fmt.Errorf("%w: of %s, and this one is %s; to restore it all the same, give --other-cluster", errOtherCluster, about.ClusterID, b.Cluster.ID())
 	}
 	b.Logger.Warn("restoring the cluster from a backup", "backupRevision", about.Revision, "created", about.Created, "ofCluster", about.ClusterID)
-	result, err := b.store.Restore(ctx, source.Items, raftstore.RestoreOptions{AtLeast: about.Revision + 1})
+	result, err := b.store.Restore(ctx, checked(source.Items, b.CheckRestored), raftstore.RestoreOptions{AtLeast: about.Revision + 1})
 	if err != nil {
 		return Restored{}, err
 	}

@@ -62,16 +62,31 @@ type Restorer interface {
 }
 
 // Restore loads the items of the backup into the new cluster's store before it serves, and makes it
-// the successor of the backup's cluster. It may be repeated.
-func Restore(ctx context.Context, o *RestoreOptions, store Restorer, logger *slog.Logger) error {
+// the successor of the backup's cluster. It may be repeated. check is Config.CheckRestored.
+func Restore(ctx context.Context, o *RestoreOptions, store Restorer, check func(*raftstore.Item) error, logger *slog.Logger) error {
 	return eachItem(o, func(source *backup.Reader) error {
 		if err := store.Succeed(ctx, source.About().ClusterID); err != nil {
 			return err
 		}
-		result, err := store.Restore(ctx, source.Items, raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap, Supersede: true})
+		result, err := store.Restore(ctx, checked(source.Items, check), raftstore.RestoreOptions{AtLeast: source.About().Revision + o.Gap, Supersede: true})
 		if err == nil {
 			logger.Info("the new cluster has the state of the backup", "backup", o.File, "backupRevision", source.About().Revision, "revision", result.Revision)
 		}
 		return err
 	})
+}
+
+// checked calls check with each item before it is used.
+func checked(items func(yield func(*raftstore.Item) error) error, check func(*raftstore.Item) error) func(yield func(*raftstore.Item) error) error {
+	if check == nil {
+		return items
+	}
+	return func(yield func(*raftstore.Item) error) error {
+		return items(func(item *raftstore.Item) error {
+			if err := check(item); err != nil {
+				return err
+			}
+			return yield(item)
+		})
+	}
 }

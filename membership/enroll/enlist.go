@@ -198,7 +198,7 @@ func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, 
 
 func (o *Options) joinRequest() (join.Request, error) {
 	attempt, err := attemptOf(o.DataDir)
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Labels: o.Labels, Replace: o.Replace, Attempt: attempt}, err
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Labels: o.Labels, Replace: o.Replace, DataKeys: join.DataKeysForm, Attempt: attempt}, err
 }
 
 func askToServe(ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger) (join.ServerGrant, error) {

@@ -23,8 +23,13 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// recordFormat is raised when an older Barque could no longer read a data directory.
-const recordFormat = 3
+// recordFormat is raised when an older Barque could no longer read a data directory. A server's has
+// plainFormat while its store has no encrypted objects: earlier versions know no other, and could
+// not read these.
+const (
+	recordFormat = 4
+	plainFormat  = 3
+)
 
 // Phases of a node's membership. A node stopped in one continues there.
 const (
@@ -202,8 +207,8 @@ func Load(dir string) (*Record, error) {
 	if r.Format > recordFormat {
 		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, recordFormat)
 	}
-	if r.Format < recordFormat {
-		return nil, fmt.Errorf("data directory %s was written by an older Barque (format %d, this one reads %d), before the first release: begin with an empty directory", dir, r.Format, recordFormat)
+	if r.Format < plainFormat {
+		return nil, fmt.Errorf("data directory %s was written by an older Barque (format %d, this one reads %d), before the first release: begin with an empty directory", dir, r.Format, plainFormat)
 	}
 	return r, nil
 }
@@ -252,9 +257,30 @@ func KnownServers(dataDir string) []string {
 	return out
 }
 
+// NoteEncryption writes down whether the server's store may have encrypted objects.
+func (r *Record) NoteEncryption(encrypts bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, next := r.Format, plainFormat
+	if encrypts {
+		next = recordFormat
+	}
+	if r.Format = next; before == next {
+		return nil
+	}
+	if err := r.Save(); err != nil {
+		r.Format = before
+		return err
+	}
+	return nil
+}
+
 // Save writes the record down.
 func (r *Record) Save() error {
-	r.Format, r.Version = recordFormat, version.String()
+	r.Version = version.String()
+	if r.Format != recordFormat {
+		r.Format = plainFormat
+	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

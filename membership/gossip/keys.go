@@ -23,6 +23,14 @@ func (p *Pool) SetKeys(keys [][]byte, generation uint64) error {
 	return nil
 }
 
+// SetDataKeys tells the others the generation of this server's data keys.
+func (p *Pool) SetDataKeys(generation uint64) {
+	p.mu.Lock()
+	p.facts.DataKeys = generation
+	p.mu.Unlock()
+	p.tell()
+}
+
 // setKeys makes the ring exactly the keys. memberlist reads the ring concurrently, and its
 // RemoveKey moves later keys under readers' eyes. So keys are only removed from the end.
 func setKeys(ring *memberlist.Keyring, keys [][]byte) error {

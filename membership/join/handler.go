@@ -43,6 +43,9 @@ type Config struct {
 	NameTaken func(name string) error
 	// VersionFits returns the reason why a node of the role may not join with its version, or nil.
 	VersionFits func(name, role, version string) error
+	// Encrypts tells whether the store has encrypted objects, which earlier versions cannot read;
+	// nil: it has none.
+	Encrypts func() bool
 	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails
 	// when that one lives or is needed, and may be repeated.
 	Replace func(ctx context.Context, name string) error
@@ -234,6 +237,10 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 	}
 	if err := h.config.VersionFits(in.Name, role, in.Version); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
+	}
+	if role == token.Server && in.DataKeys < DataKeysForm && h.config.Encrypts != nil && h.config.Encrypts() {
+		return netip.Addr{}, refuse(http.StatusConflict, "the objects of this cluster are encrypted, and the version of %s cannot read them: "+
+			"install the cluster's version on it (docs/encryption.md)", in.Name)
 	}
 	if in.Replace && role == token.Server {
 		if err := h.config.Replace(r.Context(), in.Name); err != nil {

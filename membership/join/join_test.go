@@ -43,6 +43,7 @@ type cluster struct {
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
 	audited   chan join.Audited
+	encrypts  bool // objects are encrypted
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -83,6 +84,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
+		Encrypts:   func() bool { return c.encrypts },
 		Decided:    func(_ context.Context, d join.Decision) { c.decided = append(c.decided, d) },
 		Inherited:  func(cluster string) bool { return cluster == "ancestor" },
 		Stray:      func(name, cluster string) { c.strays[name] = cluster },
@@ -238,6 +240,7 @@ func TestRefusals(t *testing.T) {
 			r.Name, r.Token = "taken", pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: strings.Repeat("0", 26)}.String()
 		}, 403, "not known"},
 		"version":        {func(_ *cluster, r *join.Request) { r.Version = "too new" }, 409, "no server of a version that is too new"},
+		"cannot decrypt": {func(c *cluster, _ *join.Request) { c.encrypts = true }, 409, "cannot read them"},
 		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
 		"clock ahead":    {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(10 * time.Minute) }, 409, "clock"},
 		"clock behind":   {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(-10 * time.Minute) }, 409, "clock"},

@@ -35,12 +35,18 @@ type Request struct {
 	SealTo  []byte `json:"sealTo,omitempty"`
 	// Labels are those that the node registers with. Machines of earlier versions do not send them.
 	Labels map[string]string `json:"labels,omitempty"`
+	// DataKeys is the form of encrypted objects that a server reads, DataKeysForm. Servers of
+	// earlier versions do not send it.
+	DataKeys int `json:"dataKeys,omitempty"`
 	// Replace is a server's wish to take the place of a dead one of the same name.
 	Replace bool `json:"replace,omitempty"`
 	// CSR and GossipKey are an agent's: the signing request of its key and its Ed25519 public key.
 	CSR       []byte `json:"csr,omitempty"`
 	GossipKey []byte `json:"gossipKey,omitempty"`
 }
+
+// DataKeysForm is the form of encrypted objects that this version reads and writes.
+const DataKeysForm = 1
 
 // SignedRequest is a Request with the signature of its token's key. The bytes are signed as they
 // are: nobody between the machine and the server can replace the key to which the answer is sealed.

@@ -38,6 +38,11 @@ func (m *Members) GossipKeys() []rollover.Member {
 	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return f.KeyGeneration })
 }
 
+// DataKeys are all members, by the data keys that they have taken over. Only servers have any.
+func (m *Members) DataKeys() []rollover.Member {
+	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return f.DataKeys })
+}
+
 // CAs are the members that the exchange of the CA waits for, by the CAs that they have taken over.
 // An agent that registers just now is one. So is a server that is none any more, if gossip does not
 // know it: people may have marked an agent.

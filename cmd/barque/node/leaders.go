@@ -66,6 +66,9 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 			return kubernetes.NewForConfig(s.fenced(lead, controllerConfig))
 		},
 		Prepare: func(ctx context.Context, _ kubernetes.Interface) error {
+			if err := s.leadWithKeys(ctx); err != nil {
+				return err
+			}
 			client, err := kubernetes.NewForConfig(s.fenced(ctx, s.api.LoopbackConfig()))
 			if err != nil {
 				return err
@@ -171,7 +174,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 			return lead(ctx, runtime.TermFrom(ctx))
 		}}
 	}
-	return slices.Concat([]runtime.Routine{ensure, rollover("gossip keys", s.keys.Lead), rollover("ca", s.exchange.Lead), {Name: "join tokens", Run: s.joinUpkeep}}, list, []runtime.Routine{schedule}), nil
+	return slices.Concat([]runtime.Routine{ensure, rollover("gossip keys", s.keys.Lead), rollover("ca", s.exchange.Lead), rollover("data keys", s.encryption.Lead), {Name: "join tokens", Run: s.joinUpkeep}}, list, []runtime.Routine{schedule}), nil
 }
 
 // serves tells whether this server's API has a resource.

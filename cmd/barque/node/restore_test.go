@@ -131,7 +131,7 @@ func TestANewClusterBeginsWithABackup(t *testing.T) {
 			t.Fatalf("%+v, %v", again, err)
 		}
 		err = again.RestoreStore(func(o *enroll.Restore) error {
-			return backups.Restore(t.Context(), (*backups.RestoreOptions)(o), store, quiet())
+			return backups.Restore(t.Context(), (*backups.RestoreOptions)(o), store, nil, quiet())
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/drain"
+	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/apiserver/logins"
@@ -32,6 +33,7 @@ import (
 	"github.com/barque/barque/internal/version"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
@@ -49,36 +51,40 @@ import (
 
 // server holds the parts of a server, in the order of their start.
 type server struct {
-	options     *Options
-	logger      *slog.Logger
-	record      *enroll.Record
-	settings    Settings
-	ids         *credentials.Server
-	meter       scheddelay.Meter
-	store       *raftstore.Server
-	pool        *gossip.Pool
-	life        *liveness.Watch
-	keys        *keyring.Manager
-	backups     *backups.Manager
-	exchange    *exchange.Exchange
-	audit       *audit.Log
-	logins      *logins.Logins
-	authorizers *authorizers.Authorizers
-	otherFiles  otherFiles
-	tokens      *token.Store
-	book        *admissions.Book
-	api         *apiserver.Server
-	stack       *lifecycle.Stack
-	failed      chan error             // the reason of a part that cannot go on; holds one
-	why         atomic.Pointer[error]  // that
-	removed     chan raftstore.Removal // holds why this server is a member no more
-	started     time.Time
-	met         atomic.Pointer[gossip.Pool] // pool, for the store, which is older
-	members     *members.Members
-	known       atomic.Pointer[members.Members] // that, for the store, when the Nodes are noted
-	packets     atomic.Pointer[network.Network] // nil without a node
-	strays      enroll.Strays
-	drain       drain.Drain
+	options  *Options
+	logger   *slog.Logger
+	record   *enroll.Record
+	settings Settings
+	ids      *credentials.Server
+	meter    scheddelay.Meter
+	store    *raftstore.Server
+	pool     *gossip.Pool
+	life     *liveness.Watch
+	keys     *keyring.Manager
+	dataKeys *datakeys.Keys
+	// transformers encrypt objects with dataKeys, and encryption changes these.
+	transformers *encryption.Transformers
+	encryption   *datakeys.Manager
+	backups      *backups.Manager
+	exchange     *exchange.Exchange
+	audit        *audit.Log
+	logins       *logins.Logins
+	authorizers  *authorizers.Authorizers
+	otherFiles   otherFiles
+	tokens       *token.Store
+	book         *admissions.Book
+	api          *apiserver.Server
+	stack        *lifecycle.Stack
+	failed       chan error             // the reason of a part that cannot go on; holds one
+	why          atomic.Pointer[error]  // that
+	removed      chan raftstore.Removal // holds why this server is a member no more
+	started      time.Time
+	met          atomic.Pointer[gossip.Pool] // pool, for the store, which is older
+	members      *members.Members
+	known        atomic.Pointer[members.Members] // that, for the store, when the Nodes are noted
+	packets      atomic.Pointer[network.Network] // nil without a node
+	strays       enroll.Strays
+	drain        drain.Drain
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 }
@@ -112,7 +118,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startStore, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -216,12 +222,11 @@ func (s *server) startStore(ctx context.Context) error {
 		return enroll.BecomeMember(ctx, s.record, s.store)
 	}
 	if s.record.Restore != nil {
-		err := s.record.RestoreStore(func(o *enroll.Restore) error {
-			return backups.Restore(ctx, (*backups.RestoreOptions)(o), s.store, s.logger.With("part", "store"))
-		})
-		if err != nil {
+		if err := s.restoreStore(ctx); err != nil {
 			return err
 		}
+	} else if err := s.beginEncryption(ctx); err != nil {
+		return err
 	}
 	s.record.Phase = enroll.PhaseMember
 	return s.record.Save()
@@ -265,7 +270,7 @@ func reserveBytes(mib int) int64 {
 
 // prepareBackups runs before the store, whose status shows the faults of backups.
 func (s *server) prepareBackups() (err error) {
-	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
+	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, CheckRestored: s.checkRestored, Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
 		Logger: s.logger.With("part", "backup"), Now: time.Now}, legacyregistry.Registerer())
 	return err
 }
@@ -285,7 +290,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept},
+		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation()},
 		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
@@ -298,9 +303,10 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	keys := credentials.NewRing(s.record, s.pool)
 	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip"), Own: keys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.GossipKeys() }})
+	s.encryption = s.newEncryption()
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, refresher.Run, func(ctx context.Context) error {
+		return lifecycle.All(ctx, s.pool.Run, s.keys.Run, s.encryption.Run, refresher.Run, func(ctx context.Context) error {
 			return enroll.RememberServers(ctx, s.record, s.pool, s.leavers().Gone, s.logger)
 		})
 	}})
@@ -339,6 +345,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Decided:      s.decided,
 		NameTaken:    s.nameTaken,
 		VersionFits:  s.versionFits,
+		Encrypts:     s.encryption.Encrypts,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		AgentCIDRs:   o.agentCIDRs,
@@ -377,11 +384,12 @@ func (s *server) startAPI(ctx context.Context) error {
 		Audit:             s.audit,
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
+		Transformers:      s.transformers,
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
-		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.drain.Check()),
+		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.drain.Check()),
 		LiveChecks:        []healthz.HealthChecker{healthchecks.OfReplica(func() { s.store.Status() })},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),

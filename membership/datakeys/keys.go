@@ -1,0 +1,279 @@
+package datakeys
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/barque/barque/internal/atomicfile"
+)
+
+// KeysConfig of Keys.
+type KeysConfig struct {
+	Cluster string // ID
+	// Path is that of the file in which this server keeps its keys.
+	Path   string
+	Sealer Sealer
+	// Look returns the state in the store, the revision of its last change, and the revision of the
+	// store at which that was read: the newest one, or that of this server.
+	Look func(ctx context.Context, newest bool) (value []byte, revision, at uint64, err error)
+	// Note is called before the first key is on the disk, and after the last one is gone: versions
+	// that cannot read encrypted objects must not use the data directory meanwhile.
+	Note func(encrypts bool) error
+	// Took is called after this server has taken over a generation.
+	Took func(generation uint64)
+}
+
+// Keys are the data keys, as this server has them. All methods may be called at any time.
+type Keys struct {
+	config KeysConfig
+	now    atomic.Pointer[seen]
+
+	mu     sync.Mutex
+	own    own
+	opened map[string][]byte // keys of states that this server has not taken over
+}
+
+// Epoch is the state of the keys at one revision of it.
+type Epoch struct {
+	Revision  uint64   // of its last change; 0: the store has none
+	Resources []string // are encrypted, or may be soon
+	Writes    string   // ID of the key that encrypts; empty: objects are written in clear
+}
+
+// seen is an Epoch, and the revision of the store at which it was read.
+type seen struct {
+	Epoch
+	at uint64
+}
+
+// own is the file.
+type own struct {
+	Cluster    string    `json:"cluster"` // ID: the keys of a cluster before are not this one's
+	Generation uint64    `json:"generation"`
+	Resources  []string  `json:"resources,omitempty"`
+	Writes     string    `json:"writes,omitempty"`
+	Keys       []heldKey `json:"keys,omitempty"`
+}
+
+type heldKey struct {
+	ID   string    `json:"id"`
+	Made time.Time `json:"made"`
+	Key  []byte    `json:"key"`
+}
+
+func (o own) key(id string) []byte {
+	for _, k := range o.Keys {
+		if k.ID == id {
+			return k.Key
+		}
+	}
+	return nil
+}
+
+// First is the generation of a server that has never taken over a state. Servers of earlier
+// versions show none in gossip.
+const First = 1
+
+// Load reads this server's keys.
+func Load(c KeysConfig) (*Keys, error) {
+	k := &Keys{config: c, own: own{Generation: First}, opened: map[string][]byte{}}
+	data, err := os.ReadFile(c.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return k, nil
+	case err != nil:
+		return nil, fmt.Errorf("the data keys: %w", err)
+	}
+	if err := json.Unmarshal(data, &k.own); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w; move it away: the server gets the keys from the store", c.Path, err)
+	}
+	for _, held := range k.own.Keys {
+		if KeyID(held.Key) != held.ID {
+			return nil, fmt.Errorf("%s is damaged: data key %s is another one; move the file away: the server gets the keys from the store", c.Path, held.ID)
+		}
+	}
+	if k.own.Cluster != c.Cluster {
+		k.own = own{}
+	}
+	k.own.Generation = max(k.own.Generation, First)
+	return k, nil
+}
+
+// Generation is the one that this server has taken over.
+func (k *Keys) Generation() uint64 { return k.held().Generation }
+
+func (k *Keys) held() own {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.own
+}
+
+// Epoch returns the newest state that this server knows.
+func (k *Keys) Epoch(ctx context.Context) (*Epoch, error) {
+	if now := k.now.Load(); now != nil {
+		return &now.Epoch, nil
+	}
+	return k.learn(ctx, false)
+}
+
+// Renew learns the newest state that there is.
+func (k *Keys) Renew(ctx context.Context) error {
+	_, err := k.learn(ctx, true)
+	return err
+}
+
+// learn reads the state. One of a later revision of the store replaces one of an earlier revision:
+// a restored backup may bring a state that was changed earlier, or none.
+func (k *Keys) learn(ctx context.Context, newest bool) (*Epoch, error) {
+	d, revision, at, err := k.look(ctx, newest)
+	if err != nil {
+		return nil, err
+	}
+	is := &seen{Epoch{Revision: revision, Resources: d.Resources, Writes: d.Writes}, at}
+	for {
+		before := k.now.Load()
+		if before != nil && before.at >= is.at {
+			return &before.Epoch, nil
+		}
+		if k.now.CompareAndSwap(before, is) {
+			return &is.Epoch, nil
+		}
+	}
+}
+
+// look reads the document. Without one, the default resources are guarded and not encrypted.
+func (k *Keys) look(ctx context.Context, newest bool) (d document, revision, at uint64, err error) {
+	value, revision, at, err := k.config.Look(ctx, newest)
+	if err != nil {
+		return d, 0, 0, fmt.Errorf("read the state of the data keys: %w", err)
+	}
+	if len(value) == 0 {
+		return document{Resources: DefaultResources()}, revision, at, nil
+	}
+	if err := json.Unmarshal(value, &d); err != nil {
+		return d, 0, 0, fmt.Errorf("the state of the data keys is damaged: %w", err)
+	}
+	return d, revision, at, nil
+}
+
+// Key returns the key with the ID. The error tells why this server does not have it.
+func (k *Keys) Key(ctx context.Context, id string) ([]byte, error) {
+	if key := k.known(id); key != nil {
+		return key, nil
+	}
+	for _, newest := range []bool{false, true} {
+		d, _, _, err := k.look(ctx, newest)
+		if err != nil {
+			return nil, fmt.Errorf("data key %s is not on this server: %w", id, err)
+		}
+		if sealed, ok := d.key(id); ok {
+			return k.open(sealed)
+		}
+	}
+	return nil, fmt.Errorf("data key %s is not on this server, and the state of the keys in the store does not have it; "+
+		"see `barque secrets-encrypt status`", id)
+}
+
+func (k *Keys) known(id string) []byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if key := k.own.key(id); key != nil {
+		return key
+	}
+	return k.opened[id]
+}
+
+// open returns the key, from this server's own keys if they have it.
+func (k *Keys) open(sealed sealedKey) ([]byte, error) {
+	if key := k.known(sealed.ID); key != nil {
+		return key, nil
+	}
+	key, err := open(k.config.Sealer, sealed)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.opened[sealed.ID] = key
+	return key, nil
+}
+
+// Ready returns why this server cannot read the objects in its store, or nil.
+func (k *Keys) Ready(ctx context.Context) error {
+	d, _, _, err := k.look(ctx, false)
+	if err != nil {
+		return err
+	}
+	if d.Format > format {
+		return errors.New("the state of the data keys was written by a newer Barque: update this server")
+	}
+	for _, sealed := range d.Keys {
+		if _, err := k.open(sealed); err != nil {
+			return fmt.Errorf("this server cannot read all objects: %w", err)
+		}
+	}
+	return nil
+}
+
+// install writes the keys of a generation to the disk, and uses them. Those of earlier states are
+// forgotten.
+func (k *Keys) install(next own) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if next.Generation <= k.own.Generation {
+		return nil
+	}
+	if len(next.Keys) > 0 {
+		if err := k.config.Note(true); err != nil {
+			return fmt.Errorf("note that objects are encrypted: %w", err)
+		}
+	}
+	next.Cluster = k.config.Cluster
+	data, err := json.MarshalIndent(next, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(k.config.Path, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write the data keys of generation %d to disk: %w", next.Generation, err)
+	}
+	if len(next.Keys) == 0 {
+		if err := k.config.Note(false); err != nil {
+			return fmt.Errorf("note that objects are not encrypted any more: %w", err)
+		}
+	}
+	k.own = next
+	clear(k.opened)
+	k.config.Took(next.Generation)
+	return nil
+}
+
+// equal tells whether two lists of resources have the same ones.
+func equal(a, b []string) bool {
+	a, b = slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b))
+	return slices.Equal(a, b)
+}
+
+// CheckRestored returns why the objects of a backup, whose state of the keys is the value, could
+// not be read with the keys of this cluster; nil if they can. Objects in clear can.
+func (k *Keys) CheckRestored(value []byte) error {
+	var d document
+	if err := json.Unmarshal(value, &d); err != nil {
+		return fmt.Errorf("the backup's state of the data keys is damaged: %w", err)
+	}
+	for _, sealed := range d.Keys {
+		if _, err := k.open(sealed); err != nil {
+			return fmt.Errorf("the backup has encrypted objects that this cluster could not read: %w. "+
+				"Begin a new cluster with a sealed backup, which has that CA's key (`barque server --restore-from FILE --snapshot-key-file KEY`), "+
+				"or restore a backup from after the CA was exchanged", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,331 @@
+package datakeys
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/membership/rollover"
+)
+
+// Config of a Manager.
+type Config struct {
+	rollover.Server
+	Keys   *Keys
+	Sealer Sealer
+	// Members returns all members of the cluster, those that are away included.
+	Members func() []rollover.Member
+	// Objects reads and rewrites the objects in the store.
+	Objects Objects
+	// Purge removes from this server's disk the values of revisions up to the floor that the state
+	// of the store does not have any more.
+	Purge func(ctx context.Context, floor uint64) error
+	Now   func() time.Time
+}
+
+// Objects are the objects in the store.
+type Objects interface {
+	// Rewrite brings each object under the key that encrypts by the Epoch, in the term, and only
+	// while the state of the keys is that one. It returns when none is left that is under another
+	// key. report gets how many are left.
+	Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error
+	// Count returns how many values are under which key, and how many values of the resources are
+	// in clear, which is under "".
+	Count(ctx context.Context, resources []string) (map[string]int, error)
+	// DropHistory drops the history of the store, and returns the revision up to which that is.
+	DropHistory(ctx context.Context) (floor uint64, err error)
+}
+
+// Manager is a server's part in changes of the keys.
+type Manager struct {
+	*rollover.Manager[document]
+	kind *kind
+}
+
+// New returns a Manager; Run has to be called.
+func New(c Config) *Manager {
+	c.Server.Cluster = "" // see document
+	c.Server.Store = tapped{c.Server.Store, c.Keys}
+	k := &kind{Config: c}
+	about := rollover.About{Name: "the change of the data keys", Keys: "the data keys", Format: format, First: First}
+	return &Manager{rollover.New(c.Server, about, k), k}
+}
+
+// tapped is a store whose changes the Keys learn first.
+type tapped struct {
+	rollover.Store
+	keys *Keys
+}
+
+// Follow implements rollover.Store.
+func (t tapped) Follow(ctx context.Context, f func(value []byte, revision uint64)) error {
+	return t.Store.Follow(ctx, func(value []byte, revision uint64) {
+		_, _ = t.keys.learn(ctx, false) // a write that goes by an older state is refused, and learns it
+		f(value, revision)
+	})
+}
+
+// Begin writes the state of a new cluster, in which the default resources are encrypted from the
+// first object on. It does nothing if there is a state.
+func Begin(ctx context.Context, store rollover.Store, s Sealer, now time.Time) error {
+	value, revision, err := store.Get(ctx)
+	if err != nil || len(value) > 0 {
+		return err
+	}
+	key, err := newKey()
+	if err != nil {
+		return err
+	}
+	sealed, err := seal(s, key, now)
+	if err != nil {
+		return err
+	}
+	d := document{Envelope: rollover.Envelope{Format: format}, Generation: First + 1, Resources: DefaultResources(),
+		Writes: sealed.ID, Keys: []sealedKey{sealed}, CA: sealed.CA}
+	if value, err = json.Marshal(d); err != nil {
+		return err
+	}
+	return store.Put(ctx, value, revision, 0)
+}
+
+// RefusedError is returned when something would do harm or makes no sense. Nothing was changed.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+
+// Change is a change that an operator may ask for.
+type Change string
+
+// Changes.
+const (
+	Enable    Change = "enable"  // encrypt the resources
+	Disable   Change = "disable" // decrypt all
+	Rotate    Change = "rotate"  // use a new key
+	RewriteIt Change = "rewrite" // write each object anew, and clean the disks
+)
+
+// Apply begins a change, on whichever server. resources are those of Enable; none: those that there
+// are, or the default ones. It fails with a RefusedError. With dryRun it only checks.
+func (m *Manager) Apply(ctx context.Context, c Change, resources []string, dryRun bool) error {
+	_, err := m.Change(ctx, func(now document) (document, bool, error) {
+		next, err := m.kind.plan(now, c, resources)
+		if err != nil || dryRun || next.Generation == now.Generation {
+			return now, false, err
+		}
+		return next, true, nil
+	})
+	return err
+}
+
+// plan returns the document that begins a change. The generation stays if there is nothing to do.
+func (k *kind) plan(d document, c Change, resources []string) (document, error) {
+	if d.Generation == 0 {
+		d = document{Envelope: rollover.Envelope{Format: format}, Generation: First, Resources: DefaultResources()}
+	}
+	if d.Generation > k.Keys.Generation() {
+		return d, refuse("this server has not taken over the last state of the data keys yet: try again, or at another server")
+	}
+	if d.Step != AtRest {
+		return d, refuse("a change of the data keys is under way (%s). It goes on by itself; `barque secrets-encrypt status` shows how far it is", d.Step.Text())
+	}
+	if c == Enable || d.Writes == "" {
+		if old := k.unfit(); len(old) > 0 {
+			return d, refuse("every server must run, and be of this version: one of an earlier version could not read encrypted objects. "+
+				"Start or upgrade these, or take them out of the cluster: %s", strings.Join(old, ", "))
+		}
+	}
+	d.Began = k.Now()
+	switch c {
+	case Enable:
+		return k.enable(d, resources)
+	case Rotate:
+		if d.Writes == "" {
+			return d, refuse("nothing is encrypted: begin with `barque secrets-encrypt enable`")
+		}
+		return k.withNewKey(d)
+	case Disable:
+		if d.Writes == "" {
+			return d, nil
+		}
+		d.Writes = ""
+		return k.sealAnew(d.step(Rewrite))
+	case RewriteIt:
+		return k.sealAnew(d.step(Rewrite))
+	}
+	return d, refuse("there is no change %q of the data keys", c)
+}
+
+func (k *kind) enable(d document, resources []string) (document, error) {
+	if len(resources) == 0 {
+		resources = d.Resources
+	}
+	switch {
+	case d.Writes == "":
+		d.Resources = resources
+		return k.withNewKey(d)
+	case equal(d.Resources, resources):
+		return d, nil
+	}
+	d.Resources, d.Next = resources, d.Writes
+	return k.sealAnew(d.step(Spread))
+}
+
+// withNewKey begins to make a new key known.
+func (k *kind) withNewKey(d document) (document, error) {
+	key, err := newKey()
+	if err != nil {
+		return d, err
+	}
+	sealed, err := seal(k.Sealer, key, k.Now())
+	if err != nil {
+		return d, err
+	}
+	d.Keys, d.Next = append(slices.Clone(d.Keys), sealed), sealed.ID
+	return k.sealAnew(d.step(Spread))
+}
+
+// unfit names the servers that are away, or of a version that cannot read encrypted objects.
+func (k *kind) unfit() (names []string) {
+	for _, m := range k.servers() {
+		switch {
+		case !m.Alive:
+			names = append(names, fmt.Sprintf("%s (%s)", m.Name, m.State))
+		case m.Generation < First:
+			names = append(names, m.Name+" (an earlier version)")
+		}
+	}
+	return names
+}
+
+// Encrypts tells whether objects are encrypted, or may be soon, by this server's store.
+func (m *Manager) Encrypts() bool {
+	d, _, _ := m.Seen()
+	return len(d.Keys) > 0
+}
+
+// SealedBy tells whether the state in this server's store can be opened with the key of the CA of
+// that digest. One without keys can.
+func (m *Manager) SealedBy(digest string) bool {
+	d, _, _ := m.Seen()
+	return !slices.ContainsFunc(d.Keys, func(s sealedKey) bool { return s.CA != digest })
+}
+
+// retry is the time until a failed step is tried again.
+const retry = 2 * time.Second
+
+// Lead does the leader's part in the term, until ctx ends.
+func (m *Manager) Lead(ctx context.Context, term uint64) error {
+	m.kind.setWork(work{})
+	var working sync.WaitGroup
+	defer working.Wait()
+	working.Go(func() { m.work(ctx, term) }) // ends with ctx
+	return m.Manager.Lead(ctx, term)
+}
+
+// work rewrites objects and seals keys anew, when it is time.
+func (m *Manager) work(ctx context.Context, term uint64) {
+	last := ""
+	for ctx.Err() == nil {
+		d, current, _ := m.Seen()
+		err := m.workOn(ctx, d, term)
+		if err != nil && ctx.Err() == nil && err.Error() != last {
+			m.Logger.Warn("the leader's part in the change of the data keys fails; trying again", "step", d.Step, "generation", d.Generation, "err", err)
+		}
+		last = ""
+		if err != nil {
+			last = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+		case <-current.Done():
+		case <-time.After(retry):
+		}
+	}
+}
+
+func (m *Manager) workOn(ctx context.Context, d document, term uint64) error {
+	if err := m.reseal(ctx, d, term); err != nil {
+		return err
+	}
+	k := m.kind
+	if d.Step != Rewrite && d.Step != Clean || k.worked(d.Generation).done || len(k.behind(d.Generation)) > 0 {
+		return nil
+	}
+	w, err := k.perform(ctx, d, term)
+	if err != nil {
+		k.setWork(work{generation: d.Generation, state: err.Error()})
+		return err
+	}
+	k.setWork(w)
+	return nil
+}
+
+// perform does the leader's part of a step.
+func (k *kind) perform(ctx context.Context, d document, term uint64) (work, error) {
+	w := work{generation: d.Generation}
+	if err := k.Keys.Renew(ctx); err != nil {
+		return w, err
+	}
+	e, err := k.Keys.Epoch(ctx)
+	if err != nil {
+		return w, err
+	}
+	if d.Step == Clean {
+		n, err := k.Objects.Count(ctx, e.Resources)
+		for id, values := range n {
+			if id != d.Writes {
+				w.dirty += values
+			}
+		}
+		w.done = err == nil
+		return w, err
+	}
+	if e.Writes != d.Writes || !equal(e.Resources, d.Resources) {
+		return w, errors.New("the state of the data keys has just changed")
+	}
+	err = k.Objects.Rewrite(ctx, term, e, func(left int) {
+		k.setWork(work{generation: d.Generation, state: fmt.Sprintf("%d objects are left to rewrite", left)})
+	})
+	if err == nil {
+		w.floor, err = k.Objects.DropHistory(ctx)
+	}
+	w.done = err == nil
+	return w, err
+}
+
+// reseal seals the keys in the store with the key of the CA of now: those of former CAs go.
+func (m *Manager) reseal(ctx context.Context, d document, term uint64) error {
+	if len(d.Keys) == 0 || m.SealedBy(m.kind.Sealer.Digest()) {
+		return nil
+	}
+	value, revision, err := m.Store.Get(ctx)
+	if err != nil {
+		return err
+	}
+	var now document
+	if err := json.Unmarshal(value, &now); err != nil {
+		return fmt.Errorf("the state of the data keys is damaged: %w", err)
+	}
+	if now.Format > format {
+		return nil
+	}
+	next, err := m.kind.sealAnew(now)
+	if err != nil || slices.EqualFunc(next.Keys, now.Keys, func(a, b sealedKey) bool { return a.CA == b.CA }) {
+		return err
+	}
+	if value, err = json.Marshal(next); err != nil {
+		return err
+	}
+	if err := m.Store.Put(ctx, value, revision, term); err != nil {
+		return err
+	}
+	m.Logger.Info("the data keys are sealed with the key of the new CA", "ca", next.CA)
+	return nil
+}

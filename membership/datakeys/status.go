@@ -1,0 +1,76 @@
+package datakeys
+
+import (
+	"context"
+	"time"
+)
+
+// Status is how far the encryption is, without the keys.
+type Status struct {
+	Generation uint64         `json:"generation"`
+	Step       Step           `json:"step"` // empty at rest
+	Text       string         `json:"text"` // the step in words
+	Began      time.Time      `json:"began,omitzero"`
+	Enabled    bool           `json:"enabled"`
+	Resources  []string       `json:"resources"`
+	Keys       []KeyStatus    `json:"keys"`
+	Clear      int            `json:"clear"` // objects of the resources that are in clear
+	Servers    []ServerStatus `json:"servers"`
+	Waiting    []string       `json:"waiting,omitempty"`
+	// Problem is why the server that answers does not follow or cannot read.
+	Problem string `json:"problem,omitempty"`
+}
+
+// KeyStatus is one key.
+type KeyStatus struct {
+	ID      string    `json:"id"`
+	Writes  bool      `json:"writes"` // it encrypts; all keys are read
+	Made    time.Time `json:"made"`
+	Objects int       `json:"objects"` // under it
+	CA      string    `json:"ca"`      // whose key seals it
+}
+
+// ServerStatus is one server.
+type ServerStatus struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+	// Generation is the one that it has taken over; 0: it is of an earlier version, or away.
+	Generation uint64 `json:"generation"`
+	// Cleaned tells whether its disk has no values from before the last change.
+	Cleaned bool `json:"cleaned"`
+}
+
+// Status reads how far the encryption is.
+func (m *Manager) Status(ctx context.Context) (Status, error) {
+	d, _, _, err := m.kind.Keys.look(ctx, true)
+	if err != nil {
+		return Status{}, err
+	}
+	_, _, problem := m.Seen()
+	s := Status{Generation: d.Generation, Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Problem: problem}
+	if d.Step != AtRest {
+		s.Began = d.Began
+		s.Waiting = m.kind.Waiting(d)
+	}
+	if err := m.kind.Keys.Ready(ctx); err != nil {
+		s.Problem = err.Error()
+	}
+	n, err := m.kind.Objects.Count(ctx, d.Resources)
+	if err != nil {
+		return s, err
+	}
+	s.Clear = n[""]
+	for _, k := range d.Keys {
+		s.Keys = append(s.Keys, KeyStatus{ID: k.ID, Writes: k.ID == d.Writes, Made: k.Made, Objects: n[k.ID], CA: k.CA})
+		delete(n, k.ID)
+	}
+	delete(n, "")
+	for id, objects := range n { // of which nobody has the key
+		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: objects})
+	}
+	for _, server := range m.kind.servers() {
+		s.Servers = append(s.Servers, ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation,
+			Cleaned: server.Alive && server.Generation >= d.Cleaned})
+	}
+	return s, nil
+}
