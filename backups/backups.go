@@ -27,7 +27,7 @@ type Options struct {
 	Dir     string
 	KeyFile string // seals them
 	// Unsealed allows scheduled backups without KeyFile. They hold no keys of the cluster, and the
-	// Secrets of applications in clear.
+	// Secrets of applications, in clear or without the key that opens them.
 	Unsealed bool
 }
 
@@ -36,7 +36,7 @@ func (o *Options) refused() string {
 	if o.Every <= 0 || o.KeyFile != "" || o.Unsealed {
 		return ""
 	}
-	return "no key seals them: they would hold the Secrets of applications in clear, and not the keys of the cluster"
+	return "no key seals them: they would hold the Secrets of applications, in clear or so that a new cluster cannot read them, and not the keys of the cluster"
 }
 
 // DefaultOptions are twice a day, for two and a half days.

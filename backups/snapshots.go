@@ -76,7 +76,7 @@ type SnapshotList struct {
 }
 
 // ErrUnsealed is returned when a backup is to be saved without a key, and that was not asked for.
-var ErrUnsealed = errors.New("no key is given to seal the backup: it would hold the Secrets of applications in clear, and not the keys of the cluster, " +
+var ErrUnsealed = errors.New("no key is given to seal the backup: it would hold the Secrets of applications, in clear or so that a new cluster cannot read them, and not the keys of the cluster, " +
 	"without which kubeconfigs and certificates are void in a cluster that is rebuilt from it. Give --key-file with a key, which `barque snapshot key` makes; or --unsealed to save it without")
 
 // maxSnapshotRequest bounds the JSON that goes before.

@@ -55,7 +55,7 @@ type stores struct {
 	storedKey, confKey string // and in the backend
 }
 
-func newStores(t *testing.T, keys Keys) *stores {
+func newStores(t testing.TB, keys Keys) *stores {
 	t.Helper()
 	s := &stores{backend: raftstore.NewInMemory(raftstore.Options{}), transformers: New(keys, guardKey)}
 	t.Cleanup(func() { s.backend.Close() })

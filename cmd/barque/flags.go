@@ -118,7 +118,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.IntVar(&o.Backups.Keep, "snapshot-retention", o.Backups.Keep, "how many of these backups stay")
 	flags.StringVar(&o.Backups.Dir, "snapshot-dir", "", "where these backups go (default: DATA-DIR/snapshots)")
 	flags.StringVar(&o.Backups.KeyFile, "snapshot-key-file", "", "file with the key that seals these backups; 'barque snapshot key' makes one")
-	flags.BoolVar(&o.Backups.Unsealed, "snapshot-unsealed", false, "make these backups without a key: Secrets are in them in clear, and the keys of the cluster are not")
+	flags.BoolVar(&o.Backups.Unsealed, "snapshot-unsealed", false, "make these backups without a key: the keys of the cluster are not in them, and only this cluster can restore encrypted Secrets from them")
 	flags.StringVar(&o.Restore.File, "restore-from", "", "backup whose state a new cluster starts from, on an empty data directory")
 	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
 	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", backups.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")

@@ -27,7 +27,8 @@ func snapshotCommand() *cobra.Command {
 		Long: `Make, list, verify and restore backups of the cluster. A backup has the whole state of
 the cluster. A backup sealed with a key also has the cluster's own keys: a new cluster
 can keep the same kubeconfigs and certificates. An unsealed backup has no keys of the
-cluster, and has the Secrets of applications in clear. It is only made with --unsealed.
+cluster. Its Secrets are in clear, or encrypted so that only this cluster can restore
+them. It is only made with --unsealed.
 
 The key is a line of text: the output of 'barque snapshot key', or a passphrase.`,
 	}
@@ -74,7 +75,7 @@ the file can then read its Secrets.`,
 		},
 	}
 	key, kubeconfig, format := keyFlag(cmd), kubeconfigFlag(cmd), outputFlag(cmd)
-	unsealed := cmd.Flags().Bool("unsealed", false, "save it without a key: Secrets are in it in clear, and the keys of the cluster are not")
+	unsealed := cmd.Flags().Bool("unsealed", false, "save it without a key: the keys of the cluster are not in it, and only this cluster can restore encrypted Secrets from it")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		if err := checkFormat(c, *format); err != nil {
 			return err
@@ -330,7 +331,7 @@ func writeReport(w io.Writer, r *backup.Report) error {
 }
 
 func writeAbout(w io.Writer, a *backup.About) {
-	sealed := "no: the keys of the cluster are not in it, and Secrets are in clear"
+	sealed := "no: the keys of the cluster are not in it, and Secrets are in it in clear, or encrypted for this cluster only"
 	if a.Sealed {
 		sealed = "yes"
 	}

@@ -271,7 +271,7 @@ func (k *Keys) CheckRestored(value []byte) error {
 	for _, sealed := range d.Keys {
 		if _, err := k.open(sealed); err != nil {
 			return fmt.Errorf("the backup has encrypted objects that this cluster could not read: %w. "+
-				"Begin a new cluster with a sealed backup, which has that CA's key (`barque server --restore-from FILE --snapshot-key-file KEY`), "+
+				"Begin a new cluster with a sealed backup, which has that CA's key (`barque server --restore-from FILE --restore-key-file KEY`), "+
 				"or restore a backup from after the CA was exchanged", err)
 		}
 	}

@@ -225,8 +225,10 @@ func (s *server) startStore(ctx context.Context) error {
 		if err := s.restoreStore(ctx); err != nil {
 			return err
 		}
-	} else if err := s.beginEncryption(ctx); err != nil {
-		return err
+	} else if s.record.Restored == "" {
+		if err := s.beginEncryption(ctx); err != nil {
+			return err
+		}
 	}
 	s.record.Phase = enroll.PhaseMember
 	return s.record.Save()
