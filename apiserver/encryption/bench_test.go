@@ -10,8 +10,8 @@ import (
 	kstorage "k8s.io/apiserver/pkg/storage"
 )
 
-// BenchmarkSecrets creates and lists Secrets of 1 KiB, in clear and encrypted, on a store in memory.
-// A ConfigMap is not encrypted in either.
+// BenchmarkSecrets creates and lists Secrets of 1 KiB, in clear and encrypted, on a store in
+// memory. A ConfigMap is not encrypted in either.
 func BenchmarkSecrets(b *testing.B) {
 	for _, writes := range []string{"", "one"} {
 		name := map[string]string{"": "clear", "one": "encrypted"}[writes]

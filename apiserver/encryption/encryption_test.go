@@ -162,8 +162,8 @@ func TestObjectsUnderKeys(t *testing.T) {
 	}
 }
 
-// TestMissingKey: an object that cannot be decrypted is an error of everyone who needs it, and stays
-// as it is.
+// TestMissingKey: an object that cannot be decrypted is an error of everyone who needs it, and
+// stays as it is.
 func TestMissingKey(t *testing.T) {
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)
