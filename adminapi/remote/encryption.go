@@ -48,7 +48,7 @@ func AwaitEncryption(ctx context.Context, config *rest.Config, answer *adminapi.
 			tell(answer.Text)
 		} else if time.Now().After(next) && now != "" && now != waiting {
 			waiting, next = now, time.Now().Add(keysToldAfter)
-			tell("waiting for " + now)
+			tell("waiting: " + now)
 		}
 		select {
 		case <-ctx.Done():
@@ -70,7 +70,7 @@ func AwaitEncryption(ctx context.Context, config *rest.Config, answer *adminapi.
 func unfinishedEncryption(answer *adminapi.EncryptionAnswer) error {
 	reason := ""
 	if len(answer.Waiting) > 0 {
-		reason = ", waiting for " + strings.Join(answer.Waiting, ", ")
+		reason = ", waiting: " + strings.Join(answer.Waiting, ", ")
 	}
 	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the change is under way (%s%s). It continues by itself; %s shows its progress", answer.Text, reason, lookEncryption)}
 }
@@ -125,7 +125,7 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	}
 	fmt.Fprintf(w, "encryption\t%s\nresources\t%s\nstep\t%s\n", state, strings.Join(s.Resources, ", "), s.Text)
 	if len(s.Waiting) > 0 {
-		fmt.Fprintf(w, "waiting for\t%s\n", strings.Join(s.Waiting, ", "))
+		fmt.Fprintf(w, "waiting\t%s\n", strings.Join(s.Waiting, ", "))
 	}
 	fmt.Fprintf(w, "objects in clear\t%d\n", s.Clear)
 	if s.Problem != "" {
