@@ -63,8 +63,10 @@ type Options struct {
 
 // Store implements raft.SnapshotStore.
 type Store struct {
-	opts Options
-	mu   sync.Mutex // guards the names in the directory
+	opts     Options
+	readFile func(name string) ([]byte, error) // os.ReadFile; tests put another one in its place
+
+	mu sync.Mutex // guards the names in the directory
 
 	writing sync.Mutex // guards:
 	open    map[*sink]struct{}
@@ -88,7 +90,7 @@ func Open(opts Options) (*Store, error) {
 	if err := atomicfile.MakeDir(opts.Dir); err != nil {
 		return nil, fmt.Errorf("make the directory of the snapshots: %w", err)
 	}
-	s := &Store{opts: opts, open: make(map[*sink]struct{})}
+	s := &Store{opts: opts, readFile: os.ReadFile, open: make(map[*sink]struct{})}
 	names, err := s.names()
 	if err != nil {
 		return nil, err
@@ -177,7 +179,7 @@ func compare(a, b *raft.SnapshotMeta) int {
 }
 
 func (s *Store) readMeta(id string) (*raft.SnapshotMeta, error) {
-	data, err := os.ReadFile(filepath.Join(s.path(id), metaFile))
+	data, err := s.readFile(filepath.Join(s.path(id), metaFile))
 	if err != nil {
 		return nil, err
 	}
@@ -349,6 +351,8 @@ func (s *Store) reap() {
 }
 
 // DropOlder removes the snapshots before one, and also damaged ones and the rest of failed ones.
+// That one stays, and so does whatever is newer by its name, also if its metadata cannot be read. If
+// the process is the cause that a snapshot cannot be read, nothing is removed: see Damaged.
 func (s *Store) DropOlder(than *raft.SnapshotMeta) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -356,19 +360,46 @@ func (s *Store) DropOlder(than *raft.SnapshotMeta) error {
 	if err != nil {
 		return err
 	}
+	var old, unfinished []string
 	for _, name := range names {
 		if strings.HasSuffix(name, temporary) {
-			err = errors.Join(err, s.reapUnfinished(s.path(name)))
+			unfinished = append(unfinished, name)
 			continue
 		}
-		if m, unreadable := s.readMeta(name); strings.HasSuffix(name, damaged) || unreadable != nil || compare(m, than) < 0 {
-			err = errors.Join(err, os.RemoveAll(s.path(name)))
+		id := strings.TrimSuffix(name, damaged)
+		if id == than.ID || compare(named(id), than) > 0 {
+			continue
 		}
+		if id == name {
+			m, err := s.readMeta(name)
+			if err != nil && !Damaged(err) {
+				return fmt.Errorf("read about the snapshot %s: %w; no old snapshot was removed", s.path(name), err)
+			}
+			if err == nil && compare(m, than) >= 0 {
+				continue
+			}
+		}
+		old = append(old, name)
+	}
+	for _, name := range unfinished {
+		err = errors.Join(err, s.reapUnfinished(s.path(name)))
+	}
+	for _, name := range old {
+		err = errors.Join(err, os.RemoveAll(s.path(name)))
 	}
 	if err != nil {
 		return fmt.Errorf("remove old snapshots: %w", err)
 	}
 	return nil
+}
+
+// named returns what the name of a snapshot says about it, zeros if it is no such name.
+func named(id string) *raft.SnapshotMeta {
+	m := &raft.SnapshotMeta{ID: id}
+	if n, err := fmt.Sscanf(id, "%d-%d-", &m.Term, &m.Index); n != 2 || err != nil {
+		m.Term, m.Index = 0, 0
+	}
+	return m
 }
 
 // reapUnfinished removes the rest of a snapshot without a writer.
