@@ -1,22 +1,27 @@
 package adminapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/raftstore"
 )
 
 // EncryptionPath answers with an EncryptionAnswer, which has the datakeys.Status of the encryption
-// of objects in the store. POST takes the parameters "change", a datakeys.Change, and any number of
-// "resource", and the flag "dryRun". It is for members of system:masters only.
+// of objects in the store. POST takes the parameters "change", a datakeys.Change, any number of
+// "resource" to encrypt besides those that are, and of "decrypt" to take out, and the flag
+// "dryRun". It is for members of system:masters only.
 const EncryptionPath = "/barque/v1/encryption"
 
 // EncryptionAnswer is the answer to GET and POST.
@@ -29,8 +34,11 @@ type EncryptionAnswer struct {
 	NoLeader   bool `json:"noLeader,omitempty"` // none for long; nothing was changed
 }
 
+// Resolve returns the full name of a resource that can be encrypted, as encryption.Transformers do.
+type Resolve func(ctx context.Context, name string) (string, error)
+
 // EncryptionHandler serves EncryptionPath.
-func EncryptionHandler(keys *datakeys.Manager, logger *slog.Logger) http.Handler {
+func EncryptionHandler(keys *datakeys.Manager, resolve Resolve, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok := request.UserFrom(r.Context())
 		switch {
@@ -45,13 +53,12 @@ func EncryptionHandler(keys *datakeys.Manager, logger *slog.Logger) http.Handler
 		query := r.URL.Query()
 		begun := false
 		if r.Method == http.MethodPost {
-			change, dryRun := datakeys.Change(query.Get("change")), query.Get("dryRun") == "true"
-			err = unencryptable(query["resource"])
-			if err == nil {
-				err = keys.Apply(r.Context(), change, query["resource"], dryRun)
+			var o datakeys.Order
+			if o, err = order(r.Context(), query, resolve); err == nil {
+				err = keys.Apply(r.Context(), o)
 			}
-			if begun = err == nil && !dryRun; begun {
-				logger.Info("an operator has asked for a change of the encryption", "change", change, "resources", query["resource"], "by", who.GetName())
+			if begun = err == nil && !o.DryRun; begun {
+				logger.Info("an operator has asked for a change of the encryption", "change", o.Change, "resources", o.Add, "decrypt", o.Drop, "by", who.GetName())
 			}
 		}
 		var answer EncryptionAnswer
@@ -65,17 +72,24 @@ func EncryptionHandler(keys *datakeys.Manager, logger *slog.Logger) http.Handler
 	})
 }
 
-// neverEncrypted are resources that are written in one transaction with others, or are gone before
-// anybody rewrites them.
-var neverEncrypted = []string{"events", "events.events.k8s.io", "services", "ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io", "leases.coordination.k8s.io"}
-
-func unencryptable(resources []string) error {
-	for _, r := range resources {
-		if slices.Contains(neverEncrypted, r) || r == "" {
-			return &datakeys.RefusedError{Reason: "objects of the resource \"" + r + "\" cannot be encrypted"}
+// order reads the change that a request asks for. A name that is mistyped is refused.
+func order(ctx context.Context, query url.Values, resolve Resolve) (datakeys.Order, error) {
+	o := datakeys.Order{Change: datakeys.Change(query.Get("change")), DryRun: query.Get("dryRun") == "true"}
+	for _, name := range query["resource"] {
+		resource, err := resolve(ctx, name)
+		var unknown *encryption.ResourceError
+		if errors.As(err, &unknown) {
+			err = &datakeys.RefusedError{Reason: unknown.Reason}
 		}
+		if err != nil {
+			return o, err
+		}
+		o.Add = append(o.Add, resource)
 	}
-	return nil
+	for _, name := range query["decrypt"] { // also one whose definition is gone
+		o.Drop = append(o.Drop, schema.ParseGroupResource(name).String())
+	}
+	return o, nil
 }
 
 // judge stores the error's meaning in the answer, and returns the HTTP status for it. A begun

@@ -60,8 +60,8 @@ type Config struct {
 	Options Options
 	Server  string // its name
 	Cluster Cluster
-	// CheckRestored is called with each item of a backup before anything is restored. It returns
-	// why the cluster could not use it. nil checks nothing.
+	// CheckRestored is called with each item of a backup before it is restored, and may change it. It
+	// returns why the cluster could not use it: nothing is restored then. nil checks nothing.
 	CheckRestored func(*raftstore.Item) error
 	Logger        *slog.Logger
 	Now           func() time.Time

@@ -24,8 +24,9 @@ func Encryption(ctx context.Context, config *rest.Config) (*adminapi.EncryptionA
 // EncryptionChange is a change of the encryption.
 type EncryptionChange struct {
 	Change    datakeys.Change
-	Resources []string
-	DryRun    bool // only tell whether it would be refused
+	Resources []string // to encrypt besides those that are
+	Decrypt   []string // to encrypt no more
+	DryRun    bool     // only tell whether it would be refused
 }
 
 // Make asks for the change.
@@ -86,6 +87,9 @@ func encryption(ctx context.Context, config *rest.Config, method string, change 
 		request = request.Param("change", string(change.Change))
 		for _, r := range change.Resources {
 			request = request.Param("resource", r)
+		}
+		for _, r := range change.Decrypt {
+			request = request.Param("decrypt", r)
 		}
 		if change.DryRun {
 			request = request.Param("dryRun", "true")

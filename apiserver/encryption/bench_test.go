@@ -25,6 +25,15 @@ func BenchmarkSecrets(b *testing.B) {
 				}
 			}
 		})
+		b.Run("create a ConfigMap/"+name, func(b *testing.B) {
+			for b.Loop() {
+				n++
+				config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "made", Name: fmt.Sprint("c", n)}, Data: map[string]string{"k": text}}
+				if err := s.configs.Create(b.Context(), fmt.Sprintf("/configmaps/made/c%d", n), config, new(corev1.ConfigMap), 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 		for i := range 1000 {
 			if err := s.secrets.Create(b.Context(), fmt.Sprintf("/secrets/ns/s%d", i), secret(text), nil, 0); err != nil {
 				b.Fatal(err)

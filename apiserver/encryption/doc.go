@@ -10,10 +10,10 @@
 // What holds:
 //   - a value that cannot be decrypted is an error of its reader. It is never taken for an absent
 //     or an empty object, and nothing overwrites it;
-//   - the write of a resource that is, or may soon be, encrypted requires that the state of the
-//     keys is still the one by which its value was made. So no value under an old key, and none in
-//     clear, comes into the store after the keys have gone on;
-//   - resources that are not encrypted are stored as if this package was not there.
+//   - each write of a resource that can be encrypted requires that the state of the keys is still
+//     the one by which its value was made, also while the resource is in clear. So no value under
+//     an old key, and none in clear, comes into the store after the keys have gone on;
+//   - resources that can never be encrypted are stored as if this package was not there.
 //
 // It keeps no keys, and does not decide when they change: membership/datakeys does.
 package encryption

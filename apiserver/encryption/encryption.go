@@ -3,6 +3,7 @@ package encryption
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,30 +33,35 @@ type Keys interface {
 	Epoch(ctx context.Context) (*Epoch, error)
 	// Renew learns the newest state that there is.
 	Renew(ctx context.Context) error
-	// Key returns the key with the ID. The error tells why this server does not have it.
+	// Key returns the key with the ID. The error tells why this server does not have it. It is
+	// ErrUnlisted only if the newest state of the keys, of all servers, does not list the key.
 	Key(ctx context.Context, id string) ([]byte, error)
 }
+
+// ErrUnlisted is returned for a key that no server can have: its values are lost.
+var ErrUnlisted = errors.New("the newest state of the data keys does not list it")
 
 // Transformers are the storage.Sealers of all resources.
 type Transformers struct {
 	keys  Keys
 	guard string
 
-	mu    sync.RWMutex
-	byKey map[string]value.Transformer
+	mu     sync.RWMutex
+	byKey  map[string]value.Transformer
+	places map[schema.GroupResource]string // beginnings of the keys of resources that are not custom
 }
 
-var _ value.ResourceTransformers = (*Transformers)(nil)
+var _ storage.Placed = (*Transformers)(nil)
 
 // New returns the transformers with the keys. guard is the key of the store at which their state
 // is.
 func New(keys Keys, guard string) *Transformers {
-	return &Transformers{keys: keys, guard: guard, byKey: map[string]value.Transformer{}}
+	return &Transformers{keys: keys, guard: guard, byKey: map[string]value.Transformer{}, places: map[schema.GroupResource]string{}}
 }
 
 // TransformerForResource implements value.ResourceTransformers.
 func (t *Transformers) TransformerForResource(resource schema.GroupResource) value.Transformer {
-	return &sealer{all: t, resource: resource.String()}
+	return &sealer{all: t, resource: resource.String(), never: slices.Contains(never, resource)}
 }
 
 const (
@@ -120,18 +126,26 @@ func (t *Transformers) Seal(ctx context.Context, id string, data []byte, at valu
 	return slices.Concat([]byte(Prefix), []byte(id), []byte(":"), sealed), nil
 }
 
-// Open returns a stored value in clear, and the ID of the key under which it was.
+// Open returns a stored value in clear, and the ID of the key under which it was. The error is a
+// storage.UnavailableError unless nobody can read the value: it was changed, or its key is gone.
 func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context) (data []byte, id string, err error) {
 	id, sealed, ours := split(stored)
 	switch {
 	case !bytes.HasPrefix(stored, []byte(common)):
 		return stored, "", nil
+	case !ours && bytes.HasPrefix(stored, []byte(Prefix)):
+		return nil, "", fmt.Errorf("read %s: it was cut: it names no data key", at.AuthenticatedData())
 	case !ours:
-		return nil, "", fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q", at.AuthenticatedData(), provider(stored))
+		err := fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q", at.AuthenticatedData(), provider(stored))
+		return nil, "", &storage.UnavailableError{Err: err}
 	}
 	with, err := t.of(ctx, id)
 	if err != nil {
-		return nil, id, fmt.Errorf("read %s: %w", at.AuthenticatedData(), err)
+		err = fmt.Errorf("read %s: %w", at.AuthenticatedData(), err)
+		if !errors.Is(err, ErrUnlisted) {
+			err = &storage.UnavailableError{Err: err}
+		}
+		return nil, id, err
 	}
 	data, _, err = with.TransformFromStorage(ctx, sealed, at)
 	if err != nil {
@@ -150,6 +164,7 @@ func provider(stored []byte) string {
 type sealer struct {
 	all      *Transformers
 	resource string
+	never    bool // it cannot be encrypted
 }
 
 var _ storage.Sealer = (*sealer)(nil)
@@ -163,11 +178,12 @@ func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byt
 	if err != nil {
 		return nil, raftstore.Precondition{}, err
 	}
-	if !s.covers(e) {
+	if s.never {
 		return data, raftstore.Precondition{}, nil
 	}
+	// Also without encryption: the resource may have been named by a state that is newer.
 	guard := raftstore.Precondition{Key: s.all.guard, ModRevision: e.Revision}
-	if e.Writes == "" {
+	if e.Writes == "" || !s.covers(e) {
 		return data, guard, nil
 	}
 	sealed, err := s.all.Seal(ctx, e.Writes, data, at)
@@ -184,7 +200,7 @@ func (s *sealer) TransformToStorage(ctx context.Context, data []byte, at value.C
 }
 
 // TransformFromStorage implements value.Transformer. A value is stale if it would be written in
-// another way now.
+// another way now. One that was read is not refused because that is not known.
 func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at value.Context) (data []byte, stale bool, err error) {
 	data, id, err := s.all.Open(ctx, stored, at)
 	if err != nil {
@@ -192,7 +208,7 @@ func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at val
 	}
 	e, err := s.all.keys.Epoch(ctx)
 	if err != nil {
-		return nil, false, err
+		return data, false, nil
 	}
 	if !s.covers(e) {
 		return data, id != "", nil

@@ -14,8 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/features"
 	kstorage "k8s.io/apiserver/pkg/storage"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes/scheme"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
@@ -27,12 +30,19 @@ const guardKey = "/barque/data-keys"
 
 // ring is a state of keys that a test changes.
 type ring struct {
-	epoch *Epoch
-	next  *Epoch // after Renew
-	keys  map[string][]byte
+	epoch   *Epoch
+	next    *Epoch // after Renew
+	keys    map[string][]byte
+	missing error // of a key that it does not have; nil: this server alone does not have it
+	unknown error // of the Epoch
 }
 
-func (r *ring) Epoch(context.Context) (*Epoch, error) { return r.epoch, nil }
+func (r *ring) Epoch(context.Context) (*Epoch, error) {
+	if r.unknown != nil {
+		return nil, r.unknown
+	}
+	return r.epoch, nil
+}
 
 func (r *ring) Renew(context.Context) error {
 	r.epoch = r.next
@@ -42,6 +52,9 @@ func (r *ring) Renew(context.Context) error {
 func (r *ring) Key(_ context.Context, id string) ([]byte, error) {
 	if key := r.keys[id]; key != nil {
 		return key, nil
+	}
+	if r.missing != nil {
+		return nil, fmt.Errorf("data key %s is not on this server: %w", id, r.missing)
 	}
 	return nil, fmt.Errorf("data key %s is not on this server", id)
 }
@@ -61,6 +74,9 @@ func newStores(t testing.TB, keys Keys) *stores {
 	t.Cleanup(func() { s.backend.Close() })
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	codec := scheme.Codecs.CodecForVersions(info.Serializer, scheme.Codecs.UniversalDeserializer(), corev1.SchemeGroupVersion, corev1.SchemeGroupVersion)
+	for _, r := range []string{"secrets", "configmaps"} {
+		s.transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
+	}
 	open := func(resource string, newObject, newList func() runtime.Object) kstorage.Interface {
 		of := schema.GroupResource{Resource: resource}
 		store, err := storage.New(storage.Config{Backend: s.backend, Codec: codec, New: newObject, NewList: newList, RawLists: rawlist.NewCache(1 << 20),
@@ -162,9 +178,16 @@ func TestObjectsUnderKeys(t *testing.T) {
 	}
 }
 
-// TestMissingKey: an object that cannot be decrypted is an error of everyone who needs it, and
-// stays as it is.
+// anyway is how an object that cannot be read is deleted.
+func anyway(ctx context.Context, s *stores) error {
+	return s.secrets.Delete(ctx, s.secretKey, new(corev1.Secret), nil, func(context.Context, runtime.Object) error { return nil }, nil,
+		kstorage.DeleteOptions{ExpectTransformOrDecodeError: true})
+}
+
+// TestMissingKey: an object whose key this server does not have is an error of everyone who needs
+// it, and stays as it is, also for those who delete corrupt objects.
 func TestMissingKey(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
 	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
 	s := newStores(t, keys)
 	if err := s.secrets.Create(t.Context(), s.secretKey, secret("hidden"), nil, 0); err != nil {
@@ -177,27 +200,69 @@ func TestMissingKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	objects := &Objects{Store: other.backend, Transformers: other.transformers, Builtin: func(schema.GroupResource) bool { return true }, Now: time.Now}
-	for what, do := range map[string]func() error{
-		"get":    func() error { _, err := read(t, other); return err },
-		"update": func() error { return update(ctx, other, "other") },
-		"list": func() error {
-			return other.secrets.GetList(ctx, "/secrets/", kstorage.ListOptions{Recursive: true, Predicate: kstorage.Everything}, new(corev1.SecretList))
-		},
-		"delete": func() error {
-			return other.secrets.Delete(ctx, other.secretKey, new(corev1.Secret), nil, func(context.Context, runtime.Object) error { return nil }, nil, kstorage.DeleteOptions{})
-		},
-		"rewrite": func() error { return objects.Rewrite(ctx, 1, without.epoch, func(int) {}) },
-	} {
-		if err := do(); err == nil || !strings.Contains(err.Error(), "data key one is not on this server") {
-			t.Errorf("%s: %v", what, err)
+	objects := &Objects{Store: other.backend, Transformers: other.transformers, Now: time.Now}
+	for _, missing := range []error{nil, raftstore.ErrLeaderless, context.DeadlineExceeded} {
+		without.missing = missing
+		for what, do := range map[string]func() error{
+			"get":    func() error { _, err := read(t, other); return err },
+			"update": func() error { return update(ctx, other, "other") },
+			"list": func() error {
+				return other.secrets.GetList(ctx, "/secrets/", kstorage.ListOptions{Recursive: true, Predicate: kstorage.Everything}, new(corev1.SecretList))
+			},
+			"delete": func() error {
+				return other.secrets.Delete(ctx, other.secretKey, new(corev1.Secret), nil, func(context.Context, runtime.Object) error { return nil }, nil, kstorage.DeleteOptions{})
+			},
+			"delete as corrupt": func() error { return anyway(ctx, other) },
+			"rewrite":           func() error { return objects.Rewrite(ctx, 1, without.epoch, func(int) {}) },
+		} {
+			err := do()
+			if err == nil || missing == nil && !strings.Contains(err.Error(), "data key one is not on this server") {
+				t.Errorf("%v: %s: %v", missing, what, err)
+			}
+			if kstorage.IsCorruptObject(err) {
+				t.Errorf("%v: %s calls it corrupt: %v", missing, what, err)
+			}
+		}
+		if err := other.secrets.Create(ctx, other.secretKey, secret("other"), nil, 0); err == nil {
+			t.Error("it is made anew over the one that is there")
+		}
+		if !bytes.Equal(other.stored(t, s.storedKey), was) {
+			t.Fatalf("%v: it was changed", missing)
 		}
 	}
-	if err := other.secrets.Create(ctx, other.secretKey, secret("other"), nil, 0); err == nil {
-		t.Error("it is made anew over the one that is there")
+}
+
+// TestLostValues: an object that nobody can read any more can be deleted, by those who want that.
+func TestLostValues(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
+	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}, missing: ErrUnlisted}
+	s := newStores(t, keys)
+	if err := s.secrets.Create(t.Context(), s.secretKey, secret("hidden"), nil, 0); err != nil {
+		t.Fatal(err)
 	}
-	if !bytes.Equal(other.stored(t, s.storedKey), was) {
-		t.Error("it was changed")
+	good := s.stored(t, s.storedKey)
+	changed := slices.Clone(good)
+	changed[len(changed)-1] ^= 1
+	for what, value := range map[string][]byte{"changed": changed, "its key is gone": bytes.Replace(good, []byte("one:"), []byte("nil:"), 1), "cut": []byte(Prefix + "one")} {
+		if _, err := s.backend.Put(t.Context(), s.storedKey, value); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(t, s); !kstorage.IsCorruptObject(err) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err := anyway(t.Context(), s); err != nil || s.stored(t, s.storedKey) != nil {
+			t.Errorf("%s: it is not deleted: %v", what, err)
+		}
+	}
+	if _, err := s.backend.Put(t.Context(), s.storedKey, good); err != nil {
+		t.Fatal(err)
+	}
+	keys.unknown = raftstore.ErrLeaderless
+	if text, err := read(t, s); err != nil || text != "hidden" {
+		t.Errorf("without the state of the keys, %q, %v", text, err)
+	}
+	if err := anyway(t.Context(), s); err == nil || s.stored(t, s.storedKey) == nil {
+		t.Errorf("a good object is deleted as a corrupt one: %v", err)
 	}
 }
 
@@ -224,6 +289,33 @@ func TestBadValues(t *testing.T) {
 	}
 	if data, id, err := s.transformers.Open(t.Context(), good, place(s.storedKey)); err != nil || id != "one" || !bytes.Contains(data, []byte("hidden")) {
 		t.Errorf("%q, %q, %v", data, id, err)
+	}
+}
+
+// TestFirstWriteOfANewlyNamedResource: a writer that knows a state which does not name its resource
+// stores nothing in clear once a newer state does. What can never be encrypted is not guarded.
+func TestFirstWriteOfANewlyNamedResource(t *testing.T) {
+	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
+	s := newStores(t, keys)
+	result, err := s.backend.Put(t.Context(), guardKey, []byte("with configmaps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys.next = &Epoch{Revision: result.Revision, Resources: []string{"secrets", "configmaps"}, Writes: "one"}
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c"}, Data: map[string]string{"k": "public"}}
+	if err := s.configs.Create(t.Context(), s.conf, config, new(corev1.ConfigMap), 0); err != nil {
+		t.Fatal(err)
+	}
+	if value := s.stored(t, s.confKey); KeyOf(value) != "one" {
+		t.Errorf("it is stored in clear: %q", value)
+	}
+	for resource, want := range map[schema.GroupResource]string{
+		{Resource: "configmaps"}: guardKey, {Group: "example.com", Resource: "widgets"}: guardKey, {Resource: "events"}: "", {Group: "coordination.k8s.io", Resource: "leases"}: "",
+	} {
+		sealer := s.transformers.TransformerForResource(resource).(storage.Sealer)
+		if _, guard, err := sealer.Seal(t.Context(), []byte("x"), place("/x")); err != nil || guard.Key != want {
+			t.Errorf("%s: %+v, %v", resource, guard, err)
+		}
 	}
 }
 

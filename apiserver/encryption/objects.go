@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,9 +27,7 @@ type Store interface {
 type Objects struct {
 	Store        Store
 	Transformers *Transformers
-	// Builtin tells whether a resource is one of the API server's own, and not a custom one.
-	Builtin func(schema.GroupResource) bool
-	Now     func() time.Time
+	Now          func() time.Time
 }
 
 // writers is how many objects are rewritten at a time: what waits for the disks at the same time
@@ -40,21 +37,9 @@ const writers = 16
 // everything is where all objects are.
 const everything = storage.DefaultPrefix + "/"
 
-// prefix returns the beginning of the keys of a resource's objects.
-func (o *Objects) prefix(resource string) string {
-	of := schema.ParseGroupResource(resource)
-	if !o.Builtin(of) {
-		return path.Join(storage.DefaultPrefix, of.Group, of.Resource) + "/"
-	}
-	if own, ok := storage.DefaultResourcePrefixes()[of]; ok {
-		return path.Join(storage.DefaultPrefix, own) + "/"
-	}
-	return path.Join(storage.DefaultPrefix, of.Resource) + "/"
-}
-
 func (o *Objects) prefixes(resources []string) (all []string) {
 	for _, r := range resources {
-		all = append(all, o.prefix(r))
+		all = append(all, o.Transformers.prefix(schema.ParseGroupResource(r)))
 	}
 	return all
 }

@@ -30,13 +30,13 @@ func (e *corruptError) Error() string {
 
 func (e *corruptError) Unwrap() error { return e.err }
 
-// corruptNaming is a transformer that names what it cannot transform corrupt.
+// corruptNaming is a transformer that names a value corrupt if that cannot be transformed by anybody.
 type corruptNaming struct{ value.Transformer }
 
 // TransformFromStorage implements value.Transformer.
 func (t corruptNaming) TransformFromStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, bool, error) {
 	out, stale, err := t.Transformer.TransformFromStorage(ctx, data, dataCtx)
-	if err != nil {
+	if err != nil && !isUnavailable(err) {
 		err = &corruptError{what: "it cannot be transformed", err: err}
 	}
 	return out, stale, err

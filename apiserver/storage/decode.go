@@ -9,6 +9,7 @@ import (
 	"github.com/barque/barque/raftstore"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 )
 
 // transformError says that a stored value could not be transformed back.
@@ -17,6 +18,14 @@ type transformError struct{ err error }
 func (e *transformError) Error() string { return e.err.Error() }
 
 func (e *transformError) Unwrap() error { return e.err }
+
+// transformFailed is the answer for a value that could not be transformed back.
+func transformFailed(err error) error {
+	if isUnavailable(err) {
+		return ReadError(err)
+	}
+	return storage.NewInternalError(err)
+}
 
 // transform makes of a stored value what the codec decodes. It fails with a transformError.
 func (s *Store) transform(ctx context.Context, key string, value []byte) ([]byte, error) {

@@ -37,12 +37,12 @@ func (g gathered) Watch(ctx context.Context, key string, opts storage.ListOption
 // cachedGathered is a generic.StorageDecorator of resources whose objects are kept decoded, for
 // registries that change nothing in what is listed and watched.
 func (o *RESTOptions) cachedGathered(
-	config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(runtime.Object) (string, error),
-	newObject, newList func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
+	newObject, newList func() runtime.Object, _ storage.AttrFunc, triggers storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	cached, destroy, err := o.cached(config, resourcePrefix, keyFunc, newObject, newList, attrs, triggers, indexers)
+	store, err := o.store(config, resourcePrefix, newObject, newList, o.cfg.Objects, triggers)
 	if err != nil {
 		return nil, nil, err
 	}
-	return gathered{cached}, destroy, nil
+	return gathered{store}, store.Close, nil
 }

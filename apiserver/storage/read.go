@@ -58,7 +58,7 @@ func (s *Store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 func getError(key string, err error) error {
 	var transform *transformError
 	if errors.As(err, &transform) {
-		return corruptOr(key, transform.err, storage.NewInternalError(transform.err))
+		return corruptOr(key, transform.err, transformFailed(transform.err))
 	}
 	return corruptOr(key, err, err)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"time"
 
 	"github.com/barque/barque/apiserver/objectcache"
@@ -193,7 +194,7 @@ type customResources struct{ *RESTOptions }
 func (o customResources) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := o.factory.StorageConfig
 	config.Codec = unstructured.UnstructuredJSONScheme
-	return o.options(config.ForResource(resource), resource.Group+"/"+resource.Resource, o.cachedGathered), nil
+	return o.options(config.ForResource(resource), CustomResourcePrefix(resource), o.cachedGathered), nil
 }
 
 // store makes the storage of a resource.
@@ -231,6 +232,7 @@ func (o *RESTOptions) raw(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
 	newObject, newList func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
+	o.place(config, resourcePrefix)
 	store, err := o.store(config, resourcePrefix, newObject, newList, nil, nil)
 	if err != nil {
 		return nil, nil, err
@@ -244,11 +246,19 @@ func (o *RESTOptions) cached(
 	config *storagebackend.ConfigForResource, resourcePrefix string, _ func(runtime.Object) (string, error),
 	newObject, newList func() runtime.Object, _ storage.AttrFunc, triggers storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
+	o.place(config, resourcePrefix)
 	store, err := o.store(config, resourcePrefix, newObject, newList, o.cfg.Objects, triggers)
 	if err != nil {
 		return nil, nil, err
 	}
 	return store, store.Close, nil
+}
+
+// place says to the transformers where a resource is.
+func (o *RESTOptions) place(config *storagebackend.ConfigForResource, resourcePrefix string) {
+	if to, ok := o.cfg.Transformers.(Placed); ok {
+		to.Place(config.GroupResource, path.Join(config.Prefix, resourcePrefix)+"/")
+	}
 }
 
 // everyResource is an APIResourceConfigSource: what a server stores is what it serves.

@@ -3,8 +3,10 @@ package storage
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"github.com/barque/barque/raftstore"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/value"
 )
@@ -20,6 +22,30 @@ type Sealer interface {
 	// Renew learns the key of now, after the precondition did not hold.
 	Renew(ctx context.Context) error
 }
+
+// UnavailableError is returned by a transformer that cannot read a value now, or not on this
+// server, for example because the server does not have the key. Such a value is not corrupt:
+// nothing deletes it unread.
+type UnavailableError struct{ Err error }
+
+func (e *UnavailableError) Error() string { return e.Err.Error() }
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+func isUnavailable(err error) bool {
+	_, is := errors.AsType[*UnavailableError](err)
+	return is
+}
+
+// Placed is a value.ResourceTransformers that needs to know where the objects of a resource are.
+type Placed interface {
+	value.ResourceTransformers
+	// Place is called when the storage of a resource is made. The prefix begins the keys of its
+	// objects. It is not called for custom resources: see CustomResourcePrefix.
+	Place(resource schema.GroupResource, prefix string)
+}
+
+// CustomResourcePrefix begins the keys of a custom resource's objects, below DefaultPrefix.
+func CustomResourcePrefix(of schema.GroupResource) string { return of.Group + "/" + of.Resource }
 
 // enciphered is how each value begins that a transformer has changed, by convention of Kubernetes.
 var enciphered = []byte("k8s:enc:")

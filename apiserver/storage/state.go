@@ -91,10 +91,10 @@ func (r *stateReader) fromItem(ctx context.Context, item *raftstore.Item, sugges
 	var err error
 	st.data, st.stale, err = r.store.transformer.TransformFromStorage(ctx, item.Value, keyContext(r.key))
 	if err != nil {
-		if r.wantCorrupt {
+		if r.wantCorrupt && !isUnavailable(err) {
 			return st, nil
 		}
-		return nil, storage.NewInternalError(err)
+		return nil, transformFailed(err)
 	}
 	if suggestion != nil {
 		if revision, err := r.store.versioner.ObjectResourceVersion(suggestion); err == nil && revision == item.ModRevision {

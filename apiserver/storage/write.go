@@ -52,11 +52,8 @@ func (s *Store) put(
 		if err != nil {
 			return nil, err
 		}
-		if guard.Key != "" {
-			with.Require = append(with.Require[:len(with.Require):len(with.Require)], guard)
-		}
 		op := raftstore.Op{Kind: raftstore.Put, Key: key, Value: value, TTL: seconds(ttl)}
-		revision, conflict, err := s.write(ctx, verb, op, was.revision, with)
+		revision, conflict, err := s.write(ctx, verb, op, was.revision, with, guard)
 		switch {
 		case err != nil || conflict != nil && conflict.Key == key:
 			return conflict, err
@@ -83,14 +80,22 @@ func (s *Store) put(
 
 // write commits one operation on a key that must be at a revision, 0 for absent, with what
 // accompanies it. A conflict is not an error: it is returned for the caller to go on from what
-// stands there. The key's own precondition is checked first.
-func (s *Store) write(ctx context.Context, verb string, op raftstore.Op, atRevision uint64, with Companion) (uint64, *raftstore.ConflictError, error) {
+// stands there. The key's own precondition is checked first, and that of the guard, if it has a
+// key, last.
+func (s *Store) write(
+	ctx context.Context, verb string, op raftstore.Op, atRevision uint64, with Companion, guard raftstore.Precondition,
+) (uint64, *raftstore.ConflictError, error) {
 	start := time.Now()
 	if err := s.begin(ctx); err != nil {
 		return 0, nil, WriteError(err)
 	}
+	require := append(make([]raftstore.Precondition, 0, 2+len(with.Require)), raftstore.Precondition{Key: op.Key, ModRevision: atRevision})
+	require = append(require, with.Require...)
+	if guard.Key != "" {
+		require = append(require, guard)
+	}
 	result, err := s.backend.Commit(ctx, raftstore.Txn{
-		Require: append([]raftstore.Precondition{{Key: op.Key, ModRevision: atRevision}}, with.Require...),
+		Require: require,
 		Ops:     append([]raftstore.Op{op}, with.Ops...),
 		Term:    LeaderTerm(ctx),
 	})
@@ -184,7 +189,7 @@ func (s *Store) Delete(
 		if err2 != nil {
 			return err2
 		}
-		revision, conflict, err2 := s.write(ctx, "delete", raftstore.Op{Kind: raftstore.Delete, Key: key}, st.revision, with)
+		revision, conflict, err2 := s.write(ctx, "delete", raftstore.Op{Kind: raftstore.Delete, Key: key}, st.revision, with, raftstore.Precondition{})
 		if err2 != nil {
 			return err2
 		}

@@ -16,6 +16,9 @@ import (
 // Dir has a node's keys and certificates.
 func Dir(dataDir string) string { return filepath.Join(dataDir, "pki") }
 
+// DataKeysFile has a server's data keys, which package datakeys writes.
+func DataKeysFile(dataDir string) string { return filepath.Join(Dir(dataDir), "data-keys.json") }
+
 // Files of keys that all servers have, and of an agent's certificates.
 const (
 	CAKey             = "ca.key"

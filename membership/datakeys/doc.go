@@ -24,5 +24,5 @@
 //   - a state is never replaced by one that lacks its keys, also if nobody can open them now;
 //   - a server that cannot open a key of the state is not ready, and does not lead.
 //
-// It does not know objects: the Rewriter does.
+// It does not know objects: Objects does.
 package datakeys

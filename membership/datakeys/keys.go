@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/membership/rollover"
 )
 
 // KeysConfig of Keys.
@@ -24,8 +25,9 @@ type KeysConfig struct {
 	// Look returns the state in the store, the revision of its last change, and the revision of the
 	// store at which that was read: the newest one, or that of this server.
 	Look func(ctx context.Context, newest bool) (value []byte, revision, at uint64, err error)
-	// Note is called before the first key is on the disk, and after the last one is gone: versions
-	// that cannot read encrypted objects must not use the data directory meanwhile.
+	// Note writes down whether versions that cannot read encrypted objects must not use the data
+	// directory. They must not while this server has keys, or the state in its store has. It is
+	// called at each start, at each change, and before the keys of a state are fetched.
 	Note func(encrypts bool) error
 	// Took is called after this server has taken over a generation.
 	Took func(generation uint64)
@@ -35,6 +37,9 @@ type KeysConfig struct {
 type Keys struct {
 	config KeysConfig
 	now    atomic.Pointer[seen]
+
+	// installing is held while keys and notes are written to the disk, before mu.
+	installing sync.Mutex
 
 	mu     sync.Mutex
 	own    own
@@ -104,7 +109,23 @@ func Load(c KeysConfig) (*Keys, error) {
 		k.own = own{}
 	}
 	k.own.Generation = max(k.own.Generation, First)
+	if len(k.own.Keys) > 0 {
+		if err := k.note(document{}); err != nil {
+			return nil, err
+		}
+	}
 	return k, nil
+}
+
+// note notes whether there are keys: this server's, or those of the state in its store.
+func (k *Keys) note(d document) error {
+	k.installing.Lock()
+	defer k.installing.Unlock()
+	encrypts := len(d.Keys) > 0 || len(k.held().Keys) > 0
+	if err := k.config.Note(encrypts); err != nil {
+		return fmt.Errorf("note in the data directory whether objects are encrypted (%t): %w", encrypts, err)
+	}
+	return nil
 }
 
 // Generation is the one that this server has taken over.
@@ -158,13 +179,36 @@ func (k *Keys) look(ctx context.Context, newest bool) (d document, revision, at 
 	if len(value) == 0 {
 		return document{Resources: DefaultResources()}, revision, at, nil
 	}
-	if err := json.Unmarshal(value, &d); err != nil {
-		return d, 0, 0, fmt.Errorf("the state of the data keys is damaged: %w", err)
+	if d, err = parse(value); err != nil {
+		return d, 0, 0, err
 	}
 	return d, revision, at, nil
 }
 
-// Key returns the key with the ID. The error tells why this server does not have it.
+// parse reads a document. One of a newer Barque is an error: this server does not know what its
+// writers have to do.
+func parse(value []byte) (d document, err error) {
+	var is rollover.Envelope
+	if err := json.Unmarshal(value, &is); err != nil {
+		return d, fmt.Errorf("the state of the data keys is damaged: %w; restore a backup of the cluster", err)
+	}
+	if is.Format > format {
+		return d, errors.New("the state of the data keys was written by a newer Barque: update this server")
+	}
+	if err := json.Unmarshal(value, &d); err != nil {
+		return document{}, fmt.Errorf("the state of the data keys is damaged: %w; restore a backup of the cluster", err)
+	}
+	if is.Format != format || is.Cluster != "" || d.Generation == 0 {
+		return document{}, errors.New("the state of the data keys is damaged: it is of no generation or format; restore a backup of the cluster")
+	}
+	return d, nil
+}
+
+// ErrUnlisted is returned for a key that the newest state does not list.
+var ErrUnlisted = errors.New("the state of the keys in the store does not list it, so nobody has it")
+
+// Key returns the key with the ID. The error tells why this server does not have it, and is
+// ErrUnlisted if the newest state does not have it either.
 func (k *Keys) Key(ctx context.Context, id string) ([]byte, error) {
 	if key := k.known(id); key != nil {
 		return key, nil
@@ -178,8 +222,7 @@ func (k *Keys) Key(ctx context.Context, id string) ([]byte, error) {
 			return k.open(sealed)
 		}
 	}
-	return nil, fmt.Errorf("data key %s is not on this server, and the state of the keys in the store does not have it; "+
-		"see `barque secrets-encrypt status`", id)
+	return nil, fmt.Errorf("data key %s is not on this server: %w; see `barque secrets-encrypt status`", id, ErrUnlisted)
 }
 
 func (k *Keys) known(id string) []byte {
@@ -212,9 +255,6 @@ func (k *Keys) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.Format > format {
-		return errors.New("the state of the data keys was written by a newer Barque: update this server")
-	}
 	for _, sealed := range d.Keys {
 		if _, err := k.open(sealed); err != nil {
 			return fmt.Errorf("this server cannot read all objects: %w", err)
@@ -226,33 +266,42 @@ func (k *Keys) Ready(ctx context.Context) error {
 // install writes the keys of a generation to the disk, and uses them. Those of earlier states are
 // forgotten.
 func (k *Keys) install(next own) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if next.Generation <= k.own.Generation {
-		return nil
+	took, err := k.put(next)
+	if took {
+		k.config.Took(next.Generation)
+	}
+	return err
+}
+
+func (k *Keys) put(next own) (took bool, err error) {
+	k.installing.Lock()
+	defer k.installing.Unlock()
+	if next.Generation <= k.Generation() {
+		return false, nil
 	}
 	if len(next.Keys) > 0 {
 		if err := k.config.Note(true); err != nil {
-			return fmt.Errorf("note that objects are encrypted: %w", err)
+			return false, fmt.Errorf("note that objects are encrypted: %w", err)
 		}
 	}
 	next.Cluster = k.config.Cluster
 	data, err := json.MarshalIndent(next, "", "  ")
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := atomicfile.Write(k.config.Path, append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("write the data keys of generation %d to disk: %w", next.Generation, err)
+		return false, fmt.Errorf("write the data keys of generation %d to disk: %w", next.Generation, err)
 	}
-	if len(next.Keys) == 0 {
-		if err := k.config.Note(false); err != nil {
-			return fmt.Errorf("note that objects are not encrypted any more: %w", err)
-		}
-	}
+	k.mu.Lock()
 	k.own = next
 	clear(k.opened)
-	k.config.Took(next.Generation)
-	return nil
+	k.mu.Unlock()
+	if len(next.Keys) == 0 {
+		if err := k.config.Note(false); err != nil { // the next start does it
+			return true, fmt.Errorf("note that objects are not encrypted any more: %w", err)
+		}
+	}
+	return true, nil
 }
 
 // equal tells whether two lists of resources have the same ones.
@@ -261,19 +310,35 @@ func equal(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// CheckRestored returns why the objects of a backup, whose state of the keys is the value, could
-// not be read with the keys of this cluster; nil if they can. Objects in clear can.
-func (k *Keys) CheckRestored(value []byte) error {
-	var d document
-	if err := json.Unmarshal(value, &d); err != nil {
-		return fmt.Errorf("the backup's state of the data keys is damaged: %w", err)
+// FitRestored returns the state of the keys that a backup brings, so that every server of this
+// cluster can open it: a key that is sealed with a former CA's key is sealed anew, if this server has
+// it. The error says why the objects of the backup could not be read.
+func (k *Keys) FitRestored(value []byte) ([]byte, error) {
+	d, err := parse(value)
+	if err != nil {
+		return nil, fmt.Errorf("in the backup, %w", err)
 	}
-	for _, sealed := range d.Keys {
-		if _, err := k.open(sealed); err != nil {
-			return fmt.Errorf("the backup has encrypted objects that this cluster could not read: %w. "+
+	anew := false
+	for i, sealed := range d.Keys {
+		key, err := open(k.config.Sealer, sealed)
+		if err == nil && sealed.CA == k.config.Sealer.Digest() {
+			continue
+		}
+		if err != nil {
+			key = k.known(sealed.ID)
+		}
+		if key == nil {
+			return nil, fmt.Errorf("the backup has encrypted objects that this cluster could not read: %w. "+
 				"Begin a new cluster with a sealed backup, which has that CA's key (`barque server --restore-from FILE --restore-key-file KEY`), "+
 				"or restore a backup from after the CA was exchanged", err)
 		}
+		if d.Keys[i], err = seal(k.config.Sealer, key, sealed.Made); err != nil {
+			return nil, err
+		}
+		d.CA, anew = d.Keys[i].CA, true
 	}
-	return nil
+	if !anew {
+		return value, nil
+	}
+	return json.Marshal(d)
 }

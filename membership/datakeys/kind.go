@@ -44,8 +44,13 @@ func (k *kind) setWork(w work) {
 	k.work = w
 }
 
-// Check implements rollover.Kind. A state is never void: whoever takes it for none loses its keys.
-func (k *kind) Check(document) error { return nil }
+// Check implements rollover.Kind. A damaged state is never taken for none: its keys would be lost.
+func (k *kind) Check(d document) error {
+	if d.Generation == 0 {
+		return errors.New("it is of no generation")
+	}
+	return nil
+}
 
 // Uses implements rollover.Kind.
 func (k *kind) Uses() uint64 { return k.Keys.Generation() }
@@ -175,6 +180,9 @@ func (k *kind) sealAnew(d document) (document, error) {
 
 // Fetch implements rollover.Kind. Each key is in the state itself.
 func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err error) {
+	if err := k.Keys.note(d); err != nil {
+		return nil, err
+	}
 	before := k.Keys.held()
 	next := own{Generation: d.Generation, Resources: d.Resources, Writes: d.Writes}
 	for _, sealed := range d.Keys {

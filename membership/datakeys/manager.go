@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -50,24 +51,40 @@ type Manager struct {
 // New returns a Manager; Run has to be called.
 func New(c Config) *Manager {
 	c.Server.Cluster = "" // see document
-	c.Server.Store = tapped{c.Server.Store, c.Keys}
+	c.Server.Store = tapped{c.Server.Store, c.Keys, c.Logger}
 	k := &kind{Config: c}
-	about := rollover.About{Name: "the change of the data keys", Keys: "the data keys", Format: format, First: First}
+	about := rollover.About{Name: "the change of the data keys", Keys: "the data keys", Format: format, First: First, Kept: true}
 	return &Manager{rollover.New(c.Server, about, k), k}
 }
 
 // tapped is a store whose changes the Keys learn first.
 type tapped struct {
 	rollover.Store
-	keys *Keys
+	keys   *Keys
+	logger *slog.Logger
 }
 
 // Follow implements rollover.Store.
 func (t tapped) Follow(ctx context.Context, f func(value []byte, revision uint64)) error {
 	return t.Store.Follow(ctx, func(value []byte, revision uint64) {
 		_, _ = t.keys.learn(ctx, false) // a write that goes by an older state is refused, and learns it
+		if err := t.note(value); err != nil {
+			t.logger.Warn("a version that cannot read encrypted objects may start in this data directory", "err", err)
+		}
 		f(value, revision)
 	})
+}
+
+// note notes whether there are keys as soon as the state is in this server's store. Fetch does it,
+// too, and fails if it cannot. A state that cannot be read leaves the note as it is.
+func (t tapped) note(value []byte) (err error) {
+	var d document
+	if len(value) > 0 {
+		if d, err = parse(value); err != nil {
+			return nil // the Manager says so
+		}
+	}
+	return t.keys.note(d)
 }
 
 // Begin writes the state of a new cluster, in which the default resources are encrypted from the
@@ -105,18 +122,25 @@ type Change string
 
 // Changes.
 const (
-	Enable    Change = "enable"  // encrypt the resources
-	Disable   Change = "disable" // decrypt all
-	Rotate    Change = "rotate"  // use a new key
-	RewriteIt Change = "rewrite" // write each object anew, and clean the disks
+	Enable  Change = "enable"  // encrypt the resources
+	Disable Change = "disable" // decrypt all
+	Rotate  Change = "rotate"  // use a new key
+	Renew   Change = "rewrite" // write each object anew, and clean the disks
 )
 
-// Apply begins a change, on whichever server. resources are those of Enable; none: those that there
-// are, or the default ones. It fails with a RefusedError. With dryRun it only checks.
-func (m *Manager) Apply(ctx context.Context, c Change, resources []string, dryRun bool) error {
+// Order is a change with its parameters. Resources are named as schema.GroupResource names them.
+type Order struct {
+	Change Change
+	// Add is what Enable encrypts besides the resources that are; Drop is what it decrypts.
+	Add, Drop []string
+	DryRun    bool // only check
+}
+
+// Apply begins a change, on whichever server. It fails with a RefusedError.
+func (m *Manager) Apply(ctx context.Context, o Order) error {
 	_, err := m.Change(ctx, func(now document) (document, bool, error) {
-		next, err := m.kind.plan(now, c, resources)
-		if err != nil || dryRun || next.Generation == now.Generation {
+		next, err := m.kind.plan(now, o)
+		if err != nil || o.DryRun || next.Generation == now.Generation {
 			return now, false, err
 		}
 		return next, true, nil
@@ -125,7 +149,7 @@ func (m *Manager) Apply(ctx context.Context, c Change, resources []string, dryRu
 }
 
 // plan returns the document that begins a change. The generation stays if there is nothing to do.
-func (k *kind) plan(d document, c Change, resources []string) (document, error) {
+func (k *kind) plan(d document, o Order) (document, error) {
 	if d.Generation == 0 {
 		d = document{Envelope: rollover.Envelope{Format: format}, Generation: First, Resources: DefaultResources()}
 	}
@@ -135,16 +159,16 @@ func (k *kind) plan(d document, c Change, resources []string) (document, error) 
 	if d.Step != AtRest {
 		return d, refuse("a change of the data keys is under way (%s). It goes on by itself; `barque secrets-encrypt status` shows how far it is", d.Step.Text())
 	}
-	if c == Enable || d.Writes == "" {
+	if o.Change == Enable || d.Writes == "" {
 		if old := k.unfit(); len(old) > 0 {
 			return d, refuse("every server must run, and be of this version: one of an earlier version could not read encrypted objects. "+
 				"Start or upgrade these, or take them out of the cluster: %s", strings.Join(old, ", "))
 		}
 	}
 	d.Began = k.Now()
-	switch c {
+	switch o.Change {
 	case Enable:
-		return k.enable(d, resources)
+		return k.enable(d, o.Add, o.Drop)
 	case Rotate:
 		if d.Writes == "" {
 			return d, refuse("nothing is encrypted: begin with `barque secrets-encrypt enable`")
@@ -156,17 +180,28 @@ func (k *kind) plan(d document, c Change, resources []string) (document, error) 
 		}
 		d.Writes = ""
 		return k.sealAnew(d.step(Rewrite))
-	case RewriteIt:
+	case Renew:
 		return k.sealAnew(d.step(Rewrite))
 	}
-	return d, refuse("there is no change %q of the data keys", c)
+	return d, refuse("there is no change %q of the data keys", o.Change)
 }
 
-func (k *kind) enable(d document, resources []string) (document, error) {
-	if len(resources) == 0 {
-		resources = d.Resources
+// enable encrypts the resources that are in the state and those to add, and decrypts those to drop.
+func (k *kind) enable(d document, add, drop []string) (document, error) {
+	for _, r := range drop {
+		switch {
+		case slices.Contains(add, r):
+			return d, refuse("%s cannot be encrypted and decrypted at once", r)
+		case !slices.Contains(d.Resources, r):
+			return d, refuse("%s is not among the resources that are encrypted: %s", r, strings.Join(d.Resources, ", "))
+		}
 	}
+	resources := slices.DeleteFunc(slices.Concat(d.Resources, add), func(r string) bool { return slices.Contains(drop, r) })
+	slices.Sort(resources)
+	resources = slices.Compact(resources)
 	switch {
+	case len(resources) == 0:
+		return d, refuse("no resource would be left: `barque secrets-encrypt disable` decrypts all")
 	case d.Writes == "":
 		d.Resources = resources
 		return k.withNewKey(d)
@@ -204,16 +239,25 @@ func (k *kind) unfit() (names []string) {
 	return names
 }
 
-// Encrypts tells whether objects are encrypted, or may be soon, by this server's store.
-func (m *Manager) Encrypts() bool {
-	d, _, _ := m.Seen()
-	return len(d.Keys) > 0
+// Encrypts reports whether objects are encrypted, or may be soon, by the newest state.
+func (m *Manager) Encrypts(ctx context.Context) (bool, error) {
+	d, _, _, err := m.kind.Keys.look(ctx, true)
+	return len(d.Keys) > 0, err
 }
 
-// SealedBy tells whether the state in this server's store can be opened with the key of the CA of
-// that digest. One without keys can.
-func (m *Manager) SealedBy(digest string) bool {
-	d, _, _ := m.Seen()
+// patience bounds how long this server's own store is waited for.
+const patience = 5 * time.Second
+
+// SealedBy reports whether the state in this server's store can be opened with the key of the CA of
+// that digest. One without keys can. It is the newest state if this server leads.
+func (m *Manager) SealedBy(digest string) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	d, _, _, err := m.kind.Keys.look(ctx, false)
+	return err == nil && d.sealedBy(digest), err
+}
+
+func (d document) sealedBy(digest string) bool {
 	return !slices.ContainsFunc(d.Keys, func(s sealedKey) bool { return s.CA != digest })
 }
 
@@ -302,19 +346,19 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 
 // reseal seals the keys in the store with the key of the CA of now: those of former CAs go.
 func (m *Manager) reseal(ctx context.Context, d document, term uint64) error {
-	if len(d.Keys) == 0 || m.SealedBy(m.kind.Sealer.Digest()) {
+	if d.sealedBy(m.kind.Sealer.Digest()) {
 		return nil
 	}
 	value, revision, err := m.Store.Get(ctx)
 	if err != nil {
 		return err
 	}
-	var now document
-	if err := json.Unmarshal(value, &now); err != nil {
-		return fmt.Errorf("the state of the data keys is damaged: %w", err)
+	if len(value) == 0 {
+		return nil // a restored backup has none
 	}
-	if now.Format > format {
-		return nil
+	now, err := parse(value)
+	if err != nil {
+		return err
 	}
 	next, err := m.kind.sealAnew(now)
 	if err != nil || slices.EqualFunc(next.Keys, now.Keys, func(a, b sealedKey) bool { return a.CA == b.CA }) {

@@ -1,10 +1,12 @@
 package datakeys_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,6 +48,17 @@ func (b backup) state() []byte {
 	return nil
 }
 
+// with is the backup with another state of the keys.
+func (b backup) with(state []byte) backup {
+	b.items = slices.Clone(b.items)
+	for i := range b.items {
+		if b.items[i].Key == stateKey {
+			b.items[i].Value = state
+		}
+	}
+	return b
+}
+
 func (w *world) restore(b backup) {
 	w.t.Helper()
 	_, err := w.store.Restore(w.ctx, func(yield func(*raftstore.Item) error) error {
@@ -62,10 +75,15 @@ func (w *world) restore(b backup) {
 	w.model = maps.Clone(b.model)
 }
 
-func (w *world) apply(c datakeys.Change, resources ...string) {
+func (w *world) apply(c datakeys.Change, add ...string) {
+	w.t.Helper()
+	w.order(datakeys.Order{Change: c, Add: add})
+}
+
+func (w *world) order(o datakeys.Order) {
 	w.t.Helper()
 	synctest.Wait() // a server that has not taken over the last state refuses
-	if err := w.servers[0].manager.Apply(w.ctx, c, resources, false); err != nil {
+	if err := w.servers[0].manager.Apply(w.ctx, o); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -131,8 +149,8 @@ func TestBackupOfAFormerCA(t *testing.T) {
 		synctest.Wait()
 		old := w.backup()
 		s := w.servers[0]
-		if err := s.keys.CheckRestored(old.state()); err != nil {
-			t.Errorf("the backup of just now is refused: %v", err)
+		if state, err := s.keys.FitRestored(old.state()); err != nil || !bytes.Equal(state, old.state()) {
+			t.Errorf("the backup of just now is refused, or changed: %v", err)
 		}
 		w.exchangeCA()
 		w.lead(s, 10*time.Second)
@@ -140,12 +158,23 @@ func TestBackupOfAFormerCA(t *testing.T) {
 		if w.cas.other != nil {
 			t.Fatal("the keys are not sealed with the new CA's key")
 		}
-		if err := s.keys.CheckRestored(old.state()); err != nil {
-			t.Errorf("a backup whose key is in use is refused: %v", err)
+		// Its key is on this server, and no other one could open it: it is sealed anew.
+		state, err := s.keys.FitRestored(old.state())
+		if err != nil {
+			t.Fatalf("a backup whose key is in use is refused: %v", err)
 		}
+		other := w.newServer("other")
+		other.start()
+		if _, err := other.keys.FitRestored(state); err != nil {
+			t.Errorf("another server could not open what was restored: %v", err)
+		}
+		other.halt()
+		fitting := old.with(state)
+		w.restore(fitting)
+		w.settle(s, true)
 		w.apply(datakeys.Rotate)
 		w.settle(s, true)
-		err := s.keys.CheckRestored(old.state())
+		_, err = s.keys.FitRestored(old.state())
 		if err == nil || !strings.Contains(err.Error(), "--restore-from") || !strings.Contains(err.Error(), "CA") {
 			t.Fatalf("a backup that nobody can read is not refused: %v", err)
 		}
@@ -197,7 +226,7 @@ func TestRefusedChanges(t *testing.T) {
 		refused := func(c datakeys.Change, want string) {
 			t.Helper()
 			var is *datakeys.RefusedError
-			if err := s.manager.Apply(w.ctx, c, nil, false); !errors.As(err, &is) || !strings.Contains(err.Error(), want) {
+			if err := s.manager.Apply(w.ctx, datakeys.Order{Change: c}); !errors.As(err, &is) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %s", c, err, want)
 			}
 		}
@@ -209,7 +238,7 @@ func TestRefusedChanges(t *testing.T) {
 		w.servers[2].start()
 		refused(datakeys.Rotate, "secrets-encrypt enable")
 		refused("another", "no change")
-		if err := s.manager.Apply(w.ctx, datakeys.Enable, nil, true); err != nil {
+		if err := s.manager.Apply(w.ctx, datakeys.Order{Change: datakeys.Enable, DryRun: true}); err != nil {
 			t.Error(err)
 		}
 		if is := w.status(s); is.Step != datakeys.AtRest || is.Enabled {
@@ -232,34 +261,63 @@ func TestRefusedChanges(t *testing.T) {
 	})
 }
 
-// TestMoreResources: what is in clear is encrypted when its resource is named, and the other way
-// round.
+// TestMoreResources: what is in clear is encrypted when its resource is named, and all that was
+// encrypted stays so. Only a resource that is named for it is decrypted.
 func TestMoreResources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, "s1", "s2")
 		defer w.close()
 		w.begin()
 		w.writeSome("secret")
-		const key = "/registry/configmaps/ns/c"
-		if _, err := w.store.Put(w.ctx, key, []byte("a ConfigMap")); err != nil {
+		const config, secret = "/registry/configmaps/ns/c", "/registry/secrets/ns/s1"
+		if _, err := w.store.Put(w.ctx, config, []byte("a ConfigMap")); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
-			resources []string
-			want      bool
-		}{{[]string{"secrets", "configmaps"}, true}, {[]string{"secrets"}, false}} {
-			w.apply(datakeys.Enable, c.resources...)
-			w.settle(w.servers[1], true)
+			add, drop              []string
+			config, secret, change bool
+		}{
+			{[]string{"configmaps"}, nil, true, true, true},
+			{nil, nil, true, true, false},
+			{[]string{"secrets"}, nil, true, true, false},
+			{nil, []string{"configmaps"}, false, true, true},
+			{[]string{"configmaps"}, []string{"secrets"}, true, false, true},
+			{[]string{"secrets"}, nil, true, true, true},
+		} {
+			before := w.status(w.servers[1]).Generation
+			w.order(datakeys.Order{Change: datakeys.Enable, Add: c.add, Drop: c.drop})
+			if now := w.status(w.servers[1]).Generation; (now != before) != c.change {
+				t.Errorf("%+v: generation %d after %d", c, now, before)
+			}
+			for range 20 {
+				if w.lead(w.servers[1], 20*time.Second); w.status(w.servers[1]).Step == datakeys.AtRest {
+					break
+				}
+			}
 			view, err := w.store.View(w.ctx, raftstore.ViewOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			item, _ := view.Get(key)
-			data, id, err := w.servers[0].transformers.Open(w.ctx, item.Value, place(key))
-			if err != nil || string(data) != "a ConfigMap" || c.want != (id != "") {
-				t.Errorf("%v: %q under %q, %v", c.resources, data, id, err)
+			for key, want := range map[string]bool{config: c.config, secret: c.secret} {
+				item, _ := view.Get(key)
+				data, id, err := w.servers[0].transformers.Open(w.ctx, item.Value, place(key))
+				if err != nil || len(data) == 0 || want != (id != "") {
+					t.Errorf("%+v: %s is %q under %q, %v", c, key, data, id, err)
+				}
 			}
 		}
+		for want, o := range map[string]datakeys.Order{
+			"is not among the resources": {Drop: []string{"pods"}},
+			"no resource would be left":  {Drop: []string{"secrets", "configmaps"}},
+			"at once":                    {Add: []string{"secrets"}, Drop: []string{"secrets"}},
+		} {
+			o.Change = datakeys.Enable
+			var refused *datakeys.RefusedError
+			if err := w.servers[0].manager.Apply(w.ctx, o); !errors.As(err, &refused) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: %v, want %s", o, err, want)
+			}
+		}
+		w.settle(w.servers[1], true)
 	})
 }
 
@@ -277,7 +335,7 @@ func TestRewriteIsFenced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := stored{&encryption.Objects{Store: w.store, Transformers: s.transformers, Builtin: builtin, Now: time.Now}}
+		o := stored{&encryption.Objects{Store: w.store, Transformers: s.transformers, Now: time.Now}}
 		if err := o.Rewrite(w.ctx, 99, e, func(int) {}); !errors.Is(err, raftstore.ErrFenced) {
 			t.Errorf("in another term: %v", err)
 		}
@@ -315,7 +373,7 @@ func TestEnabledEverywhereAtOnce(t *testing.T) {
 			var asking sync.WaitGroup
 			for _, s := range w.servers {
 				asking.Go(func() {
-					err := s.manager.Apply(w.ctx, datakeys.Enable, nil, false)
+					err := s.manager.Apply(w.ctx, datakeys.Order{Change: datakeys.Enable})
 					var refused *datakeys.RefusedError
 					var conflict *raftstore.ConflictError
 					if err != nil && !errors.As(err, &refused) && !errors.As(err, &conflict) {

@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/membership/datakeys"
+	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
@@ -66,6 +67,8 @@ type server struct {
 	shown        atomic.Uint64
 	on           atomic.Bool
 	purged       atomic.Uint64 // the highest floor
+	purgeFails   atomic.Pointer[error]
+	noteFails    atomic.Pointer[error] // to note that there are no keys
 	stop         context.CancelFunc
 	ended        sync.WaitGroup
 }
@@ -133,15 +136,29 @@ func (w *world) members() (all []rollover.Member) {
 func (s *server) start() {
 	w := s.world
 	at := register.New(w.store, stateKey)
+	record := &enroll.Record{Dir: s.dir}
+	if old, err := enroll.Load(s.dir); err != nil {
+		w.t.Fatal(err)
+	} else if old != nil {
+		record = old
+	}
 	keys, err := datakeys.Load(datakeys.KeysConfig{
 		Cluster: "c", Path: filepath.Join(s.dir, "data-keys.json"), Sealer: w.cas, Look: at.Look,
-		Note: func(bool) error { return nil },
+		Note: func(encrypts bool) error {
+			if err := s.noteFails.Load(); err != nil && !encrypts {
+				return *err
+			}
+			return record.NoteEncryption(encrypts)
+		},
 		Took: func(generation uint64) { s.shown.Store(generation); w.gossip() },
 	})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	s.keys, s.transformers = keys, encryption.New(source{keys}, stateKey)
+	for _, r := range []string{"secrets", "configmaps"} {
+		s.transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
+	}
 	s.manager = datakeys.New(datakeys.Config{
 		Server: rollover.Server{Cluster: "c", Store: at, Logger: slog.New(slog.DiscardHandler), Changed: func() <-chan struct{} {
 			w.mu.Lock()
@@ -149,10 +166,13 @@ func (s *server) start() {
 			return w.changed
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
-		Objects: stored{&encryption.Objects{Store: w.store, Transformers: s.transformers, Builtin: builtin, Now: time.Now}},
+		Objects: stored{&encryption.Objects{Store: w.store, Transformers: s.transformers, Now: time.Now}},
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())
+			}
+			if err := s.purgeFails.Load(); err != nil {
+				return *err
 			}
 			s.purged.Store(floor)
 			return nil
@@ -165,8 +185,6 @@ func (s *server) start() {
 	s.ended.Go(func() { _ = s.manager.Run(ctx) })
 	w.gossip()
 }
-
-func builtin(schema.GroupResource) bool { return true }
 
 // halt is a crash: what is on disk stays.
 func (s *server) halt() {
@@ -353,10 +371,10 @@ func TestNothingIsLost(t *testing.T) {
 
 // turn is a part of a run: perhaps a change of the keys, and a leader that is killed.
 func (w *world) turn(enabled *bool) {
-	all := []datakeys.Change{datakeys.Rotate, datakeys.Rotate, datakeys.RewriteIt, datakeys.Enable, datakeys.Disable}
+	all := []datakeys.Change{datakeys.Rotate, datakeys.Rotate, datakeys.Renew, datakeys.Enable, datakeys.Disable}
 	change := all[w.rnd.IntN(len(all))]
 	var refused *datakeys.RefusedError
-	switch err := w.servers[0].manager.Apply(w.ctx, change, nil, false); {
+	switch err := w.servers[0].manager.Apply(w.ctx, datakeys.Order{Change: change}); {
 	case errors.As(err, &refused):
 	case err != nil:
 		w.t.Fatal(err)
@@ -427,9 +445,15 @@ func (w *world) exchangeCA() {
 		w.cas.mu.Lock()
 		w.cas.issuer, w.cas.other = next, w.cas.issuer
 		w.cas.mu.Unlock()
-	case w.servers[0].manager.SealedBy(w.cas.Digest()):
-		w.cas.mu.Lock()
-		w.former, w.cas.other = old, nil
-		w.cas.mu.Unlock()
+	default:
+		sealed, err := w.servers[0].manager.SealedBy(w.cas.Digest())
+		if err != nil {
+			w.t.Error(err)
+		}
+		if sealed {
+			w.cas.mu.Lock()
+			w.former, w.cas.other = old, nil
+			w.cas.mu.Unlock()
+		}
 	}
 }

@@ -63,6 +63,10 @@ func (p *rejoinPlan) end(dataDir string) error {
 }
 
 func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
+	// The store that they are for goes, too. A server gets its keys with the state of its store.
+	if err := atomicfile.Remove(credentials.DataKeysFile(o.DataDir)); err != nil {
+		return nil, fmt.Errorf("remove the data keys of before: %w", err)
+	}
 	switch {
 	case p.Server != nil:
 		r = &Record{Dir: o.DataDir, Phase: PhaseWiping, Name: o.Name, Role: pki.RoleServer, Cluster: p.Server.Cluster}

@@ -86,8 +86,13 @@ func (c *cas) Waiting(s State) []string {
 			out = append(out, fmt.Sprintf("%s %s %s", m.Role, m.Name, why))
 		}
 	}
-	if s.Bundle.Step == pki.Issuing && c.Sealed != nil && !c.Sealed(digests[0]) {
-		out = append(out, "the data keys are sealed with the key of the CA before yet")
+	if s.Bundle.Step == pki.Issuing && c.Sealed != nil {
+		switch sealed, err := c.Sealed(digests[0]); {
+		case err != nil:
+			out = append(out, "it is not known whether the data keys are sealed with the new CA's key: "+err.Error())
+		case !sealed:
+			out = append(out, "the data keys are sealed with the key of the CA before yet")
+		}
 	}
 	slices.Sort(out)
 	return out

@@ -43,9 +43,9 @@ type Config struct {
 	NameTaken func(name string) error
 	// VersionFits returns the reason why a node of the role may not join with its version, or nil.
 	VersionFits func(name, role, version string) error
-	// Encrypts tells whether the store has encrypted objects, which earlier versions cannot read;
+	// Encrypts reports whether the store has encrypted objects, which earlier versions cannot read;
 	// nil: it has none.
-	Encrypts func() bool
+	Encrypts func(ctx context.Context) (bool, error)
 	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails
 	// when that one lives or is needed, and may be repeated.
 	Replace func(ctx context.Context, name string) error
@@ -202,6 +202,21 @@ func (h *Handler) ca(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// readsObjects refuses a server of a version that cannot read the objects in the store.
+func (h *Handler) readsObjects(ctx context.Context, in Request, role string) error {
+	if role != token.Server || in.DataKeys >= DataKeysForm || h.config.Encrypts == nil {
+		return nil
+	}
+	switch encrypts, err := h.config.Encrypts(ctx); {
+	case err != nil:
+		return refuse(http.StatusServiceUnavailable, "it is not known whether the objects of this cluster are encrypted, which the version of %s could not read: %w", in.Name, err)
+	case encrypts:
+		return refuse(http.StatusConflict, "the objects of this cluster are encrypted, and the version of %s cannot read them: "+
+			"install the cluster's version on it (docs/encryption.md)", in.Name)
+	}
+	return nil
+}
+
 // admit checks all that is common to both roles. The token comes first: without one a client
 // learns nothing of the cluster's nodes. Its use is counted last, so that a machine that is refused
 // for another reason can try again with it.
@@ -238,9 +253,8 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 	if err := h.config.VersionFits(in.Name, role, in.Version); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
-	if role == token.Server && in.DataKeys < DataKeysForm && h.config.Encrypts != nil && h.config.Encrypts() {
-		return netip.Addr{}, refuse(http.StatusConflict, "the objects of this cluster are encrypted, and the version of %s cannot read them: "+
-			"install the cluster's version on it (docs/encryption.md)", in.Name)
+	if err := h.readsObjects(r.Context(), in, role); err != nil {
+		return netip.Addr{}, err
 	}
 	if in.Replace && role == token.Server {
 		if err := h.config.Replace(r.Context(), in.Name); err != nil {

@@ -43,7 +43,8 @@ type cluster struct {
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
 	audited   chan join.Audited
-	encrypts  bool // objects are encrypted
+	encrypts  bool  // objects are encrypted
+	unknown   error // why that is not known
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -84,7 +85,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		Encrypts:   func() bool { return c.encrypts },
+		Encrypts:   func(context.Context) (bool, error) { return c.encrypts, c.unknown },
 		Decided:    func(_ context.Context, d join.Decision) { c.decided = append(c.decided, d) },
 		Inherited:  func(cluster string) bool { return cluster == "ancestor" },
 		Stray:      func(name, cluster string) { c.strays[name] = cluster },
@@ -241,6 +242,7 @@ func TestRefusals(t *testing.T) {
 		}, 403, "not known"},
 		"version":        {func(_ *cluster, r *join.Request) { r.Version = "too new" }, 409, "no server of a version that is too new"},
 		"cannot decrypt": {func(c *cluster, _ *join.Request) { c.encrypts = true }, 409, "cannot read them"},
+		"encrypts?":      {func(c *cluster, _ *join.Request) { c.unknown = errors.New("no leader") }, 503, "not known whether the objects"},
 		"name taken":     {func(_ *cluster, r *join.Request) { r.Name = "taken" }, 409, "alive at"},
 		"clock ahead":    {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(10 * time.Minute) }, 409, "clock"},
 		"clock behind":   {func(_ *cluster, r *join.Request) { r.Clock = r.Clock.Add(-10 * time.Minute) }, 409, "clock"},

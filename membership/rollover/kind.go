@@ -51,6 +51,9 @@ type About struct {
 	Keys   string // in messages
 	Format int    // raised when an older Barque could no longer read a State
 	First  uint64 // generation with which a cluster begins
+	// Kept is set if a value that is damaged, or another cluster's, must stay: it is an error until
+	// somebody restores a backup. Otherwise it counts as none, and the leader writes a right one.
+	Kept bool
 }
 
 // Server is the server that a Manager is part of.

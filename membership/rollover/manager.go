@@ -87,13 +87,18 @@ func (m *Manager[S]) decode(value []byte) (s S, void, err error) {
 	if damage == nil {
 		damage = m.kind.Check(s)
 	}
-	if damage != nil {
-		return none, fmt.Errorf("it is damaged: %w", damage), nil
+	switch {
+	case damage != nil:
+		void = fmt.Errorf("it is damaged: %w", damage)
+	case is != Envelope{m.about.Format, m.Cluster}:
+		void = errors.New("it is another cluster's")
+	default:
+		return s, nil, nil
 	}
-	if is != (Envelope{m.about.Format, m.Cluster}) {
-		return none, errors.New("it is another cluster's"), nil
+	if m.about.Kept {
+		return none, nil, fmt.Errorf("the state of %s in the store cannot be used, and is not replaced: %w; restore a backup of the cluster", m.about.Keys, void)
 	}
-	return s, nil, nil
+	return none, void, nil
 }
 
 func (m *Manager[S]) read(ctx context.Context) (s S, revision uint64, err error) {

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apiserver/pkg/server/healthz"
 
-	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/membership/credentials"
@@ -25,14 +23,11 @@ import (
 // dataKeysKey is the key of the store at which the state of the data keys is.
 const dataKeysKey = "/barque/data-keys"
 
-// dataKeysFile is a server's file of the data keys, beside its other keys.
-const dataKeysFile = "data-keys.json"
-
 // loadDataKeys reads this server's data keys, before the store is open.
 func (s *server) loadDataKeys(context.Context) (err error) {
 	s.dataKeys, err = datakeys.Load(datakeys.KeysConfig{
 		Cluster: s.record.Cluster.ID,
-		Path:    filepath.Join(credentials.Dir(s.options.DataDir), dataKeysFile),
+		Path:    credentials.DataKeysFile(s.options.DataDir),
 		Sealer:  s.ids.Trust,
 		Look: func(ctx context.Context, newest bool) ([]byte, uint64, uint64, error) {
 			return register.New(s.store, dataKeysKey).Look(ctx, newest)
@@ -53,6 +48,21 @@ func (k keySource) Epoch(ctx context.Context) (*encryption.Epoch, error) {
 	return (*encryption.Epoch)(e), err
 }
 
+// Key implements encryption.Keys.
+func (k keySource) Key(ctx context.Context, id string) ([]byte, error) {
+	key, err := k.Keys.Key(ctx, id)
+	if errors.Is(err, datakeys.ErrUnlisted) {
+		err = unlistedError{err}
+	}
+	return key, err
+}
+
+// unlistedError is encryption.ErrUnlisted with the words of package datakeys.
+type unlistedError struct{ error }
+
+// Is supports errors.Is.
+func (unlistedError) Is(target error) bool { return target == encryption.ErrUnlisted }
+
 // storedObjects are the objects in the store, for changes of the data keys.
 type storedObjects struct{ *encryption.Objects }
 
@@ -66,19 +76,18 @@ func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.DataKeys() },
-		Objects: storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Builtin: builtin, Now: time.Now}},
+		Objects: storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}},
 		Purge:   s.store.Purge, Now: time.Now,
 	})
 }
 
-// builtin tells whether a resource is one of the API server's own.
-func builtin(of schema.GroupResource) bool {
-	for _, r := range apiserver.DefaultResources() {
-		if r.GroupVersionResource().GroupResource() == of {
-			return true
-		}
+// encryptable returns the full name of a resource that can be encrypted.
+func (s *server) encryptable(ctx context.Context, name string) (string, error) {
+	client, err := apiextensions.NewForConfig(s.api.LoopbackConfig())
+	if err != nil {
+		return "", err
 	}
-	return false
+	return s.transformers.Resolve(ctx, name, client.ApiextensionsV1().CustomResourceDefinitions())
 }
 
 // beginEncryption encrypts a new cluster from its first object on. It is not for one that begins
@@ -97,12 +106,12 @@ func (s *server) restoreStore(ctx context.Context) error {
 	})
 }
 
-// checkRestored refuses a backup with encrypted objects that nobody could read.
-func (s *server) checkRestored(item *raftstore.Item) error {
-	if item.Key != dataKeysKey {
-		return nil
+// checkRestored refuses a backup with encrypted objects that somebody could not read.
+func (s *server) checkRestored(item *raftstore.Item) (err error) {
+	if item.Key == dataKeysKey {
+		item.Value, err = s.dataKeys.FitRestored(item.Value)
 	}
-	return s.dataKeys.CheckRestored(item.Value)
+	return err
 }
 
 // encryptionReady is the check of /readyz that fails while this server cannot read all objects.

@@ -1,0 +1,86 @@
+package encryption
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/barque/barque/apiserver/storage"
+)
+
+// never are resources that are written in one transaction with others, or are gone before anybody
+// rewrites them.
+var never = []schema.GroupResource{
+	{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}, {Resource: "services"},
+	{Group: "networking.k8s.io", Resource: "ipaddresses"}, {Group: "networking.k8s.io", Resource: "servicecidrs"},
+	{Group: "coordination.k8s.io", Resource: "leases"},
+}
+
+// Place implements storage.Placed.
+func (t *Transformers) Place(resource schema.GroupResource, prefix string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.places[resource] = prefix
+}
+
+func (t *Transformers) placed(resource schema.GroupResource) (prefix string, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	prefix, ok = t.places[resource]
+	return prefix, ok
+}
+
+// prefix returns the beginning of the keys of a resource's objects.
+func (t *Transformers) prefix(of schema.GroupResource) string {
+	if own, ok := t.placed(of); ok {
+		return own
+	}
+	return path.Join(storage.DefaultPrefix, storage.CustomResourcePrefix(of)) + "/"
+}
+
+// Definitions are the CustomResourceDefinitions of the cluster.
+type Definitions interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*apiextensionsv1.CustomResourceDefinition, error)
+}
+
+// ResourceError is returned for a resource that cannot be encrypted.
+type ResourceError struct{ Reason string }
+
+func (e *ResourceError) Error() string { return e.Reason }
+
+// Resolve returns the name under which the state of the keys has a resource. It fails with a
+// ResourceError if the cluster does not store the resource, or stores it in clear always. The API
+// server must have been made.
+func (t *Transformers) Resolve(ctx context.Context, name string, custom Definitions) (string, error) {
+	of := schema.ParseGroupResource(name)
+	if slices.Contains(never, of) {
+		return "", &ResourceError{fmt.Sprintf("objects of the resource %q cannot be encrypted", name)}
+	}
+	if _, ok := t.placed(of); ok {
+		return of.String(), nil
+	}
+	unknown := &ResourceError{fmt.Sprintf("the cluster has no resource %q: name it by its plural and its group, "+
+		"such as secrets, deployments.apps or widgets.example.com (`kubectl api-resources`)", name)}
+	if of.Group == "" || of.Resource == "" {
+		return "", unknown
+	}
+	definition, err := custom.Get(ctx, of.String(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", unknown
+	case err != nil:
+		return "", fmt.Errorf("look for the CustomResourceDefinition %s: %w", of, err)
+	}
+	for _, c := range definition.Status.Conditions {
+		if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
+			return of.String(), nil
+		}
+	}
+	return "", &ResourceError{fmt.Sprintf("the CustomResourceDefinition %s is not established yet", of)}
+}
