@@ -397,6 +397,12 @@ func (s *Server) TransferLeadership(ctx context.Context, id string) error {
 // otherwise within three times Timeouts.Election.
 func (s *Server) HandOver() error { return s.node.HandOver() }
 
+// HandOverTo makes a voter the leader that may lead, by its ID, if this server leads. It fails with
+// ErrUnavailable if there is none that is able, and this server leads on. why goes into the log.
+func (s *Server) HandOverTo(ctx context.Context, why string, may func(id string) bool) error {
+	return s.node.HandOverTo(ctx, why, may)
+}
+
 func (s *Server) change(ctx context.Context, c autopilot.Change) error {
 	return s.retry(ctx, func() error { return s.node.Apply(ctx, c) })
 }

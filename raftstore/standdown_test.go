@@ -63,3 +63,37 @@ func TestHandOverWhileServing(t *testing.T) {
 		}
 	})
 }
+
+// TestHandOverToOne: only a voter that may lead is made the leader. If none may, or it does not
+// answer, the leader leads on in its term.
+func TestHandOverToOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := storetest.NewCluster(t, 3, func(_ int, cfg *raftstore.Config) {
+			cfg.Timeouts.Heartbeat, cfg.Timeouts.Lease = 15*time.Second, 15*time.Second // only the call ends a term
+		})
+		for range 6 {
+			leader, term := c.Leader()
+			if err := c.Servers[leader].HandOverTo(limited(t), "of a test", func(string) bool { return false }); !errors.Is(err, raftstore.ErrUnavailable) {
+				t.Fatalf("to nobody: %v", err)
+			}
+			if now, same := c.Leader(); now != leader || same != term {
+				t.Fatalf("server %d leads in term %d, not %d in %d", now, same, leader, term)
+			}
+			to := (leader + 2) % 3
+			if err := c.Servers[(leader+1)%3].HandOverTo(limited(t), "of a test", func(string) bool { return true }); err != nil {
+				t.Fatalf("a follower: %v", err)
+			}
+			leading, _, err := c.Servers[leader].AwaitLeadership(limited(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Servers[leader].HandOverTo(limited(t), "of a test", func(id string) bool { return id == c.Servers[to].ID() }); err != nil {
+				t.Fatal(err)
+			}
+			<-leading.Done()
+			if _, _, err := c.Servers[to].AwaitLeadership(limited(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -75,6 +75,19 @@ func (o *Objects) Count(ctx context.Context, resources []string) (map[string]int
 	return n, nil
 }
 
+// InUse reports whether a value of the newest state is under the key of the ID.
+func (o *Objects) InUse(ctx context.Context, id string) (used bool, err error) {
+	view, err := o.Store.View(ctx, raftstore.ViewOptions{})
+	if err != nil {
+		return false, fmt.Errorf("look for values under data key %s: %w", id, err)
+	}
+	view.Ascend(everything, "", func(item raftstore.Item) bool {
+		used = KeyOf(item.Value) == id
+		return !used
+	})
+	return used, nil
+}
+
 // DropHistory drops the history of the store up to now.
 func (o *Objects) DropHistory(ctx context.Context) (floor uint64, err error) {
 	view, err := o.Store.View(ctx, raftstore.ViewOptions{})

@@ -1,6 +1,7 @@
 package datakeys
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,9 @@ type KeysConfig struct {
 	// directory. They must not while this server has keys, or the state in its store has. It is
 	// called at each start, at each change, and before the keys of a state are fetched.
 	Note func(encrypts bool) error
+	// InUse reports whether the newest state of the store has a value under the key of the ID. nil:
+	// it has.
+	InUse func(ctx context.Context, id string) (bool, error)
 	// Took is called after this server has taken over a generation.
 	Took func(generation uint64)
 }
@@ -135,6 +139,12 @@ func (k *Keys) held() own {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.own
+}
+
+// Stored returns the generation of the state in this server's store, 0 if there is none.
+func (k *Keys) Stored(ctx context.Context) (generation uint64, err error) {
+	d, _, _, err := k.look(ctx, false)
+	return d.Generation, err
 }
 
 // Epoch returns the newest state that this server knows.
@@ -249,18 +259,32 @@ func (k *Keys) open(sealed sealedKey) ([]byte, error) {
 	return key, nil
 }
 
-// Ready returns why this server cannot read the objects in its store, or nil.
+// Ready returns why this server cannot read the objects in its store, or cannot encrypt, or nil. A
+// key that it cannot open counts only if it encrypts, or soon will, or if a value is under it.
 func (k *Keys) Ready(ctx context.Context) error {
 	d, _, _, err := k.look(ctx, false)
 	if err != nil {
 		return err
 	}
 	for _, sealed := range d.Keys {
-		if _, err := k.open(sealed); err != nil {
-			return fmt.Errorf("this server cannot read all objects: %w", err)
+		_, err := k.open(sealed)
+		if err == nil {
+			continue
+		}
+		if needed, unknown := k.needs(ctx, d, sealed.ID); needed {
+			return fmt.Errorf("this server cannot read all objects: %w", cmp.Or(unknown, err))
 		}
 	}
 	return nil
+}
+
+// needs reports whether a key of the state is of use: also if that is not known.
+func (k *Keys) needs(ctx context.Context, d document, id string) (bool, error) {
+	if id == d.Writes || id == d.Next || k.config.InUse == nil {
+		return true, nil
+	}
+	used, err := k.config.InUse(ctx, id)
+	return used || err != nil, err
 }
 
 // install writes the keys of a generation to the disk, and uses them. Those of earlier states are

@@ -188,7 +188,11 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 	for _, sealed := range d.Keys {
 		key, err := k.Keys.open(sealed)
 		if err != nil {
-			return nil, err
+			if needed, unknown := k.Keys.needs(ctx, d, sealed.ID); needed {
+				return nil, cmp.Or(unknown, err)
+			}
+			k.Logger.Warn("this server goes on without a data key, under which no value is", "err", err)
+			continue
 		}
 		next.Keys = append(next.Keys, heldKey{sealed.ID, sealed.Made, key})
 	}

@@ -150,6 +150,7 @@ func (s *server) start() {
 			}
 			return record.NoteEncryption(encrypts)
 		},
+		InUse: func(ctx context.Context, id string) (bool, error) { return s.objects().InUse(ctx, id) },
 		Took: func(generation uint64) { s.shown.Store(generation); w.gossip() },
 	})
 	if err != nil {
@@ -166,7 +167,7 @@ func (s *server) start() {
 			return w.changed
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
-		Objects: stored{&encryption.Objects{Store: w.store, Transformers: s.transformers, Now: time.Now}},
+		Objects: s.objects(),
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())
@@ -184,6 +185,10 @@ func (s *server) start() {
 	s.on.Store(true)
 	s.ended.Go(func() { _ = s.manager.Run(ctx) })
 	w.gossip()
+}
+
+func (s *server) objects() stored {
+	return stored{&encryption.Objects{Store: s.world.store, Transformers: s.transformers, Now: time.Now}}
 }
 
 // halt is a crash: what is on disk stays.

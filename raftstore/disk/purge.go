@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +12,18 @@ import (
 	"github.com/barque/barque/raftstore/snapshot"
 )
 
+// ErrInstalling is returned while a snapshot of the leader is on disk and not yet the state: what
+// this server has without it is needed until then.
+var ErrInstalling = errors.New("a newer snapshot is about to become the state")
+
 // Purge removes everything from the directory that the newest snapshot, and the log after it, do
 // not have: older snapshots, also damaged ones, the log before it, and free pages. log is Raft's
-// view of the log. The caller has just taken the snapshot.
+// view of the log. The caller has just taken the snapshot, of a state up to the entry applied. It
+// fails with ErrInstalling, and removes nothing, while there is a newer one.
 //
 // Nothing else could be read in place of that snapshot afterwards, so it is read first. Steps can
 // be repeated, and a crash between them leaves a directory that is as before, or has less.
-func (s *Storage) Purge(log raft.LogStore) error {
+func (s *Storage) Purge(ctx context.Context, log raft.LogStore, applied uint64) error {
 	if s.written == nil {
 		return nil // in memory
 	}
@@ -29,6 +35,9 @@ func (s *Storage) Purge(log raft.LogStore) error {
 		return errors.New("there is no snapshot")
 	}
 	newest := all[0]
+	if newest.Index > applied {
+		return fmt.Errorf("%w: it is of entry %d, and the state of entry %d; nothing was removed", ErrInstalling, newest.Index, applied)
+	}
 	if err := s.verify(newest.ID); err != nil {
 		return fmt.Errorf("read the snapshot %s: %w; nothing was removed", s.written.Path(newest.ID), err)
 	}
@@ -50,7 +59,7 @@ func (s *Storage) Purge(log raft.LogStore) error {
 	if err := s.written.DropOlder(newest); err != nil {
 		return err
 	}
-	return s.Log.Renew()
+	return s.Log.Renew(ctx)
 }
 
 // verify reads a whole snapshot.

@@ -78,11 +78,50 @@ func (l *Leadership) Leave(ctx context.Context) error {
 // living one, which Raft could not. It fails at once if too few voters answer for another one to
 // lead; this server counts if it stays.
 func (l *Leadership) HandOver(ctx context.Context, why string, stays bool) error {
-	if l.deserted() {
-		return ErrNoTransferee
-	}
 	ctx, cancel := context.WithTimeout(ctx, l.transferTime())
 	defer cancel()
+	servers, err := l.electorate(ctx, stays)
+	if err != nil {
+		return err
+	}
+	if to, ok := autopilot.Transferee(servers, l.opts.ID); ok {
+		m, _ := group.Find(l.server.Members(), to.ID)
+		return l.Transfer(ctx, m, why)
+	}
+	if l.transfers.Any(l.parts.Raft.CurrentTerm()) {
+		return ErrNoTransferee
+	}
+	l.transferee.Store(new("a server of Raft's choice, because " + why))
+	err = l.parts.Raft.Ask(ctx, l.parts.Raft.LeadershipTransfer) // to the one with the longest log
+	if err != nil {
+		l.transferee.Store(nil)
+	}
+	return err
+}
+
+// HandOverTo makes a voter the leader that may lead, by its ID. It fails with ErrNoTransferee if
+// there is none that is able: this server leads on.
+func (l *Leadership) HandOverTo(ctx context.Context, why string, may func(id string) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, l.transferTime())
+	defer cancel()
+	servers, err := l.electorate(ctx, true)
+	if err != nil {
+		return err
+	}
+	to, ok := autopilot.Transferee(slices.DeleteFunc(servers, func(s autopilot.Server) bool { return !may(s.ID) }), l.opts.ID)
+	if !ok {
+		return ErrNoTransferee
+	}
+	m, _ := group.Find(l.server.Members(), to.ID)
+	return l.Transfer(ctx, m, why)
+}
+
+// electorate returns the servers as they are now. It fails with ErrNoTransferee if too few voters
+// answer for another one to lead; this server counts if it stays.
+func (l *Leadership) electorate(ctx context.Context, stays bool) ([]autopilot.Server, error) {
+	if l.deserted() {
+		return nil, ErrNoTransferee
+	}
 	servers := l.observe(ctx, l.opts.Timeouts.Heartbeat/2) // a slower one cannot lead at once
 	voters, votes := 0, 0
 	for _, s := range servers {
@@ -94,21 +133,9 @@ func (l *Leadership) HandOver(ctx context.Context, why string, stays bool) error
 		}
 	}
 	if votes < voters/2+1 {
-		return ErrNoTransferee
+		return nil, ErrNoTransferee
 	}
-	if to, ok := autopilot.Transferee(servers, l.opts.ID); ok {
-		m, _ := group.Find(l.server.Members(), to.ID)
-		return l.Transfer(ctx, m, why)
-	}
-	if l.transfers.Any(l.parts.Raft.CurrentTerm()) {
-		return ErrNoTransferee
-	}
-	l.transferee.Store(new("a server of Raft's choice, because " + why))
-	err := l.parts.Raft.Ask(ctx, l.parts.Raft.LeadershipTransfer) // to the one with the longest log
-	if err != nil {
-		l.transferee.Store(nil)
-	}
-	return err
+	return servers, nil
 }
 
 // transferTime bounds a transfer whose caller has no bound: Raft abandons one after

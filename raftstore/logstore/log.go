@@ -59,6 +59,8 @@ type Options struct {
 
 	segment int   // bytes of a segment of a WAL, for tests of this package; 0: segmentSize
 	shrink  int64 // for tests, in place of shrinkBytes; 0: shrinkBytes
+
+	volumeFree func() int64 // for tests: free bytes of the volume; nil: as it is
 }
 
 // Operation is the kind of a write to the log.

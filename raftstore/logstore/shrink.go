@@ -189,6 +189,9 @@ func (c *copying) batch(last uint64, use func(func(Store) error) error) error {
 
 // room gives the copy its free space. The volume has it, so nothing is taken from others.
 func (c *copying) room() error {
+	if c.to.Kind != Boltdb {
+		return nil
+	}
 	var bytes int64
 	err := c.log.use(func(s Store) error {
 		bytes = roomBehind(s, c.copied)

@@ -236,6 +236,14 @@ func (n *Node) Close() error { return n.closing() }
 // Timeouts.Election, as with a hanging disk.
 func (n *Node) HandOver() error { return n.leader.Leave(n.ctx) }
 
+// HandOverTo makes a voter the leader that may lead, by its ID, if this server leads.
+func (n *Node) HandOverTo(ctx context.Context, why string, may func(id string) bool) error {
+	if n.leader.Term() == 0 {
+		return nil
+	}
+	return n.leader.HandOverTo(ctx, why, may)
+}
+
 // close stops in an order in which each caller of Raft gets an answer: first all callers end, and
 // then Raft.
 func (n *Node) close() error {
@@ -274,5 +282,5 @@ func (n *Node) Purge(ctx context.Context, floor uint64) error {
 	if err := n.Snapshot(); err != nil {
 		return err
 	}
-	return n.storage.Purge(n.raft.log)
+	return n.storage.Purge(ctx, n.raft.log, n.raft.AppliedIndex())
 }

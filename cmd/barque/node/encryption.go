@@ -12,9 +12,11 @@ import (
 
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
@@ -32,8 +34,9 @@ func (s *server) loadDataKeys(context.Context) (err error) {
 		Look: func(ctx context.Context, newest bool) ([]byte, uint64, uint64, error) {
 			return register.New(s.store, dataKeysKey).Look(ctx, newest)
 		},
-		Note: s.record.NoteEncryption,
-		Took: func(generation uint64) { s.pool.SetDataKeys(generation) },
+		Note:  s.record.NoteEncryption,
+		InUse: func(ctx context.Context, id string) (bool, error) { return s.storedObjects().InUse(ctx, id) },
+		Took:  func(generation uint64) { s.pool.SetDataKeys(generation) },
 	})
 	s.transformers = encryption.New(keySource{s.dataKeys}, dataKeysKey)
 	return err
@@ -71,12 +74,16 @@ func (o storedObjects) Rewrite(ctx context.Context, term uint64, e *datakeys.Epo
 	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
 }
 
+func (s *server) storedObjects() storedObjects {
+	return storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}}
+}
+
 // newEncryption returns this server's part in changes of the data keys.
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.DataKeys() },
-		Objects: storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}},
+		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now,
 	})
 }
@@ -119,12 +126,33 @@ func (s *server) encryptionReady() healthz.HealthChecker {
 	return healthz.NamedCheck("encryption", func(r *http.Request) error { return s.dataKeys.Ready(r.Context()) })
 }
 
-// leadWithKeys fails if this server cannot read all objects: its controllers would take them for
-// broken. Another server that can leads then.
+// leadWithKeys hands leadership over to a voter that shows in gossip that it has the keys, if this
+// server cannot read all objects. It tries once per term. Otherwise this server leads all the same:
+// the cluster needs a leader, and only a leader makes the state of the keys right.
 func (s *server) leadWithKeys(ctx context.Context) error {
-	err := s.dataKeys.Ready(ctx)
-	if err == nil {
+	cannot := s.dataKeys.Ready(ctx)
+	if term := runtime.TermFrom(ctx); cannot == nil || s.handedOver.Swap(term) == term {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("this server must not lead: %w", err), s.store.HandOver())
+	generation, err := s.dataKeys.Stored(ctx)
+	if err == nil {
+		err = s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
+	}
+	if err == nil {
+		return fmt.Errorf("another server is to lead: %w", cannot)
+	}
+	s.logger.Warn("this server leads although it cannot read all objects: no other one that can is able to lead", "why", cannot, "handOver", err)
+	return nil
+}
+
+// readers returns which servers show in gossip that they have the keys of the generation, by their
+// IDs in the consensus group.
+func readers(members []gossip.Member, generation uint64) func(id string) bool {
+	ids := map[string]bool{}
+	for _, m := range members {
+		if m.State == gossip.Alive && m.Facts.PeerID != "" && m.Facts.DataKeys >= max(generation, datakeys.First) {
+			ids[m.Facts.PeerID] = true
+		}
+	}
+	return func(id string) bool { return ids[id] }
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/apiserver"
@@ -54,6 +55,9 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	clients := func(lead context.Context) (kubernetes.Interface, error) {
+		return kubernetes.NewForConfig(s.fenced(lead, controllerConfig))
+	}
 	began, err := runtime.NewStartMetrics(legacyregistry.Registerer())
 	if err != nil {
 		return err
@@ -62,9 +66,7 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		Leadership: s.store,
 		OnStarted:  began.Started,
 		OnEnded:    began.Ended,
-		ClientsFor: func(lead context.Context) (kubernetes.Interface, error) {
-			return kubernetes.NewForConfig(s.fenced(lead, controllerConfig))
-		},
+		ClientsFor: clients,
 		Prepare: func(ctx context.Context, _ kubernetes.Interface) error {
 			if err := s.leadWithKeys(ctx); err != nil {
 				return err
@@ -81,12 +83,36 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Rollovers wait for no informer but that of the Nodes: those of the others may never be synced
+	// before a rollover has made objects readable again.
+	rollovers, err := runtime.New(runtime.Config{Leadership: s.store, ClientsFor: clients, Routines: s.rollovers(), Logger: s.logger.With("part", "rollovers")})
+	if err != nil {
+		return err
+	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "leader work", Run: func(ctx context.Context) error {
 		informers := s.api.Informers()
 		informers.Start(ctx.Done())
-		informers.WaitForCacheSync(ctx.Done())
-		return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
+		return lifecycle.All(ctx, func(ctx context.Context) error {
+			cache.WaitForCacheSync(ctx.Done(), s.members.Synced)
+			return rollovers.Run(ctx)
+		}, func(ctx context.Context) error {
+			informers.WaitForCacheSync(ctx.Done())
+			return lifecycle.All(ctx, s.life.Run, runner.Run, s.dumps)
+		})
 	}})
+}
+
+// rollovers returns the leader's parts in the changes of keys.
+func (s *server) rollovers() (all []runtime.Routine) {
+	for _, r := range []struct {
+		name string
+		lead func(ctx context.Context, term uint64) error
+	}{{"gossip keys", s.keys.Lead}, {"ca", s.exchange.Lead}, {"data keys", s.encryption.Lead}} {
+		all = append(all, runtime.Routine{Name: r.name, Run: func(ctx context.Context, _ kubernetes.Interface) error {
+			return r.lead(ctx, runtime.TermFrom(ctx))
+		}})
+	}
+	return all
 }
 
 // dumps writes the scheduler's queue and cache to the log at each SIGUSR2, as kube-scheduler does.
@@ -169,12 +195,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		}
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	rollover := func(name string, lead func(ctx context.Context, term uint64) error) runtime.Routine {
-		return runtime.Routine{Name: name, Run: func(ctx context.Context, _ kubernetes.Interface) error {
-			return lead(ctx, runtime.TermFrom(ctx))
-		}}
-	}
-	return slices.Concat([]runtime.Routine{ensure, rollover("gossip keys", s.keys.Lead), rollover("ca", s.exchange.Lead), rollover("data keys", s.encryption.Lead), {Name: "join tokens", Run: s.joinUpkeep}}, list, []runtime.Routine{schedule}), nil
+	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}}, list, []runtime.Routine{schedule}), nil
 }
 
 // serves tells whether this server's API has a resource.

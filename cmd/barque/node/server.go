@@ -65,6 +65,7 @@ type server struct {
 	// transformers encrypt objects with dataKeys, and encryption changes these.
 	transformers *encryption.Transformers
 	encryption   *datakeys.Manager
+	handedOver   atomic.Uint64 // term of the last leadership that was handed over for want of keys
 	backups      *backups.Manager
 	exchange     *exchange.Exchange
 	audit        *audit.Log
