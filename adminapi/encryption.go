@@ -8,12 +8,13 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/raftstore"
 )
@@ -34,42 +35,111 @@ type EncryptionAnswer struct {
 	NoLeader   bool `json:"noLeader,omitempty"` // none for long; nothing was changed
 }
 
-// Resolve returns the full name of a resource that can be encrypted, as encryption.Transformers do.
+// Resolve returns the full name of a resource that can be encrypted. It fails with a
+// datakeys.RefusedError for any other.
 type Resolve func(ctx context.Context, name string) (string, error)
 
-// EncryptionHandler serves EncryptionPath.
-func EncryptionHandler(keys *datakeys.Manager, resolve Resolve, logger *slog.Logger) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok := request.UserFrom(r.Context())
-		switch {
-		case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-			http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
-			return
-		case r.Method != http.MethodGet && r.Method != http.MethodPost:
-			http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
-			return
+// Encryption serves EncryptionPath.
+type Encryption struct {
+	Keys    *datakeys.Manager
+	Resolve Resolve
+	Relay   *Relay
+	Leader  func() (name string, known bool)
+	Logger  *slog.Logger
+}
+
+// problemParameter asks only for the problem of the server itself.
+const problemParameter = "problem"
+
+// ServeHTTP implements http.Handler.
+func (e *Encryption) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	who, ok := request.UserFrom(r.Context())
+	switch {
+	case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
+		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
+		return
+	case r.Method != http.MethodGet && r.Method != http.MethodPost:
+		http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
+		return
+	case r.Method == http.MethodGet && e.byLeader(w, r):
+		return
+	}
+	var err error
+	query := r.URL.Query()
+	begun := false
+	if r.Method == http.MethodPost {
+		var o datakeys.Order
+		if o, err = order(r.Context(), query, e.Resolve); err == nil {
+			err = e.Keys.Apply(r.Context(), o)
 		}
-		var err error
-		query := r.URL.Query()
-		begun := false
-		if r.Method == http.MethodPost {
-			var o datakeys.Order
-			if o, err = order(r.Context(), query, resolve); err == nil {
-				err = keys.Apply(r.Context(), o)
+		if begun = err == nil && !o.DryRun; begun {
+			e.Logger.Info("an operator has asked for a change of the encryption", "change", o.Change, "resources", o.Add, "decrypt", o.Drop, "by", who.GetName())
+		}
+	}
+	var answer EncryptionAnswer
+	switch {
+	case err != nil:
+	case query.Get(problemParameter) != "":
+		answer.Problem = e.Keys.Problem(r.Context())
+	default:
+		if answer.Status, err = e.Keys.Status(r.Context()); err == nil {
+			e.addProblems(r.Context(), &answer.Status)
+		}
+	}
+	status := answer.judge(err, begun)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer) // fails if the client has gone
+}
+
+// byLeader passes a request for the status on to the leader, which alone knows how far it is with
+// the objects. It returns false if this server is to answer: also if the leader does not.
+func (e *Encryption) byLeader(w http.ResponseWriter, r *http.Request) bool {
+	name, known := e.Leader()
+	if !known || name == e.Relay.self || r.Header.Get(relayedHeader) != "" {
+		return false
+	}
+	response, err := e.Relay.ask(r.Context(), name, http.MethodGet, r.URL.Path, r.URL.RawQuery)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	var answer EncryptionAnswer
+	if json.NewDecoder(response.Body).Decode(&answer) != nil { // of an earlier version
+		return false
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(response.StatusCode)
+	_ = json.NewEncoder(w).Encode(answer) // fails if the client has gone
+	return true
+}
+
+// problemTimeout bounds how long a server is asked for its problem.
+const problemTimeout = 3 * time.Second
+
+// addProblems asks the living servers that are behind for the reason.
+func (e *Encryption) addProblems(ctx context.Context, s *datakeys.Status) {
+	ctx, cancel := context.WithTimeout(ctx, problemTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range s.Servers {
+		to := &s.Servers[i]
+		if !to.Alive || to.Name == e.Relay.self || to.Generation >= s.Generation {
+			continue
+		}
+		asking.Go(func() {
+			response, err := e.Relay.ask(ctx, to.Name, http.MethodGet, EncryptionPath, problemParameter+"=true")
+			if err != nil {
+				return // its state is shown
 			}
-			if begun = err == nil && !o.DryRun; begun {
-				logger.Info("an operator has asked for a change of the encryption", "change", o.Change, "resources", o.Add, "decrypt", o.Drop, "by", who.GetName())
+			defer response.Body.Close()
+			var answer EncryptionAnswer
+			if json.NewDecoder(response.Body).Decode(&answer) == nil {
+				to.Problem = answer.Problem
 			}
-		}
-		var answer EncryptionAnswer
-		if err == nil {
-			answer.Status, err = keys.Status(r.Context())
-		}
-		status := answer.judge(err, begun)
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(answer) // fails if the client has gone
-	})
+		})
+	}
+	asking.Wait()
 }
 
 // order reads the change that a request asks for. A name that is mistyped is refused.
@@ -77,10 +147,6 @@ func order(ctx context.Context, query url.Values, resolve Resolve) (datakeys.Ord
 	o := datakeys.Order{Change: datakeys.Change(query.Get("change")), DryRun: query.Get("dryRun") == "true"}
 	for _, name := range query["resource"] {
 		resource, err := resolve(ctx, name)
-		var unknown *encryption.ResourceError
-		if errors.As(err, &unknown) {
-			err = &datakeys.RefusedError{Reason: unknown.Reason}
-		}
 		if err != nil {
 			return o, err
 		}

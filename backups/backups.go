@@ -60,11 +60,14 @@ type Config struct {
 	Options Options
 	Server  string // its name
 	Cluster Cluster
-	// CheckRestored is called with each item of a backup before it is restored, and may change it. It
-	// returns why the cluster could not use it: nothing is restored then. nil checks nothing.
+	// CheckRestored is called with each item of a backup before it is restored, and may change it.
+	// It returns why the cluster could not use it: nothing is restored then. nil checks nothing.
 	CheckRestored func(*raftstore.Item) error
-	Logger        *slog.Logger
-	Now           func() time.Time
+	// CheckSaved is called with the state and the secrets of a sealed backup before it is written.
+	// It returns why nobody could use it. nil checks nothing.
+	CheckSaved func(view raftstore.View, secrets map[string][]byte) error
+	Logger     *slog.Logger
+	Now        func() time.Time
 }
 
 // Cluster is the data about the cluster in a backup besides its state.
@@ -156,16 +159,36 @@ func (e *KeyError) Unwrap() error { return e.err }
 
 // write writes a backup of the acknowledged state.
 func (b *Manager) write(ctx context.Context, w io.Writer, key *backup.Key) (backup.About, error) {
-	view, err := b.store.View(ctx, raftstore.ViewOptions{})
-	if err != nil {
-		return backup.About{}, fmt.Errorf("read the store: %w", err)
+	view, secrets, err := b.contents(ctx, key)
+	if errors.Is(err, errUnusable) { // the keys may have been exchanged between the two reads
+		view, secrets, err = b.contents(ctx, key)
 	}
-	secrets, err := b.Cluster.Secrets()
 	if err != nil {
-		return backup.About{}, fmt.Errorf("read the keys of the cluster: %w", err)
+		return backup.About{}, err
 	}
 	about := backup.About{ClusterID: b.Cluster.ID(), Server: b.Server, Barque: version.Version, Created: b.Now(), Settings: b.Cluster.Settings()}
 	return backup.Write(w, backup.Source{View: view, Secrets: secrets, About: about}, key)
+}
+
+// errUnusable is returned for a backup that nobody could use.
+var errUnusable = errors.New("the backup would be of no use")
+
+// contents reads the state and the secrets of a backup.
+func (b *Manager) contents(ctx context.Context, key *backup.Key) (raftstore.View, map[string][]byte, error) {
+	view, err := b.store.View(ctx, raftstore.ViewOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the store: %w", err)
+	}
+	secrets, err := b.Cluster.Secrets()
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the keys of the cluster: %w", err)
+	}
+	if key != nil && b.CheckSaved != nil {
+		if err := b.CheckSaved(view, secrets); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", errUnusable, err)
+		}
+	}
+	return view, secrets, nil
 }
 
 // Run makes scheduled backups until the context ends. A failure is reported and retried; it does

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/backup"
 )
 
 // Inspect verifies the backup in a file: everything, or only the checksums of a sealed one without
-// its key.
-func Inspect(path, keyText string) (*backup.Report, error) {
+// its key. check is called with each item, and the secrets of a sealed backup; it returns why
+// nobody could use it.
+func Inspect(path, keyText string, check func(secrets map[string][]byte, item *raftstore.Item) error) (*backup.Report, error) {
 	var key *backup.Key
 	if keyText != "" {
 		var err error
@@ -26,7 +28,7 @@ func Inspect(path, keyText string) (*backup.Report, error) {
 	if info, err := f.Stat(); err != nil || info.IsDir() {
 		return nil, errors.Join(err, fmt.Errorf("%s is a directory: give the file of a backup; `barque snapshot ls --dir` lists those in a directory", path))
 	}
-	report, err := backup.Verify(f, key)
+	report, err := backup.Verify(f, key, check)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -32,7 +32,7 @@ func TestInspect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := Inspect(path, ""); err != nil || !r.Verified || r.About.ClusterID != "c" || r.About.Items != 1 {
+	if r, err := Inspect(path, "", nil); err != nil || !r.Verified || r.About.ClusterID != "c" || r.About.Items != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	damaged := filepath.Join(dir, "damaged")
@@ -40,7 +40,7 @@ func TestInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, says := range map[string]string{dir: "is a directory", damaged: damaged + ": ", filepath.Join(dir, "none"): "no such file"} {
-		if _, err := Inspect(path, ""); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := Inspect(path, "", nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v; want %q", path, err, says)
 		}
 	}

@@ -152,6 +152,9 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 		if server.Cleaned {
 			disk = "clean"
 		}
+		if server.Problem != "" {
+			disk += ": " + server.Problem
+		}
 		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", server.Name, server.State, server.Generation, s.Generation, disk)
 	}
 	return nil

@@ -335,3 +335,23 @@ func TestWriterThatNeverCatchesUp(t *testing.T) {
 type failing struct{ ring }
 
 func (*failing) Renew(context.Context) error { return errors.New("no leader") }
+
+// TestUnreadableObjectsAreNamedInOrder: the same objects are the same error, whoever was read
+// first.
+func TestUnreadableObjectsAreNamedInOrder(t *testing.T) {
+	keys := &ring{epoch: &Epoch{Resources: []string{"secrets"}, Writes: "one"}, keys: map[string][]byte{"one": key(1)}}
+	s := newStores(t, keys)
+	for i := range 40 {
+		if _, err := s.backend.Put(t.Context(), fmt.Sprintf("/registry/secrets/ns/s%02d", i), []byte(Prefix+"gone:x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	objects, first := &Objects{Store: s.backend, Transformers: s.transformers, Now: time.Now}, ""
+	for range 20 {
+		err := objects.Rewrite(t.Context(), 1, keys.epoch, func(int) {})
+		if err == nil || first != "" && err.Error() != first || !strings.Contains(err.Error(), "secrets/ns/s00") {
+			t.Fatalf("%v, and before %s", err, first)
+		}
+		first = err.Error()
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -145,7 +146,7 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 	todo := make(chan raftstore.Item)
 	var mu sync.Mutex
 	var failed error // ends it
-	var unreadable []error
+	var unreadable []*unreadableError
 	for range writers {
 		working.Go(func() {
 			for item := range todo {
@@ -157,8 +158,8 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 					continue
 				}
 				mu.Lock()
-				if cannot := new(unreadableError); errors.As(err, &cannot) {
-					unreadable = append(unreadable, err)
+				if cannot, is := errors.AsType[*unreadableError](err); is {
+					unreadable = append(unreadable, cannot)
 				} else if failed == nil {
 					failed = err
 					cancel()
@@ -181,13 +182,22 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case len(unreadable) > 0:
-		return fmt.Errorf("%d objects cannot be read, and are as they were: %w", len(unreadable), errors.Join(unreadable[:min(len(unreadable), maxNamed)]...))
+		// In the order of keys, so that the same objects are the same error.
+		slices.SortFunc(unreadable, func(a, b *unreadableError) int { return strings.Compare(a.key, b.key) })
+		var named []error
+		for _, cannot := range unreadable[:min(len(unreadable), maxNamed)] {
+			named = append(named, cannot)
+		}
+		return fmt.Errorf("%d objects cannot be read, and are as they were: %w", len(unreadable), errors.Join(named...))
 	}
 	return nil
 }
 
 // unreadableError is returned for an object that cannot be decrypted.
-type unreadableError struct{ err error }
+type unreadableError struct {
+	key string
+	err error
+}
 
 func (e *unreadableError) Error() string { return e.err.Error() }
 func (e *unreadableError) Unwrap() error { return e.err }
@@ -202,7 +212,7 @@ func (p place) AuthenticatedData() []byte { return []byte(p) }
 func (o *Objects) rewrite(ctx context.Context, term uint64, e *Epoch, item raftstore.Item) error {
 	value, _, err := o.Transformers.Open(ctx, item.Value, place(item.Key))
 	if err != nil {
-		return &unreadableError{err}
+		return &unreadableError{item.Key, err}
 	}
 	if e.Writes != "" && hasPrefix(item.Key, o.prefixes(e.Resources)) {
 		if value, err = o.Transformers.Seal(ctx, e.Writes, value, place(item.Key)); err != nil {

@@ -30,7 +30,8 @@ func (e *corruptError) Error() string {
 
 func (e *corruptError) Unwrap() error { return e.err }
 
-// corruptNaming is a transformer that names a value corrupt if that cannot be transformed by anybody.
+// corruptNaming is a transformer that names a value corrupt if that cannot be transformed by
+// anybody.
 type corruptNaming struct{ value.Transformer }
 
 // TransformFromStorage implements value.Transformer.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/backups"
+	"github.com/barque/barque/cmd/barque/node"
 	"github.com/barque/barque/internal/exitcode"
 	"github.com/barque/barque/internal/terminal"
 	"github.com/barque/barque/raftstore/backup"
@@ -143,7 +144,7 @@ own keys. To begin a new cluster with a backup: barque server --restore-from FIL
 		if err != nil {
 			return err
 		}
-		report, err := backups.Inspect(args[0], text)
+		report, err := backups.Inspect(args[0], text, nil)
 		if err != nil {
 			return err
 		}
@@ -286,7 +287,8 @@ func snapshotInspectCommand() *cobra.Command {
 		Use:   "inspect FILE",
 		Short: "Verify a backup and show its contents, without a cluster",
 		Long: `Verify a backup and show its contents, without a cluster. It verifies all checksums and
-recomputes the hash of the state. Without its key, a sealed backup's checksums alone are
+recomputes the hash of the state. With its key, it also verifies that the keys of the
+cluster in it open its encrypted objects. Without its key, a sealed backup's checksums alone are
 verified. The exit code is 0 for a correct backup, and 1 for a damaged or unreadable one:
 the message has the position.`,
 		Args: exactArgs("FILE"),
@@ -300,7 +302,7 @@ the message has the position.`,
 		if err != nil {
 			return err
 		}
-		report, err := backups.Inspect(args[0], text)
+		report, err := backups.Inspect(args[0], text, node.CheckBackup)
 		if err != nil {
 			return err
 		}

@@ -335,8 +335,8 @@ func equal(a, b []string) bool {
 }
 
 // FitRestored returns the state of the keys that a backup brings, so that every server of this
-// cluster can open it: a key that is sealed with a former CA's key is sealed anew, if this server has
-// it. The error says why the objects of the backup could not be read.
+// cluster can open it: a key that is sealed with a former CA's key is sealed anew, if this server
+// has it. The error says why the objects of the backup could not be read.
 func (k *Keys) FitRestored(value []byte) ([]byte, error) {
 	d, err := parse(value)
 	if err != nil {
@@ -365,4 +365,18 @@ func (k *Keys) FitRestored(value []byte) ([]byte, error) {
 		return value, nil
 	}
 	return json.Marshal(d)
+}
+
+// Opens returns why a state of the keys cannot be opened by the CAs of a sealer alone, or nil.
+func Opens(value []byte, with Sealer) error {
+	d, err := parse(value)
+	if err != nil {
+		return err
+	}
+	for _, sealed := range d.Keys {
+		if _, err := open(with, sealed); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/pki"
@@ -16,8 +17,9 @@ import (
 type kind struct {
 	Config
 
-	mu   sync.Mutex
-	work work
+	mu      sync.Mutex
+	work    work
+	counted counted
 }
 
 // work is what the leader has done for a generation. A new leader does it anew: it finds less.
@@ -197,6 +199,9 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 		next.Keys = append(next.Keys, heldKey{sealed.ID, sealed.Made, key})
 	}
 	if before.Generation < d.Cleaned {
+		if err := k.awaitTurn(ctx, d.Cleaned); err != nil {
+			return nil, err
+		}
 		if err := k.Purge(ctx, d.Floor); err != nil {
 			return nil, fmt.Errorf("remove earlier values from this server's disk: %w", err)
 		}
@@ -208,6 +213,42 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 		k.Logger.Info("the state of the data keys has changed", "generation", d.Generation, "step", cmp.Or(d.Step, "at rest"), "writes", cmp.Or(d.Writes, "in clear"), "keys", len(d.Keys))
 		return nil
 	}, nil
+}
+
+// turn is how long a server waits for those before it to clean their disks. One that cannot keeps
+// the others for no longer.
+const turn = time.Minute
+
+// awaitTurn waits until the living servers before this one have cleaned their disks: a server is
+// slower meanwhile. They go by their names, and the leader comes last.
+func (k *kind) awaitTurn(ctx context.Context, cleaned uint64) error {
+	over := time.After(turn)
+	for {
+		changed := k.Changed()
+		if !k.mustWait(cleaned) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-over:
+			return nil
+		case <-changed:
+		case <-time.After(retry): // leadership may have changed
+		}
+	}
+}
+
+func (k *kind) mustWait(cleaned uint64) bool {
+	leader, _ := k.Leader()
+	for _, name := range k.behind(cleaned) {
+		switch {
+		case name == k.Self || name == leader:
+		case k.Self == leader || name < k.Self:
+			return true
+		}
+	}
+	return false
 }
 
 // Tidy has nothing to do: a file that was replaced is gone.

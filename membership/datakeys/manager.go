@@ -27,6 +27,9 @@ type Config struct {
 	// of the store does not have any more.
 	Purge func(ctx context.Context, floor uint64) error
 	Now   func() time.Time
+	// Self is this server's name, and Leader returns that of the leader in its view.
+	Self   string
+	Leader func() (name string, known bool)
 }
 
 // Objects are the objects in the store.

@@ -36,9 +36,9 @@ func (s *server) wantFenced(when string, want bool) {
 	}
 }
 
-// TestFence: earlier versions are kept from the data directory of a server while it has keys, or its
-// store may have values under any. That is so from the moment at which the state is in its store,
-// and also if it was stopped between any two writes.
+// TestFence: earlier versions are kept from the data directory of a server while it has keys, or
+// its store may have values under any. That is so from the moment at which the state is in its
+// store, and also if it was stopped between any two writes.
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, "s1", "s2")
@@ -84,8 +84,8 @@ func TestFence(t *testing.T) {
 	})
 }
 
-// TestDamagedState: a state of the keys that cannot be read, or is of a newer Barque, is an error of
-// whoever needs it. Nothing replaces it, and nothing is written while it is there.
+// TestDamagedState: a state of the keys that cannot be read, or is of a newer Barque, is an error
+// of whoever needs it. Nothing replaces it, and nothing is written while it is there.
 func TestDamagedState(t *testing.T) {
 	for what, damage := range map[string]func(good []byte) []byte{
 		"cut":     func(good []byte) []byte { return good[:len(good)-9] },

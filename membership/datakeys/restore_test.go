@@ -158,6 +158,12 @@ func TestBackupOfAFormerCA(t *testing.T) {
 		if w.cas.other != nil {
 			t.Fatal("the keys are not sealed with the new CA's key")
 		}
+		if err := datakeys.Opens(old.state(), w.cas); err == nil {
+			t.Error("a sealed backup of now could be made of it, which nobody could open")
+		}
+		if now := w.backup(); datakeys.Opens(now.state(), w.cas) != nil {
+			t.Error("what is sealed with the new CA's key is refused")
+		}
 		// Its key is on this server, and no other one could open it: it is sealed anew.
 		state, err := s.keys.FitRestored(old.state())
 		if err != nil {

@@ -54,6 +54,8 @@ type world struct {
 
 	mu      sync.Mutex
 	changed chan struct{}
+	leads   string            // name of the leader
+	purges  []string          // names of the servers that have cleaned their disks, in order
 	model   map[string]string // key → object, as acknowledged
 }
 
@@ -114,6 +116,12 @@ func (w *world) close() {
 	}
 }
 
+func (w *world) leader() (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leads, w.leads != ""
+}
+
 // gossip wakes those who look at the members.
 func (w *world) gossip() {
 	w.mu.Lock()
@@ -151,7 +159,7 @@ func (s *server) start() {
 			return record.NoteEncryption(encrypts)
 		},
 		InUse: func(ctx context.Context, id string) (bool, error) { return s.objects().InUse(ctx, id) },
-		Took: func(generation uint64) { s.shown.Store(generation); w.gossip() },
+		Took:  func(generation uint64) { s.shown.Store(generation); w.gossip() },
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -167,7 +175,7 @@ func (s *server) start() {
 			return w.changed
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
-		Objects: s.objects(),
+		Objects: s.objects(), Self: s.name, Leader: w.leader,
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())
@@ -175,6 +183,9 @@ func (s *server) start() {
 			if err := s.purgeFails.Load(); err != nil {
 				return *err
 			}
+			w.mu.Lock()
+			w.purges = append(w.purges, s.name)
+			w.mu.Unlock()
 			s.purged.Store(floor)
 			return nil
 		},
@@ -252,6 +263,9 @@ func secretKey(i int) string { return fmt.Sprintf("/registry/secrets/ns/s%d", i)
 func (w *world) lead(s *server, during time.Duration) {
 	ctx, cancel := context.WithTimeout(w.ctx, during)
 	defer cancel()
+	w.mu.Lock()
+	w.leads = s.name
+	w.mu.Unlock()
 	_ = s.manager.Lead(ctx, 1)
 }
 

@@ -2,6 +2,7 @@ package datakeys
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -36,8 +37,20 @@ type ServerStatus struct {
 	State string `json:"state"`
 	// Generation is the one that it has taken over; 0: it is of an earlier version, or away.
 	Generation uint64 `json:"generation"`
+	Alive      bool   `json:"alive"`
+	// Problem is why it has not taken over the newest state, if it says so.
+	Problem string `json:"problem,omitempty"`
 	// Cleaned tells whether its disk has no values from before the last change.
 	Cleaned bool `json:"cleaned"`
+}
+
+// Problem returns why this server does not follow, or cannot read all objects; empty: it does.
+func (m *Manager) Problem(ctx context.Context) string {
+	if err := m.kind.Keys.Ready(ctx); err != nil {
+		return err.Error()
+	}
+	_, _, problem := m.Seen()
+	return problem
 }
 
 // Status reads how far the encryption is.
@@ -46,16 +59,12 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	_, _, problem := m.Seen()
-	s := Status{Generation: d.Generation, Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Problem: problem}
+	s := Status{Generation: d.Generation, Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Problem: m.Problem(ctx)}
 	if d.Step != AtRest {
 		s.Began = d.Began
 		s.Waiting = m.kind.Waiting(d)
 	}
-	if err := m.kind.Keys.Ready(ctx); err != nil {
-		s.Problem = err.Error()
-	}
-	n, err := m.kind.Objects.Count(ctx, d.Resources)
+	n, err := m.kind.count(ctx, d)
 	if err != nil {
 		return s, err
 	}
@@ -69,8 +78,33 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: objects})
 	}
 	for _, server := range m.kind.servers() {
-		s.Servers = append(s.Servers, ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation,
+		s.Servers = append(s.Servers, ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation, Alive: server.Alive,
 			Cleaned: server.Alive && server.Generation >= d.Cleaned})
 	}
 	return s, nil
+}
+
+// countAgain is how long a count is used during a change: whoever waits for its end asks often.
+const countAgain = 5 * time.Second
+
+// counted is the last count of the objects under each key.
+type counted struct {
+	at      time.Time
+	objects map[string]int
+}
+
+func (k *kind) count(ctx context.Context, d document) (map[string]int, error) {
+	k.mu.Lock()
+	last := k.counted
+	k.mu.Unlock()
+	if d.Step != AtRest && last.objects != nil && k.Now().Sub(last.at) < countAgain {
+		return maps.Clone(last.objects), nil
+	}
+	objects, err := k.Objects.Count(ctx, d.Resources)
+	if err == nil {
+		k.mu.Lock()
+		k.counted = counted{k.Now(), maps.Clone(objects)}
+		k.mu.Unlock()
+	}
+	return objects, err
 }

@@ -114,6 +114,19 @@ const (
 	secretGossip = "gossip-keys.json"
 )
 
+// TrustIn returns the CAs in the secrets of a backup, with their keys.
+func TrustIn(secrets map[string][]byte) (*pki.Trust, error) {
+	var cas pki.Bundle
+	if err := json.Unmarshal(secrets[secretCA], &cas); err != nil {
+		return nil, fmt.Errorf("the CAs in the backup: %w", err)
+	}
+	keys, err := pki.ParseKeys(secrets[credentials.CAKey])
+	if err != nil {
+		return nil, fmt.Errorf("the keys of the CAs in the backup: %w", err)
+	}
+	return pki.NewTrust(cas, keys...)
+}
+
 // clusterSecrets returns the secrets that a new cluster needs to continue as this one.
 func clusterSecrets(dataDir string, r *Record) (map[string][]byte, error) {
 	secrets, err := credentials.ClusterKeys(dataDir)

@@ -20,9 +20,9 @@ type Config struct {
 	// Members returns all nodes that an exchange waits for, those that show no life included; an
 	// error when it cannot tell yet.
 	Members func() ([]rollover.Member, error)
-	// Sealed reports whether all that the store has for the servers' eyes can be opened with the key
-	// of the CA of that digest: the keys of CAs before are dropped at the end. The exchange waits
-	// while that is not known. nil: it can.
+	// Sealed reports whether all that the store has for the servers' eyes can be opened with the
+	// key of the CA of that digest: the keys of CAs before are dropped at the end. The exchange
+	// waits while that is not known. nil: it can.
 	Sealed func(digest string) (bool, error)
 }
 

@@ -167,15 +167,15 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 			bad := bytes.Clone(good)
 			bad[i] ^= 1 << (i % 8)
 			for _, k := range []*backup.Key{key, nil} {
-				if _, err := backup.Verify(bytes.NewReader(bad), k); !errors.Is(err, backup.ErrCorrupt) && !errors.Is(err, backup.ErrVersion) {
+				if _, err := backup.Verify(bytes.NewReader(bad), k, nil); !errors.Is(err, backup.ErrCorrupt) && !errors.Is(err, backup.ErrVersion) {
 					t.Fatalf("%s: a flipped bit in byte %d of %d: %v", name, i, len(good), err)
 				}
 			}
-			if _, err := backup.Verify(bytes.NewReader(good[:i]), key); !errors.Is(err, backup.ErrCorrupt) {
+			if _, err := backup.Verify(bytes.NewReader(good[:i]), key, nil); !errors.Is(err, backup.ErrCorrupt) {
 				t.Fatalf("%s: cut after byte %d of %d: %v", name, i, len(good), err)
 			}
 		}
-		if _, err := backup.Verify(bytes.NewReader(append(bytes.Clone(good), 0)), key); !errors.Is(err, backup.ErrCorrupt) {
+		if _, err := backup.Verify(bytes.NewReader(append(bytes.Clone(good), 0)), key, nil); !errors.Is(err, backup.ErrCorrupt) {
 			t.Errorf("%s: something follows the end: %v", name, err)
 		}
 	}
@@ -189,7 +189,7 @@ func TestDamageHasAPlace(t *testing.T) {
 		at += 9 + int(uint32(data[at+1])|uint32(data[at+2])<<8|uint32(data[at+3])<<16)
 	}
 	data[at+100] ^= 1
-	_, err := backup.Verify(bytes.NewReader(data), nil)
+	_, err := backup.Verify(bytes.NewReader(data), nil, nil)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("block 3, at byte %d", at)) {
 		t.Errorf("damage in block 3 at byte %d: %v", at, err)
 	}
@@ -226,11 +226,11 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q was taken for a key", text)
 		}
 	}
-	report, err := backup.Verify(bytes.NewReader(sealed), nil)
+	report, err := backup.Verify(bytes.NewReader(sealed), nil, nil)
 	if err != nil || report.Verified || report.About.Revision != v.Revision() {
 		t.Errorf("without the key: %+v, %v", report, err)
 	}
-	report, err = backup.Verify(bytes.NewReader(sealed), parse(t, secret))
+	report, err = backup.Verify(bytes.NewReader(sealed), parse(t, secret), nil)
 	if err != nil || !report.Verified || !slices.Equal(report.SecretNames, []string{"ca.key", "gossip"}) ||
 		len(report.Kinds) != 1 || report.Kinds[0].Prefix != "/registry/pods" || int(report.Kinds[0].Keys) != v.Count("", "") {
 		t.Errorf("with the key: %+v, %v", report, err)
@@ -377,5 +377,5 @@ func FuzzReader(f *testing.F) {
 	v := view(f, filled(f, 3, 8))
 	f.Add(encode(f, v, nil))
 	f.Add([]byte("BARQBKUP\x01\x00\x00\x00\x01\xff\xff\x3f\x00\x00\x00\x00\x00"))
-	f.Fuzz(func(t *testing.T, data []byte) { backup.Verify(bytes.NewReader(data), nil) })
+	f.Fuzz(func(t *testing.T, data []byte) { backup.Verify(bytes.NewReader(data), nil, nil) })
 }

@@ -91,7 +91,7 @@ func fill(f *os.File, key *Key, write func(io.Writer) error) (file File, err err
 	if err != nil {
 		return file, err
 	}
-	report, err := Verify(f, key)
+	report, err := Verify(f, key, nil)
 	if err != nil {
 		return file, fmt.Errorf("what was written does not read back: %w", err)
 	}

@@ -22,7 +22,7 @@ func FuzzBlocks(f *testing.F) {
 		if sealed {
 			key = secret
 		}
-		if _, err := Verify(bytes.NewReader(mended(data)), key); err == nil && len(data) < fileHead+3*blockHead+endLen {
+		if _, err := Verify(bytes.NewReader(mended(data)), key, nil); err == nil && len(data) < fileHead+3*blockHead+endLen {
 			t.Fatalf("%d bytes are a whole backup", len(data))
 		}
 	})

@@ -29,8 +29,9 @@ type Count struct {
 }
 
 // Verify reads and verifies a whole backup: with a key that opens it everything, otherwise the
-// checksums.
-func Verify(r io.Reader, key *Key) (*Report, error) {
+// checksums. check is called with each item, and the secrets in the backup; nil checks nothing
+// more.
+func Verify(r io.Reader, key *Key, check func(secrets map[string][]byte, item *kv.Item) error) (*Report, error) {
 	buffered := bufio.NewReaderSize(r, blockSize)
 	blocks, about, err := open(buffered)
 	if err != nil {
@@ -60,6 +61,9 @@ func Verify(r io.Reader, key *Key) (*Report, error) {
 		}
 		c.Keys++
 		c.Bytes += uint64(len(item.Value))
+		if check != nil {
+			return check(b.secrets, item)
+		}
 		return nil
 	})
 	if err != nil {

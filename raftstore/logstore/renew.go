@@ -17,9 +17,9 @@ const renewTries = 5
 var ErrNoRoom = errors.New("the volume has too little space for a copy of the log")
 
 // Renew copies the log into a new file, or directory, which has nothing of the entries that were
-// deleted: a Boltdb leaves them in its free pages, and a WAL in a segment that is in use yet. The log
-// stays in use, as with Shrink. It returns when the old one is gone. A crash at any moment leaves one
-// whole log: see record.
+// deleted: a Boltdb leaves them in its free pages, and a WAL in a segment that is in use yet. The
+// log stays in use, as with Shrink. It returns when the old one is gone. A crash at any moment
+// leaves one whole log: see record.
 func (l *Log) Renew(ctx context.Context) (err error) {
 	for range renewTries {
 		if err = l.renew(ctx); !errors.Is(err, errCutMeanwhile) {
@@ -51,7 +51,8 @@ func (l *Log) renew(ctx context.Context) error {
 	return nil
 }
 
-// roomForCopy returns the log's record, or ErrNoRoom: a copy must not take the last space of others.
+// roomForCopy returns the log's record, or ErrNoRoom: a copy must not take the last space of
+// others.
 func (l *Log) roomForCopy() (record, error) {
 	l.access.RLock()
 	defer l.access.RUnlock()

@@ -351,8 +351,8 @@ func (s *Store) reap() {
 }
 
 // DropOlder removes the snapshots before one, and also damaged ones and the rest of failed ones.
-// That one stays, and so does whatever is newer by its name, also if its metadata cannot be read. If
-// the process is the cause that a snapshot cannot be read, nothing is removed: see Damaged.
+// That one stays, and so does whatever is newer by its name, also if its metadata cannot be read.
+// If the process is the cause that a snapshot cannot be read, nothing is removed: see Damaged.
 func (s *Store) DropOlder(than *raft.SnapshotMeta) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

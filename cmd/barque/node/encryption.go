@@ -84,8 +84,14 @@ func (s *server) newEncryption() *datakeys.Manager {
 		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.DataKeys() },
 		Objects: s.storedObjects(),
-		Purge:   s.store.Purge, Now: time.Now,
+		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
 	})
+}
+
+// leader returns the name of the leader in this server's view.
+func (s *server) leader() (name string, known bool) {
+	m, known := s.store.Leader()
+	return m.Name, known
 }
 
 // encryptable returns the full name of a resource that can be encrypted.
@@ -94,7 +100,11 @@ func (s *server) encryptable(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return s.transformers.Resolve(ctx, name, client.ApiextensionsV1().CustomResourceDefinitions())
+	resource, err := s.transformers.Resolve(ctx, name, client.ApiextensionsV1().CustomResourceDefinitions())
+	if unknown, is := errors.AsType[*encryption.ResourceError](err); is {
+		err = &datakeys.RefusedError{Reason: unknown.Reason}
+	}
+	return resource, err
 }
 
 // beginEncryption encrypts a new cluster from its first object on. It is not for one that begins
@@ -119,6 +129,28 @@ func (s *server) checkRestored(item *raftstore.Item) (err error) {
 		item.Value, err = s.dataKeys.FitRestored(item.Value)
 	}
 	return err
+}
+
+// checkSaved refuses to save a sealed backup with encrypted objects that its own keys do not open.
+func checkSaved(view raftstore.View, secrets map[string][]byte) error {
+	item, _ := view.Get(dataKeysKey)
+	return CheckBackup(secrets, &item)
+}
+
+// CheckBackup is called with the items of a backup. It returns why the keys of the cluster in the
+// backup do not open the keys of its objects.
+func CheckBackup(secrets map[string][]byte, item *raftstore.Item) error {
+	if item.Key != dataKeysKey || len(secrets) == 0 {
+		return nil
+	}
+	trust, err := enroll.TrustIn(secrets)
+	if err != nil {
+		return err
+	}
+	if err := datakeys.Opens(item.Value, trust); err != nil {
+		return fmt.Errorf("the CAs' keys in the backup do not open all its data keys, so that a new cluster could not read its objects: %w", err)
+	}
+	return nil
 }
 
 // encryptionReady is the check of /readyz that fails while this server cannot read all objects.

@@ -37,7 +37,7 @@ func (s *server) handlers() map[string]http.Handler {
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
-	handlers[adminapi.EncryptionPath] = adminapi.EncryptionHandler(s.encryption, s.encryptable, s.logger.With("part", "encryption"))
+	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
 	s.certificatesAPI(servers).AddHandlers(handlers)
 	return handlers
