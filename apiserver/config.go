@@ -3,6 +3,7 @@ package apiserver
 import (
 	"crypto"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,6 +50,12 @@ type Config struct {
 	// Renewed returns a channel that is closed when Certificate or ClientCA give something new,
 	// which is used at once then. nil leaves it at every minute.
 	Renewed func() <-chan struct{}
+	// Revoked returns the reason why a genuine client certificate counts no more, or nil.
+	// RevokedChanged returns a channel that is closed when that may have changed: requests that are
+	// answered for long, such as watches, end then if their certificate is revoked. nil of both
+	// revokes none.
+	Revoked        func(leaf *x509.Certificate) error
+	RevokedChanged func() <-chan struct{}
 	// KubeletClient gives the TLS configuration for connections to kubelets, another one when the
 	// CAs have changed; nil means that pods/log, exec, attach, port-forward and the proxies are not
 	// served.
@@ -199,6 +206,9 @@ func (c *Config) serviceCIDRs() []netip.Prefix {
 }
 
 func (c *Config) complete() error {
+	if (c.Revoked == nil) != (c.RevokedChanged == nil) {
+		return errors.New("apiserver: Revoked and RevokedChanged are given together")
+	}
 	if c.Store == nil || c.Listener == nil || c.Certificate == nil || c.ClientCA == nil || c.ServiceAccounts.Keys == nil || c.Logger == nil {
 		return errors.New("apiserver: Store, Listener, Certificate, ClientCA, ServiceAccounts.Keys and Logger are required")
 	}

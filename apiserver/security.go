@@ -51,6 +51,7 @@ func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*s
 	}
 	requests, tokens, err := authn.New(authn.Config{
 		ClientCAs:      clientCA.VerifyOptions,
+		Revoked:        s.cfg.Revoked,
 		ProxyClients:   []string{ProxyClientName},
 		Issuer:         issuer,
 		Audiences:      sa.Audiences,

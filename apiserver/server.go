@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	metricsfeatures "k8s.io/component-base/metrics/features"
 
+	"github.com/barque/barque/apiserver/cutoff"
 	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/nodeproxy"
@@ -64,8 +65,9 @@ type Server struct {
 	caches       []ager
 	closers      []func()
 	failing      *failing
-	synced       atomic.Bool // see unsynced
-	leads        atomic.Bool // LeaderRoutine runs
+	synced       atomic.Bool      // see unsynced
+	leads        atomic.Bool      // LeaderRoutine runs
+	lasting      *cutoff.Requests // nil where no certificate is ever revoked
 	logger       *slog.Logger
 }
 
@@ -171,6 +173,12 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
+		if s.cfg.Revoked != nil {
+			if s.lasting == nil {
+				s.lasting = cutoff.New(s.cfg.Revoked, c.LongRunningFunc)
+			}
+			handler = s.lasting.Handler(handler)
+		}
 		handler = s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c))
 		return withStackRoom(quietLeavers(withUnauthenticated(handler, s.cfg.Unauthenticated)))
 	}
@@ -239,6 +247,9 @@ func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFu
 	ended := make(chan error, 1)
 	go func() { ended <- prepared.Run(serving) }()
 	go age(serving, s.caches) // ends with serving
+	if s.lasting != nil {
+		go s.lasting.Run(serving, s.cfg.RevokedChanged) // ends with serving
+	}
 	return ended, stop, nil
 }
 

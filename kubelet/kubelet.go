@@ -14,6 +14,7 @@ package kubelet
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -124,6 +125,8 @@ type Config struct {
 	ServerAddress string
 	ServerTLS     *tls.Config
 	ServerLimits  connlimit.Limits // of its clients without credentials
+	// Revoked returns the reason why a genuine client certificate counts no more there, or nil.
+	Revoked func(leaf *x509.Certificate) error
 
 	// Settings are what users may choose; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
@@ -395,7 +398,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		return nil
 	}
 	k.server, err = server.New(server.Config{
-		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Client: c.Client, Pods: k.pods,
+		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked, Client: c.Client, Pods: k.pods,
 		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err

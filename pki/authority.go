@@ -121,6 +121,10 @@ type Request struct {
 	Names        []string // DNS names and IP addresses
 	Usage        Usage
 	Lifetime     time.Duration // LeafLifetime when 0
+	Holder       string        // ID of the server in the store; empty for others
+	// Revision is that of the store at the time of issue, or a later one. A Trust that is dated
+	// sets its own if that is later.
+	Revision uint64
 }
 
 // Issue signs a certificate for the public key. The result is PEM.
@@ -142,6 +146,9 @@ func (a *Authority) Issue(r Request, public crypto.PublicKey, now time.Time) ([]
 		NotAfter:              earlier(now.Add(r.Lifetime), a.cert.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
+	}
+	if template.ExtraExtensions, err = datedExtensions(r.Revision, r.Holder); err != nil {
+		return nil, fmt.Errorf("certificate of %q: %w", r.CommonName, err)
 	}
 	if r.Usage&Client != 0 {
 		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)

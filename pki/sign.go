@@ -55,7 +55,13 @@ func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, no
 // Sign is Authority.Sign by the CA that issues, with the bridges after the certificate.
 func (t *Trust) Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
-	out, err := is.cas[0].Sign(template, public, now)
+	dated, err := datedExtensions(t.dating(), "")
+	if err != nil {
+		return nil, err
+	}
+	cert := *template
+	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions), dated...)
+	out, err := is.cas[0].Sign(&cert, public, now)
 	if err != nil {
 		return nil, err
 	}

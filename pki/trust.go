@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type Trust struct {
 	mu      sync.Mutex
 	now     *trusted
 	changed chan struct{} // closed and replaced at every change
+
+	revision atomic.Pointer[func() uint64] // see Dated
 }
 
 // trusted is what a Trust holds at one moment. It is never changed.
@@ -117,6 +120,7 @@ func (t *Trust) Digest() string { return t.Issuer().Digest() }
 // Issue is Authority.Issue by the CA that issues, with the bridges after the certificate.
 func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
+	r.Revision = max(r.Revision, t.dating())
 	out, err := is.cas[0].Issue(r, public, now)
 	return append(out, is.bridges...), err
 }
@@ -124,6 +128,7 @@ func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte
 // IssueCSR is Authority.IssueCSR by the CA that issues, with the bridges after the certificate.
 func (t *Trust) IssueCSR(csrPEM []byte, r Request, now time.Time) ([]byte, error) {
 	is := t.current()
+	r.Revision = max(r.Revision, t.dating())
 	out, err := is.cas[0].IssueCSR(csrPEM, r, now)
 	return append(out, is.bridges...), err
 }

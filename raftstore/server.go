@@ -78,6 +78,9 @@ type (
 // ErrLeadershipEnded is the cause of a context of AwaitLeadership when leadership was lost.
 var ErrLeadershipEnded = leader.ErrEnded
 
+// ErrStranger is part of a reason of MuxConfig.Barred for a server that may ask to become a member.
+var ErrStranger = transport.ErrStranger
+
 // NewMux returns a Mux that accepts connections until it is closed.
 func NewMux(cfg MuxConfig) (*Mux, error) { return transport.NewMux(cfg) }
 
@@ -103,6 +106,9 @@ type Config struct {
 	// configuration. It is called while this server is out of touch, as after a change of all
 	// addresses. It may be nil.
 	Peers func() []string
+	// OnIdentity is called with the server's ID before any connection is opened or accepted, so
+	// that its certificate can name it. Open fails with its error. It may be nil.
+	OnIdentity func(id string) error
 	// CleanAfter is how long a member must not answer the leader before it is removed as dead, if
 	// MinVoters voters, and a quorum of them, remain. 0, the default, means never. With three
 	// voters and the default MinVoters no server is removed before a fourth has its vote.
@@ -193,7 +199,7 @@ func Open(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	n, err := node.Open(node.Config{
-		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, Bootstrap: cfg.Bootstrap,
+		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, OnIdentity: cfg.OnIdentity, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	cryptox509 "crypto/x509"
 	"fmt"
 	"net/http"
 	"time"
@@ -35,6 +36,9 @@ const (
 type Config struct {
 	// ClientCAs gives the authorities that sign client certificates; nil accepts none.
 	ClientCAs x509.VerifyOptionFunc
+	// Revoked returns the reason why a genuine client certificate counts no more, or nil; nil
+	// revokes none.
+	Revoked func(leaf *cryptox509.Certificate) error
 	// ProxyClients are the common names of client certificates whose requests name their user in
 	// headers, see UserHeader. Certificates of users must never carry them.
 	ProxyClients []string
@@ -95,10 +99,10 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		proxied := headerrequest.NewDynamicVerifyOptionsSecure(cfg.ClientCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
 			headerrequest.StaticStringSlice{UserHeader}, headerrequest.StaticStringSlice{UIDHeader},
 			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix})
-		ways = append(ways, &namedCertificates{cfg.ClientCAs, cfg.ProxyClients, proxied})
+		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ClientCAs, cfg.ProxyClients, proxied}})
 	}
 	if cfg.ClientCAs != nil {
-		ways = append(ways, newCertificates(cfg.ClientCAs))
+		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs)})
 	}
 	ways = append(ways, bearer, websocket.NewProtocolAuthenticator(token))
 	if cfg.Logins != nil {

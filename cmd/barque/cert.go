@@ -11,14 +11,23 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/cmd/barque/revocations"
 	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 )
 
 func certCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "cert", Short: "Show and renew the cluster's certificates", Args: noArgs}
-	cmd.AddCommand(certShowCommand(), certRotateCommand())
+	cmd := &cobra.Command{Use: "cert", Short: "Show, renew and revoke the cluster's certificates", Args: noArgs}
+	tools := revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat, Print: print, Usage: usage, NoArgs: noArgs,
+		Client: func(kubeconfig string) (rest.Interface, *rest.Config, error) {
+			client, config, err := newClient(kubeconfig)
+			if err != nil {
+				return nil, nil, err
+			}
+			return client.Discovery().RESTClient(), config, nil
+		}}
+	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools), revocations.RevokeCommand(tools))
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"slices"
@@ -41,6 +42,7 @@ type guard struct {
 	node     string
 	settings *config.Configuration
 	now      func() time.Time
+	revoked  func(leaf *x509.Certificate) error // it may be nil
 
 	mu      sync.Mutex
 	answers map[string]answer
@@ -52,8 +54,8 @@ type answer struct {
 	until   time.Time
 }
 
-func newGuard(client kubernetes.Interface, node string, settings *config.Configuration, now func() time.Time) *guard {
-	return &guard{client: client, node: node, settings: settings, now: now, answers: map[string]answer{}}
+func newGuard(client kubernetes.Interface, node string, settings *config.Configuration, now func() time.Time, revoked func(leaf *x509.Certificate) error) *guard {
+	return &guard{client: client, node: node, settings: settings, now: now, revoked: revoked, answers: map[string]answer{}}
 }
 
 // protect wraps a handler.
@@ -88,7 +90,11 @@ func (g *guard) protect(next http.Handler) http.Handler {
 // authenticate returns who calls, or nil when nothing proves it.
 func (g *guard) authenticate(r *http.Request) (*user, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		subject := r.TLS.VerifiedChains[0][0].Subject
+		leaf := r.TLS.VerifiedChains[0][0]
+		if g.revoked != nil && g.revoked(leaf) != nil {
+			return nil, nil
+		}
+		subject := leaf.Subject
 		return &user{name: subject.CommonName, groups: append(slices.Clone(subject.Organization), "system:authenticated")}, nil
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

@@ -40,7 +40,7 @@ func TestGuard(t *testing.T) {
 		return true, review, nil
 	})
 	now := time.Unix(1000, 0)
-	g := newGuard(client, "n1", config.Default(), func() time.Time { return now })
+	g := newGuard(client, "n1", config.Default(), func() time.Time { return now }, nil)
 	handler := g.protect(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	call := func(path, group, token string) int {
 		r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, path, nil)

@@ -11,6 +11,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,10 @@ type Config struct {
 	// so certificates may be renewed while it serves.
 	TLS *tls.Config
 	// Limits bound the connections of clients without credentials.
-	Limits  connlimit.Limits
+	Limits connlimit.Limits
+	// Revoked returns the reason why a genuine client certificate counts no more, or nil. It is
+	// asked at each request; nil revokes none.
+	Revoked func(leaf *x509.Certificate) error
 	Client  kubernetes.Interface // for TokenReview and SubjectAccessReview
 	Pods    Pods
 	Runtime Runtime
@@ -102,7 +106,7 @@ func New(config Config) (*Server, error) {
 	config.TLS = config.TLS.Clone()
 	config.TLS.MinVersion = max(config.TLS.MinVersion, tls.VersionTLS12)
 	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // who comes without brings a token
-	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now), started: config.Now()}
+	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now, config.Revoked), started: config.Now()}
 	s.metrics = s.newMetrics()
 	return s, nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,6 +34,7 @@ type ServerConfig struct {
 	Names     []string // by which clients call the API server
 	ProxyName string   // of the API server, as a client of extension API servers
 	Lifetime  time.Duration
+	Revision  func() uint64 // of the store; nil dates nothing
 	Record    Record
 	Logger    *slog.Logger
 }
@@ -65,6 +67,9 @@ type Server struct {
 	// shared keys to no other one. It is set before the first FetchKey; nil does nothing.
 	Announce func(ctx context.Context) error
 
+	// id is the server's ID in the store, which its certificates name once the store is open.
+	id atomic.Pointer[string]
+
 	renewing sync.Mutex
 	mu       sync.Mutex    // guards what follows
 	ready    bool          // the API serves, so the kubeconfig leads somewhere
@@ -74,6 +79,9 @@ type Server struct {
 
 // serverClient is the name of a server as a client of the other servers' API.
 const serverClient = "barque:server-client"
+
+// adminUser is the name in the administrator's kubeconfig.
+const adminUser = "barque:admin"
 
 // NewServer reads the CAs and their keys, and issues the certificates.
 func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
@@ -96,12 +104,12 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}},
 		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address)},
 		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}},
-		{&ids.admin, "admin", pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}},
+		{&ids.admin, "admin", pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}},
 	} {
 		request := want.request
 		request.Lifetime = o.Lifetime
 		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger,
-			Issue: ids.Trust.Signs(func() pki.Request { return request }, time.Now)})
+			Issue: ids.Trust.Signs(func() pki.Request { return ids.held(request) }, time.Now)})
 		if err != nil {
 			return nil, err
 		}
@@ -113,6 +121,27 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 	ids.proof = &credential{key: gossipKey}
 	ids.saveProxy()
 	return ids, ids.prove(ids.Trust.Bundle().Generation)
+}
+
+// Hold makes all certificates name the server's ID in the store, by which they can be revoked, and
+// dates them anew. The administrator's, which people copy, stays without: it outlives its server.
+func (ids *Server) Hold(ctx context.Context, id string) error {
+	ids.id.Store(&id)
+	return ids.Renew(ctx)
+}
+
+// held adds the holder to a request. A member's certificates are dated with the revision after the
+// present one: who has reached that knows the member.
+func (ids *Server) held(request pki.Request) pki.Request {
+	id := ids.id.Load()
+	if id == nil || request.CommonName == adminUser {
+		return request
+	}
+	request.Holder = *id
+	if ids.config.Revision != nil {
+		request.Revision = ids.config.Revision() + 1
+	}
+	return request
 }
 
 // identities returns the certificates in the order of renewal.

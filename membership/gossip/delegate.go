@@ -16,6 +16,13 @@ import (
 // NotifyAlive implements memberlist.AliveDelegate: it decides which members are believed.
 func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 	holder, facts, err := p.prove(node)
+	if err == nil {
+		if why := p.barred(holder); why != nil {
+			// It tries again every few seconds, for as long as it runs.
+			p.config.Logger.Debug("gossip member is barred", "member", node.Name, "address", addrOf(node), "reason", why)
+			return why
+		}
+	}
 	if err != nil {
 		p.config.Logger.Warn("gossip member not believed", "member", node.Name, "address", addrOf(node), "reason", err)
 	} else if facts.Leaving {
@@ -24,6 +31,15 @@ func (p *Pool) NotifyAlive(node *memberlist.Node) error {
 		p.hearLate(node, holder, facts)
 	}
 	return err
+}
+
+// barred returns the reason why a proven member is not believed. A member that is barred itself
+// still sees the others.
+func (p *Pool) barred(holder pki.Credential) error {
+	if p.config.Barred == nil || holder.Name == p.config.Name {
+		return nil
+	}
+	return p.config.Barred(holder)
 }
 
 // lateGoodbye is the time between a good-bye and a death in which they belong together, in either

@@ -34,6 +34,8 @@ type Facts struct {
 	// Tokens is the form in which a server keeps join tokens, token.Kept. Earlier versions do not
 	// send it.
 	Tokens int `json:"j,omitempty"`
+	// Revoked is the version of a server's list of revoked certificates. Agents send none.
+	Revoked uint64 `json:"r,omitempty"`
 	// DataKeys is the generation of the data keys that a server has taken over, datakeys.First or
 	// more. Earlier versions, which cannot read encrypted objects, do not send it.
 	DataKeys uint64 `json:"e,omitempty"`

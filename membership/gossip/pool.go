@@ -53,6 +53,9 @@ type Config struct {
 	// numbers them.
 	Keys      [][]byte
 	Authority Verifier
+	// Barred returns the reason why a member is not believed although its credential is genuine, or
+	// nil: its certificates are revoked. It must not block; nil bars nobody.
+	Barred func(holder pki.Credential) error
 	// Proof is asked whenever the metadata is sent, so that a renewed credential is used.
 	Proof func() Proof
 	// Seeds are addresses at which other members may be found. They are asked again while members
@@ -141,6 +144,9 @@ func (p *Pool) provesItself() error {
 	proof := c.Proof()
 	c.Facts.Leaving, c.Facts.Health = true, 1<<len(healthNames)-1
 	c.Facts.KeyGeneration, c.Facts.Trust = max(c.Facts.KeyGeneration, 1_000_000), max(proof.Trust, 1_000_000)
+	if c.Facts.APIPort != 0 {
+		c.Facts.Revoked = max(c.Facts.Revoked, 1_000_000_000)
+	}
 	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, proof, c.Facts)
 	if err == nil && len(meta)+signatureSlack > memberlist.MetaMaxSize {
 		err = tooLong(c.Name, len(meta)+signatureSlack)
@@ -198,6 +204,14 @@ func (p *Pool) leave() error {
 func (p *Pool) SetHealth(h Health) {
 	p.mu.Lock()
 	p.facts.Health = h
+	p.mu.Unlock()
+	p.tell()
+}
+
+// SetRevoked tells the others the version of this server's list of revoked certificates.
+func (p *Pool) SetRevoked(version uint64) {
+	p.mu.Lock()
+	p.facts.Revoked = version
 	p.mu.Unlock()
 	p.tell()
 }

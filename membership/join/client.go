@@ -218,6 +218,10 @@ func (c *Client) SharedKey(ctx context.Context, digest string) ([]byte, error) {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
+// maxAnswer bounds what is read of a server's answer. The longest is a list of revoked
+// certificates: some 250 bytes each.
+const maxAnswer = 64 << 20
+
 func (c *Client) post(ctx context.Context, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -233,7 +237,7 @@ func (c *Client) post(ctx context.Context, path string, in, out any) error {
 		return fmt.Errorf("join by %s: %w", c.base, err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("join by %s: %w", c.base, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
 )
 
@@ -106,16 +107,21 @@ func (h *Handler) belongs(name, role string) error {
 
 // node returns the name and role in the request's client certificate.
 func (h *Handler) node(r *http.Request) (name, role string, err error) {
-	if cert, err := h.caller(r, nodesGroup, 0); err == nil {
+	cert, err := h.caller(r, nodesGroup, 0)
+	if err == nil {
 		if name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix); ok {
 			return name, token.Agent, nil
 		}
 	}
-	cert, err := h.caller(r, ServersOrganization, 0)
+	var revoked *revocation.Error
+	if errors.As(err, &revoked) {
+		return "", "", err
+	}
+	server, err := h.caller(r, ServersOrganization, 0)
 	if err != nil {
 		return "", "", err
 	}
-	return cert.Subject.CommonName, token.Server, nil
+	return server.Subject.CommonName, token.Server, nil
 }
 
 // GossipKeys asks for the gossip keys of the cluster, with the client's certificate. At a server of

@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/internal/nodename"
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -79,6 +80,12 @@ type Config struct {
 	// get it.
 	Current   func(ctx context.Context, cert *x509.Certificate) error
 	SharedKey func(digest string) ([]byte, error)
+	// Admit is called before the certificates of an agent that joins are issued: earlier ones of
+	// the name are void from then on. Revoked returns the reason why a genuine certificate counts no
+	// more, or nil; Entries are all that count no more. nil of each means that none is revoked.
+	Admit   func(ctx context.Context, name string, gossipKey []byte) error
+	Revoked func(cert *x509.Certificate) error
+	Entries func() *revocation.Entries
 	// Audit takes the record of each request with a readable body, granted or refused; nil drops
 	// them. Requests that are one too many are not recorded.
 	Audit  func(Audited)
@@ -96,6 +103,15 @@ type Handler struct {
 
 // NewHandler returns the server's side of joining.
 func NewHandler(c Config) *Handler {
+	if c.Admit == nil {
+		c.Admit = func(context.Context, string, []byte) error { return nil }
+	}
+	if c.Revoked == nil {
+		c.Revoked = func(*x509.Certificate) error { return nil }
+	}
+	if c.Entries == nil {
+		c.Entries = func() *revocation.Entries { return &revocation.Entries{} }
+	}
 	h := &Handler{config: c, mux: http.NewServeMux(), limiter: newLimiter(c.Now)}
 	h.mux.HandleFunc("GET "+Prefix+"ca", h.ca)
 	h.mux.HandleFunc("POST "+Prefix+"node", answer(h, h.joinSigned))
@@ -104,6 +120,7 @@ func NewHandler(c Config) *Handler {
 	h.mux.HandleFunc("POST "+Prefix+"renew", answer(h, h.renew))
 	h.mux.HandleFunc("POST "+Prefix+"gossip-keys", answer(h, h.gossipKeys))
 	h.mux.HandleFunc("POST "+Prefix+"shared-key", answer(h, h.sharedKey))
+	h.mux.HandleFunc("POST "+Prefix+"revoked", answer(h, h.revoked))
 	return h
 }
 
@@ -392,18 +409,23 @@ func (h *Handler) agent(r *http.Request, in Request, p token.Proof, a token.Atte
 	if err != nil {
 		return AgentGrant{}, err
 	}
-	certificates, err := h.issue(in.Name, addr, in.CSR, in.GossipKey)
+	if err := h.config.Admit(r.Context(), in.Name, in.GossipKey); err != nil {
+		return AgentGrant{}, err
+	}
+	certificates, err := h.issue(in.Name, addr, in.CSR, in.GossipKey, 0)
 	if err != nil {
 		return AgentGrant{}, err
 	}
 	return AgentGrant{Cluster: h.config.Cluster(), Certificates: certificates}, nil
 }
 
-func (h *Handler) issue(name string, addr netip.Addr, csr, gossipKey []byte) (c Certificates, err error) {
+// issue issues an agent's certificates, dated with the revision at least.
+func (h *Handler) issue(name string, addr netip.Addr, csr, gossipKey []byte, revision uint64) (c Certificates, err error) {
 	now, ca, life := h.config.Now(), h.config.Authority, h.config.Lifetime()
 	c.CA = ca.Bundle() // before they are issued: they are never of an older CA than this bundle
 	client, serving := NodeClient(name), NodeServing(name, addr)
 	client.Lifetime, serving.Lifetime = life, life
+	client.Revision, serving.Revision = revision, revision
 	if c.Client, err = ca.IssueCSR(csr, client, now); err != nil {
 		return c, refuse(http.StatusBadRequest, "%w", err)
 	}

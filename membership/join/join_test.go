@@ -21,6 +21,7 @@ import (
 
 	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -39,6 +40,8 @@ type cluster struct {
 	trust     *pki.Trust
 	life      time.Duration
 	stillNode error
+	revoked   func(*x509.Certificate) error
+	admitted  []string          // agents, before their certificates are issued
 	strays    map[string]string // to what cluster nodes said to belong
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
@@ -135,6 +138,19 @@ func newCluster(t *testing.T) *cluster {
 				return join.ErrNotYet
 			}
 			return nil
+		},
+		Admit: func(_ context.Context, name string, gossipKey []byte) error {
+			c.admitted = append(c.admitted, fmt.Sprintf("%s with %d bytes", name, len(gossipKey)))
+			return nil
+		},
+		Revoked: func(cert *x509.Certificate) error {
+			if c.revoked == nil {
+				return nil
+			}
+			return c.revoked(cert)
+		},
+		Entries: func() *revocation.Entries {
+			return &revocation.Entries{Version: 9, List: []revocation.Entry{{Kind: revocation.Agent, Name: "gone"}}}
 		},
 		Audit:  func(a join.Audited) { c.audited <- a },
 		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),

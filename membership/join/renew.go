@@ -47,7 +47,8 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 			return Certificates{}, err
 		}
 	}
-	return h.issue(name, addr, in.CSR, in.GossipKey)
+	// This server may lag behind the one that issued the present certificate.
+	return h.issue(name, addr, in.CSR, in.GossipKey, pki.RevisionOf(cert))
 }
 
 // ErrRemoved is returned by Config.StillNode for a node that was removed from the cluster.
@@ -121,6 +122,9 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 	}
 	if !slices.Contains(cert.Subject.Organization, organization) {
 		return nil, refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
+	}
+	if err := h.config.Revoked(cert); err != nil {
+		return nil, refuse(http.StatusForbidden, "%w", err)
 	}
 	httpserver.Authenticate(r.Context())
 	return cert, nil

@@ -40,7 +40,7 @@ type ChangeKind string
 
 const (
 	// AddMember makes a server a member without a vote, or gives a member a new address.
-	AddMember ChangeKind = "add"
+	AddMember ChangeKind = peer.JoinKind
 	// MoveMember gives a member a new address.
 	MoveMember ChangeKind = "move"
 	// PromoteMember gives a member a vote, now if it may have one.

@@ -28,6 +28,8 @@ type Config struct {
 	Dir string
 	// InMemory keeps nothing on disk, for tests. Dir is not used then.
 	InMemory bool
+	// OnIdentity is called with the server's ID before any connection; it may be nil.
+	OnIdentity func(id string) error
 	// ServerID is the ID of a server in memory, so that a test can start it again. Default: a new
 	// one.
 	ServerID string

@@ -94,6 +94,11 @@ func open(cfg Config) (*Node, error) {
 	if err := errors.Join(disk.CheckNotSuperseded(&opts, id.ClusterID), id.CheckLog(&opts)); err != nil {
 		return nil, err
 	}
+	if cfg.OnIdentity != nil {
+		if err := cfg.OnIdentity(id.ServerID); err != nil {
+			return nil, err
+		}
+	}
 	n := &Node{cfg: cfg, id: id, state: mvcc.New(cfg.History)}
 	n.ctx, n.cancel = context.WithCancelCause(context.Background())
 	n.fsm = fsm.New(n.state, n.halt)

@@ -246,15 +246,21 @@ func (p *Peers) sayHello(ctx context.Context, addr string) (hello, error) {
 }
 
 // HandleHello answers a server that looks for the others.
-func (p *Peers) HandleHello(payload []byte) (byte, []byte) {
+func (p *Peers) HandleHello(payload []byte) (byte, []byte) { return p.handleHello(payload, true) }
+
+// handleHello answers a server that was removed with that only.
+func (p *Peers) handleHello(payload []byte, all bool) (byte, []byte) {
 	var h hello
 	if err := json.Unmarshal(payload, &h); err != nil {
 		return AnswerRefused, []byte(err.Error())
 	}
-	if h.Address != "" && h.ID != p.opts.Self.ServerID {
-		p.learn(h.ID, h.Address)
+	answer := hello{ID: p.opts.Self.ServerID, Address: p.opts.Stream.Addr()}
+	if all {
+		if h.Address != "" && h.ID != p.opts.Self.ServerID {
+			p.learn(h.ID, h.Address)
+		}
+		answer.Known, answer.Leader = p.known(), p.server.Leader()
 	}
-	answer := hello{ID: p.opts.Self.ServerID, Address: p.opts.Stream.Addr(), Known: p.known(), Leader: p.server.Leader()}
 	answer.Removed = p.server.RemovalOf(h.ID)
 	data, err := json.Marshal(answer)
 	if err != nil {

@@ -41,6 +41,7 @@ const (
 	otherCluster byte = 1
 	otherServer  byte = 2
 	successor    byte = 3
+	notWelcome   byte = 4 // the caller is barred; a text says why
 )
 
 // WrongServerError is returned when the server at an address is not the one that was looked for.
@@ -60,6 +61,13 @@ func (e *WrongServerError) Error() string {
 		return fmt.Sprintf("the server at %s belongs to another cluster, %q", e.Address, e.Cluster)
 	}
 	return fmt.Sprintf("the server at %s is another one, %q", e.Address, e.Server)
+}
+
+// BarredError is returned when the server at an address does not let this one speak Raft.
+type BarredError struct{ Address, Reason string }
+
+func (e *BarredError) Error() string {
+	return fmt.Sprintf("the server at %s refuses this one: %s", e.Address, e.Reason)
 }
 
 // greet opens a connection to a destination and waits until the server there lets this one in.
@@ -107,6 +115,8 @@ func beWelcome(conn net.Conn, addr, cluster, id string) error {
 		return err
 	case answer[0] == otherCluster:
 		return &WrongServerError{Address: addr, Cluster: who}
+	case answer[0] == notWelcome:
+		return &BarredError{Address: addr, Reason: who}
 	}
 	return &WrongServerError{Address: addr, Server: who}
 }
@@ -164,6 +174,8 @@ func readText(r io.Reader) (string, error) {
 type checked struct {
 	net.Conn
 	self Identity
+	// membersOnly refuses a peer that is barred at all. Without it the calls of a stranger decide.
+	membersOnly bool
 	// succeeded tells how this server's cluster became the successor of another one; nil where it
 	// is not. It may be nil.
 	succeeded func(cluster string) *group.Succession
@@ -212,6 +224,11 @@ func (c *checked) check() error {
 	case id != "" && id != c.self.ServerID:
 		err = fmt.Errorf("server %s looks for server %q, this one is %q", c.RemoteAddr(), id, c.self.ServerID)
 		return errors.Join(err, c.turnAway(otherServer, c.self.ServerID))
+	}
+	if barred := barredBy(c.Conn); c.membersOnly && barred != nil {
+		reason := barred.Error()
+		err = fmt.Errorf("server %s may not speak Raft here: %w", c.RemoteAddr(), barred)
+		return errors.Join(err, c.turnAway(notWelcome, reason[:min(len(reason), maxText)]))
 	}
 	_, err = c.Conn.Write([]byte{welcome})
 	return err

@@ -180,7 +180,7 @@ func (p *Peers) Serve(ctx context.Context, l net.Listener, handler rpc.Handler) 
 			return
 		}
 		serving.Go(func() { // ends with the connection, or with ctx
-			err := rpc.Serve(ctx, p.Accept(conn), handler)
+			err := rpc.Serve(ctx, p.Accept(conn), p.guarded(conn, handler))
 			if ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 				p.noteEnd(conn.RemoteAddr(), err)
 			}

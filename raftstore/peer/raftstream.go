@@ -84,7 +84,7 @@ func (s *RaftStream) Accept() (net.Conn, error) {
 			conn.Close()
 			continue
 		}
-		tracked, err := s.track(&checked{Conn: conn, self: s.self, succeeded: s.succeeded})
+		tracked, err := s.track(&checked{Conn: conn, self: s.self, membersOnly: true, succeeded: s.succeeded})
 		if err != nil {
 			continue // Close ends it
 		}

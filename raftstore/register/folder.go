@@ -70,3 +70,44 @@ func unlessFaster(err error) (won bool, _ error) {
 	}
 	return err == nil, err
 }
+
+// Change sets or removes one record of a Commit.
+type Change struct {
+	Name     string
+	Revision uint64 // of its last change, as read; 0 is no record
+	Value    []byte // nil removes it
+}
+
+// Commit makes all changes or none, with the conditions of Put, and returns the revision of the
+// change.
+func (f Folder) Commit(ctx context.Context, term uint64, changes ...Change) (revision uint64, won bool, err error) {
+	txn := raftstore.Txn{Term: term}
+	for _, c := range changes {
+		op := raftstore.Op{Kind: raftstore.Put, Key: f.prefix + c.Name, Value: c.Value}
+		if c.Value == nil {
+			op.Kind = raftstore.Delete
+		}
+		txn.Require = append(txn.Require, raftstore.Precondition{Key: op.Key, ModRevision: c.Revision})
+		txn.Ops = append(txn.Ops, op)
+	}
+	result, err := f.store.Commit(ctx, txn)
+	won, err = unlessFaster(err)
+	return result.Revision, won, err
+}
+
+// Follow calls f after each change of the folder, and at first, until ctx ends.
+func (f Folder) Follow(ctx context.Context, changed func()) error {
+	return untilClosed(ctx, func() error {
+		w, err := f.store.Watch(raftstore.WatchOptions{Prefix: f.prefix})
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		for {
+			changed()
+			if _, err := w.Next(ctx); err != nil {
+				return err
+			}
+		}
+	})
+}

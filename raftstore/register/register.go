@@ -55,8 +55,13 @@ const followAgain = time.Second
 
 // Follow calls f with the value that this server has, and then after each change, until ctx ends.
 func (r Register) Follow(ctx context.Context, f func(value []byte, revision uint64)) error {
+	return untilClosed(ctx, func() error { return r.follow(ctx, f) })
+}
+
+// untilClosed repeats an ended watch, until ctx ends.
+func untilClosed(ctx context.Context, watch func() error) error {
 	for {
-		err := r.follow(ctx, f)
+		err := watch()
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -3,8 +3,12 @@ package transport
 import (
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // guests counts the connections of each authenticated peer, by its certificate: a faulty server, or
@@ -14,10 +18,18 @@ type guests struct {
 
 	mu    sync.Mutex
 	count map[[sha256.Size]byte]int
+	open  map[*guest]struct{}
 }
 
 func newGuests(most int) *guests {
-	return &guests{most: most, count: make(map[[sha256.Size]byte]int)}
+	return &guests{most: most, count: make(map[[sha256.Size]byte]int), open: make(map[*guest]struct{})}
+}
+
+// all returns the open connections.
+func (g *guests) all() []*guest {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Keys(g.open))
 }
 
 // TooManyError is the reason why a connection of an authenticated peer is closed at once.
@@ -31,7 +43,7 @@ func (e *TooManyError) Error() string {
 }
 
 // admit counts a connection until it is closed.
-func (g *guests) admit(conn *tls.Conn) (*guest, error) {
+func (g *guests) admit(conn *tls.Conn, by *Mux) (*guest, error) {
 	leaf := conn.ConnectionState().PeerCertificates[0]
 	of := sha256.Sum256(leaf.Raw)
 	g.mu.Lock()
@@ -40,7 +52,9 @@ func (g *guests) admit(conn *tls.Conn) (*guest, error) {
 		return nil, &TooManyError{leaf.Subject.CommonName, g.most}
 	}
 	g.count[of]++
-	return &guest{Conn: conn, of: of, in: g}, nil
+	admitted := &guest{Conn: conn, of: of, in: g, by: by, leaf: leaf}
+	g.open[admitted] = struct{}{}
+	return admitted, nil
 }
 
 // guest is a connection that is counted.
@@ -48,7 +62,23 @@ type guest struct {
 	*tls.Conn
 	of   [sha256.Size]byte
 	in   *guests
+	by   *Mux
+	leaf *x509.Certificate
+	good atomic.Uint64 // the count of checks with which it was found not to be barred, plus one
 	once sync.Once
+}
+
+// Barred returns the reason why the peer may not speak, or nil; see Config.Barred.
+func (g *guest) Barred() error {
+	checks := g.by.checks.Load() + 1
+	if g.good.Load() == checks {
+		return nil
+	}
+	err := g.by.barred(g.leaf)
+	if err == nil {
+		g.good.Store(checks)
+	}
+	return err
 }
 
 // Close implements net.Conn.
@@ -56,6 +86,7 @@ func (g *guest) Close() error {
 	g.once.Do(func() {
 		g.in.mu.Lock()
 		defer g.in.mu.Unlock()
+		delete(g.in.open, g)
 		if g.in.count[g.of]--; g.in.count[g.of] == 0 {
 			delete(g.in.count, g.of)
 		}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -28,6 +29,10 @@ type Config struct {
 	// CAs can be replaced while the server runs.
 	Certificate func() *tls.Certificate
 	Roots       func() *x509.CertPool
+	// Barred returns the reason why the holder of a genuine certificate may not speak here, or nil:
+	// it was removed, or is no member. A reason with ErrStranger lets it ask to become one. It is
+	// asked at each connection and call; nil bars nobody.
+	Barred func(leaf *x509.Certificate) error
 	// HandshakeTimeout bounds how long a peer may take until it is authenticated. Default: 5 s.
 	HandshakeTimeout time.Duration
 	// MaxHandshakes bounds the peers in authentication at once, and MaxHandshakesFrom those of one
@@ -52,6 +57,7 @@ type Mux struct {
 	slots      chan struct{}
 	door       *door
 	guests     *guests
+	checks     atomic.Uint64 // counts the calls of Recheck
 	complaints *complaints
 
 	mu     sync.Mutex
@@ -179,7 +185,7 @@ func (m *Mux) admit(v *visitor) {
 		m.complaints.warnOf(v.source, "closed a connection that is not from a server of this cluster", v.RemoteAddr(), err)
 		return
 	}
-	guest, err := m.guests.admit(conn)
+	guest, err := m.guests.admit(conn, m)
 	if err != nil {
 		conn.Close()
 		m.complaints.warnOf(v.source, "closed a connection of another server", v.RemoteAddr(), err)
@@ -276,7 +282,42 @@ func (m *Mux) clientConfig(proto string) *tls.Config {
 		NextProtos:           []string{proto},
 		InsecureSkipVerify:   true, // VerifyConnection verifies the chain and that it is a server
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.certificate() },
-		VerifyConnection:     func(s tls.ConnectionState) error { return m.verify(s, x509.ExtKeyUsageServerAuth) },
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if err := m.verify(s, x509.ExtKeyUsageServerAuth); err != nil {
+				return err
+			}
+			if err := m.barred(s.PeerCertificates[0]); err != nil && !errors.Is(err, ErrStranger) {
+				return err
+			}
+			return nil
+		},
+	}
+}
+
+// ErrStranger is part of a reason of Config.Barred for a server that is no member, and was not
+// removed: it may say hello and ask to become one.
+var ErrStranger = errors.New("it is no member of this cluster's store")
+
+func (m *Mux) barred(leaf *x509.Certificate) error {
+	if m.cfg.Barred == nil {
+		return nil
+	}
+	return m.cfg.Barred(leaf)
+}
+
+// Recheck closes the accepted connections of peers that are barred by now, or whose CA is not
+// believed any more. It is for when the answers of Config.Barred or Config.Roots have changed.
+func (m *Mux) Recheck() {
+	m.checks.Add(1)
+	for _, g := range m.guests.all() {
+		err := g.Barred()
+		if err == nil {
+			err = m.verify(g.ConnectionState(), x509.ExtKeyUsageClientAuth)
+		}
+		if err != nil {
+			m.complaints.logger.Info("closed a connection of another server", "remote", g.RemoteAddr(), "reason", err)
+			g.Close()
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
+	"github.com/barque/barque/membership/revocation"
 )
 
 // agent holds the parts of an agent, in the order of their start.
@@ -38,6 +39,7 @@ type agent struct {
 	stack    *lifecycle.Stack
 	cluster  string // ID of the cluster at the start
 	meter    scheddelay.Meter
+	revoked  *revocation.List
 	follower *enroll.Follower
 }
 
@@ -92,10 +94,13 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 
 func (a *agent) startGossip(ctx context.Context) (err error) {
 	o, ring := a.options, a.record.GossipRing()
+	if a.revoked, err = revocation.Load(o.DataDir, a.logger.With("part", "revocations")); err != nil {
+		return err
+	}
 	a.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: a.cluster, Advertise: o.at(o.GossipPort),
 		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), KeyGeneration: ring.Generation},
-		Keys:  ring.Keys, Authority: a.ids.Trust, Proof: a.ids.GossipProof,
+		Keys:  ring.Keys, Authority: a.ids.Trust, Proof: a.ids.GossipProof, Barred: a.revoked.CheckCredential,
 		Seeds:  a.gossipSeeds,
 		About:  a.ids.About,
 		Logger: a.logger.With("part", "gossip"),
@@ -108,7 +113,9 @@ func (a *agent) startGossip(ctx context.Context) (err error) {
 	}
 	refresher := credentials.NewRefresher(o.Name, a.pool, credentials.NewRing(a.record, a.pool), a.fetchKeys, keyring.RefresherConfig{Logger: a.logger.With("part", "gossip")})
 	return a.stack.Start(ctx, lifecycle.Component{Name: "gossip", Run: func(ctx context.Context) error {
-		return lifecycle.All(ctx, a.pool.Run, refresher.Run)
+		return lifecycle.All(ctx, a.pool.Run, refresher.Run, func(ctx context.Context) error {
+			return a.ids.FollowRevoked(ctx, a.pool, a.revoked, a.logger.With("part", "revocations"))
+		})
 	}})
 }
 
@@ -186,7 +193,7 @@ func (a *agent) startNode(ctx context.Context) error {
 			// The client's own TLS set-up would read certificate and CAs once.
 			Transport: credentials.NewTransport(a.ids),
 		},
-		tls:    credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.kubeletTLS()),
+		tls: credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.kubeletTLS()), revoked: a.revoked.Check,
 		labels: nodeLabels(a.options, a.logger),
 		health: liveness.NewHealth(a.pool.SetHealth),
 		certs:  a.ids.Collectors(),

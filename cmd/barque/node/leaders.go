@@ -195,7 +195,7 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		}
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
-	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}}, list, []runtime.Routine{schedule}), nil
+	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}}, list, []runtime.Routine{schedule}), nil
 }
 
 // serves tells whether this server's API has a resource.

@@ -122,7 +122,7 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, quiet()))
+	ids, err := credentials.NewServer(t.Context(), o.certificates(o.Settings, r, nil, quiet()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,7 @@ func (s *server) handlers() map[string]http.Handler {
 	handlers[cis.ReportPath] = extra.MastersOnly(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
+	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.list.Entries, s.revoked.book, s.logger.With("part", "revocations"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
 	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
@@ -121,9 +122,9 @@ func apiNames(o *Options, s Settings) []string {
 }
 
 // certificates returns the configuration of a server's certificates.
-func (o *Options) certificates(s Settings, r *enroll.Record, logger *slog.Logger) credentials.ServerConfig {
+func (o *Options) certificates(s Settings, r *enroll.Record, revision func() uint64, logger *slog.Logger) credentials.ServerConfig {
 	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
-		Lifetime: o.CertificateLifetime, Record: r, Logger: logger}
+		Lifetime: o.CertificateLifetime, Revision: revision, Record: r, Logger: logger}
 }
 
 // certificatesAPI shows the certificates of the cluster.

@@ -74,6 +74,8 @@ type server struct {
 	otherFiles   otherFiles
 	tokens       *token.Store
 	book         *admissions.Book
+	revoked      revocations
+	opened       atomic.Pointer[raftstore.Server] // store, for certificates, which are older
 	api          *apiserver.Server
 	stack        *lifecycle.Stack
 	failed       chan error             // the reason of a part that cannot go on; holds one
@@ -119,7 +121,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -152,7 +154,10 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if err := s.options.fitAddresses(s.settings); err != nil {
 		return err
 	}
-	if s.ids, err = credentials.NewServer(ctx, s.options.certificates(s.settings, s.record, s.logger)); err != nil {
+	if err := s.loadRevoked(); err != nil {
+		return err
+	}
+	if s.ids, err = credentials.NewServer(ctx, s.options.certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.Run})
@@ -165,7 +170,7 @@ func (s *server) startStore(ctx context.Context) error {
 		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
 	}
 	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
-		Certificate: s.ids.Peer.Certificate, Roots: s.ids.Trust.Pool, Logger: s.logger.With("part", "peer")})
+		Certificate: s.ids.Peer.Certificate, Roots: s.ids.Trust.Pool, Barred: s.barred, Logger: s.logger.With("part", "peer")})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -174,7 +179,8 @@ func (s *server) startStore(ctx context.Context) error {
 	}
 	s.store, err = raftstore.Open(raftstore.Config{
 		Name: o.Name, Dir: enroll.StoreDir(o.DataDir),
-		Bootstrap: s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
+		OnIdentity: func(id string) error { return s.ids.Hold(ctx, id) },
+		Bootstrap:  s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
 		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
@@ -201,6 +207,10 @@ func (s *server) startStore(ctx context.Context) error {
 		return errors.Join(err, mux.Close())
 	}
 	s.backups.Use(s.store)
+	s.revoked.mux = mux
+	if err := s.dateCertificates(ctx); err != nil {
+		return errors.Join(err, s.store.Close(), mux.Close())
+	}
 	err = s.stack.Start(ctx, lifecycle.Component{
 		Name: "store",
 		Run: func(ctx context.Context) error {
@@ -220,7 +230,10 @@ func (s *server) startStore(ctx context.Context) error {
 		return err
 	}
 	if s.record.Phase == enroll.PhaseJoining {
-		return enroll.BecomeMember(ctx, s.record, s.store)
+		if err := enroll.BecomeMember(ctx, s.record, s.store); err != nil {
+			return err
+		}
+		return s.ids.Renew(ctx) // dated as a member's
 	}
 	if s.record.Restore != nil {
 		if err := s.restoreStore(ctx); err != nil {
@@ -293,8 +306,8 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation()},
-		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof,
+		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation()},
+		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.list.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
@@ -362,6 +375,9 @@ func (s *server) startAPI(ctx context.Context) error {
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
 		Stray:      s.strays.Note,
+		Admit:      s.admit,
+		Revoked:    s.revoked.list.Check,
+		Entries:    s.revoked.list.Entries,
 		Audit:      s.auditJoining,
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
@@ -371,6 +387,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		Certificate:     func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
 		ClientCA:        func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
 		Renewed:         s.ids.Renewed,
+		Revoked:         s.revoked.list.Check,
+		RevokedChanged:  s.revoked.list.Changed,
 		KubeletClient:   s.ids.KubeletClientTLS(),
 		IsKubelet:       isKubelet,
 		NodeAddress:     s.nodeAddress,

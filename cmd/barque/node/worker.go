@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -49,8 +50,9 @@ import (
 type worker struct {
 	options  *Options
 	settings Settings
-	client   *rest.Config // as system:node:<name>
-	tls      *tls.Config  // of the node's own server
+	client   *rest.Config                  // as system:node:<name>
+	tls      *tls.Config                   // of the node's own server
+	revoked  func(*x509.Certificate) error // of its callers
 	labels   map[string]string
 	health   *liveness.Health
 	certs    []prometheus.Collector // of the node's certificates
@@ -180,7 +182,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exit
 		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels, Taints: taints, Version: version.String(),
 		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
-		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(),
+		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(), Revoked: w.revoked,
 		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
 		VolumesDir: o.VolumesDir,
 		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
@@ -241,7 +243,7 @@ func (s *server) startNode(ctx context.Context) error {
 	w := &worker{
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()),
+		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()), revoked: s.revoked.list.Check,
 		labels: nodeLabels(s.options, s.logger),
 		health: liveness.NewHealth(s.pool.SetHealth),
 		certs:  s.ids.Collectors(),

@@ -1,0 +1,89 @@
+// Package cutoff ends requests whose client certificate is revoked while they are answered. A watch
+// is authenticated once, at its beginning, and may last for an hour.
+package cutoff
+
+import (
+	"context"
+	"crypto/x509"
+	"net/http"
+	"sync"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Requests are those that are answered for long.
+type Requests struct {
+	revoked func(leaf *x509.Certificate) error
+	lasting request.LongRunningRequestCheck
+
+	mu   sync.Mutex
+	next uint64
+	open map[uint64]lasting
+}
+
+type lasting struct {
+	leaf *x509.Certificate
+	end  context.CancelCauseFunc
+}
+
+// New returns no requests yet. revoked returns the reason why a certificate counts no more, or nil.
+func New(revoked func(leaf *x509.Certificate) error, long request.LongRunningRequestCheck) *Requests {
+	return &Requests{revoked: revoked, lasting: long, open: map[uint64]lasting{}}
+}
+
+// Handler wraps the handler of authenticated requests.
+func (q *Requests) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !q.lasting(r, info) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, end := context.WithCancelCause(r.Context())
+		defer end(nil)
+		leaf := r.TLS.PeerCertificates[0]
+		defer q.leave(q.enter(lasting{leaf, end}))
+		if why := q.revoked(leaf); why != nil { // since it was authenticated
+			end(why)
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+func (q *Requests) enter(l lasting) uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.next++
+	q.open[q.next] = l
+	return q.next
+}
+
+func (q *Requests) leave(number uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.open, number)
+}
+
+// Run ends the requests of revoked certificates, until ctx ends. changed returns a channel that is
+// closed when more may be revoked.
+func (q *Requests) Run(ctx context.Context, changed func() <-chan struct{}) {
+	for {
+		next := changed()
+		q.look()
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+		}
+	}
+}
+
+func (q *Requests) look() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.open {
+		if why := q.revoked(l.leaf); why != nil {
+			l.end(why)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+// Package revocations has the commands `barque cert revoked` and `barque cert revoke`.
+package revocations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/membership/revocation"
+)
+
+// Tools are those of all commands.
+type Tools struct {
+	OutputFlag, KubeconfigFlag func(*cobra.Command) *string
+	CheckFormat                func(c *cobra.Command, format string) error
+	Print                      func(c *cobra.Command, format string, value any, text func(io.Writer) error) error
+	Usage                      func(c *cobra.Command, err error) error
+	NoArgs                     cobra.PositionalArgs
+	Client                     func(kubeconfig string) (rest.Interface, *rest.Config, error)
+}
+
+// ListCommand is `barque cert revoked`.
+func ListCommand(t Tools) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "revoked",
+		Short: "List the certificates that are revoked",
+		Long: `List the certificates that are revoked: those of removed servers and agents, and those that
+"barque cert revoke" has named. An entry goes when the last certificate that it means has
+ended, or when the CA was exchanged.`,
+		Args: t.NoArgs,
+	}
+	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if err := t.CheckFormat(c, *format); err != nil {
+			return err
+		}
+		client, config, err := t.Client(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		var all revocation.Entries
+		err = remote.Ask(c.Context(), config, "list the revoked certificates", func(ctx context.Context) (err error) {
+			all, err = revocation.All(ctx, client)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		entries := append([]revocation.Entry{}, all.List...)
+		return t.Print(c, *format, entries, func(w io.Writer) error { return write(w, entries) })
+	}
+	return cmd
+}
+
+func write(w io.Writer, entries []revocation.Entry) error {
+	fmt.Fprintln(w, "KIND\tNAME\tID\tSINCE\tUNTIL\tBY\tWHY")
+	for _, e := range entries {
+		id := e.ID
+		if id == "" {
+			id = fmt.Sprintf("issued up to revision %d", e.Revision)
+		}
+		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Name, id, e.At.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339), e.By, e.Why)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RevokeCommand is `barque cert revoke`.
+func RevokeCommand(t Tools) *cobra.Command {
+	var serial, file, why string
+	cmd := &cobra.Command{
+		Use:   "revoke (--file FILE | --serial HEX)",
+		Short: "Revoke the certificate of a user",
+		Long: `Revoke one client certificate, such as one of a CertificateSigningRequest, for good: by its
+file, or by its serial number as openssl and audit tools print it. All servers and kubelets
+refuse it within seconds, and running watches with it end.
+
+The certificates of a server are revoked by removing it (barque cluster remove NAME), and
+those of an agent by deleting its Node (barque kubectl delete node NAME).`,
+		Args: t.NoArgs,
+	}
+	cmd.Flags().StringVar(&file, "file", "", "file of the certificate, in PEM; - reads the input")
+	cmd.Flags().StringVar(&serial, "serial", "", "serial number of the certificate, in hexadecimal")
+	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
+	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		order, err := orderOf(c, file, serial)
+		if err == nil {
+			order.Why = why
+			err = order.Check()
+		}
+		if err := errors.Join(t.CheckFormat(c, *format), t.Usage(c, err)); err != nil {
+			return err
+		}
+		client, config, err := t.Client(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		var made revocation.Entry
+		err = remote.Ask(c.Context(), config, "revoke the certificate", func(ctx context.Context) (err error) {
+			made, err = revocation.Revoke(ctx, client, order)
+			return err
+		})
+		if err != nil {
+			return remote.Outcome(err, "`barque cert revoked` shows whether it is revoked; the command may be repeated")
+		}
+		return t.Print(c, *format, made, func(w io.Writer) error {
+			_, err := fmt.Fprintf(w, "certificate %s of %q is revoked\n", made.ID, made.Name)
+			return err
+		})
+	}
+	return cmd
+}
+
+func orderOf(c *cobra.Command, file, serial string) (revocation.Order, error) {
+	switch {
+	case (file == "") == (serial == ""):
+		return revocation.Order{}, errors.New("give one of --file and --serial")
+	case serial != "":
+		return revocation.Order{Serial: revocation.ParseSerial(serial)}, nil
+	}
+	data, err := []byte(nil), error(nil)
+	if file == "-" {
+		data, err = io.ReadAll(c.InOrStdin())
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return revocation.Order{}, err
+	}
+	order, err := revocation.OrderFor(data)
+	if err != nil {
+		return order, fmt.Errorf("%s: %w", file, err)
+	}
+	return order, nil
+}

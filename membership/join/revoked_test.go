@@ -1,0 +1,88 @@
+package join_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/revocation"
+	"github.com/barque/barque/pki"
+)
+
+// TestARevokedAgentGetsNothing: neither keys nor certificates, and the reason is said.
+func TestARevokedAgentGetsNothing(t *testing.T) {
+	c := newCluster(t)
+	key, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := pki.SigningRequest(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := c.client(t, certificate(t, c.ca, join.NodeClient("a1")))
+	acts := map[string]func(context.Context) error{
+		"keys of gossip": func(ctx context.Context) error { _, err := client.GossipKeys(ctx, ""); return err },
+		"the list":       func(ctx context.Context) error { _, err := client.Revoked(ctx); return err },
+		"certificates": func(ctx context.Context) error {
+			_, err := client.Renew(ctx, join.Renewal{CSR: csr, GossipKey: make([]byte, ed25519.PublicKeySize), Address: "10.0.0.7"})
+			return err
+		},
+	}
+	for what, act := range acts {
+		if err := act(t.Context()); err != nil {
+			t.Errorf("%s, before: %v", what, err)
+		}
+	}
+	c.revoked = func(cert *x509.Certificate) error {
+		if cert.Subject.CommonName != "system:node:a1" {
+			return nil
+		}
+		return &revocation.Error{Entry: revocation.Entry{Kind: revocation.Agent, Name: "a1", Why: "its Node was deleted"}}
+	}
+	for what, act := range acts {
+		var refused *join.RefusedError
+		if err := act(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(refused.Reason, "its Node was deleted") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a2"))).Revoked(t.Context()); err != nil {
+		t.Errorf("another agent: %v", err)
+	}
+	var refused *join.RefusedError
+	if _, err := c.client(t, nil).Revoked(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
+		t.Errorf("nobody: %v", err)
+	}
+}
+
+// TestCertificatesAreDated: with the revision of the store, and never before the certificate that a
+// renewal follows.
+func TestCertificatesAreDated(t *testing.T) {
+	c := newCluster(t)
+	revision := uint64(7)
+	c.trust.Dated(func() uint64 { return revision })
+	a := c.agent(t)
+	own := a.identity(t)
+	if got := pki.RevisionOf(own.Leaf); got != 7 || !slices.Equal(c.admitted, []string{"n1 with 32 bytes"}) {
+		t.Errorf("dated %d, admitted %q", got, c.admitted)
+	}
+	revision = 5 // of a server that lags
+	renewed, err := c.client(t, own).Renew(t.Context(), a.renewal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := tls.X509KeyPair(renewed.Client, a.keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pki.RevisionOf(again.Leaf); got != 7 {
+		t.Errorf("renewed, dated %d", got)
+	}
+}

@@ -1,0 +1,25 @@
+// Package revocation keeps the certificates that count no more although they are genuine and have
+// not ended: those of removed servers and agents, and single ones of users.
+//
+// An entry revokes one of three things:
+//
+//	server       all certificates of one server, by its ID in the store. A server that joins again
+//	             has another ID
+//	agent        all certificates of a name that were issued up to a revision of the store. Those of
+//	             the machine that joins again are issued later
+//	certificate  one certificate, by its serial number
+//
+// So nothing is compared by a clock, but an entry's end: it goes when the last certificate that it
+// could mean has ended, or when no CA is believed any more that could have issued one.
+//
+// Entries of agents and certificates are records in the store. Those of servers follow from the
+// store's own decisions about its members. Each server and agent has a List, and a copy of it on
+// its disk: it holds without a quorum, and from the first moment after a start. Servers follow the
+// store. Agents ask servers when gossip shows a newer list.
+//
+// What always holds:
+//   - an entry is never taken back. A restored backup may lack entries; a server that has them
+//     keeps them, and as a leader puts them back;
+//   - the leader alone decides that an agent was removed, and only while its record of the agent
+//     is the newest.
+package revocation

@@ -1,0 +1,152 @@
+package revocation
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// Kinds of entries.
+const (
+	Server      = "server"
+	Agent       = "agent"
+	Certificate = "certificate"
+)
+
+// Entry revokes certificates.
+type Entry struct {
+	Kind string `json:"kind"`
+	// Name is that of the server or agent, or the common name of the certificate.
+	Name string `json:"name"`
+	// ID is that of the server in the store, or the certificate's serial number in hexadecimal.
+	ID string `json:"id,omitempty"`
+	// Revision is that of the store up to which an agent's certificates were issued that are void.
+	// Of other entries it is that at which they were made.
+	Revision uint64 `json:"revision"`
+	// Admitted are the keys of gossip of the agents that have joined by the name since.
+	Admitted [][]byte `json:"admitted,omitempty"`
+	// Back is set while a server of the name is a member again. Certificates of earlier versions do
+	// not have an ID, and count then.
+	Back bool `json:"back,omitempty"`
+
+	At    time.Time `json:"at"`
+	Until time.Time `json:"until"` // the end of the last certificate that it could mean
+	By    string    `json:"by"`    // the user, or the server that led
+	Why   string    `json:"why,omitempty"`
+	// CAs are the digests of those that could have issued it. Empty means any.
+	CAs []string `json:"cas,omitempty"`
+}
+
+// key is the entry's identity, and the name of its record.
+func (e *Entry) key() string {
+	if e.Kind == Agent {
+		return Agent + "/" + e.Name
+	}
+	return e.Kind + "/" + e.ID
+}
+
+// over reports whether the entry has no certificate left to mean.
+func (e *Entry) over(now time.Time, believed []string) bool {
+	gone := func(ca string) bool { return !slices.Contains(believed, ca) }
+	return now.After(e.Until) || len(e.CAs) > 0 && len(believed) > 0 && !slices.ContainsFunc(e.CAs, func(ca string) bool { return !gone(ca) })
+}
+
+// Error is the reason why a genuine certificate does not count.
+type Error struct{ Entry Entry }
+
+func (e *Error) Error() string {
+	subject := fmt.Sprintf("the certificates of %s %q are", e.Entry.Kind, e.Entry.Name)
+	if e.Entry.Kind == Certificate {
+		subject = fmt.Sprintf("the certificate %s of %q is", e.Entry.ID, e.Entry.Name)
+	}
+	text := fmt.Sprintf("%s revoked since %s", subject, e.Entry.At.UTC().Format(time.RFC3339))
+	if e.Entry.Why != "" {
+		text += ": " + e.Entry.Why
+	}
+	if e.Entry.Kind != Certificate {
+		text += "; to let the machine in again, let it join with a new token"
+	}
+	return text
+}
+
+// Entries are a set of entries, which does not change.
+type Entries struct {
+	// Version is higher after each change. Servers number on their own, by the store's revision.
+	Version uint64  `json:"version"`
+	List    []Entry `json:"entries"`
+
+	byKey  map[string]*Entry
+	legacy map[string]*Entry // of servers, by name
+}
+
+// index prepares the entries for questions.
+func (e *Entries) index() *Entries {
+	slices.SortFunc(e.List, func(a, b Entry) int { return strings.Compare(a.key(), b.key()) })
+	e.byKey, e.legacy = make(map[string]*Entry, len(e.List)), map[string]*Entry{}
+	for i := range e.List {
+		is := &e.List[i]
+		e.byKey[is.key()] = is
+		if is.Kind == Server && !is.Back {
+			e.legacy[is.Name] = is
+		}
+	}
+	return e
+}
+
+const (
+	serversGroup   = "barque:servers"
+	nodesGroup     = "system:nodes"
+	nodeUserPrefix = "system:node:"
+)
+
+// check returns an *Error for a certificate that is revoked. Its chain is verified elsewhere.
+func (e *Entries) check(cert *x509.Certificate) error {
+	if len(e.List) == 0 {
+		return nil
+	}
+	if is := e.byKey[Certificate+"/"+SerialOf(cert)]; is != nil {
+		return &Error{*is}
+	}
+	id, subject := pki.HolderOf(cert), cert.Subject
+	if id != "" {
+		if is := e.byKey[Server+"/"+id]; is != nil {
+			return &Error{*is}
+		}
+		return nil
+	}
+	if is := e.legacy[subject.CommonName]; is != nil && slices.Contains(subject.Organization, serversGroup) {
+		return &Error{*is}
+	}
+	name, node := strings.CutPrefix(subject.CommonName, nodeUserPrefix)
+	if !node || !slices.Contains(subject.Organization, nodesGroup) {
+		return nil
+	}
+	if is := e.byKey[Agent+"/"+name]; is != nil && pki.RevisionOf(cert) <= is.Revision {
+		return &Error{*is}
+	}
+	if is := e.legacy[name]; is != nil && pki.RevisionOf(cert) == 0 { // the kubelet of a removed server
+		return &Error{*is}
+	}
+	return nil
+}
+
+// checkCredential is check for a credential of gossip.
+func (e *Entries) checkCredential(c pki.Credential) error {
+	is := e.legacy[c.Name]
+	if c.Role == pki.RoleAgent {
+		is = e.byKey[Agent+"/"+c.Name]
+	}
+	if is == nil || slices.ContainsFunc(is.Admitted, func(key []byte) bool { return bytes.Equal(key, c.Public) }) {
+		return nil
+	}
+	return &Error{*is}
+}
+
+// SerialOf returns the serial number of a certificate as entries have it.
+func SerialOf(cert *x509.Certificate) string { return hex.EncodeToString(cert.SerialNumber.Bytes()) }

@@ -1,0 +1,210 @@
+package revocation
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Keeper is the leader's work: it revokes the certificates of agents whose Node was deleted, and
+// keeps the records in order.
+type Keeper struct {
+	*Book
+	// Nodes returns the UIDs of the Nodes of agents, by name, once they are synced.
+	Nodes func() (uids map[string]string, known bool)
+	// Node returns the UID of a Node, as the store has it now; empty without one.
+	Node func(ctx context.Context, name string) (uid string, err error)
+	// Delete deletes the Node of the UID, which a removed agent has made again.
+	Delete func(ctx context.Context, name, uid string) error
+	// Revoked is called for each agent whose certificates were revoked. It does not block.
+	Revoked func(e Entry)
+
+	tidied time.Time
+}
+
+const (
+	// keepEvery is the pause between two looks. A removed agent has its certificate until then.
+	keepEvery = time.Second
+	// tidyEvery is the pause between two looks for entries that are over or lost.
+	tidyEvery = time.Minute
+)
+
+// Lead works until ctx ends, in the term of the leader.
+func (k *Keeper) Lead(ctx context.Context, term uint64) error {
+	k.tidied = time.Time{}
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	for {
+		if err := k.look(ctx, term); err != nil && ctx.Err() == nil {
+			k.Logger.Warn("the upkeep of revoked certificates waits", "retryIn", keepEvery, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// plan is what a look shows. note are Nodes to record; gone are agents whose Node is not the
+// recorded one.
+type plan struct{ note, gone []string }
+
+// decide compares the records of agents with their Nodes. An agent without a recorded UID has
+// joined, and has no Node yet.
+func decide(records map[string][]byte, nodes map[string]string) (p plan) {
+	for name, uid := range records {
+		if len(uid) > 0 && nodes[name] != string(uid) {
+			p.gone = append(p.gone, name)
+		}
+	}
+	for name := range nodes {
+		if uid, known := records[name]; !known || len(uid) == 0 {
+			p.note = append(p.note, name)
+		}
+	}
+	slices.Sort(p.note)
+	slices.Sort(p.gone)
+	return p
+}
+
+func (k *Keeper) look(ctx context.Context, term uint64) error {
+	nodes, known := k.Nodes()
+	if !known {
+		return nil
+	}
+	records, err := k.Store.Known(ctx, agentsAt)
+	if err != nil {
+		return err
+	}
+	p := decide(records, nodes)
+	for _, name := range p.note {
+		if err := k.note(ctx, term, name, nodes[name]); err != nil {
+			return err
+		}
+	}
+	for _, name := range p.gone {
+		if err := k.revoke(ctx, term, name); err != nil {
+			return err
+		}
+	}
+	if now := k.Now(); now.Sub(k.tidied).Abs() >= tidyEvery {
+		if err := k.tidy(ctx, term); err != nil {
+			return err
+		}
+		k.tidied = now
+	}
+	return nil
+}
+
+// note records the Node of an agent. The revoked certificates of a removed one make no Node that
+// counts.
+func (k *Keeper) note(ctx context.Context, term uint64, name, uid string) error {
+	_, revision, err := k.Store.Get(ctx, agentsAt+name)
+	if err != nil {
+		return err
+	}
+	if revision == 0 {
+		// After a removal only Admit makes the record again.
+		if was, _, err := k.read(ctx, Agent+"/"+name); err != nil || was != nil && len(was.Admitted) == 0 {
+			return k.deleteStray(ctx, name, uid, err)
+		}
+	}
+	_, _, err = k.Store.Commit(ctx, term, Change{Name: agentsAt + name, Revision: revision, Value: []byte(uid)})
+	return err
+}
+
+// deleteStray deletes the Node that a removed agent has made again, if the store has it yet.
+func (k *Keeper) deleteStray(ctx context.Context, name, uid string, err error) error {
+	if err != nil {
+		return err
+	}
+	if is, err := k.Node(ctx, name); err != nil || is != uid {
+		return err
+	}
+	k.Logger.Warn("the Node of a removed agent is deleted: it was made after the removal", "node", name)
+	return k.Delete(ctx, name, uid)
+}
+
+// revoke revokes the certificates of an agent whose recorded Node is gone. The Nodes that this
+// server has seen may be older than the record, so the store decides: the record is read, then the
+// Node, and the write demands that the record is still the same. A restored backup brings records
+// and Nodes of one moment.
+func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
+	recorded, revision, err := k.Store.Get(ctx, agentsAt+name)
+	if err != nil || revision == 0 || len(recorded) == 0 {
+		return err
+	}
+	uid, err := k.Node(ctx, name)
+	if err != nil || uid == string(recorded) {
+		return err
+	}
+	was, at, err := k.read(ctx, Agent+"/"+name)
+	if err != nil {
+		return err
+	}
+	e := k.entry(Agent, name, k.Self, "its Node was deleted")
+	if was != nil {
+		e.Revision = max(e.Revision, was.Revision)
+	}
+	change, err := put(e, at)
+	if err != nil {
+		return err
+	}
+	made, won, err := k.Store.Commit(ctx, term, change, Change{Name: agentsAt + name, Revision: revision})
+	if err != nil || !won {
+		return err
+	}
+	// A server that did not know the entry may have issued certificates up to its revision.
+	e.Revision = max(e.Revision, made)
+	if change, err = put(e, made); err != nil {
+		return err
+	}
+	if _, _, err = k.Store.Commit(ctx, term, change); err != nil {
+		return err
+	}
+	k.Revoked(e)
+	if uid == "" {
+		return nil
+	}
+	return k.deleteStray(ctx, name, uid, nil)
+}
+
+// tidy drops records that are over, and writes those that a restored backup has lost.
+func (k *Keeper) tidy(ctx context.Context, term uint64) error {
+	keys, err := k.over(ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		_, revision, err := k.Store.Get(ctx, entriesAt+key)
+		if err == nil && revision > 0 {
+			_, _, err = k.Store.Commit(ctx, term, Change{Name: entriesAt + key, Revision: revision})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	lost, err := k.missing(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range lost {
+		was, revision, err := k.read(ctx, e.key())
+		if err != nil {
+			return err
+		}
+		if was != nil && was.Revision >= e.Revision {
+			continue
+		}
+		change, err := put(e, revision)
+		if err == nil {
+			_, _, err = k.Store.Commit(ctx, term, change)
+		}
+		if err != nil {
+			return err
+		}
+		k.Logger.Warn("a revocation that the store had lost is in it again, as after a restored backup", "kind", e.Kind, "name", e.Name, "id", e.ID)
+	}
+	return nil
+}

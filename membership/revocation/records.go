@@ -1,0 +1,248 @@
+package revocation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// Change sets or removes one record. See register.Change.
+type Change struct {
+	Name     string
+	Revision uint64
+	Value    []byte
+}
+
+// Store is the interface of the store.
+type Store interface {
+	Get(ctx context.Context, name string) (value []byte, revision uint64, err error)
+	// Known are the records as this server has them, however old.
+	Known(ctx context.Context, under string) (map[string][]byte, error)
+	// Commit makes all changes or none; won is false if another write was faster.
+	Commit(ctx context.Context, term uint64, changes ...Change) (revision uint64, won bool, err error)
+	// Revision returns the revision of this server's state.
+	Revision() uint64
+}
+
+// Names of records. Entries have their key below entriesAt. Below agentsAt is the UID of the Node
+// of each agent, empty between its admission and its Node.
+const (
+	entriesAt = "entry/"
+	agentsAt  = "agent/"
+)
+
+// Book is the list at one server, and its records in the store.
+type Book struct {
+	Store Store
+	List  *List
+	Self  string // this server's name
+	// CAs returns the digests of the CAs that are believed.
+	CAs func() []string
+	// Life returns how long certificates last.
+	Life   func() time.Duration
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// until returns the end of the last certificate that was issued by now, on any server.
+func (b *Book) until() time.Time {
+	return b.Now().Add(max(b.Life(), pki.LeafLifetime)).UTC().Truncate(time.Second)
+}
+
+func (b *Book) entry(kind, name, by, why string) Entry {
+	return Entry{Kind: kind, Name: name, By: by, Why: why, Revision: b.Store.Revision(), At: b.Now().UTC().Truncate(time.Second), Until: b.until(), CAs: b.CAs()}
+}
+
+// read returns the entry of a record; nil without one.
+func (b *Book) read(ctx context.Context, key string) (*Entry, uint64, error) {
+	data, revision, err := b.Store.Get(ctx, entriesAt+key)
+	if err != nil || revision == 0 {
+		return nil, revision, err
+	}
+	var e Entry
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, revision, fmt.Errorf("the record of the revocation %q: %w", key, err)
+	}
+	return &e, revision, nil
+}
+
+func put(e Entry, revision uint64) (Change, error) {
+	data, err := json.Marshal(e)
+	return Change{Name: entriesAt + e.key(), Revision: revision, Value: data}, err
+}
+
+// RevokeCertificate revokes one certificate of a user, for an operator.
+func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until time.Time, by, why string) (Entry, error) {
+	e := b.entry(Certificate, name, by, why)
+	e.ID = serial
+	if !until.IsZero() && until.Before(e.Until) {
+		e.Until = until.UTC()
+	}
+	for ctx.Err() == nil {
+		was, revision, err := b.read(ctx, e.key())
+		if err != nil {
+			return e, err
+		}
+		if was != nil {
+			return *was, nil
+		}
+		change, err := put(e, revision)
+		if err != nil {
+			return e, err
+		}
+		if _, won, err := b.Store.Commit(ctx, 0, change); err != nil || won {
+			return e, err
+		}
+	}
+	return e, context.Cause(ctx)
+}
+
+// Admit notes that a machine joins as an agent of the name, with the key of gossip. If another one
+// had the name, or the same one, its earlier certificates are void from now on: copies of them
+// included. Certificates that are issued after Admit count, if they are dated with at least the
+// revision that it returns.
+func (b *Book) Admit(ctx context.Context, name string, gossipKey []byte) (revision uint64, err error) {
+	for ctx.Err() == nil {
+		uid, known, err := b.Store.Get(ctx, agentsAt+name)
+		if err != nil {
+			return 0, err
+		}
+		was, at, err := b.read(ctx, Agent+"/"+name)
+		if err != nil {
+			return 0, err
+		}
+		if known > 0 && len(uid) == 0 && was != nil && slices.ContainsFunc(was.Admitted, func(k []byte) bool { return bytes.Equal(k, gossipKey) }) {
+			return was.Revision + 1, nil // the machine asks again
+		}
+		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}}}
+		if known > 0 || was != nil {
+			e := b.entry(Agent, name, b.Self, "another machine has joined by the name, or the same one again")
+			if was != nil {
+				e.Revision = max(e.Revision, was.Revision)
+			}
+			e.Admitted = [][]byte{gossipKey}
+			change, err := put(e, at)
+			if err != nil {
+				return 0, err
+			}
+			changes = append(changes, change)
+		}
+		if revision, won, err := b.Store.Commit(ctx, 0, changes...); err != nil || won {
+			return revision, err
+		}
+	}
+	return 0, context.Cause(ctx)
+}
+
+// Removed is a server that was taken out of the store for good.
+type Removed struct {
+	ID, Name, Why string
+	At            time.Time
+}
+
+// Compile makes the list of this server's state: the records, what was there before, and the
+// servers that were removed. isMember reports whether a server of the name is a member of the
+// store.
+func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(name string) bool) error {
+	records, err := b.Store.Known(ctx, entriesAt)
+	if err != nil {
+		return err
+	}
+	revision := b.Store.Revision()
+	all := map[string]Entry{}
+	take := func(e Entry) {
+		if was, ok := all[e.key()]; !ok || was.Revision <= e.Revision {
+			all[e.key()] = e
+		}
+	}
+	before := b.List.Entries()
+	for _, e := range before.List {
+		take(e)
+	}
+	for _, r := range removed {
+		e := Entry{Kind: Server, Name: r.Name, ID: r.ID, At: r.At, Until: r.At.Add(max(b.Life(), pki.LeafLifetime)), By: b.Self, Why: r.Why}
+		if was, ok := all[e.key()]; ok {
+			e.By, e.CAs, e.Until = was.By, was.CAs, was.Until
+		} else {
+			e.CAs = b.CAs()
+		}
+		take(e)
+	}
+	for key, data := range records {
+		var e Entry
+		if err := json.Unmarshal(data, &e); err != nil || e.key() != key {
+			b.Logger.Error("the record of a revocation is damaged", "record", key, "err", err)
+			continue
+		}
+		take(e)
+	}
+	now, believed := b.Now(), b.CAs()
+	var list []Entry
+	for _, e := range all {
+		if e.Kind == Server {
+			e.Back = isMember(e.Name)
+		}
+		if !e.over(now, believed) {
+			list = append(list, e)
+		}
+	}
+	next := (&Entries{List: list}).index()
+	version := before.Version
+	if !next.equal(before) {
+		version = max(revision, version+1)
+	}
+	b.List.Set(version, next.List)
+	return nil
+}
+
+func (e *Entries) equal(other *Entries) bool {
+	a, errA := json.Marshal(e.List)
+	b, errB := json.Marshal(other.List)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// missing returns the entries of this server's list that the store has no record of, or an older
+// one: a restored backup lacks them.
+func (b *Book) missing(ctx context.Context) ([]Entry, error) {
+	records, err := b.Store.Known(ctx, entriesAt)
+	if err != nil {
+		return nil, err
+	}
+	var out []Entry
+	now, believed := b.Now(), b.CAs()
+	for _, e := range b.List.Entries().List {
+		if e.Kind == Server || e.over(now, believed) {
+			continue
+		}
+		var has Entry
+		if data, ok := records[e.key()]; ok && json.Unmarshal(data, &has) == nil && has.Revision >= e.Revision {
+			continue
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// over returns the keys of records that are over.
+func (b *Book) over(ctx context.Context) (keys []string, err error) {
+	records, err := b.Store.Known(ctx, entriesAt)
+	if err != nil {
+		return nil, err
+	}
+	now, believed := b.Now(), b.CAs()
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		var e Entry
+		if json.Unmarshal(records[key], &e) == nil && strings.Contains(key, "/") && e.over(now, believed) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}

@@ -1,0 +1,382 @@
+package revocation
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// records are those of the store, in memory, with its revision.
+type records struct {
+	mu       sync.Mutex
+	revision uint64
+	values   map[string][]byte
+	at       map[string]uint64
+	before   func(changes []Change) // called before each Commit
+}
+
+func newRecords() *records {
+	return &records{revision: 10, values: map[string][]byte{}, at: map[string]uint64{}}
+}
+
+func (r *records) Get(_ context.Context, name string) ([]byte, uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.values[name], r.at[name], nil
+}
+
+func (r *records) Known(_ context.Context, under string) (map[string][]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string][]byte{}
+	for name, v := range r.values {
+		if rest, ok := strings.CutPrefix(name, under); ok {
+			out[rest] = v
+		}
+	}
+	return out, nil
+}
+
+func (r *records) Commit(_ context.Context, _ uint64, changes ...Change) (uint64, bool, error) {
+	if before := r.before; before != nil {
+		r.before = nil
+		before(changes)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range changes {
+		if r.at[c.Name] != c.Revision {
+			return 0, false, nil
+		}
+	}
+	r.revision++
+	for _, c := range changes {
+		if c.Value == nil {
+			delete(r.values, c.Name)
+			delete(r.at, c.Name)
+		} else {
+			r.values[c.Name], r.at[c.Name] = c.Value, r.revision
+		}
+	}
+	return r.revision, true, nil
+}
+
+func (r *records) Revision() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.revision
+}
+
+// site is a server with its list, and the Nodes of its cluster.
+type site struct {
+	*records
+	*Book
+	keeper  Keeper
+	trust   *pki.Trust
+	nodes   map[string]string // as the leader has seen them
+	stored  map[string]string // as the store has them
+	revoked []string
+	cas     []string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{records: newRecords(), trust: pki.TrustOf(ca), nodes: map[string]string{}, stored: map[string]string{}}
+	s.cas = []string{s.trust.Digest()}
+	list, err := Load(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Book = &Book{Store: s.records, List: list, Self: "s1", CAs: func() []string { return s.cas }, Life: func() time.Duration { return pki.LeafLifetime },
+		Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	s.trust.Dated(s.records.Revision)
+	s.keeper = Keeper{Book: s.Book, Nodes: func() (map[string]string, bool) { return s.nodes, true },
+		Node:    func(_ context.Context, name string) (string, error) { return s.stored[name], nil },
+		Delete:  func(_ context.Context, name, uid string) error { return s.setNode(name, "") },
+		Revoked: func(e Entry) { s.revoked = append(s.revoked, e.Name) }}
+	return s
+}
+
+func (s *site) setNode(name, uid string) error {
+	if uid == "" {
+		delete(s.stored, name)
+	} else {
+		s.stored[name] = uid
+	}
+	s.nodes = maps.Clone(s.stored)
+	return nil
+}
+
+func (s *site) look(t *testing.T) {
+	t.Helper()
+	s.keeper.tidied = time.Time{}
+	if err := s.keeper.look(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	s.compile(t)
+}
+
+func (s *site) compile(t *testing.T, removed ...Removed) {
+	t.Helper()
+	if err := s.Compile(t.Context(), removed, func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// issue makes a certificate now.
+func (s *site) issue(t *testing.T, r pki.Request) *x509.Certificate {
+	t.Helper()
+	i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler), Issue: s.trust.Signs(func() pki.Request { return r }, time.Now)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.Certificate().Leaf
+}
+
+func agent(name string) pki.Request {
+	return pki.Request{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}, Usage: pki.Client}
+}
+
+func (s *site) want(t *testing.T, what string, cert *x509.Certificate, good bool) {
+	t.Helper()
+	err := s.List.Check(cert)
+	var revoked *Error
+	if good != (err == nil) || err != nil && !errors.As(err, &revoked) {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// TestARemovedAgent: its certificates are void from the deletion of its Node on, those of its next
+// admission count at once, and those of others always do.
+func TestARemovedAgent(t *testing.T) {
+	s := newSite(t)
+	old := s.issue(t, agent("a1"))
+	_ = s.setNode("a1", "uid-1")
+	_ = s.setNode("a2", "uid-2")
+	other := s.issue(t, agent("a2"))
+	s.look(t)
+	s.want(t, "a member", old, true)
+	renewed := s.issue(t, agent("a1"))
+	_ = s.setNode("a1", "")
+	s.look(t)
+	s.want(t, "removed", old, false)
+	s.want(t, "renewed before the removal", renewed, false)
+	s.want(t, "of another agent", other, true)
+	s.want(t, "a user of the same name", s.issue(t, pki.Request{CommonName: "a1", Usage: pki.Client}), true)
+	if !slices.Equal(s.revoked, []string{"a1"}) {
+		t.Errorf("reported are %q", s.revoked)
+	}
+	// It makes its Node again, which does not count.
+	_ = s.setNode("a1", "uid-3")
+	s.look(t)
+	if s.stored["a1"] != "" {
+		t.Error("the Node of a removed agent stays")
+	}
+	s.want(t, "with a new Node", old, false)
+	// The machine joins with a new token.
+	key := bytes.Repeat([]byte{7}, ed25519.PublicKeySize)
+	if _, err := s.Admit(t.Context(), "a1", key); err != nil {
+		t.Fatal(err)
+	}
+	again := s.issue(t, agent("a1"))
+	s.want(t, "before a server has heard of the admission", again, true)
+	s.compile(t)
+	s.want(t, "joined again", again, true)
+	s.want(t, "from before", old, false)
+	for public, good := range map[string]bool{string(key): true, strings.Repeat("x", ed25519.PublicKeySize): false} {
+		err := s.List.CheckCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: ed25519.PublicKey(public)})
+		if good != (err == nil) {
+			t.Errorf("gossip, by the key of the admission %t: %v", good, err)
+		}
+	}
+	_ = s.setNode("a1", "uid-4")
+	s.look(t)
+	s.want(t, "with its Node", again, true)
+	if s.stored["a1"] == "" {
+		t.Error("the Node of a member was deleted")
+	}
+	_ = s.setNode("a1", "")
+	s.look(t)
+	s.want(t, "removed again", again, false)
+}
+
+// TestANodeMadeAgainAtOnce: the kubelet of a living agent makes its Node again before the leader
+// looks. It is removed all the same.
+func TestANodeMadeAgainAtOnce(t *testing.T) {
+	s := newSite(t)
+	old := s.issue(t, agent("a1"))
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	_ = s.setNode("a1", "uid-2")
+	s.look(t)
+	s.want(t, "its certificate", old, false)
+	if s.stored["a1"] != "" {
+		t.Error("the new Node stays")
+	}
+}
+
+// TestTheLeaderSeesOldNodes: the Nodes that a leader has seen are older than the records, as after
+// an election or a restored backup. Nothing is revoked by that.
+func TestTheLeaderSeesOldNodes(t *testing.T) {
+	s := newSite(t)
+	cert := s.issue(t, agent("a1"))
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	s.nodes = map[string]string{}
+	s.look(t)
+	s.want(t, "not seen yet", cert, true)
+	s.nodes = map[string]string{"a1": "uid-0"}
+	s.look(t)
+	s.want(t, "an earlier one is seen", cert, true)
+	// The machine joins while the leader revokes: the admission wins.
+	_ = s.setNode("a1", "")
+	s.records.before = func([]Change) {
+		if _, err := s.Admit(t.Context(), "a1", make([]byte, ed25519.PublicKeySize)); err != nil {
+			t.Error(err)
+		}
+	}
+	s.look(t)
+	again := s.issue(t, agent("a1"))
+	s.look(t)
+	s.want(t, "admitted meanwhile", again, true)
+	s.want(t, "from before", cert, false)
+}
+
+// TestARemovedServer: it is known by its ID. A server that joins again by the name has another.
+func TestARemovedServer(t *testing.T) {
+	s := newSite(t)
+	server := func(id string) pki.Request {
+		return pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server, Holder: id}
+	}
+	kubelet := agent("s3")
+	kubelet.Holder = "s3.old"
+	old, legacy, back, ofKubelet := s.issue(t, server("s3.old")), s.issue(t, server("")), s.issue(t, server("s3.new")), s.issue(t, kubelet)
+	client := s.issue(t, pki.Request{CommonName: "barque:server-client", Organization: []string{"system:masters"}, Usage: pki.Client, Holder: "s3.old"})
+	gone := Removed{ID: "s3.old", Name: "s3", At: time.Now()}
+	s.compile(t)
+	s.want(t, "a member", old, true)
+	s.compile(t, gone)
+	s.want(t, "removed", old, false)
+	s.want(t, "its client of other APIs", client, false)
+	s.want(t, "its kubelet", ofKubelet, false)
+	s.want(t, "of an earlier version", legacy, false)
+	s.want(t, "of the server that joins by the name", back, true)
+	if err := s.List.CheckCredential(pki.Credential{Name: "s3", Role: pki.RoleServer}); err == nil {
+		t.Error("gossip believes it")
+	}
+	if err := s.Compile(t.Context(), []Removed{gone}, func(name string) bool { return name == "s3" }); err != nil {
+		t.Fatal(err)
+	}
+	s.want(t, "removed, and its name is back", old, false)
+	s.want(t, "of an earlier version, and the name is back", legacy, true)
+	if err := s.List.CheckCredential(pki.Credential{Name: "s3", Role: pki.RoleServer}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestACertificateOfAUser is revoked by its serial number.
+func TestACertificateOfAUser(t *testing.T) {
+	s := newSite(t)
+	ann := pki.Request{CommonName: "ann", Usage: pki.Client}
+	stolen, other := s.issue(t, ann), s.issue(t, ann)
+	for range 2 {
+		if _, err := s.RevokeCertificate(t.Context(), SerialOf(stolen), "ann", stolen.NotAfter, "admin", "lost"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.compile(t)
+	s.want(t, "revoked", stolen, false)
+	s.want(t, "another one of the user", other, true)
+	if n := len(s.List.Entries().List); n != 1 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// TestTheListHolds without the store, after a restart, and after a restored backup. It is bounded.
+func TestTheListHolds(t *testing.T) {
+	s := newSite(t)
+	old := s.issue(t, agent("a1"))
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	backup, at := maps.Clone(s.records.values), maps.Clone(s.records.at)
+	_ = s.setNode("a1", "")
+	s.look(t)
+	s.compile(t, Removed{ID: "s9.x", Name: "s9", At: time.Now()})
+	loaded, err := Load(strings.TrimSuffix(s.List.path, "/revoked.json"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := loaded.Check(old); err == nil || len(loaded.Entries().List) != 2 {
+		t.Errorf("after a restart: %v, %d entries", err, len(loaded.Entries().List))
+	}
+	version := s.List.Entries().Version
+	// The backup has the Node and its record, and no revocation.
+	s.records.values, s.records.at = backup, at
+	s.records.revision += 5
+	_ = s.setNode("a1", "uid-1")
+	s.compile(t)
+	s.want(t, "after a restored backup", old, false)
+	s.look(t)
+	s.want(t, "after the leader has looked", old, false)
+	if _, revision, _ := s.Store.Get(t.Context(), "entry/agent/a1"); revision == 0 {
+		t.Error("the store lacks the entry")
+	}
+	if now := s.List.Entries().Version; now < version {
+		t.Errorf("the version went back from %d to %d", version, now)
+	}
+	// With the CA go the certificates.
+	s.cas = []string{"another"}
+	s.look(t)
+	if n := len(s.List.Entries().List); n != 0 {
+		t.Errorf("%d entries mean certificates of a CA that is gone", n)
+	}
+	if _, revision, _ := s.Store.Get(t.Context(), "entry/agent/a1"); revision != 0 {
+		t.Error("its record stays")
+	}
+	if err := os.WriteFile(s.List.path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(strings.TrimSuffix(s.List.path, "/revoked.json"), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a damaged list is taken for an empty one")
+	}
+}
+
+// TestEntriesEnd: an entry goes with the last certificate that it could mean.
+func TestEntriesEnd(t *testing.T) {
+	s := newSite(t)
+	synctest.Test(t, func(t *testing.T) {
+		s.Book.Now = time.Now
+		if _, err := s.RevokeCertificate(context.Background(), "ab", "ann", time.Now().Add(time.Hour), "admin", ""); err != nil {
+			t.Fatal(err)
+		}
+		count := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			if err := s.Compile(context.Background(), nil, func(string) bool { return false }); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(s.List.Entries().List); n != want {
+				t.Errorf("%d entries, want %d", n, want)
+			}
+		}
+		count(59*time.Minute, 1)
+		count(2*time.Minute, 0)
+	})
+}

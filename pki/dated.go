@@ -1,0 +1,84 @@
+package pki
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Extensions of certificates that the cluster's CA issues, below the arc of onRequest. Programs
+// that do not know them ignore them.
+var (
+	// issuedAt has the revision of the store at which the certificate was issued. It orders
+	// certificates and revocations without a clock.
+	issuedAt = append(slices.Clone(onRequest), 1)
+	// holder has the ID of the server whose certificate it is, as the store knows it. A server that
+	// joins again has another ID.
+	holder = append(slices.Clone(onRequest), 2)
+)
+
+// Dated makes the certificates that t issues from now on bear the revision of the store.
+func (t *Trust) Dated(revision func() uint64) { t.revision.Store(&revision) }
+
+// dating returns the revision for a certificate that is issued now; 0 without a store.
+func (t *Trust) dating() uint64 {
+	if revision := t.revision.Load(); revision != nil {
+		return (*revision)()
+	}
+	return 0
+}
+
+// RevisionOf returns the revision of the store at which a certificate was issued. It is 0 for a
+// certificate of a version from before 30 November 2026, or one that was issued before the store
+// was open.
+func RevisionOf(cert *x509.Certificate) uint64 {
+	var revision int64
+	if value := extension(cert, issuedAt); value != nil {
+		if rest, err := asn1.Unmarshal(value, &revision); err != nil || len(rest) > 0 || revision < 0 {
+			return 0
+		}
+	}
+	return uint64(revision)
+}
+
+// HolderOf returns the ID of the server whose certificate it is; empty for other certificates.
+func HolderOf(cert *x509.Certificate) string {
+	var id string
+	if value := extension(cert, holder); value != nil {
+		if rest, err := asn1.Unmarshal(value, &id); err != nil || len(rest) > 0 {
+			return ""
+		}
+	}
+	return id
+}
+
+func extension(cert *x509.Certificate, id asn1.ObjectIdentifier) []byte {
+	for _, e := range cert.Extensions {
+		if e.Id.Equal(id) {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+// datedExtensions are the extensions for a revision and a holder.
+func datedExtensions(revision uint64, id string) (out []pkix.Extension, err error) {
+	if revision > 0 {
+		value, err := asn1.Marshal(int64(min(revision, math.MaxInt64)))
+		if err != nil {
+			return nil, fmt.Errorf("the revision %d: %w", revision, err)
+		}
+		out = append(out, pkix.Extension{Id: issuedAt, Value: value})
+	}
+	if id != "" {
+		value, err := asn1.MarshalWithParams(id, "utf8")
+		if err != nil {
+			return nil, fmt.Errorf("the holder %q: %w", id, err)
+		}
+		out = append(out, pkix.Extension{Id: holder, Value: value})
+	}
+	return out, nil
+}

@@ -1,0 +1,124 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/raftstore/group"
+	"github.com/barque/barque/raftstore/rpc"
+	"github.com/barque/barque/raftstore/transport"
+	"github.com/barque/barque/raftstore/transport/memnet"
+)
+
+// barredConn is a connection of a peer that the transport bars.
+type barredConn struct {
+	net.Conn
+	err error
+}
+
+func (c *barredConn) Barred() error { return c.err }
+
+// site is a server of two members, of which s3 was removed.
+type site struct{ Server }
+
+func (site) Members() []group.Member {
+	return []group.Member{{ID: "s1-x", Name: "s1", Address: "s1"}, {ID: "s2-y", Name: "s2", Address: "s2"}}
+}
+func (site) Leader() string { return "s2-y" }
+func (site) RemovalOf(id string) *group.Removal {
+	if id == "s3-z" {
+		return &group.Removal{Name: "s3", Why: "an operator removed it"}
+	}
+	return nil
+}
+
+// TestCallsOfOthersThanMembers: a removed server learns of its removal, and a stranger may ask to
+// become a member. Neither gets an answer to any other call.
+func TestCallsOfOthersThanMembers(t *testing.T) {
+	p := New(Options{Self: self, Name: "s1", Stream: new(memnet.Network).Host("s1"), Logger: slog.New(slog.DiscardHandler)}, site{})
+	t.Cleanup(p.Close)
+	reached := map[byte]bool{}
+	handler := rpc.Handler{
+		Answer: func(_ context.Context, kind byte, _ []byte) (byte, []byte) {
+			reached[kind] = true
+			return AnswerOK, nil
+		},
+		AtOnce: func(kind byte, _ []byte) (byte, []byte, bool) {
+			reached[kind] = true
+			return AnswerOK, nil, true
+		},
+	}
+	removed, stranger := errors.New("it was removed"), fmt.Errorf("s9: %w", transport.ErrStranger)
+	for _, c := range []struct {
+		what    string
+		barred  error
+		kind    byte
+		payload string
+		answers bool
+	}{
+		{"a member proposes", nil, CallPropose, "", true},
+		{"a removed server proposes", removed, CallPropose, "", false},
+		{"a removed server reads", removed, CallRead, "", false},
+		{"a removed server asks for the state", removed, CallState, "{}", false},
+		{"a removed server asks to join", removed, CallMembers, `{"kind":"add","id":"s3-z"}`, false},
+		{"a stranger proposes", stranger, CallPropose, "", false},
+		{"a stranger asks for the term", stranger, CallTerm, "", false},
+		{"a stranger asks to join", stranger, CallMembers, `{"kind":"add","id":"s9-z"}`, true},
+		{"a stranger moves a member", stranger, CallMembers, `{"kind":"add","id":"s2-y"}`, false},
+		{"a stranger removes a member", stranger, CallMembers, `{"kind":"remove","id":"s2-y"}`, false},
+		{"a stranger says nonsense", stranger, CallMembers, `{`, false},
+	} {
+		clear(reached)
+		guarded := p.guarded(&barredConn{err: c.barred}, handler)
+		kind, _, ok := guarded.AtOnce(c.kind, []byte(c.payload))
+		if !ok {
+			kind, _ = guarded.Answer(t.Context(), c.kind, []byte(c.payload))
+		}
+		if reached[c.kind] != c.answers || (kind == AnswerOK) != c.answers {
+			t.Errorf("%s: answer %d, reached %t", c.what, kind, reached[c.kind])
+		}
+	}
+	for _, c := range []struct {
+		what, id     string
+		barred       error
+		all, removal bool
+	}{{"a removed server", "s3-z", removed, false, true}, {"a stranger", "s9-z", stranger, true, false}} {
+		kind, data := p.guarded(&barredConn{err: c.barred}, handler).Answer(t.Context(), CallHello, fmt.Appendf(nil, `{"id":%q,"address":"somewhere"}`, c.id))
+		var answer hello
+		if err := json.Unmarshal(data, &answer); kind != AnswerOK || err != nil {
+			t.Fatalf("%s: %d, %v", c.what, kind, err)
+		}
+		if (len(answer.Known) > 0) != c.all || (answer.Leader != "") != c.all || (answer.Removed != nil) != c.removal {
+			t.Errorf("%s hears %+v", c.what, answer)
+		}
+	}
+}
+
+// TestRaftIsForMembers: the greeting turns a barred caller away, with the reason.
+func TestRaftIsForMembers(t *testing.T) {
+	for _, barred := range []error{errors.New("it was removed"), fmt.Errorf("s9: %w", transport.ErrStranger), nil} {
+		here, there := net.Pipe()
+		server := &checked{Conn: &barredConn{here, barred}, self: self, membersOnly: true}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := server.Read(make([]byte, 1))
+			ended <- err
+		}()
+		err := beWelcome(there, "there", "cluster", "s1-x")
+		var refused *BarredError
+		if (barred == nil) != (err == nil) || barred != nil && (!errors.As(err, &refused) || !strings.Contains(err.Error(), barred.Error())) {
+			t.Errorf("barred because %v, told %v", barred, err)
+		}
+		there.Close()
+		if err := <-ended; barred != nil && !errors.Is(err, barred) || barred == nil && !errors.Is(err, io.EOF) {
+			t.Errorf("barred because %v, ended by %v", barred, err)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package transport_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/raftstore/storetest"
+	"github.com/barque/barque/raftstore/transport"
+)
+
+// A removed server is refused where it listens, and its open connections are closed where it dials.
+// So are those of a CA that is believed no more.
+func TestBarredPeers(t *testing.T) {
+	ca, other := storetest.NewAuthority(t), storetest.NewAuthority(t)
+	var why atomic.Pointer[error]
+	var exchanged atomic.Bool
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := ca.Issue(transport.ServerOrganization)
+	server, err := transport.NewMux(transport.Config{Listener: l, Certificate: func() *tls.Certificate { return own },
+		Roots: func() *x509.CertPool {
+			if exchanged.Load() {
+				return other.Pool()
+			}
+			return ca.Pool()
+		},
+		Barred: func(*x509.Certificate) error {
+			if w := why.Load(); w != nil {
+				return *w
+			}
+			return nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	peer := ca.ServerMux()
+	accepted := server.Listener("one/1")
+	connect := func() (there, here net.Conn) {
+		t.Helper()
+		there, err := peer.Dial(await.Context(t), server.Addr(), "one/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { there.Close() })
+		if here, err = accepted.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		return there, here
+	}
+	closed := func(what string, conn net.Conn) {
+		t.Helper()
+		conn.SetDeadline(time.Now().Add(await.Hang))
+		_, err := conn.Read(make([]byte, 1))
+		var late net.Error
+		if err == nil || errors.As(err, &late) && late.Timeout() {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	there, here := connect()
+	barredOf := here.(interface{ Barred() error })
+	server.Recheck()
+	if err := barredOf.Barred(); err != nil {
+		t.Error(err)
+	}
+	removed := errors.New("it was removed")
+	why.Store(&removed)
+	server.Recheck()
+	closed("removed", there)
+	if err := barredOf.Barred(); !errors.Is(err, removed) {
+		t.Errorf("the reason is %v", err)
+	}
+	echo(peer, "two/1")
+	if heard, err := hears(t, server, peer, "two/1"); err == nil {
+		t.Errorf("a removed server is called: %q", heard)
+	}
+	// A stranger is let in to say why it comes. It is barred for all else.
+	stranger := fmt.Errorf("s9: %w", transport.ErrStranger)
+	why.Store(&stranger)
+	if heard, err := hears(t, server, peer, "two/1"); heard != "two/1" || err != nil {
+		t.Errorf("a stranger is called: %q, %v", heard, err)
+	}
+	_, here = connect()
+	if err := here.(interface{ Barred() error }).Barred(); !errors.Is(err, transport.ErrStranger) {
+		t.Errorf("a stranger: %v", err)
+	}
+	why.Store(nil)
+	there, _ = connect()
+	exchanged.Store(true)
+	server.Recheck()
+	closed("of a CA that is gone", there)
+}
