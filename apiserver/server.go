@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -65,9 +66,10 @@ type Server struct {
 	caches       []ager
 	closers      []func()
 	failing      *failing
-	synced       atomic.Bool      // see unsynced
-	leads        atomic.Bool      // LeaderRoutine runs
-	lasting      *cutoff.Requests // nil where no certificate is ever revoked
+	synced       atomic.Bool                       // see unsynced
+	leads        atomic.Bool                       // LeaderRoutine runs
+	believed     func() (x509.VerifyOptions, bool) // CAs of clients
+	lasting      *cutoff.Requests                  // nil where no certificate is ever revoked
 	logger       *slog.Logger
 }
 
@@ -90,6 +92,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim(podparts.New(podParts))))
 
+	s.believed = s.port.ClientCA().VerifyOptions
 	sec, err := s.newSecurity(s.port.ClientCA())
 	if err != nil {
 		return nil, err
@@ -175,7 +178,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		if s.cfg.Revoked != nil {
 			if s.lasting == nil {
-				s.lasting = cutoff.New(s.cfg.Revoked, c.LongRunningFunc)
+				s.lasting = cutoff.New(s.cfg.Revoked, s.believed, c.LongRunningFunc)
 			}
 			handler = s.lasting.Handler(handler)
 		}

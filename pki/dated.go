@@ -82,3 +82,14 @@ func datedExtensions(revision uint64, id string) (out []pkix.Extension, err erro
 	}
 	return out, nil
 }
+
+// OfNewest reports whether the newest CA has signed the certificate: the one that issues, or is
+// about to.
+func (t *Trust) OfNewest(cert *x509.Certificate) bool {
+	is := t.current()
+	newest := is.cas[0]
+	if is.bundle.Step == Spreading {
+		newest = is.cas[len(is.cas)-1]
+	}
+	return cert.CheckSignatureFrom(newest.cert) == nil
+}

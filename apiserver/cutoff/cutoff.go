@@ -3,6 +3,7 @@
 package cutoff
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 // Requests are those that are answered for long.
 type Requests struct {
 	revoked func(leaf *x509.Certificate) error
+	believe func() (x509.VerifyOptions, bool)
 	lasting request.LongRunningRequestCheck
 
 	mu   sync.Mutex
@@ -22,13 +24,15 @@ type Requests struct {
 }
 
 type lasting struct {
-	leaf *x509.Certificate
-	end  context.CancelCauseFunc
+	leaf   *x509.Certificate
+	others []*x509.Certificate // that the client has sent along
+	end    context.CancelCauseFunc
 }
 
-// New returns no requests yet. revoked returns the reason why a certificate counts no more, or nil.
-func New(revoked func(leaf *x509.Certificate) error, long request.LongRunningRequestCheck) *Requests {
-	return &Requests{revoked: revoked, lasting: long, open: map[uint64]lasting{}}
+// New returns no requests yet. revoked returns the reason why a certificate counts no more, or nil;
+// believe returns the CAs that are believed.
+func New(revoked func(leaf *x509.Certificate) error, believe func() (x509.VerifyOptions, bool), long request.LongRunningRequestCheck) *Requests {
+	return &Requests{revoked: revoked, believe: believe, lasting: long, open: map[uint64]lasting{}}
 }
 
 // Handler wraps the handler of authenticated requests.
@@ -41,9 +45,13 @@ func (q *Requests) Handler(next http.Handler) http.Handler {
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
-		leaf := r.TLS.PeerCertificates[0]
-		defer q.leave(q.enter(lasting{leaf, end}))
-		if why := q.revoked(leaf); why != nil { // since it was authenticated
+		l := lasting{r.TLS.PeerCertificates[0], r.TLS.PeerCertificates[1:], end}
+		if q.verify(l) != nil { // something else proves the user
+			next.ServeHTTP(w, r)
+			return
+		}
+		defer q.leave(q.enter(l))
+		if why := q.revoked(l.leaf); why != nil { // since it was authenticated
 			end(why)
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -82,8 +90,23 @@ func (q *Requests) look() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.open {
-		if why := q.revoked(l.leaf); why != nil {
+		if why := cmp.Or(q.revoked(l.leaf), q.verify(l)); why != nil {
 			l.end(why)
 		}
 	}
+}
+
+// verify returns an error unless a CA that is believed has signed the certificate. A request goes
+// on when its certificate ends by time.
+func (q *Requests) verify(l lasting) error {
+	options, ok := q.believe()
+	if !ok {
+		return nil
+	}
+	options.Intermediates, options.CurrentTime = x509.NewCertPool(), l.leaf.NotBefore
+	for _, other := range l.others {
+		options.Intermediates.AddCert(other)
+	}
+	_, err := l.leaf.Verify(options)
+	return err
 }

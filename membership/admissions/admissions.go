@@ -6,12 +6,11 @@ package admissions
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/barque/barque/membership/join"
@@ -50,8 +49,11 @@ type Book struct {
 	// Unrecorded reports whether a server without a recorded key may be a member: one of an earlier
 	// version, which records none.
 	Unrecorded func(ctx context.Context) (bool, error)
-	Now        func() time.Time
-	Logger     *slog.Logger
+	// Others returns this server's certificates beside that for other servers, and that of the
+	// administrator. It may be nil.
+	Others func() (machine []*x509.Certificate, admin *x509.Certificate)
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // Note records the admission of a machine. A failure is logged: it takes nothing from the machine.
@@ -103,14 +105,50 @@ func (b *Book) Admissions(ctx context.Context) (map[string]Admission, error) {
 // serverKey is a server's record.
 type serverKey struct {
 	Digest string `json:"digest"` // of its public key
+	// Keys are the digests of its other keys, and Admins those of administrators' kubeconfigs that
+	// it has written, which people copy. Earlier versions record neither.
+	Keys   []string   `json:"keys,omitempty"`
+	Admins []adminKey `json:"admins,omitempty"`
 }
+
+type adminKey struct {
+	Digest string    `json:"digest"`
+	Until  time.Time `json:"until"`
+}
+
+// maxAdmins bounds the recorded keys of kubeconfigs. There is a new one at each start and renewal.
+const maxAdmins = 64
 
 // Publish records the key of this server's certificate for other servers.
 func (b *Book) Publish(ctx context.Context, own *x509.Certificate) error {
-	if err := b.set(ctx, serverAt+b.Self, serverKey{digestOf(own)}); err != nil {
+	key := serverKey{Digest: digestOf(own)}
+	if b.Others != nil {
+		data, _, err := b.Records.Get(ctx, serverAt+b.Self)
+		if err == nil {
+			key.add(data, b.Others, b.Now())
+		}
+	}
+	if err := b.set(ctx, serverAt+b.Self, key); err != nil {
 		return fmt.Errorf("record the key of this server's certificate: %w", err)
 	}
 	return nil
+}
+
+// add adds the other keys of a server, and the kubeconfigs in its record so far that count yet.
+func (k *serverKey) add(before []byte, others func() (machine []*x509.Certificate, admin *x509.Certificate), now time.Time) {
+	machine, admin := others()
+	for _, cert := range machine {
+		k.Keys = append(k.Keys, digestOf(cert))
+	}
+	var was serverKey
+	if json.Unmarshal(before, &was) != nil {
+		was = serverKey{} // none, or a damaged one
+	}
+	now = now.UTC()
+	own := adminKey{digestOf(admin), admin.NotAfter.UTC()}
+	k.Admins = slices.DeleteFunc(was.Admins, func(a adminKey) bool { return a.Digest == own.Digest || now.After(a.Until) })
+	k.Admins = append(k.Admins, own)
+	k.Admins = k.Admins[max(0, len(k.Admins)-maxAdmins):]
 }
 
 // Current returns an error with join.ErrNotCurrent unless the certificate has the recorded key of a
@@ -141,10 +179,7 @@ func (b *Book) Current(ctx context.Context, cert *x509.Certificate) error {
 	return nil
 }
 
-func digestOf(cert *x509.Certificate) string {
-	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-	return hex.EncodeToString(sum[:])
-}
+func digestOf(cert *x509.Certificate) string { return KeyOf(cert) }
 
 // names returns the names of all records.
 func (b *Book) names(ctx context.Context) (records []string, err error) {

@@ -144,6 +144,16 @@ func (ids *Server) held(request pki.Request) pki.Request {
 	return request
 }
 
+// Others returns the certificates of this server beside Peer's, and the administrator's.
+func (ids *Server) Others() (machine []*x509.Certificate, admin *x509.Certificate) {
+	for _, i := range ids.identities() {
+		if i != ids.Peer && i != ids.admin {
+			machine = append(machine, i.Certificate().Leaf)
+		}
+	}
+	return machine, ids.admin.Certificate().Leaf
+}
+
 // identities returns the certificates in the order of renewal.
 func (ids *Server) identities() []*pki.Identity {
 	return []*pki.Identity{ids.Peer, ids.API, ids.KubeletClient, ids.serverClient, ids.Kubelet, ids.proxy, ids.admin}

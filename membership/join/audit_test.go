@@ -63,9 +63,9 @@ func TestRequestsAreAudited(t *testing.T) {
 			return err
 		}, "gossip-keys", "system:node:removed", "system:nodes", http.StatusForbidden, nil},
 		"a renewal": {func() error {
-			_, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).Renew(t.Context(), join.Renewal{CSR: a.csr, GossipKey: a.gossip, Address: "10.0.0.7"})
+			_, err := c.client(t, a.identity(t)).Renew(t.Context(), join.Renewal{CSR: a.csr, GossipKey: a.gossip, Address: "10.0.0.7"})
 			return err
-		}, "renew", "system:node:a1", "system:nodes", http.StatusOK, map[string]string{join.ClaimAddress: "10.0.0.7"}},
+		}, "renew", "system:node:n1", "system:nodes", http.StatusOK, map[string]string{join.ClaimAddress: "10.0.0.7"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for len(c.audited) > 0 {

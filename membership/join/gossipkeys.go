@@ -41,6 +41,11 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 	if err := h.belongs(name, role); err != nil {
 		return GossipKeys{}, err
 	}
+	if role == token.Agent {
+		if err := h.config.OwnKey(r.Context(), name, r.TLS.PeerCertificates[0]); err != nil {
+			return GossipKeys{}, refuse(http.StatusForbidden, "%w", err)
+		}
+	}
 	keys, own := h.config.GossipKeys(), h.config.Cluster()
 	if in.Cluster == "" || in.Cluster == own.ID { // an older version does not send it
 		if role == token.Agent && h.undecided.came(name) {

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -81,10 +82,13 @@ type Config struct {
 	Current   func(ctx context.Context, cert *x509.Certificate) error
 	SharedKey func(digest string) ([]byte, error)
 	// Admit is called before the certificates of an agent that joins are issued: earlier ones of
-	// the name are void from then on. Revoked returns the reason why a genuine certificate counts no
-	// more, or nil; Entries are all that count no more. nil of each means that none is revoked.
-	Admit   func(ctx context.Context, name string, gossipKey []byte) error
+	// the name are void from then on. Revoked returns the reason why a genuine certificate counts
+	// no more, or nil; Entries are all that count no more. nil of each means that none is revoked.
+	Admit   func(ctx context.Context, name string, key *x509.CertificateRequest, gossipKey []byte) error
 	Revoked func(cert *x509.Certificate) error
+	// OwnKey returns the reason why a genuine certificate is not that of the agent of the name: it
+	// has another key; nil believes the name.
+	OwnKey  func(ctx context.Context, name string, cert *x509.Certificate) error
 	Entries func() *revocation.Entries
 	// Audit takes the record of each request with a readable body, granted or refused; nil drops
 	// them. Requests that are one too many are not recorded.
@@ -104,10 +108,13 @@ type Handler struct {
 // NewHandler returns the server's side of joining.
 func NewHandler(c Config) *Handler {
 	if c.Admit == nil {
-		c.Admit = func(context.Context, string, []byte) error { return nil }
+		c.Admit = func(context.Context, string, *x509.CertificateRequest, []byte) error { return nil }
 	}
 	if c.Revoked == nil {
 		c.Revoked = func(*x509.Certificate) error { return nil }
+	}
+	if c.OwnKey == nil {
+		c.OwnKey = func(context.Context, string, *x509.Certificate) error { return nil }
 	}
 	if c.Entries == nil {
 		c.Entries = func() *revocation.Entries { return &revocation.Entries{} }
@@ -409,7 +416,11 @@ func (h *Handler) agent(r *http.Request, in Request, p token.Proof, a token.Atte
 	if err != nil {
 		return AgentGrant{}, err
 	}
-	if err := h.config.Admit(r.Context(), in.Name, in.GossipKey); err != nil {
+	request, err := requestOf(in.CSR)
+	if err != nil {
+		return AgentGrant{}, err
+	}
+	if err := h.config.Admit(r.Context(), in.Name, request, in.GossipKey); err != nil {
 		return AgentGrant{}, err
 	}
 	certificates, err := h.issue(in.Name, addr, in.CSR, in.GossipKey, 0)
@@ -417,6 +428,19 @@ func (h *Handler) agent(r *http.Request, in Request, p token.Proof, a token.Atte
 		return AgentGrant{}, err
 	}
 	return AgentGrant{Cluster: h.config.Cluster(), Certificates: certificates}, nil
+}
+
+// requestOf reads the signing request of an agent.
+func requestOf(csr []byte) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(csr)
+	if block == nil {
+		return nil, refuse(http.StatusBadRequest, "the signing request is not in PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "the signing request: %w", err)
+	}
+	return request, nil
 }
 
 // issue issues an agent's certificates, dated with the revision at least.

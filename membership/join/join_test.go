@@ -40,6 +40,7 @@ type cluster struct {
 	trust     *pki.Trust
 	life      time.Duration
 	stillNode error
+	otherKey  error
 	revoked   func(*x509.Certificate) error
 	admitted  []string          // agents, before their certificates are issued
 	strays    map[string]string // to what cluster nodes said to belong
@@ -139,7 +140,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		Admit: func(_ context.Context, name string, gossipKey []byte) error {
+		Admit: func(_ context.Context, name string, _ *x509.CertificateRequest, gossipKey []byte) error {
 			c.admitted = append(c.admitted, fmt.Sprintf("%s with %d bytes", name, len(gossipKey)))
 			return nil
 		},
@@ -149,6 +150,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return c.revoked(cert)
 		},
+		OwnKey: func(context.Context, string, *x509.Certificate) error { return c.otherKey },
 		Entries: func() *revocation.Entries {
 			return &revocation.Entries{Version: 9, List: []revocation.Entry{{Kind: revocation.Agent, Name: "gone"}}}
 		},

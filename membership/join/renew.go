@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"net/http"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/httpserver"
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/pki"
 )
@@ -30,8 +30,11 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
 		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
 	}
+	if err := h.ownKey(r.Context(), name, cert, in.CSR); err != nil {
+		return Certificates{}, err
+	}
 	if h.config.Now().After(cert.NotAfter) {
-		if err := h.mayComeBack(r.Context(), cert, name, in.CSR); err != nil {
+		if err := h.mayComeBack(r.Context(), cert, name); err != nil {
 			return Certificates{}, err
 		}
 		h.config.Logger.Info("an agent whose certificate had expired gets a new one", "name", name, "ended", cert.NotAfter, "client", r.RemoteAddr)
@@ -51,17 +54,29 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 	return h.issue(name, addr, in.CSR, in.GossipKey, pki.RevisionOf(cert))
 }
 
+// ownKey refuses a certificate with another key than the agent's, and a request for another key
+// than the certificate's. A thief of a CA's key signs for any name: while the CA is exchanged, it
+// would get a certificate of the new one.
+func (h *Handler) ownKey(ctx context.Context, name string, cert *x509.Certificate, csr []byte) error {
+	request, err := requestOf(csr)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(request.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) {
+		return refuse(http.StatusForbidden, "a certificate of %q is renewed for its own key only", name)
+	}
+	err = h.config.OwnKey(ctx, name, cert)
+	if errors.Is(err, revocation.ErrOtherKey) {
+		return refuse(http.StatusForbidden, "the certificate of %q is not renewed: %w", name, err)
+	}
+	return err
+}
+
 // ErrRemoved is returned by Config.StillNode for a node that was removed from the cluster.
 var ErrRemoved = errors.New("the node was removed from the cluster")
 
 // mayComeBack returns the reason why a node with a recently expired certificate gets no new one.
-func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name string, csr []byte) error {
-	if block, _ := pem.Decode(csr); block != nil {
-		request, err := x509.ParseCertificateRequest(block.Bytes)
-		if err != nil || !slices.Equal(request.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) {
-			return refuse(http.StatusForbidden, "the certificate of %q has ended; it can be renewed for its own key only", name)
-		}
-	}
+func (h *Handler) mayComeBack(ctx context.Context, cert *x509.Certificate, name string) error {
 	err := h.config.StillNode(ctx, name, cert.NotAfter)
 	if errors.Is(err, ErrRemoved) {
 		return refuse(http.StatusForbidden, "the certificate of %q ended at %s and is not renewed: %w", name, cert.NotAfter.UTC().Format(time.RFC3339), err)

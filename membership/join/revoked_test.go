@@ -2,7 +2,6 @@ package join_test
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,20 +18,13 @@ import (
 // TestARevokedAgentGetsNothing: neither keys nor certificates, and the reason is said.
 func TestARevokedAgentGetsNothing(t *testing.T) {
 	c := newCluster(t)
-	key, err := pki.GenerateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr, err := pki.SigningRequest(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := c.client(t, certificate(t, c.ca, join.NodeClient("a1")))
+	a := c.agent(t) // n1
+	client := c.client(t, a.identity(t))
 	acts := map[string]func(context.Context) error{
 		"keys of gossip": func(ctx context.Context) error { _, err := client.GossipKeys(ctx, ""); return err },
 		"the list":       func(ctx context.Context) error { _, err := client.Revoked(ctx); return err },
 		"certificates": func(ctx context.Context) error {
-			_, err := client.Renew(ctx, join.Renewal{CSR: csr, GossipKey: make([]byte, ed25519.PublicKeySize), Address: "10.0.0.7"})
+			_, err := client.Renew(ctx, a.renewal())
 			return err
 		},
 	}
@@ -42,10 +34,10 @@ func TestARevokedAgentGetsNothing(t *testing.T) {
 		}
 	}
 	c.revoked = func(cert *x509.Certificate) error {
-		if cert.Subject.CommonName != "system:node:a1" {
+		if cert.Subject.CommonName != "system:node:n1" {
 			return nil
 		}
-		return &revocation.Error{Entry: revocation.Entry{Kind: revocation.Agent, Name: "a1", Why: "its Node was deleted"}}
+		return &revocation.Error{Entry: revocation.Entry{Kind: revocation.Agent, Name: "n1", Why: "its Node was deleted"}}
 	}
 	for what, act := range acts {
 		var refused *join.RefusedError
@@ -84,5 +76,28 @@ func TestCertificatesAreDated(t *testing.T) {
 	}
 	if got := pki.RevisionOf(again.Leaf); got != 7 {
 		t.Errorf("renewed, dated %d", got)
+	}
+}
+
+// TestAForgedAgentIsNotRenewed: whoever has the CA's key signs a certificate for an agent's name,
+// with a key of its own. It gets no certificate of the next CA for it.
+func TestAForgedAgentIsNotRenewed(t *testing.T) {
+	c := newCluster(t)
+	a, own := c.agent(t), func(a *agent) *join.Client { return c.client(t, a.identity(t)) }
+	other := c.agent(t)
+	swapped := a.renewal()
+	swapped.CSR = other.csr
+	var refused *join.RefusedError
+	if _, err := own(a).Renew(t.Context(), swapped); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "for its own key only") {
+		t.Errorf("for another key: %v", err)
+	}
+	c.otherKey = revocation.ErrOtherKey
+	for what, act := range map[string]func() error{
+		"certificates":   func() error { _, err := own(a).Renew(t.Context(), a.renewal()); return err },
+		"keys of gossip": func() error { _, err := own(a).GossipKeys(t.Context(), ""); return err },
+	} {
+		if err := act(); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(refused.Reason, "another key") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -151,7 +151,13 @@ func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 	if err != nil {
 		return err
 	}
-	made, won, err := k.Store.Commit(ctx, term, change, Change{Name: agentsAt + name, Revision: revision})
+	changes := []Change{change, {Name: agentsAt + name, Revision: revision}}
+	if _, keyAt, err := k.Store.Get(ctx, keysAt+name); err != nil {
+		return err
+	} else if keyAt > 0 {
+		changes = append(changes, Change{Name: keysAt + name, Revision: keyAt})
+	}
+	made, won, err := k.Store.Commit(ctx, term, changes...)
 	if err != nil || !won {
 		return err
 	}

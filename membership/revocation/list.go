@@ -107,6 +107,15 @@ func (l *List) Set(version uint64, entries []Entry) {
 	}
 }
 
+// Notify closes the channel of Changed although no entry is new: something else has changed by
+// which certificates are judged.
+func (l *List) Notify() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
 // say logs the new entries.
 func (l *List) say(next *Entries) {
 	for _, e := range next.List {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -37,7 +38,38 @@ type Store interface {
 const (
 	entriesAt = "entry/"
 	agentsAt  = "agent/"
+	// keysAt has the digest of the key of each agent.
+	keysAt = "key/"
 )
+
+// ErrOtherKey is returned for a certificate of an agent whose recorded key is another one: a thief
+// of a CA's key has signed it.
+var ErrOtherKey = errors.New("the agent of that name has another key; when the machine was set up anew, let it join again with a new token")
+
+// CheckKey returns ErrOtherKey unless the key, by its digest, is the recorded one of the agent. An
+// agent of an earlier version has none: with learn the key is recorded.
+func (b *Book) CheckKey(ctx context.Context, name, key string, learn bool) error {
+	for ctx.Err() == nil {
+		is, revision, err := b.Store.Get(ctx, keysAt+name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look up the key of agent %q: %w", name, err)
+		case revision > 0 && string(is) == key || revision == 0 && !learn:
+			return nil
+		case revision > 0:
+			return ErrOtherKey
+		}
+		if _, won, err := b.Store.Commit(ctx, 0, Change{Name: keysAt + name, Value: []byte(key)}); err != nil || won {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// Keys returns the digests of agents' keys, by name, as this server has them.
+func (b *Book) Keys(ctx context.Context) (map[string][]byte, error) {
+	return b.Store.Known(ctx, keysAt)
+}
 
 // Book is the list at one server, and its records in the store.
 type Book struct {
@@ -105,12 +137,16 @@ func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until
 	return e, context.Cause(ctx)
 }
 
-// Admit notes that a machine joins as an agent of the name, with the key of gossip. If another one
-// had the name, or the same one, its earlier certificates are void from now on: copies of them
-// included. Certificates that are issued after Admit count, if they are dated with at least the
+// Admit notes that a machine joins as an agent of the name. key is the digest of its key. If
+// another one had the name, or the same one, its earlier certificates are void from now on: copies
+// of them included. Certificates that are issued after Admit count, if they are dated with at least the
 // revision that it returns.
-func (b *Book) Admit(ctx context.Context, name string, gossipKey []byte) (revision uint64, err error) {
+func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (revision uint64, err error) {
 	for ctx.Err() == nil {
+		hadKey, keyAt, err := b.Store.Get(ctx, keysAt+name)
+		if err != nil {
+			return 0, err
+		}
 		uid, known, err := b.Store.Get(ctx, agentsAt+name)
 		if err != nil {
 			return 0, err
@@ -119,10 +155,10 @@ func (b *Book) Admit(ctx context.Context, name string, gossipKey []byte) (revisi
 		if err != nil {
 			return 0, err
 		}
-		if known > 0 && len(uid) == 0 && was != nil && slices.ContainsFunc(was.Admitted, func(k []byte) bool { return bytes.Equal(k, gossipKey) }) {
+		if known > 0 && len(uid) == 0 && was != nil && string(hadKey) == key && slices.ContainsFunc(was.Admitted, func(k []byte) bool { return bytes.Equal(k, gossipKey) }) {
 			return was.Revision + 1, nil // the machine asks again
 		}
-		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}}}
+		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}}, {Name: keysAt + name, Revision: keyAt, Value: []byte(key)}}
 		if known > 0 || was != nil {
 			e := b.entry(Agent, name, b.Self, "another machine has joined by the name, or the same one again")
 			if was != nil {

@@ -192,7 +192,7 @@ func TestARemovedAgent(t *testing.T) {
 	s.want(t, "with a new Node", old, false)
 	// The machine joins with a new token.
 	key := bytes.Repeat([]byte{7}, ed25519.PublicKeySize)
-	if _, err := s.Admit(t.Context(), "a1", key); err != nil {
+	if _, err := s.Admit(t.Context(), "a1", "digest", key); err != nil {
 		t.Fatal(err)
 	}
 	again := s.issue(t, agent("a1"))
@@ -248,7 +248,7 @@ func TestTheLeaderSeesOldNodes(t *testing.T) {
 	// The machine joins while the leader revokes: the admission wins.
 	_ = s.setNode("a1", "")
 	s.records.before = func([]Change) {
-		if _, err := s.Admit(t.Context(), "a1", make([]byte, ed25519.PublicKeySize)); err != nil {
+		if _, err := s.Admit(t.Context(), "a1", "digest", make([]byte, ed25519.PublicKeySize)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -379,4 +379,27 @@ func TestEntriesEnd(t *testing.T) {
 		count(59*time.Minute, 1)
 		count(2*time.Minute, 0)
 	})
+}
+
+// TestKeysOfAgents: a thief of the CA's key signs for an agent's name. It has another key.
+func TestKeysOfAgents(t *testing.T) {
+	s, ctx := newSite(t), t.Context()
+	check := func(what, key string, learn bool, want error) {
+		t.Helper()
+		if err := s.CheckKey(ctx, "a1", key, learn); !errors.Is(err, want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	check("of an earlier version, while the CA is exchanged", "first", false, nil)
+	check("of an earlier version", "first", true, nil)
+	check("the same", "first", false, nil)
+	check("forged", "thief", true, ErrOtherKey)
+	if _, err := s.Admit(ctx, "a1", "second", make([]byte, ed25519.PublicKeySize)); err != nil {
+		t.Fatal(err)
+	}
+	check("joined again", "second", false, nil)
+	check("from before", "first", true, ErrOtherKey)
+	if keys, err := s.Keys(ctx); err != nil || string(keys["a1"]) != "second" {
+		t.Errorf("%q, %v", keys, err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
@@ -28,11 +30,18 @@ import (
 // revokedFolder is the place in the store of revocations, outside of the API's objects.
 const revokedFolder = "/barque/revoked/"
 
+// agentsSeen bounds the agents whose keys wait to be recorded.
+const agentsSeen = 64
+
 // revocations is a server's list of revoked certificates, and its parts that follow it.
 type revocations struct {
 	list *revocation.List
 	book *revocation.Book // nil before the store is open
 	mux  *raftstore.Mux
+	// overlap judges certificates while the CA is exchanged; nil before the store is open.
+	overlap *admissions.Overlap
+	agents  chan *x509.Certificate // seen at the API; holds some
+	seen    sync.Map               // by name, the digest of an agent's key that is recorded
 }
 
 // revokedRecords is the folder as package revocation has it.
@@ -55,6 +64,7 @@ func (r revokedRecords) Commit(ctx context.Context, term uint64, changes ...revo
 
 // loadRevoked reads the list before anything listens.
 func (s *server) loadRevoked() (err error) {
+	s.revoked.agents = make(chan *x509.Certificate, agentsSeen)
 	s.revoked.list, err = revocation.Load(s.options.DataDir, s.logger.With("part", "revocations"))
 	return err
 }
@@ -109,7 +119,7 @@ func (s *server) startRevocations(ctx context.Context) error {
 			}
 		}
 		return lifecycle.All(ctx, func(ctx context.Context) error { return folder.Follow(ctx, noted) },
-			func(ctx context.Context) error { return s.followRevocations(ctx, records) })
+			func(ctx context.Context) error { return s.followRevocations(ctx, records) }, s.recordAgents)
 	}})
 }
 
@@ -145,6 +155,7 @@ func (s *server) followRevocations(ctx context.Context, records <-chan struct{})
 func (s *server) compileRevoked(ctx context.Context, removed []revocation.Removed) error {
 	err := s.revoked.book.Compile(ctx, removed, s.isServer)
 	s.revoked.mux.Recheck()
+	s.revoked.list.Notify()
 	if pool := s.met.Load(); pool != nil {
 		pool.SetRevoked(s.revoked.list.Entries().Version)
 	}
@@ -164,13 +175,78 @@ func (s *server) removedServers() (out []revocation.Removed) {
 
 // admit makes a joining agent's earlier certificates void, and waits until this server can date
 // newer ones.
-func (s *server) admit(ctx context.Context, name string, gossipKey []byte) error {
-	revision, err := s.revoked.book.Admit(ctx, name, gossipKey)
+func (s *server) admit(ctx context.Context, name string, key *x509.CertificateRequest, gossipKey []byte) error {
+	s.revoked.seen.Delete(name)
+	revision, err := s.revoked.book.Admit(ctx, name, admissions.DigestOf(key.RawSubjectPublicKeyInfo), gossipKey)
 	if err != nil {
 		return fmt.Errorf("note that agent %q joins: %w", name, err)
 	}
 	_, err = s.store.View(ctx, raftstore.ViewOptions{Stale: true, MinRevision: revision})
 	return err
+}
+
+// newOverlap judges certificates while the CA is exchanged.
+func (s *server) newOverlap() *admissions.Overlap {
+	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: s.revoked.book.Keys, Logger: s.logger.With("part", "revocations"),
+		Members: func() (names []string) {
+			for _, m := range s.store.Members() {
+				names = append(names, m.Name)
+			}
+			return names
+		}}
+}
+
+// counts returns the reason why a genuine client certificate counts no more at the API, or nil.
+func (s *server) counts(leaf *x509.Certificate) error {
+	if err := s.revoked.list.Check(leaf); err != nil {
+		return err
+	}
+	if err := s.revoked.overlap.Check(leaf); err != nil {
+		return err
+	}
+	s.noteAgent(leaf)
+	return nil
+}
+
+const nodeUser = "system:node:"
+
+// noteAgent lets the key of an agent be recorded that has joined by an earlier version, and so has
+// no recorded one. It does not wait.
+func (s *server) noteAgent(leaf *x509.Certificate) {
+	name, node := strings.CutPrefix(leaf.Subject.CommonName, nodeUser)
+	if !node || pki.SignedOnRequest(leaf) {
+		return
+	}
+	if key, ok := s.revoked.seen.Load(name); ok && key == admissions.KeyOf(leaf) {
+		return
+	}
+	select {
+	case s.revoked.agents <- leaf:
+	default: // another request of it will come
+	}
+}
+
+// recordAgents records keys of agents, until ctx ends.
+func (s *server) recordAgents(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case leaf := <-s.revoked.agents:
+			name := strings.TrimPrefix(leaf.Subject.CommonName, nodeUser)
+			if err := s.ownKey(ctx, name, leaf); err == nil && s.ids.Trust.Bundle().Step == pki.Settled {
+				s.revoked.seen.Store(name, admissions.KeyOf(leaf))
+			} else if err != nil && ctx.Err() == nil {
+				s.logger.Debug("the key of an agent is not recorded", "agent", name, "err", err)
+			}
+		}
+	}
+}
+
+// ownKey refuses a certificate with another key than the agent's. While the CA is exchanged no key
+// is learned: a thief of its key would be first.
+func (s *server) ownKey(ctx context.Context, name string, leaf *x509.Certificate) error {
+	return s.revoked.book.CheckKey(ctx, name, admissions.KeyOf(leaf), s.ids.Trust.Bundle().Step == pki.Settled)
 }
 
 // revocationUpkeep is the leader's work on revocations.

@@ -1,0 +1,104 @@
+package admissions
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// Overlap judges certificates while the CA is exchanged. The CA before is believed until the end,
+// and a thief of its key can sign for any name. So a certificate of that CA counts only with a key
+// that the cluster has recorded: of a server, of an administrator's kubeconfig that a server wrote,
+// or of an agent.
+type Overlap struct {
+	Trust *pki.Trust
+	Book  *Book
+	// Members are the names of the servers. A server of an earlier version records too few keys:
+	// with one of these nothing is judged.
+	Members func() []string
+	// AgentKeys are the digests of agents' keys, by name. An agent without one, which has not been
+	// seen since its cluster was of an earlier version, is believed by its name.
+	AgentKeys func(ctx context.Context) (map[string][]byte, error)
+	Logger    *slog.Logger
+
+	mu     sync.Mutex
+	read   time.Time
+	judges bool
+	known  map[string]bool
+	agents map[string][]byte
+}
+
+// readAgain is the least time between two looks at the records for a key that is not known.
+const readAgain = 200 * time.Millisecond
+
+const nodeUser = "system:node:"
+
+// Check returns the reason why a genuine certificate does not count for now, or nil.
+func (o *Overlap) Check(cert *x509.Certificate) error {
+	b := o.Trust.Bundle()
+	if b.Step == pki.Settled || o.Trust.OfNewest(cert) {
+		return nil
+	}
+	key := KeyOf(cert)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.known[key] && time.Since(o.read) >= readAgain {
+		if err := o.load(context.Background()); err != nil {
+			o.Logger.Warn("the recorded keys cannot be read", "err", err)
+		}
+		o.read = time.Now()
+	}
+	if !o.judges || o.known[key] {
+		return nil
+	}
+	if name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUser); ok && !pki.SignedOnRequest(cert) {
+		if recorded, ok := o.agents[name]; !ok || string(recorded) == key {
+			return nil
+		}
+	}
+	return fmt.Errorf("the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the cluster has not recorded: take admin.kubeconfig from a server's data directory, or get a new certificate when the exchange is over",
+		b.Since.UTC().Format(time.RFC3339), cert.Subject.CommonName)
+}
+
+func (o *Overlap) load(ctx context.Context) (err error) {
+	records, err := o.Book.Records.Known(ctx, serverAt)
+	if err != nil {
+		return err
+	}
+	if o.agents, err = o.AgentKeys(ctx); err != nil {
+		return err
+	}
+	o.known, o.judges = map[string]bool{}, true
+	for _, name := range o.Members() {
+		var is serverKey
+		if data, ok := records[name]; !ok || json.Unmarshal(data, &is) != nil || len(is.Keys) == 0 {
+			o.judges = false
+		}
+		o.known[is.Digest] = true
+		for _, key := range is.Keys {
+			o.known[key] = true
+		}
+		for _, admin := range is.Admins {
+			o.known[admin.Digest] = true
+		}
+	}
+	return nil
+}
+
+// KeyOf returns the digest of a certificate's key, as records have it.
+func KeyOf(cert *x509.Certificate) string { return DigestOf(cert.RawSubjectPublicKeyInfo) }
+
+// DigestOf returns the digest of a public key in its encoding of PKIX.
+func DigestOf(key []byte) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:])
+}

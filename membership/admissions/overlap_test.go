@@ -1,0 +1,101 @@
+package admissions
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// TestTheOverlap: while the CA is exchanged, a certificate of the one before counts with a recorded
+// key only. Before and after, and by the new CA, all do.
+func TestTheOverlap(t *testing.T) {
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(trust *pki.Trust, cn string) *x509.Certificate {
+		t.Helper()
+		i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Usage: pki.Client} }, time.Now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Certificate().Leaf
+	}
+	key, err := ca.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := pki.NewTrust(pki.NewBundle(ca), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, forged := issue(trust, "barque:admin"), issue(trust, "barque:admin")
+	agent, thief, unseen := issue(trust, "system:node:a1"), issue(trust, "system:node:a1"), issue(trust, "system:node:a2")
+	book, _ := newBook("s1")
+	admin := old
+	book.Others = func() ([]*x509.Certificate, *x509.Certificate) {
+		return []*x509.Certificate{issue(trust, "other")}, admin
+	}
+	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler), Members: func() []string { return []string{"s1"} },
+		AgentKeys: func(context.Context) (map[string][]byte, error) {
+			return map[string][]byte{"a1": []byte(KeyOf(agent))}, nil
+		}}
+	check := func(what string, cert *x509.Certificate, good bool) {
+		t.Helper()
+		o.read = time.Time{} // as some time later
+		if err := o.Check(cert); (err == nil) != good {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	check("before the exchange", forged, true)
+	next, err := pki.NextAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	account, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := trust.Bundle().Begin(next, account.Public(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nextKey, err := next.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trust.Set(bundle, key, nextKey, account); err != nil {
+		t.Fatal(err)
+	}
+	check("while a server records too few keys", forged, true)
+	own := issue(trust, "s1")
+	if err := book.Publish(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	admin = issue(trust, "barque:admin") // the server renews its kubeconfig
+	if err := book.Publish(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		cert *x509.Certificate
+		good bool
+	}{
+		"forged": {forged, false}, "a copied kubeconfig": {old, true}, "the newest kubeconfig": {admin, true}, "the server's": {own, true}, "an agent's": {agent, true},
+		"forged for an agent": {thief, false}, "of an agent that was not seen yet": {unseen, true}, "by the new CA": {issue(pki.TrustOf(next), "ann"), true},
+	} {
+		check(what, c.cert, c.good)
+	}
+	if bundle, err = trust.Advance(time.Now()); err == nil {
+		err = trust.Set(bundle, key, nextKey, account)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("forged, when the new CA issues", forged, false)
+	check("by the new CA, when it issues", issue(trust, "ann"), true)
+}
