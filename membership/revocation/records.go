@@ -139,8 +139,8 @@ func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until
 
 // Admit notes that a machine joins as an agent of the name. key is the digest of its key. If
 // another one had the name, or the same one, its earlier certificates are void from now on: copies
-// of them included. Certificates that are issued after Admit count, if they are dated with at least the
-// revision that it returns.
+// of them included. Certificates that are issued after Admit count, if they are dated with at least
+// the revision that it returns.
 func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (revision uint64, err error) {
 	for ctx.Err() == nil {
 		hadKey, keyAt, err := b.Store.Get(ctx, keysAt+name)
