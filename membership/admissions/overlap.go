@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,22 +26,37 @@ type Overlap struct {
 	// Members are the names of the servers. A server of an earlier version records too few keys:
 	// with one of these nothing is judged.
 	Members func() []string
-	// AgentKeys are the digests of agents' keys, by name. An agent without one, which has not been
-	// seen since its cluster was of an earlier version, is believed by its name.
+	// AgentKeys are the digests of agents' keys, by name.
 	AgentKeys func(ctx context.Context) (map[string][]byte, error)
-	Logger    *slog.Logger
+	// IsAgent reports whether the name is that of a member Node of an agent. Without a recorded key
+	// that agent was off since its cluster was of an earlier version. It is believed by its name:
+	// the API gives it an agent's rights only, and it gets no new certificate.
+	IsAgent func(name string) bool
+	Logger  *slog.Logger
 
 	mu     sync.Mutex
 	read   time.Time
 	judges bool
 	known  map[string]bool
 	agents map[string][]byte
+
+	servers map[string]bool // names of the members of the store
 }
 
 // readAgain is the least time between two looks at the records for a key that is not known.
 const readAgain = 200 * time.Millisecond
 
-const nodeUser = "system:node:"
+const (
+	nodeUser   = "system:node:"
+	nodesGroup = "system:nodes"
+)
+
+// AgentOf returns the name of the node for whose join the certificate was issued. The rights of any
+// other group would go with the name.
+func AgentOf(cert *x509.Certificate) (name string, ok bool) {
+	name, ok = strings.CutPrefix(cert.Subject.CommonName, nodeUser)
+	return name, ok && slices.Equal(cert.Subject.Organization, []string{nodesGroup}) && !pki.SignedOnRequest(cert)
+}
 
 // Check returns the reason why a genuine certificate does not count for now, or nil.
 func (o *Overlap) Check(cert *x509.Certificate) error {
@@ -60,8 +76,9 @@ func (o *Overlap) Check(cert *x509.Certificate) error {
 	if !o.judges || o.known[key] {
 		return nil
 	}
-	if name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUser); ok && !pki.SignedOnRequest(cert) {
-		if recorded, ok := o.agents[name]; !ok || string(recorded) == key {
+	if name, ok := AgentOf(cert); ok && !o.servers[name] {
+		recorded, known := o.agents[name]
+		if known && string(recorded) == key || !known && o.IsAgent(name) {
 			return nil
 		}
 	}
@@ -77,8 +94,9 @@ func (o *Overlap) load(ctx context.Context) (err error) {
 	if o.agents, err = o.AgentKeys(ctx); err != nil {
 		return err
 	}
-	o.known, o.judges = map[string]bool{}, true
+	o.known, o.servers, o.judges = map[string]bool{}, map[string]bool{}, true
 	for _, name := range o.Members() {
+		o.servers[name] = true
 		var is serverKey
 		if data, ok := records[name]; !ok || json.Unmarshal(data, &is) != nil || len(is.Keys) == 0 {
 			o.judges = false

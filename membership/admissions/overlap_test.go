@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,10 +18,13 @@ func TestTheOverlap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issue := func(trust *pki.Trust, cn string) *x509.Certificate {
+	issue := func(trust *pki.Trust, cn string, groups ...string) *x509.Certificate {
 		t.Helper()
+		if strings.HasPrefix(cn, nodeUser) && groups == nil {
+			groups = []string{nodesGroup}
+		}
 		i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Usage: pki.Client} }, time.Now)})
+			Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Organization: groups, Usage: pki.Client} }, time.Now)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,6 +40,8 @@ func TestTheOverlap(t *testing.T) {
 	}
 	old, forged := issue(trust, "barque:admin"), issue(trust, "barque:admin")
 	agent, thief, unseen := issue(trust, "system:node:a1"), issue(trust, "system:node:a1"), issue(trust, "system:node:a2")
+	masters, both, unknown, server := issue(trust, "system:node:a2", "system:masters"), issue(trust, "system:node:a2", nodesGroup, "system:masters"),
+		issue(trust, "system:node:a9"), issue(trust, "system:node:s1")
 	book, _ := newBook("s1")
 	admin := old
 	book.Others = func() ([]*x509.Certificate, *x509.Certificate) {
@@ -44,7 +50,8 @@ func TestTheOverlap(t *testing.T) {
 	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler), Members: func() []string { return []string{"s1"} },
 		AgentKeys: func(context.Context) (map[string][]byte, error) {
 			return map[string][]byte{"a1": []byte(KeyOf(agent))}, nil
-		}}
+		},
+		IsAgent: func(name string) bool { return name == "a1" || name == "a2" || name == "s1" }}
 	check := func(what string, cert *x509.Certificate, good bool) {
 		t.Helper()
 		o.read = time.Time{} // as some time later
@@ -86,7 +93,9 @@ func TestTheOverlap(t *testing.T) {
 		good bool
 	}{
 		"forged": {forged, false}, "a copied kubeconfig": {old, true}, "the newest kubeconfig": {admin, true}, "the server's": {own, true}, "an agent's": {agent, true},
-		"forged for an agent": {thief, false}, "of an agent that was not seen yet": {unseen, true}, "by the new CA": {issue(pki.TrustOf(next), "ann"), true},
+		"forged for an agent": {thief, false}, "of an agent that was not seen yet": {unseen, true},
+		"an administrator's, forged with an agent's name": {masters, false}, "that with the agents' group": {both, false},
+		"forged for a node that is none": {unknown, false}, "forged for a server's node": {server, false}, "by the new CA": {issue(pki.TrustOf(next), "ann"), true},
 	} {
 		check(what, c.cert, c.good)
 	}

@@ -42,8 +42,8 @@ func (h *Handler) gossipKeys(r *http.Request, in keysRequest) (GossipKeys, error
 		return GossipKeys{}, err
 	}
 	if role == token.Agent {
-		if err := h.config.OwnKey(r.Context(), name, r.TLS.PeerCertificates[0]); err != nil {
-			return GossipKeys{}, refuse(http.StatusForbidden, "%w", err)
+		if err := h.hasOwnKey(r.Context(), name, r.TLS.PeerCertificates[0]); err != nil {
+			return GossipKeys{}, err
 		}
 	}
 	keys, own := h.config.GossipKeys(), h.config.Cluster()

@@ -65,9 +65,14 @@ func (h *Handler) ownKey(ctx context.Context, name string, cert *x509.Certificat
 	if !slices.Equal(request.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) {
 		return refuse(http.StatusForbidden, "a certificate of %q is renewed for its own key only", name)
 	}
-	err = h.config.OwnKey(ctx, name, cert)
-	if errors.Is(err, revocation.ErrOtherKey) {
-		return refuse(http.StatusForbidden, "the certificate of %q is not renewed: %w", name, err)
+	return h.hasOwnKey(ctx, name, cert)
+}
+
+// hasOwnKey refuses a certificate that is not known to be the agent's.
+func (h *Handler) hasOwnKey(ctx context.Context, name string, cert *x509.Certificate) error {
+	err := h.config.OwnKey(ctx, name, cert)
+	if errors.Is(err, revocation.ErrOtherKey) || errors.Is(err, revocation.ErrNoKey) {
+		return refuse(http.StatusForbidden, "the certificate of %q counts for nothing here: %w", name, err)
 	}
 	return err
 }

@@ -91,13 +91,15 @@ func TestAForgedAgentIsNotRenewed(t *testing.T) {
 	if _, err := own(a).Renew(t.Context(), swapped); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "for its own key only") {
 		t.Errorf("for another key: %v", err)
 	}
-	c.otherKey = revocation.ErrOtherKey
-	for what, act := range map[string]func() error{
-		"certificates":   func() error { _, err := own(a).Renew(t.Context(), a.renewal()); return err },
-		"keys of gossip": func() error { _, err := own(a).GossipKeys(t.Context(), ""); return err },
-	} {
-		if err := act(); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(refused.Reason, "another key") {
-			t.Errorf("%s: %v", what, err)
+	for why, text := range map[error]string{revocation.ErrOtherKey: "another key", revocation.ErrNoKey: "join again"} {
+		c.otherKey = why
+		for what, act := range map[string]func() error{
+			"certificates":   func() error { _, err := own(a).Renew(t.Context(), a.renewal()); return err },
+			"keys of gossip": func() error { _, err := own(a).GossipKeys(t.Context(), ""); return err },
+		} {
+			if err := act(); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(refused.Reason, text) {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
 	}
 }

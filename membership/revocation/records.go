@@ -46,18 +46,23 @@ const (
 // of a CA's key has signed it.
 var ErrOtherKey = errors.New("the agent of that name has another key; when the machine was set up anew, let it join again with a new token")
 
+// ErrNoKey is returned for a certificate of an agent without a recorded key while none is learned.
+var ErrNoKey = errors.New("the CA is exchanged, and the agent was not seen since it is of this version; let it join again with a new token")
+
 // CheckKey returns ErrOtherKey unless the key, by its digest, is the recorded one of the agent. An
-// agent of an earlier version has none: with learn the key is recorded.
+// agent of an earlier version has none: with learn the key is recorded, else ErrNoKey is returned.
 func (b *Book) CheckKey(ctx context.Context, name, key string, learn bool) error {
 	for ctx.Err() == nil {
 		is, revision, err := b.Store.Get(ctx, keysAt+name)
 		switch {
 		case err != nil:
 			return fmt.Errorf("look up the key of agent %q: %w", name, err)
-		case revision > 0 && string(is) == key || revision == 0 && !learn:
+		case revision > 0 && string(is) == key:
 			return nil
 		case revision > 0:
 			return ErrOtherKey
+		case !learn:
+			return ErrNoKey
 		}
 		if _, won, err := b.Store.Commit(ctx, 0, Change{Name: keysAt + name, Value: []byte(key)}); err != nil || won {
 			return err

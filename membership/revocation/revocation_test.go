@@ -390,7 +390,7 @@ func TestKeysOfAgents(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	check("of an earlier version, while the CA is exchanged", "first", false, nil)
+	check("of an earlier version, while the CA is exchanged", "first", false, ErrNoKey)
 	check("of an earlier version", "first", true, nil)
 	check("the same", "first", false, nil)
 	check("forged", "thief", true, ErrOtherKey)

@@ -187,7 +187,7 @@ func (s *server) admit(ctx context.Context, name string, key *x509.CertificateRe
 
 // newOverlap judges certificates while the CA is exchanged.
 func (s *server) newOverlap() *admissions.Overlap {
-	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: s.revoked.book.Keys, Logger: s.logger.With("part", "revocations"),
+	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: s.revoked.book.Keys, IsAgent: s.isAgent, Logger: s.logger.With("part", "revocations"),
 		Members: func() (names []string) {
 			for _, m := range s.store.Members() {
 				names = append(names, m.Name)
@@ -210,11 +210,21 @@ func (s *server) counts(leaf *x509.Certificate) error {
 
 const nodeUser = "system:node:"
 
+// isAgent reports whether the name is that of a member Node of an agent, as this server knows.
+func (s *server) isAgent(name string) bool {
+	known := s.synced()
+	if known == nil || s.isServer(name) {
+		return false
+	}
+	node, err := known.Nodes.Lister().Get(name)
+	return err == nil && nodeleases.IsMember(node)
+}
+
 // noteAgent lets the key of an agent be recorded that has joined by an earlier version, and so has
 // no recorded one. It does not wait.
 func (s *server) noteAgent(leaf *x509.Certificate) {
-	name, node := strings.CutPrefix(leaf.Subject.CommonName, nodeUser)
-	if !node || pki.SignedOnRequest(leaf) {
+	name, node := admissions.AgentOf(leaf)
+	if !node || !s.isAgent(name) {
 		return
 	}
 	if key, ok := s.revoked.seen.Load(name); ok && key == admissions.KeyOf(leaf) {
