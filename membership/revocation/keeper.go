@@ -2,6 +2,9 @@ package revocation
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -68,40 +71,50 @@ func decide(records map[string][]byte, nodes map[string]string) (p plan) {
 	return p
 }
 
+// look does all that is to be done now. A name that cannot be handled does not hold up the others.
 func (k *Keeper) look(ctx context.Context, term uint64) error {
 	nodes, known := k.Nodes()
 	if !known {
 		return nil
 	}
+	var errs []error
+	if now := k.Now(); now.Sub(k.tidied).Abs() >= tidyEvery {
+		if err := k.tidy(ctx, term); err != nil {
+			errs = append(errs, err)
+		} else {
+			k.tidied = now
+		}
+	}
 	records, err := k.Store.Known(ctx, agentsAt)
 	if err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	p := decide(records, nodes)
+	if k.tidied.IsZero() {
+		p.note = nil // lost entries come first: by them a Node is one of an agent that joined again
+	}
 	for _, name := range p.note {
 		if err := k.note(ctx, term, name, nodes[name]); err != nil {
-			return err
+			errs = append(errs, fmt.Errorf("note the Node of agent %q: %w", name, err))
 		}
 	}
 	for _, name := range p.gone {
 		if err := k.revoke(ctx, term, name); err != nil {
-			return err
+			errs = append(errs, fmt.Errorf("revoke the certificates of agent %q: %w", name, err))
 		}
 	}
-	if now := k.Now(); now.Sub(k.tidied).Abs() >= tidyEvery {
-		if err := k.tidy(ctx, term); err != nil {
-			return err
-		}
-		k.tidied = now
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // note records the Node of an agent. The revoked certificates of a removed one make no Node that
-// counts.
+// counts. The Nodes that this server has seen may be older than the record, so the store decides:
+// the record is read, then the Node, and the write demands that the record is still the same.
 func (k *Keeper) note(ctx context.Context, term uint64, name, uid string) error {
-	_, revision, err := k.Store.Get(ctx, agentsAt+name)
-	if err != nil {
+	recorded, revision, err := k.Store.Get(ctx, agentsAt+name)
+	if err != nil || len(recorded) > 0 {
+		return err
+	}
+	if is, err := k.Node(ctx, name); err != nil || is != uid {
 		return err
 	}
 	if revision == 0 {
@@ -126,10 +139,8 @@ func (k *Keeper) deleteStray(ctx context.Context, name, uid string, err error) e
 	return k.Delete(ctx, name, uid)
 }
 
-// revoke revokes the certificates of an agent whose recorded Node is gone. The Nodes that this
-// server has seen may be older than the record, so the store decides: the record is read, then the
-// Node, and the write demands that the record is still the same. A restored backup brings records
-// and Nodes of one moment.
+// revoke revokes the certificates of an agent whose recorded Node is gone. The store decides as in
+// note. A restored backup brings records and Nodes of one moment.
 func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 	recorded, revision, err := k.Store.Get(ctx, agentsAt+name)
 	if err != nil || revision == 0 || len(recorded) == 0 {
@@ -182,35 +193,41 @@ func (k *Keeper) tidy(ctx context.Context, term uint64) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, key := range keys {
 		_, revision, err := k.Store.Get(ctx, entriesAt+key)
 		if err == nil && revision > 0 {
 			_, _, err = k.Store.Commit(ctx, term, Change{Name: entriesAt + key, Revision: revision})
 		}
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 	}
 	lost, err := k.missing(ctx)
 	if err != nil {
-		return err
+		return errors.Join(append(errs, err)...)
 	}
 	for _, e := range lost {
-		was, revision, err := k.read(ctx, e.key())
-		if err != nil {
-			return err
-		}
-		if was != nil && was.Revision >= e.Revision {
-			continue
-		}
-		change, err := put(e, revision)
-		if err == nil {
-			_, _, err = k.Store.Commit(ctx, term, change)
-		}
-		if err != nil {
-			return err
-		}
+		errs = append(errs, k.putBack(ctx, term, e))
+	}
+	return errors.Join(errs...)
+}
+
+// putBack writes an entry that the store has lost, also in place of a damaged record.
+func (k *Keeper) putBack(ctx context.Context, term uint64, e Entry) error {
+	data, revision, err := k.Store.Get(ctx, entriesAt+e.key())
+	if err != nil {
+		return err
+	}
+	var has Entry
+	if json.Unmarshal(data, &has) == nil && has.Revision >= e.Revision {
+		return nil
+	}
+	change, err := put(e, revision)
+	if err != nil {
+		return err
+	}
+	_, won, err := k.Store.Commit(ctx, term, change)
+	if err == nil && won {
 		k.Logger.Warn("a revocation that the store had lost is in it again, as after a restored backup", "kind", e.Kind, "name", e.Name, "id", e.ID)
 	}
-	return nil
+	return err
 }

@@ -74,6 +74,12 @@ func (r *records) Commit(_ context.Context, _ uint64, changes ...Change) (uint64
 	return r.revision, true, nil
 }
 
+func (r *records) names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.values))
+}
+
 func (r *records) Revision() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,6 +263,107 @@ func TestTheLeaderSeesOldNodes(t *testing.T) {
 	s.look(t)
 	s.want(t, "admitted meanwhile", again, true)
 	s.want(t, "from before", cert, false)
+}
+
+// TestTheLeaderNotesOldNodes: the Nodes that a leader has seen are older than the store. It records
+// none of these: the next look would take a healthy agent for a removed one.
+func TestTheLeaderNotesOldNodes(t *testing.T) {
+	admit := func(t *testing.T, s *site) {
+		t.Helper()
+		if _, err := s.Admit(t.Context(), "a1", "digest", make([]byte, ed25519.PublicKeySize)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, c := range map[string]struct{ change func(t *testing.T, s *site) }{
+		"deleted, and joined again at once": {func(t *testing.T, s *site) {
+			delete(s.stored, "a1")
+			admit(t, s)
+		}},
+		"restored in place": {func(t *testing.T, s *site) {
+			admit(t, s)
+			s.stored["a1"] = "uid-0"
+		}},
+		"deleted while the leader notes it": {func(t *testing.T, s *site) {
+			admit(t, s)
+			s.records.before = func([]Change) {
+				delete(s.stored, "a1")
+				admit(t, s)
+				s.records.values["agent/a1"] = []byte{}
+				s.records.revision++
+				s.records.at["agent/a1"] = s.records.revision
+			}
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newSite(t)
+			_ = s.setNode("a1", "uid-1")
+			s.look(t)
+			c.change(t, s)
+			cert := s.issue(t, agent("a1"))
+			s.look(t)
+			is := s.stored["a1"]
+			if is == "" {
+				is = "uid-2"
+			}
+			_ = s.setNode("a1", is)
+			for range 2 {
+				s.look(t)
+				s.want(t, "healthy", cert, true)
+			}
+			if s.stored["a1"] != is || string(s.records.values["agent/a1"]) != is || len(s.revoked) > 0 {
+				t.Errorf("its Node is %q, recorded %q, revoked %q", s.stored["a1"], s.records.values["agent/a1"], s.revoked)
+			}
+		})
+	}
+}
+
+// TestOneAgentHoldsNothingUp: a name that cannot be handled stops neither the other names nor the
+// upkeep of records.
+func TestOneAgentHoldsNothingUp(t *testing.T) {
+	s := newSite(t)
+	for _, name := range []string{"a1", "a2", "a3"} {
+		_ = s.setNode(name, "uid-"+name)
+	}
+	s.look(t)
+	old := s.issue(t, agent("a2"))
+	s.records.values["entry/agent/a1"], s.records.at["entry/agent/a1"] = []byte("{"), 5
+	s.records.values["entry/agent/a0"], s.records.at["entry/agent/a0"] = []byte("{"), 5
+	for _, name := range []string{"a1", "a2"} {
+		_ = s.setNode(name, "")
+	}
+	_ = s.setNode("a0", "uid-a0")
+	_ = s.setNode("a4", "uid-a4")
+	s.keeper.tidied = time.Time{}
+	if err := s.keeper.look(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "agent/a0") || !strings.Contains(err.Error(), "agent/a1") {
+		t.Errorf("of the stuck names it says: %v", err)
+	}
+	s.compile(t)
+	s.want(t, "removed", old, false)
+	if string(s.records.values["agent/a4"]) != "uid-a4" || s.keeper.tidied.IsZero() {
+		t.Errorf("recorded are %q, tidied at %s", s.records.names(), s.keeper.tidied)
+	}
+}
+
+// TestLostEntriesComeFirst: after a restored backup the leader puts lost entries back before it
+// judges Nodes by them.
+func TestLostEntriesComeFirst(t *testing.T) {
+	s := newSite(t)
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	_ = s.setNode("a1", "")
+	s.look(t)
+	backup, at := maps.Clone(s.records.values), maps.Clone(s.records.at)
+	if _, err := s.Admit(t.Context(), "a1", "digest", make([]byte, ed25519.PublicKeySize)); err != nil {
+		t.Fatal(err)
+	}
+	s.compile(t)
+	s.records.values, s.records.at = backup, at
+	s.records.revision += 5
+	_ = s.setNode("a1", "uid-2")
+	s.look(t)
+	if s.stored["a1"] != "uid-2" {
+		t.Error("the Node of an agent that joined again was deleted")
+	}
 }
 
 // TestARemovedServer: it is known by its ID. A server that joins again by the name has another.
