@@ -130,8 +130,8 @@ func (ids *Server) Hold(ctx context.Context, id string) error {
 	return ids.Renew(ctx)
 }
 
-// held adds the holder to a request. A member's certificates are dated with the revision after the
-// present one: who has reached that knows the member.
+// held adds the holder to a request. Certificates are dated with the revision after the present
+// one. That is an old one after a restart, so nothing is concluded from it alone.
 func (ids *Server) held(request pki.Request) pki.Request {
 	id := ids.id.Load()
 	if id == nil || request.CommonName == adminUser {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
+	"github.com/barque/barque/raftstore/transport"
 	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
@@ -20,6 +21,8 @@ type Cluster struct {
 	Configs []raftstore.Config
 	Servers []*raftstore.Server // nil where a server is stopped
 	Hosts   []*memnet.Host
+	// Wrap replaces the stream of each server that is started from now on; it may be nil.
+	Wrap func(i int, stream transport.Stream) transport.Stream
 }
 
 // fast are timeouts for servers in one process.
@@ -99,6 +102,9 @@ func (c *Cluster) StartAt(i int, addr string) {
 	c.Hosts[i] = c.Net.Host(addr)
 	cfg := c.Configs[i]
 	cfg.Stream = c.Hosts[i]
+	if c.Wrap != nil {
+		cfg.Stream = c.Wrap(i, c.Hosts[i])
+	}
 	s, err := raftstore.Open(cfg)
 	if err != nil {
 		c.t.Fatalf("start server %d: %v", i, err)

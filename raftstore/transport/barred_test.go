@@ -89,7 +89,13 @@ func TestBarredPeers(t *testing.T) {
 	if heard, err := hears(t, server, peer, "two/1"); heard != "two/1" || err != nil {
 		t.Errorf("a stranger is called: %q, %v", heard, err)
 	}
-	_, here = connect()
+	there, here = connect()
+	server.Recheck()
+	if _, err := here.Write([]byte("x")); err != nil {
+		t.Errorf("the connection of a stranger is closed: %v", err)
+	} else if _, err := there.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a stranger reads: %v", err)
+	}
 	if err := here.(interface{ Barred() error }).Barred(); !errors.Is(err, transport.ErrStranger) {
 		t.Errorf("a stranger: %v", err)
 	}

@@ -305,13 +305,14 @@ func (m *Mux) barred(leaf *x509.Certificate) error {
 	return m.cfg.Barred(leaf)
 }
 
-// Recheck closes the accepted connections of peers that are barred by now, or whose CA is not
-// believed any more. It is for when the answers of Config.Barred or Config.Roots have changed.
+// Recheck closes the accepted connections of peers that were removed, or whose CA is not believed
+// any more. Those of strangers stay, with few rights. It is for when the answers of Config.Barred
+// or Config.Roots have changed.
 func (m *Mux) Recheck() {
 	m.checks.Add(1)
 	for _, g := range m.guests.all() {
 		err := g.Barred()
-		if err == nil {
+		if err == nil || errors.Is(err, ErrStranger) { // a stranger may be about to join
 			err = m.verify(g.ConnectionState(), x509.ExtKeyUsageClientAuth)
 		}
 		if err != nil {

@@ -93,12 +93,7 @@ func (s *server) barred(leaf *x509.Certificate) error {
 	if id == "" || store == nil { // of an earlier version, or from before its store was open
 		return nil
 	}
-	isMember := func(id string) bool {
-		return slices.ContainsFunc(store.Members(), func(m raftstore.Member) bool { return m.ID == id })
-	}
-	// A server that was off may not know a newer member yet. It has not reached the revision in
-	// that one's certificate. One that joins itself knows nobody.
-	if isMember(id) || !isMember(store.ID()) || pki.RevisionOf(leaf) > store.Revision() {
+	if !store.IsStranger(id, pki.RevisionOf(leaf)) {
 		return nil
 	}
 	return fmt.Errorf("server %q: %w", id, raftstore.ErrStranger)
