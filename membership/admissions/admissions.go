@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -52,6 +53,9 @@ type Book struct {
 	// Others returns this server's certificates beside that for other servers, and that of the
 	// administrator. It may be nil.
 	Others func() (machine []*x509.Certificate, admin *x509.Certificate)
+	// Former is called before Publish replaces the record that an earlier version has made of this
+	// server. It may be nil.
+	Former func(ctx context.Context) error
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -69,12 +73,22 @@ func (b *Book) Note(ctx context.Context, d join.Decision) {
 
 // set writes a record, unless it is the same already.
 func (b *Book) set(ctx context.Context, name string, value any) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
+	return b.change(ctx, name, func([]byte) (any, error) { return value, nil })
+}
+
+// change writes a record that follows from the one before, nil without one. value is called again
+// when another write was faster.
+func (b *Book) change(ctx context.Context, name string, value func(was []byte) (any, error)) error {
 	for ctx.Err() == nil {
 		old, revision, err := b.Records.Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		next, err := value(old)
+		if err != nil {
+			return err
+		}
+		data, err := json.Marshal(next)
 		if err != nil || revision != 0 && string(old) == string(data) {
 			return err
 		}
@@ -121,17 +135,55 @@ const maxAdmins = 64
 
 // Publish records the key of this server's certificate for other servers.
 func (b *Book) Publish(ctx context.Context, own *x509.Certificate) error {
-	key := serverKey{Digest: digestOf(own)}
-	if b.Others != nil {
-		data, _, err := b.Records.Get(ctx, serverAt+b.Self)
-		if err == nil {
-			key.add(data, b.Others, b.Now())
+	err := b.change(ctx, serverAt+b.Self, func(was []byte) (any, error) {
+		key := serverKey{Digest: digestOf(own)}
+		if b.Others == nil {
+			return key, nil
 		}
-	}
-	if err := b.set(ctx, serverAt+b.Self, key); err != nil {
+		if was != nil && b.Former != nil && ofEarlier(was) {
+			if err := b.Former(ctx); err != nil {
+				return nil, err
+			}
+		}
+		key.add(was, b.Others, b.Now())
+		return key, nil
+	})
+	if err != nil {
 		return fmt.Errorf("record the key of this server's certificate: %w", err)
 	}
 	return nil
+}
+
+// ofEarlier reports whether a server of an earlier version has written the record of its key.
+func ofEarlier(record []byte) bool {
+	var key serverKey
+	return json.Unmarshal(record, &key) == nil && len(key.Keys) == 0
+}
+
+// Earlier returns the servers that ran an earlier version last, by their records, and the members
+// that may: they have no record.
+func (b *Book) Earlier(ctx context.Context, members []string) (ran, may []string, err error) {
+	records, err := b.Records.Known(ctx, serverAt)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		if ofEarlier(records[name]) {
+			ran = append(ran, name)
+		}
+	}
+	for _, name := range members {
+		if _, ok := records[name]; !ok {
+			may = append(may, name)
+		}
+	}
+	if len(may) > 0 {
+		if possible, err := b.Unrecorded(ctx); err != nil || !possible {
+			may = nil
+			return ran, may, err
+		}
+	}
+	return ran, may, nil
 }
 
 // add adds the other keys of a server, and the kubeconfigs in its record so far that count yet.

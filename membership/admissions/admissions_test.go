@@ -26,6 +26,8 @@ type records struct {
 	values   map[string][]byte
 	at       map[string]uint64
 	fail     error
+	failOnce error  // of the next Get
+	before   func() // called before the next Put
 }
 
 func (r *records) breaks(err error) {
@@ -37,6 +39,10 @@ func (r *records) breaks(err error) {
 func (r *records) Get(_ context.Context, name string) ([]byte, uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.failOnce; err != nil {
+		r.failOnce = nil
+		return nil, 0, err
+	}
 	return r.values[name], r.at[name], r.fail
 }
 
@@ -53,6 +59,10 @@ func (r *records) Known(_ context.Context, under string) (map[string][]byte, err
 }
 
 func (r *records) Put(_ context.Context, name string, value []byte, revision, _ uint64) (bool, error) {
+	if before := r.before; before != nil {
+		r.before = nil
+		before()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail != nil || r.at[name] != revision {

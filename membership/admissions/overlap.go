@@ -32,6 +32,9 @@ type Overlap struct {
 	// that agent was off since its cluster was of an earlier version. It is believed by its name:
 	// the API gives it an agent's rights only, and it gets no new certificate.
 	IsAgent func(name string) bool
+	// Mixed reports whether a server of an earlier version was a member lately: its agents' records
+	// may be old ones. Then nothing is judged. It may be nil.
+	Mixed func(ctx context.Context) (bool, error)
 	Logger  *slog.Logger
 
 	mu     sync.Mutex
@@ -94,7 +97,13 @@ func (o *Overlap) load(ctx context.Context) (err error) {
 	if o.agents, err = o.AgentKeys(ctx); err != nil {
 		return err
 	}
-	o.known, o.servers, o.judges = map[string]bool{}, map[string]bool{}, true
+	mixed := false
+	if o.Mixed != nil {
+		if mixed, err = o.Mixed(ctx); err != nil {
+			return err
+		}
+	}
+	o.known, o.servers, o.judges = map[string]bool{}, map[string]bool{}, !mixed
 	for _, name := range o.Members() {
 		o.servers[name] = true
 		var is serverKey

@@ -3,7 +3,10 @@ package admissions
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
+	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,4 +110,70 @@ func TestTheOverlap(t *testing.T) {
 	}
 	check("forged, when the new CA issues", forged, false)
 	check("by the new CA, when it issues", issue(trust, "ann"), true)
+}
+
+// TestKeysAreMerged: a server adds the key of its kubeconfig to those in its record, whatever
+// happens meanwhile, and notes that an earlier version has run here.
+func TestKeysAreMerged(t *testing.T) {
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, other, first, second, third := peer(t, ca, "s1"), peer(t, ca, "x"), peer(t, ca, "admin"), peer(t, ca, "admin"), peer(t, ca, "admin")
+	book, store := newBook("s1")
+	admin, former := first, 0
+	book.Others = func() ([]*x509.Certificate, *x509.Certificate) { return []*x509.Certificate{other}, admin }
+	book.Former = func(context.Context) error {
+		former++
+		return nil
+	}
+	want := func(admins ...*x509.Certificate) {
+		t.Helper()
+		var is serverKey
+		if err := json.Unmarshal(store.values["server/s1"], &is); err != nil || len(is.Admins) != len(admins) || len(is.Keys) != 1 {
+			t.Fatalf("%s, %v", store.values["server/s1"], err)
+		}
+		for i, a := range admins {
+			if is.Admins[i].Digest != KeyOf(a) {
+				t.Errorf("the key %d is another one", i)
+			}
+		}
+	}
+	if err := book.Publish(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	want(first)
+	admin = second
+	lost := errors.New("no leader")
+	store.failOnce = lost
+	if err := book.Publish(t.Context(), own); !errors.Is(err, lost) {
+		t.Errorf("without a leader: %v", err)
+	}
+	want(first)
+	// Another write of this server is faster.
+	store.before = func() {
+		admin = third
+		if err := book.Publish(t.Context(), own); err != nil {
+			t.Error(err)
+		}
+		admin = second
+	}
+	if err := book.Publish(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	want(first, third, second)
+	if former != 0 {
+		t.Errorf("an earlier version was noted %d times", former)
+	}
+	store.values["server/s1"] = []byte(`{"digest":"ab"}`)
+	if ran, may, err := book.Earlier(t.Context(), []string{"s1", "s2"}); err != nil || !slices.Equal(ran, []string{"s1"}) || len(may) > 0 {
+		t.Errorf("ran %q, may %q, %v", ran, may, err)
+	}
+	if err := book.Publish(t.Context(), own); err != nil || former != 1 {
+		t.Errorf("%v; an earlier version was noted %d times", err, former)
+	}
+	book.Unrecorded = func(context.Context) (bool, error) { return true, nil }
+	if ran, may, err := book.Earlier(t.Context(), []string{"s1", "s2"}); err != nil || len(ran) > 0 || !slices.Equal(may, []string{"s2"}) {
+		t.Errorf("ran %q, may %q, %v", ran, may, err)
+	}
 }

@@ -22,7 +22,13 @@ type Keeper struct {
 	// Revoked is called for each agent whose certificates were revoked. It does not block.
 	Revoked func(e Entry)
 
+	// Earlier returns the servers that ran an earlier version last, and those that may. Settled
+	// reports whether no CA is exchanged. Without Earlier all are of this version.
+	Earlier func(ctx context.Context) (ran, may []string, err error)
+	Settled func() bool
+
 	tidied time.Time
+	said   time.Time // the last log line about servers of an earlier version
 }
 
 const (
@@ -30,6 +36,8 @@ const (
 	keepEvery = time.Second
 	// tidyEvery is the pause between two looks for entries that are over or lost.
 	tidyEvery = time.Minute
+	// sayAgain is the interval of log lines about one state.
+	sayAgain = 10 * time.Minute
 )
 
 // Lead works until ctx ends, in the term of the leader.
@@ -84,6 +92,9 @@ func (k *Keeper) look(ctx context.Context, term uint64) error {
 		} else {
 			k.tidied = now
 		}
+	}
+	if judges, err := k.judges(ctx, term); !judges {
+		return errors.Join(append(errs, err)...)
 	}
 	records, err := k.Store.Known(ctx, agentsAt)
 	if err != nil {

@@ -366,6 +366,66 @@ func TestLostEntriesComeFirst(t *testing.T) {
 	}
 }
 
+// TestTheWayBack: servers of an earlier version lead for a while, and agents join and go. When all
+// servers are of this version again, no healthy agent is revoked by records from before.
+func TestTheWayBack(t *testing.T) {
+	s := newSite(t)
+	var ran, may []string
+	settled := true
+	s.keeper.Earlier = func(context.Context) ([]string, []string, error) { return ran, may, nil }
+	s.keeper.Settled = func() bool { return settled }
+	for _, name := range []string{"a1", "a2", "a3", "a5"} {
+		if _, err := s.Admit(t.Context(), name, "key of "+name, make([]byte, ed25519.PublicKeySize)); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.setNode(name, "uid-"+name)
+	}
+	s.look(t)
+	certs := map[string]*x509.Certificate{}
+	for _, name := range []string{"a1", "a2", "a3", "a4", "a5"} {
+		certs[name] = s.issue(t, agent(name))
+	}
+	healthy := func(when string) {
+		t.Helper()
+		s.look(t)
+		for name, cert := range certs {
+			s.want(t, when+": "+name, cert, true)
+		}
+		if len(s.revoked) > 0 || s.stored["a1"] == "" || s.stored["a4"] == "" {
+			t.Errorf("%s: revoked %q, Nodes %q", when, s.revoked, s.stored)
+		}
+	}
+	ran = []string{"s2"}
+	_ = s.setNode("a1", "uid-made-again")
+	_ = s.setNode("a2", "")
+	_ = s.setNode("a4", "uid-a4")
+	healthy("with a server of an earlier version")
+	if is, err := s.Mixed(t.Context()); !is || err != nil {
+		t.Errorf("mixed %t, %v", is, err)
+	}
+	ran, settled = nil, false
+	healthy("while the CA is exchanged")
+	if keys, err := s.Keys(t.Context()); len(keys) != 4 || err != nil {
+		t.Errorf("keys are dropped while none is learned: %q, %v", keys, err)
+	}
+	settled, may = true, []string{"s3"}
+	healthy("with a server that has recorded nothing")
+	may = nil
+	healthy("all of this version")
+	healthy("and later")
+	is, err := s.Mixed(t.Context())
+	if keys, errKeys := s.Keys(t.Context()); is || err != nil || len(keys) > 0 || errKeys != nil {
+		t.Errorf("mixed %t, %v; keys %q, %v", is, err, keys, errKeys)
+	}
+	want := []string{"agent/a1", "agent/a3", "agent/a4", "agent/a5"}
+	if got := s.records.names(); !slices.Equal(got, want) {
+		t.Errorf("recorded are %q, want %q", got, want)
+	}
+	_ = s.setNode("a1", "")
+	s.look(t)
+	s.want(t, "removed", certs["a1"], false)
+}
+
 // TestARemovedServer: it is known by its ID. A server that joins again by the name has another.
 func TestARemovedServer(t *testing.T) {
 	s := newSite(t)

@@ -149,12 +149,27 @@ func (s *server) followRevocations(ctx context.Context, records <-chan struct{})
 
 func (s *server) compileRevoked(ctx context.Context, removed []revocation.Removed) error {
 	err := s.revoked.book.Compile(ctx, removed, s.isServer)
+	s.forgetKeys(ctx)
 	s.revoked.mux.Recheck()
 	s.revoked.list.Notify()
 	if pool := s.met.Load(); pool != nil {
 		pool.SetRevoked(s.revoked.list.Entries().Version)
 	}
 	return err
+}
+
+// forgetKeys lets the keys of agents be recorded again that are recorded no more.
+func (s *server) forgetKeys(ctx context.Context) {
+	keys, err := s.revoked.book.Keys(ctx)
+	if err != nil {
+		return // the next change comes
+	}
+	s.revoked.seen.Range(func(name, key any) bool {
+		if is, ok := keys[name.(string)]; !ok || string(is) != key {
+			s.revoked.seen.Delete(name)
+		}
+		return true
+	})
 }
 
 // removedServers are those that were taken out of the store for good.
@@ -182,13 +197,15 @@ func (s *server) admit(ctx context.Context, name string, key *x509.CertificateRe
 
 // newOverlap judges certificates while the CA is exchanged.
 func (s *server) newOverlap() *admissions.Overlap {
-	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: s.revoked.book.Keys, IsAgent: s.isAgent, Logger: s.logger.With("part", "revocations"),
-		Members: func() (names []string) {
-			for _, m := range s.store.Members() {
-				names = append(names, m.Name)
-			}
-			return names
-		}}
+	return &admissions.Overlap{Trust: s.ids.Trust, Book: s.book, AgentKeys: s.revoked.book.Keys, IsAgent: s.isAgent, Mixed: s.revoked.book.Mixed, Logger: s.logger.With("part", "revocations"),
+		Members: s.memberNames}
+}
+
+func (s *server) memberNames() (names []string) {
+	for _, m := range s.store.Members() {
+		names = append(names, m.Name)
+	}
+	return names
 }
 
 // counts returns the reason why a genuine client certificate counts no more at the API, or nil.
@@ -239,7 +256,11 @@ func (s *server) recordAgents(ctx context.Context) error {
 			return nil
 		case leaf := <-s.revoked.agents:
 			name := strings.TrimPrefix(leaf.Subject.CommonName, nodeUser)
-			if err := s.ownKey(ctx, name, leaf); err == nil && s.ids.Trust.Bundle().Step == pki.Settled {
+			mixed, err := s.revoked.book.Mixed(ctx)
+			if err == nil && !mixed {
+				err = s.ownKey(ctx, name, leaf)
+			}
+			if err == nil && !mixed && s.ids.Trust.Bundle().Step == pki.Settled {
 				s.revoked.seen.Store(name, admissions.KeyOf(leaf))
 			} else if err != nil && ctx.Err() == nil {
 				s.logger.Debug("the key of an agent is not recorded", "agent", name, "err", err)
@@ -249,8 +270,12 @@ func (s *server) recordAgents(ctx context.Context) error {
 }
 
 // ownKey refuses a certificate with another key than the agent's. While the CA is exchanged no key
-// is learned: a thief of its key would be first.
+// is learned: a thief of its key would be first. With a server of an earlier version the recorded
+// key may be an old one.
 func (s *server) ownKey(ctx context.Context, name string, leaf *x509.Certificate) error {
+	if mixed, err := s.revoked.book.Mixed(ctx); err != nil || mixed {
+		return err
+	}
 	return s.revoked.book.CheckKey(ctx, name, admissions.KeyOf(leaf), s.ids.Trust.Bundle().Step == pki.Settled)
 }
 
@@ -262,6 +287,8 @@ func (s *server) revocationUpkeep(ctx context.Context, _ kubernetes.Interface) e
 	}
 	nodes := client.CoreV1().Nodes()
 	keeper := revocation.Keeper{Book: s.revoked.book, Nodes: s.agentNodes,
+		Earlier: func(ctx context.Context) (ran, may []string, err error) { return s.book.Earlier(ctx, s.memberNames()) },
+		Settled: func() bool { return s.ids.Trust.Bundle().Step == pki.Settled },
 		Node: func(ctx context.Context, name string) (string, error) {
 			node, err := nodes.Get(ctx, name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
