@@ -3,6 +3,7 @@ package adminapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -19,10 +20,12 @@ const RevocationsPath = revocation.APIPath
 // Revocations are the revoked certificates of the cluster.
 type Revocations interface {
 	RevokeCertificate(ctx context.Context, serial, name string, until time.Time, by, why string) (revocation.Entry, error)
+	Readmit(ctx context.Context, name, by, why string) (revocation.Entry, error)
 }
 
-// RevocationsHandler serves RevocationsPath.
-func RevocationsHandler(entries func() *revocation.Entries, book Revocations, logger *slog.Logger) http.Handler {
+// RevocationsHandler serves RevocationsPath. needed returns the reason why a certificate is needed,
+// as that of a present member, or nil.
+func RevocationsHandler(entries func() *revocation.Entries, book Revocations, needed func(revocation.Order) error, logger *slog.Logger) http.Handler {
 	methods := map[string]http.HandlerFunc{
 		http.MethodGet: func(w http.ResponseWriter, _ *http.Request) { extra.Answer(w, http.StatusOK, entries()) },
 		http.MethodPost: func(w http.ResponseWriter, r *http.Request) {
@@ -36,6 +39,14 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, lo
 				return
 			}
 			by := userOf(r)
+			if order.Readmit != "" {
+				readmit(w, r, book, order, by, logger)
+				return
+			}
+			if err := guard(r, order, needed); err != nil && !order.Force {
+				http.Error(w, err.Error()+"; to revoke it all the same, give --force", http.StatusConflict)
+				return
+			}
 			entry, err := book.RevokeCertificate(r.Context(), order.Serial, order.Name, order.Until, by, order.Why)
 			if err == nil {
 				logger.Info("a certificate was revoked", "serial", entry.ID, "name", entry.Name, "by", by, "why", entry.Why)
@@ -52,4 +63,27 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, lo
 		}
 		extra.MastersOnly(r.Method, serve).ServeHTTP(w, r)
 	})
+}
+
+// guard returns the reason why the order would shut out somebody who is to stay.
+func guard(r *http.Request, order revocation.Order, needed func(revocation.Order) error) error {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && revocation.SerialOf(r.TLS.PeerCertificates[0]) == order.Serial {
+		return errors.New("it is the certificate with which you ask")
+	}
+	return needed(order)
+}
+
+func readmit(w http.ResponseWriter, r *http.Request, book Revocations, order revocation.Order, by string, logger *slog.Logger) {
+	entry, err := book.Readmit(r.Context(), order.Readmit, by, order.Why)
+	switch {
+	case errors.Is(err, revocation.ErrNotRevoked):
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	case errors.Is(err, revocation.ErrKeyUnknown):
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	case err == nil:
+		logger.Info("an agent was let in again", "agent", order.Readmit, "by", by, "why", order.Why)
+	}
+	answerTokens(w, entry, err)
 }

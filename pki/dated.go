@@ -1,9 +1,11 @@
 package pki
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
@@ -53,6 +55,12 @@ func HolderOf(cert *x509.Certificate) string {
 		}
 	}
 	return id
+}
+
+// DigestOfKey returns the digest of a public key in its encoding of PKIX, in hexadecimal.
+func DigestOfKey(key []byte) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:])
 }
 
 func extension(cert *x509.Certificate, id asn1.ObjectIdentifier) []byte {

@@ -27,7 +27,7 @@ func certCommand() *cobra.Command {
 			}
 			return client.Discovery().RESTClient(), config, nil
 		}}
-	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools), revocations.RevokeCommand(tools))
+	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools), revocations.RevokeCommand(tools), revocations.ReadmitCommand(tools))
 	return cmd
 }
 

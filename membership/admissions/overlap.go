@@ -2,9 +2,7 @@ package admissions
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -34,8 +32,8 @@ type Overlap struct {
 	IsAgent func(name string) bool
 	// Mixed reports whether a server of an earlier version was a member lately: its agents' records
 	// may be old ones. Then nothing is judged. It may be nil.
-	Mixed func(ctx context.Context) (bool, error)
-	Logger  *slog.Logger
+	Mixed  func(ctx context.Context) (bool, error)
+	Logger *slog.Logger
 
 	mu     sync.Mutex
 	read   time.Time
@@ -125,7 +123,4 @@ func (o *Overlap) load(ctx context.Context) (err error) {
 func KeyOf(cert *x509.Certificate) string { return DigestOf(cert.RawSubjectPublicKeyInfo) }
 
 // DigestOf returns the digest of a public key in its encoding of PKIX.
-func DigestOf(key []byte) string {
-	sum := sha256.Sum256(key)
-	return hex.EncodeToString(sum[:])
-}
+func DigestOf(key []byte) string { return pki.DigestOfKey(key) }

@@ -31,6 +31,13 @@ type Entry struct {
 	Revision uint64 `json:"revision"`
 	// Admitted are the keys of gossip of the agents that have joined by the name since.
 	Admitted [][]byte `json:"admitted,omitempty"`
+	// Key is the digest of the agent's recorded key when it was revoked. With Readmitted an
+	// operator has taken the act back for the holder of that key.
+	Key        string `json:"key,omitempty"`
+	Readmitted bool   `json:"readmitted,omitempty"`
+	// Proven is the revision in a later certificate of the agent. It proves an admission of which
+	// the store has lost the record, as after a restored backup.
+	Proven uint64 `json:"proven,omitempty"`
 	// Back is set while a server of the name is a member again. Certificates of earlier versions do
 	// not have an ID, and count then.
 	Back bool `json:"back,omitempty"`
@@ -50,6 +57,9 @@ func (e *Entry) key() string {
 	}
 	return e.Kind + "/" + e.ID
 }
+
+// admits reports whether a machine has joined as the agent since, or was let in again.
+func (e *Entry) admits() bool { return len(e.Admitted) > 0 || e.Proven > 0 || e.Readmitted }
 
 // over reports whether the entry has no certificate left to mean.
 func (e *Entry) over(now time.Time, believed []string) bool {
@@ -127,7 +137,7 @@ func (e *Entries) check(cert *x509.Certificate) error {
 	if !node || !slices.Contains(subject.Organization, nodesGroup) {
 		return nil
 	}
-	if is := e.byKey[Agent+"/"+name]; is != nil && pki.RevisionOf(cert) <= is.Revision {
+	if is := e.byKey[Agent+"/"+name]; is != nil && pki.RevisionOf(cert) <= is.Revision && (!is.Readmitted || is.Key != pki.DigestOfKey(cert.RawSubjectPublicKeyInfo)) {
 		return &Error{*is}
 	}
 	if is := e.legacy[name]; is != nil && pki.RevisionOf(cert) == 0 { // the kubelet of a removed server
@@ -142,7 +152,8 @@ func (e *Entries) checkCredential(c pki.Credential) error {
 	if c.Role == pki.RoleAgent {
 		is = e.byKey[Agent+"/"+c.Name]
 	}
-	if is == nil || slices.ContainsFunc(is.Admitted, func(key []byte) bool { return bytes.Equal(key, c.Public) }) {
+	// The key of gossip of an agent that was let in again, or proven, is not known.
+	if is == nil || is.Proven > 0 || is.Readmitted || slices.ContainsFunc(is.Admitted, func(key []byte) bool { return bytes.Equal(key, c.Public) }) {
 		return nil
 	}
 	return &Error{*is}

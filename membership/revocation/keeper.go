@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -21,6 +22,8 @@ type Keeper struct {
 	Delete func(ctx context.Context, name, uid string) error
 	// Revoked is called for each agent whose certificates were revoked. It does not block.
 	Revoked func(e Entry)
+	// Waiting is called for agents that are revoked later, because many are. It does not block.
+	Waiting func(names []string)
 
 	// Earlier returns the servers that ran an earlier version last, and those that may. Settled
 	// reports whether no CA is exchanged. Without Earlier all are of this version.
@@ -29,6 +32,10 @@ type Keeper struct {
 
 	tidied time.Time
 	said   time.Time // the last log line about servers of an earlier version
+	strays strays
+
+	recent      []time.Time // the revocations of the last minute
+	saidWaiting time.Time
 }
 
 const (
@@ -36,6 +43,11 @@ const (
 	keepEvery = time.Second
 	// tidyEvery is the pause between two looks for entries that are over or lost.
 	tidyEvery = time.Minute
+	// revokedPerMinute bounds the agents that are revoked because their Nodes were deleted. Tools
+	// delete Nodes, and may delete all by mistake: an operator has the time to stop them.
+	revokedPerMinute = 5
+	// strayFor is how long the Node of a removed agent stays that its machine has made again.
+	strayFor = 30 * time.Second
 	// sayAgain is the interval of log lines about one state.
 	sayAgain = 10 * time.Minute
 )
@@ -109,12 +121,63 @@ func (k *Keeper) look(ctx context.Context, term uint64) error {
 			errs = append(errs, fmt.Errorf("note the Node of agent %q: %w", name, err))
 		}
 	}
+	var waiting []string
 	for _, name := range p.gone {
+		if !k.mayRevoke() {
+			waiting = append(waiting, name)
+			continue
+		}
 		if err := k.revoke(ctx, term, name); err != nil {
 			errs = append(errs, fmt.Errorf("revoke the certificates of agent %q: %w", name, err))
 		}
 	}
+	k.sayWaiting(waiting)
+	k.strays.keep(nodes)
 	return errors.Join(errs...)
+}
+
+// mayRevoke reports whether fewer agents than the most were revoked in the last minute.
+func (k *Keeper) mayRevoke() bool {
+	now := k.Now()
+	k.recent = slices.DeleteFunc(k.recent, func(at time.Time) bool { return now.Sub(at).Abs() >= time.Minute })
+	return len(k.recent) < revokedPerMinute
+}
+
+// sayWaiting reports the agents whose revocation waits, once a minute.
+func (k *Keeper) sayWaiting(names []string) {
+	if now := k.Now(); len(names) > 0 && now.Sub(k.saidWaiting).Abs() >= time.Minute {
+		k.saidWaiting = now
+		k.Logger.Warn("Nodes of many agents were deleted; the certificates of some are revoked later; when the deletion was a mistake, let agents in again with `barque cert readmit NODE`",
+			"waiting", len(names), "first", names[0], "perMinute", revokedPerMinute)
+		k.Waiting(names)
+	}
+}
+
+// strays are the Nodes that removed agents seem to have made again, with the time at which they
+// were seen first.
+type strays map[string]time.Time
+
+// due reports whether a stray has been there for so long that a later admission, if the store has
+// lost one, would have been proven by a call of its machine.
+func (s *strays) due(uid string, now time.Time) bool {
+	if *s == nil {
+		*s = strays{}
+	}
+	since, ok := (*s)[uid]
+	if !ok {
+		(*s)[uid] = now
+		return false
+	}
+	return now.Sub(since).Abs() >= strayFor
+}
+
+// keep forgets the strays that are gone.
+func (s *strays) keep(nodes map[string]string) {
+	is := map[string]bool{}
+	for _, uid := range nodes {
+		is[uid] = true
+	}
+	maps.DeleteFunc(*s, func(uid string, _ time.Time) bool { return !is[uid] })
 }
 
 // note records the Node of an agent. The revoked certificates of a removed one make no Node that
@@ -130,8 +193,15 @@ func (k *Keeper) note(ctx context.Context, term uint64, name, uid string) error 
 	}
 	if revision == 0 {
 		// After a removal only Admit makes the record again.
-		if was, _, err := k.read(ctx, Agent+"/"+name); err != nil || was != nil && len(was.Admitted) == 0 {
-			return k.deleteStray(ctx, name, uid, err)
+		was, _, err := k.read(ctx, Agent+"/"+name)
+		if err != nil {
+			return err
+		}
+		if was != nil && !was.admits() {
+			if !k.strays.due(uid, k.Now()) {
+				return nil
+			}
+			return k.deleteStray(ctx, name, uid)
 		}
 	}
 	_, _, err = k.Store.Commit(ctx, term, Change{Name: agentsAt + name, Revision: revision, Value: []byte(uid)})
@@ -139,10 +209,7 @@ func (k *Keeper) note(ctx context.Context, term uint64, name, uid string) error 
 }
 
 // deleteStray deletes the Node that a removed agent has made again, if the store has it yet.
-func (k *Keeper) deleteStray(ctx context.Context, name, uid string, err error) error {
-	if err != nil {
-		return err
-	}
+func (k *Keeper) deleteStray(ctx context.Context, name, uid string) error {
 	if is, err := k.Node(ctx, name); err != nil || is != uid {
 		return err
 	}
@@ -165,7 +232,12 @@ func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 	if err != nil {
 		return err
 	}
+	key, keyAt, err := k.Store.Get(ctx, keysAt+name)
+	if err != nil {
+		return err
+	}
 	e := k.entry(Agent, name, k.Self, "its Node was deleted")
+	e.Key = string(key)
 	if was != nil {
 		e.Revision = max(e.Revision, was.Revision)
 	}
@@ -174,9 +246,7 @@ func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 		return err
 	}
 	changes := []Change{change, {Name: agentsAt + name, Revision: revision}}
-	if _, keyAt, err := k.Store.Get(ctx, keysAt+name); err != nil {
-		return err
-	} else if keyAt > 0 {
+	if keyAt > 0 {
 		changes = append(changes, Change{Name: keysAt + name, Revision: keyAt})
 	}
 	made, won, err := k.Store.Commit(ctx, term, changes...)
@@ -191,11 +261,12 @@ func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 	if _, _, err = k.Store.Commit(ctx, term, change); err != nil {
 		return err
 	}
+	k.recent = append(k.recent, k.Now())
 	k.Revoked(e)
 	if uid == "" {
 		return nil
 	}
-	return k.deleteStray(ctx, name, uid, nil)
+	return k.deleteStray(ctx, name, uid)
 }
 
 // tidy drops records that are over, and writes those that a restored backup has lost.

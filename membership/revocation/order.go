@@ -12,17 +12,25 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/internal/nodename"
+	"github.com/barque/barque/pki"
 )
 
 // APIPath is where the API of servers has the revoked certificates.
 const APIPath = "/barque/v1/revocations"
 
-// Order is an operator's request to revoke one certificate.
+// Order is an operator's request to revoke one certificate, or to let an agent in again.
 type Order struct {
-	Serial string    `json:"serial"` // in hexadecimal
+	Serial string    `json:"serial,omitempty"` // in hexadecimal
 	Name   string    `json:"name,omitempty"`
-	Until  time.Time `json:"until,omitzero"` // the certificate's end; as long as any lasts without it
+	Holder string    `json:"holder,omitempty"` // the server's ID in it
+	Until  time.Time `json:"until,omitzero"`   // the certificate's end; as long as any lasts without it
 	Why    string    `json:"why,omitempty"`
+	// Force revokes a certificate that a member, or the caller, needs.
+	Force bool `json:"force,omitempty"`
+	// Readmit is the name of the agent to let in again, in place of Serial.
+	Readmit string `json:"readmit,omitempty"`
 }
 
 // maxText bounds the texts of an Order.
@@ -32,10 +40,14 @@ const maxText = 1 << 10
 func (o *Order) Check() error {
 	serial, err := hex.DecodeString(o.Serial)
 	switch {
+	case len(o.Name) > maxText || len(o.Why) > maxText || len(o.Holder) > maxText || len(o.Readmit) > maxText:
+		return fmt.Errorf("a text of the request is longer than %d bytes", maxText)
+	case o.Readmit != "" && o.Serial != "":
+		return errors.New("the request names a certificate and an agent; want one of them")
+	case o.Readmit != "":
+		return nodename.Check(o.Readmit)
 	case err != nil || len(serial) == 0 || len(serial) > 20 || o.Serial != strings.ToLower(o.Serial) || serial[0] == 0:
 		return fmt.Errorf("the serial number is %q: want up to 20 bytes in lower-case hexadecimal digits, two for each byte", o.Serial)
-	case len(o.Name) > maxText || len(o.Why) > maxText:
-		return fmt.Errorf("a text of the request is longer than %d bytes", maxText)
 	}
 	return nil
 }
@@ -56,7 +68,7 @@ func OrderFor(data []byte) (Order, error) {
 		if err != nil {
 			return Order{}, err
 		}
-		return Order{Serial: SerialOf(cert), Name: cert.Subject.CommonName, Until: cert.NotAfter}, nil
+		return Order{Serial: SerialOf(cert), Name: cert.Subject.CommonName, Holder: pki.HolderOf(cert), Until: cert.NotAfter}, nil
 	}
 }
 

@@ -95,7 +95,9 @@ type site struct {
 	nodes   map[string]string // as the leader has seen them
 	stored  map[string]string // as the store has them
 	revoked []string
+	waiting []string
 	cas     []string
+	later   time.Duration // on this site's clock
 }
 
 func newSite(t *testing.T) *site {
@@ -111,12 +113,13 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s.Book = &Book{Store: s.records, List: list, Self: "s1", CAs: func() []string { return s.cas }, Life: func() time.Duration { return pki.LeafLifetime },
-		Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
+		Now: func() time.Time { return time.Now().Add(s.later) }, Logger: slog.New(slog.DiscardHandler)}
 	s.trust.Dated(s.records.Revision)
 	s.keeper = Keeper{Book: s.Book, Nodes: func() (map[string]string, bool) { return s.nodes, true },
 		Node:    func(_ context.Context, name string) (string, error) { return s.stored[name], nil },
 		Delete:  func(_ context.Context, name, uid string) error { return s.setNode(name, "") },
-		Revoked: func(e Entry) { s.revoked = append(s.revoked, e.Name) }}
+		Revoked: func(e Entry) { s.revoked = append(s.revoked, e.Name) },
+		Waiting: func(names []string) { s.waiting = names }}
 	return s
 }
 
@@ -191,6 +194,8 @@ func TestARemovedAgent(t *testing.T) {
 	}
 	// It makes its Node again, which does not count.
 	_ = s.setNode("a1", "uid-3")
+	s.look(t)
+	s.later += strayFor
 	s.look(t)
 	if s.stored["a1"] != "" {
 		t.Error("the Node of a removed agent stays")
@@ -424,6 +429,110 @@ func TestTheWayBack(t *testing.T) {
 	_ = s.setNode("a1", "")
 	s.look(t)
 	s.want(t, "removed", certs["a1"], false)
+}
+
+// TestALostAdmission: a restored backup has the removal of an agent, and not that it joined again
+// later. Its certificate proves that; one from before its removal proves nothing.
+func TestALostAdmission(t *testing.T) {
+	s := newSite(t)
+	old := s.issue(t, agent("a1"))
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	_ = s.setNode("a1", "")
+	s.look(t)
+	s.records.revision += 5 // it joined again
+	again := s.issue(t, agent("a1"))
+	_ = s.setNode("a1", "uid-2")
+	s.look(t)
+	credential := pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: make([]byte, ed25519.PublicKeySize)}
+	if err := s.List.CheckCredential(credential); err == nil {
+		t.Error("before the proof gossip believes it")
+	}
+	for cert, proves := range map[*x509.Certificate]bool{old: false, again: true} {
+		if got := s.List.Proves("a1", pki.RevisionOf(cert)); got != proves {
+			t.Errorf("the certificate of %d proves %t", pki.RevisionOf(cert), got)
+		}
+		if err := s.Prove(t.Context(), "a1", pki.RevisionOf(cert)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		s.look(t)
+		s.later += strayFor
+	}
+	s.want(t, "joined again", again, true)
+	s.want(t, "from before", old, false)
+	if err := s.List.CheckCredential(credential); err != nil {
+		t.Error(err)
+	}
+	if s.stored["a1"] != "uid-2" || string(s.records.values["agent/a1"]) != "uid-2" || s.List.Proves("a1", pki.RevisionOf(again)) {
+		t.Errorf("its Node is %q, recorded %q", s.stored["a1"], s.records.values["agent/a1"])
+	}
+	_ = s.setNode("a1", "")
+	s.look(t)
+	s.want(t, "removed again", again, false)
+}
+
+// TestManyDeletions: a tool deletes all Nodes. A few agents are revoked each minute, and an
+// operator lets them in again by their recorded keys.
+func TestManyDeletions(t *testing.T) {
+	s := newSite(t)
+	names := []string{"a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"}
+	certs := map[string]*x509.Certificate{}
+	for _, name := range names {
+		certs[name] = s.issue(t, agent(name))
+		_ = s.setNode(name, "uid-"+name)
+		if err := s.CheckKey(t.Context(), name, pki.DigestOfKey(certs[name].RawSubjectPublicKeyInfo), name != "a2"); err != nil && name != "a2" {
+			t.Fatal(err)
+		}
+	}
+	s.look(t)
+	for _, name := range names {
+		_ = s.setNode(name, "")
+	}
+	for range 3 {
+		s.look(t)
+	}
+	if len(s.revoked) != revokedPerMinute || len(s.waiting) != len(names)-revokedPerMinute {
+		t.Errorf("revoked %q, waiting %q", s.revoked, s.waiting)
+	}
+	if _, err := s.Readmit(t.Context(), "a9", "admin", ""); !errors.Is(err, ErrNotRevoked) {
+		t.Errorf("an agent that was not revoked: %v", err)
+	}
+	if _, err := s.Readmit(t.Context(), "a2", "admin", ""); !errors.Is(err, ErrKeyUnknown) {
+		t.Errorf("an agent without a key: %v", err)
+	}
+	forged := s.issue(t, agent("a1"))
+	for _, name := range []string{"a1", "a8"} { // revoked, and waiting
+		if _, err := s.Readmit(t.Context(), name, "admin", "by mistake"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Readmit(t.Context(), "a1", "admin", ""); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	s.later += time.Minute
+	s.look(t)
+	s.want(t, "let in again", certs["a1"], true)
+	s.want(t, "with another key", forged, false)
+	s.want(t, "let in before it was revoked", certs["a8"], true)
+	s.want(t, "revoked later", certs["a7"], false)
+	if err := s.List.CheckCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent}); err != nil {
+		t.Error(err)
+	}
+	_ = s.setNode("a1", "uid-again")
+	for range 2 {
+		s.look(t)
+		s.later += strayFor
+	}
+	s.want(t, "with its Node", certs["a1"], true)
+	if s.stored["a1"] != "uid-again" {
+		t.Error("its Node was deleted")
+	}
+	_ = s.setNode("a1", "")
+	s.later += time.Minute
+	s.look(t)
+	s.want(t, "removed again", certs["a1"], false)
 }
 
 // TestARemovedServer: it is known by its ID. A server that joins again by the name has another.

@@ -236,10 +236,11 @@ func (s *server) isAgent(name string) bool {
 // no recorded one. It does not wait.
 func (s *server) noteAgent(leaf *x509.Certificate) {
 	name, node := admissions.AgentOf(leaf)
-	if !node || !s.isAgent(name) {
+	proves := node && s.revoked.list.Proves(name, pki.RevisionOf(leaf))
+	if !node || !proves && !s.isAgent(name) {
 		return
 	}
-	if key, ok := s.revoked.seen.Load(name); ok && key == admissions.KeyOf(leaf) {
+	if key, ok := s.revoked.seen.Load(name); !proves && ok && key == admissions.KeyOf(leaf) {
 		return
 	}
 	select {
@@ -257,6 +258,9 @@ func (s *server) recordAgents(ctx context.Context) error {
 		case leaf := <-s.revoked.agents:
 			name := strings.TrimPrefix(leaf.Subject.CommonName, nodeUser)
 			mixed, err := s.revoked.book.Mixed(ctx)
+			if err == nil && s.revoked.list.Proves(name, pki.RevisionOf(leaf)) {
+				err = s.revoked.book.Prove(ctx, name, pki.RevisionOf(leaf))
+			}
 			if err == nil && !mixed {
 				err = s.ownKey(ctx, name, leaf)
 			}
@@ -277,6 +281,23 @@ func (s *server) ownKey(ctx context.Context, name string, leaf *x509.Certificate
 		return err
 	}
 	return s.revoked.book.CheckKey(ctx, name, admissions.KeyOf(leaf), s.ids.Trust.Bundle().Step == pki.Settled)
+}
+
+// needed returns the reason why an operator's order would shut out a present member, or nil. Of a
+// serial number alone only this server's own certificates are known.
+func (s *server) needed(o revocation.Order) error {
+	own, _ := s.ids.Others()
+	if slices.ContainsFunc(append(own, s.peerCertificate()), func(c *x509.Certificate) bool { return revocation.SerialOf(c) == o.Serial }) {
+		return fmt.Errorf("it is a certificate of server %s", s.options.Name)
+	}
+	if i := slices.IndexFunc(s.store.Members(), func(m raftstore.Member) bool { return m.ID == o.Holder }); i >= 0 {
+		return fmt.Errorf("it is a certificate of server %s, which is a member", s.store.Members()[i].Name)
+	}
+	name := strings.TrimPrefix(o.Name, nodeUser)
+	if s.isServer(name) || name != o.Name && s.isAgent(name) {
+		return fmt.Errorf("it is a certificate of %s, which is a member", name)
+	}
+	return nil
 }
 
 // revocationUpkeep is the leader's work on revocations.
@@ -307,6 +328,10 @@ func (s *server) revocationUpkeep(ctx context.Context, _ kubernetes.Interface) e
 			return err
 		},
 		Revoked: func(e revocation.Entry) { s.revokedAgent(ctx, e) },
+		Waiting: func(names []string) {
+			message := fmt.Sprintf("the Nodes of many agents were deleted: the certificates of %d are revoked later; `barque cert readmit NODE` lets agents in again", len(names))
+			s.tellOfNode(ctx, names[0], "RevocationsWait", message)
+		},
 	}
 	return keeper.Lead(ctx, runtime.TermFrom(ctx))
 }
@@ -330,12 +355,16 @@ func (s *server) agentNodes() (map[string]string, bool) {
 func (s *server) revokedAgent(ctx context.Context, e revocation.Entry) {
 	s.audit.Record(audit.Request{User: "barque:leader", Method: http.MethodPost, Path: revokedFolder, URI: revokedFolder, Received: time.Now(), Status: http.StatusOK,
 		Annotations: map[string]string{"revocation.barque.io/kind": e.Kind, "revocation.barque.io/name": e.Name, "revocation.barque.io/why": e.Why}})
-	go func() {
+	s.tellOfNode(ctx, e.Name, "CertificatesRevoked", fmt.Sprintf("the certificates of agent %s are revoked: %s; the machine joins again with a new token", e.Name, e.Why))
+}
+
+// tellOfNode writes an event about a Node that may be gone. It does not wait.
+func (s *server) tellOfNode(ctx context.Context, name, reason, message string) {
+	go func() { // ends with its time-out
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventPatience)
 		defer cancel()
-		message := fmt.Sprintf("the certificates of agent %s are revoked: %s; the machine joins again with a new token", e.Name, e.Why)
-		if err := s.writeEvent(ctx, corev1.ObjectReference{Kind: "Node", Name: e.Name, UID: types.UID(e.Name)}, "CertificatesRevoked", message); err != nil {
-			s.logger.Warn("no event says that certificates are revoked", "name", e.Name, "err", err)
+		if err := s.writeEvent(ctx, corev1.ObjectReference{Kind: "Node", Name: name, UID: types.UID(name)}, reason, message); err != nil {
+			s.logger.Warn("no event says that certificates are revoked", "name", name, "err", err)
 		}
 	}()
 }

@@ -1,4 +1,4 @@
-// Package revocations has the commands `barque cert revoked` and `barque cert revoke`.
+// Package revocations has the commands `barque cert revoked`, `revoke` and `readmit`.
 package revocations
 
 import (
@@ -63,7 +63,10 @@ func write(w io.Writer, entries []revocation.Entry) error {
 	fmt.Fprintln(w, "KIND\tNAME\tID\tSINCE\tUNTIL\tBY\tWHY")
 	for _, e := range entries {
 		id := e.ID
-		if id == "" {
+		switch {
+		case e.Readmitted:
+			id = "let in again"
+		case id == "":
 			id = fmt.Sprintf("issued up to revision %d", e.Revision)
 		}
 		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Name, id, e.At.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339), e.By, e.Why)
@@ -77,12 +80,14 @@ func write(w io.Writer, entries []revocation.Entry) error {
 // RevokeCommand is `barque cert revoke`.
 func RevokeCommand(t Tools) *cobra.Command {
 	var serial, file, why string
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "revoke (--file FILE | --serial HEX)",
 		Short: "Revoke the certificate of a user",
 		Long: `Revoke one client certificate, such as one of a CertificateSigningRequest, for good: by its
 file, or by its serial number as openssl and audit tools print it. All servers and kubelets
-refuse it within seconds, and running watches with it end.
+refuse it within seconds, and running watches with it end. Your own certificate, and one of a
+present member, is revoked with --force only.
 
 The certificates of a server are revoked by removing it (barque cluster remove NAME), and
 those of an agent by deleting its Node (barque kubectl delete node NAME).`,
@@ -91,11 +96,12 @@ those of an agent by deleting its Node (barque kubectl delete node NAME).`,
 	cmd.Flags().StringVar(&file, "file", "", "file of the certificate, in PEM; - reads the input")
 	cmd.Flags().StringVar(&serial, "serial", "", "serial number of the certificate, in hexadecimal")
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
+	cmd.Flags().BoolVar(&force, "force", false, "also revoke your own certificate, or one of a present member")
 	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		order, err := orderOf(c, file, serial)
 		if err == nil {
-			order.Why = why
+			order.Why, order.Force = why, force
 			err = order.Check()
 		}
 		if err := errors.Join(t.CheckFormat(c, *format), t.Usage(c, err)); err != nil {
@@ -142,4 +148,42 @@ func orderOf(c *cobra.Command, file, serial string) (revocation.Order, error) {
 		return order, fmt.Errorf("%s: %w", file, err)
 	}
 	return order, nil
+}
+
+// ReadmitCommand is `barque cert readmit`.
+func ReadmitCommand(t Tools) *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use:   "readmit NODE",
+		Short: "Let an agent in again whose Node was deleted",
+		Long: `Let an agent in again whose Node was deleted by mistake: its certificates count again, for the
+key that the cluster has recorded. It makes its Node by itself. An agent whose machine was
+lost or stolen is not to be let in again: let the new machine join with a token.`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
+	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		order := revocation.Order{Readmit: args[0], Why: why}
+		if err := errors.Join(t.CheckFormat(c, *format), t.Usage(c, order.Check())); err != nil {
+			return err
+		}
+		client, config, err := t.Client(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		var made revocation.Entry
+		err = remote.Ask(c.Context(), config, "let the agent in again", func(ctx context.Context) (err error) {
+			made, err = revocation.Revoke(ctx, client, order)
+			return err
+		})
+		if err != nil {
+			return remote.Outcome(err, "`barque cert revoked` shows whether it is revoked; the command may be repeated")
+		}
+		return t.Print(c, *format, made, func(w io.Writer) error {
+			_, err := fmt.Fprintf(w, "agent %q is let in again\n", made.Name)
+			return err
+		})
+	}
+	return cmd
 }

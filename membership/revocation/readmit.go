@@ -1,0 +1,88 @@
+package revocation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Reasons why an agent is not let in again.
+var (
+	ErrNotRevoked = errors.New("its certificates are not revoked")
+	ErrKeyUnknown = errors.New("no key of it was recorded; let it join again with a new token")
+)
+
+// Readmit takes back the revocation of an agent, for the holder of its recorded key. An agent whose
+// Node was deleted, and that is not revoked yet, goes on with its next Node.
+func (b *Book) Readmit(ctx context.Context, name, by, why string) (Entry, error) {
+	for ctx.Err() == nil {
+		_, known, err := b.Store.Get(ctx, agentsAt+name)
+		if err != nil {
+			return Entry{}, err
+		}
+		was, at, err := b.read(ctx, Agent+"/"+name)
+		if err != nil {
+			return Entry{}, err
+		}
+		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}}}
+		e := Entry{Kind: Agent, Name: name, By: by, Why: why}
+		switch {
+		case known > 0: // its Node is to be recorded anew
+		case was == nil || was.admits():
+			return e, fmt.Errorf("agent %q: %w", name, ErrNotRevoked)
+		case was.Key == "":
+			return e, fmt.Errorf("agent %q: %w", name, ErrKeyUnknown)
+		default:
+			_, keyAt, err := b.Store.Get(ctx, keysAt+name)
+			if err != nil {
+				return e, err
+			}
+			e = b.entry(Agent, name, by, why)
+			e.Revision, e.Key, e.Readmitted = max(e.Revision, was.Revision+1), was.Key, true
+			change, err := put(e, at)
+			if err != nil {
+				return e, err
+			}
+			changes = append(changes, change, Change{Name: keysAt + name, Revision: keyAt, Value: []byte(e.Key)})
+		}
+		if _, won, err := b.Store.Commit(ctx, 0, changes...); err != nil || won {
+			return e, err
+		}
+	}
+	return Entry{}, context.Cause(ctx)
+}
+
+// Proves reports whether a genuine certificate of an agent, by the revision in it, proves a later
+// admission than that of the agent's entry.
+func (l *List) Proves(name string, revision uint64) bool {
+	is := l.Entries().byKey[Agent+"/"+name]
+	return is != nil && !is.admits() && revision > is.Revision
+}
+
+// Prove records that a genuine certificate of an agent bears the revision. Certificates are dated
+// later than an agent's entry after an admission alone, so a restored backup has lost that one.
+func (b *Book) Prove(ctx context.Context, name string, revision uint64) error {
+	for ctx.Err() == nil {
+		was, at, err := b.read(ctx, Agent+"/"+name)
+		if err != nil || was == nil || was.admits() || revision <= was.Revision {
+			return err
+		}
+		_, known, err := b.Store.Get(ctx, agentsAt+name)
+		if err != nil {
+			return err
+		}
+		was.Proven = revision
+		change, err := put(*was, at)
+		if err != nil {
+			return err
+		}
+		changes := []Change{change}
+		if known == 0 {
+			changes = append(changes, Change{Name: agentsAt + name, Value: []byte{}})
+		}
+		if _, won, err := b.Store.Commit(ctx, 0, changes...); err != nil || won {
+			return err
+		}
+	}
+	return context.Cause(ctx)
+}
