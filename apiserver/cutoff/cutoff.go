@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -86,10 +88,12 @@ func (q *Requests) Run(ctx context.Context, changed func() <-chan struct{}) {
 	}
 }
 
+// look judges a copy: a look takes its time, and a request that begins meanwhile judges itself.
 func (q *Requests) look() {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, l := range q.open {
+	open := slices.Collect(maps.Values(q.open))
+	q.mu.Unlock()
+	for _, l := range open {
 		if why := cmp.Or(q.revoked(l.leaf), q.verify(l)); why != nil {
 			l.end(why)
 		}

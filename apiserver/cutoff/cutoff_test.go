@@ -13,11 +13,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/barque/barque/internal/await"
 )
 
 // authority is a CA of a test.
@@ -147,4 +150,42 @@ func TestLastingRequestsEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestALookHoldsNothingUp: requests begin and end while certificates are judged.
+func TestALookHoldsNothingUp(t *testing.T) {
+	ca := newAuthority(t)
+	slow, quick := ca.issue(t), ca.issue(t)
+	judging, judged := make(chan struct{}, 1), make(chan struct{})
+	var looks atomic.Bool
+	q := New(func(leaf *x509.Certificate) error {
+		if leaf == slow && looks.Load() {
+			judging <- struct{}{}
+			<-judged
+		}
+		return nil
+	}, func() (x509.VerifyOptions, bool) {
+		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	}, func(*http.Request, *request.RequestInfo) bool { return true })
+	served, release := make(chan struct{}, 2), make(chan struct{})
+	handler := q.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		served <- struct{}{}
+		<-release
+	}))
+	var running sync.WaitGroup
+	serve := func(cert *x509.Certificate) {
+		r := httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), http.MethodGet, "/", nil)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
+		running.Go(func() { handler.ServeHTTP(httptest.NewRecorder(), r) })
+	}
+	serve(slow)
+	await.Value(t, "the first request", served)
+	looks.Store(true)
+	running.Go(q.look)
+	await.Value(t, "the look", judging)
+	serve(quick)
+	await.Value(t, "a request during the look", served)
+	close(judged)
+	close(release)
+	running.Wait()
 }

@@ -18,45 +18,80 @@ const (
 	revokedSpread = 2 * time.Second
 	// revokedRetry is the pause after a question that no server answered.
 	revokedRetry = 5 * time.Second
+	// revokedEvery is the pause between two questions that nothing asks for.
+	revokedEvery = 3 * time.Minute
 	// expelledAgain is the interval of log lines of an agent that was removed.
 	expelledAgain = 10 * time.Minute
 )
 
 // FollowRevoked keeps an agent's list of revoked certificates as new as gossip shows that of a
-// living server, until ctx ends.
+// living server, until ctx ends. It asks at the beginning and from time to time all the same:
+// gossip may be cut off, or forged by who has its keys.
 func (ids *Agent) FollowRevoked(ctx context.Context, pool *gossip.Pool, list *revocation.List, logger *slog.Logger) error {
+	f := revokedFollower{Changed: pool.Changed, Have: func() uint64 { return list.Entries().Version },
+		Shown: func() uint64 {
+			version, _ := newest(pool, "", func(f gossip.Facts) uint64 { return f.Revoked })
+			return version
+		},
+		Fetch: func(ctx context.Context) error { return ids.fetchRevoked(ctx, list) },
+		Again: func() string { return rejoinCommand(ids.record) }, Logger: logger}
+	return f.run(ctx)
+}
+
+// revokedFollower decides when an agent asks for the list.
+type revokedFollower struct {
+	Changed func() <-chan struct{} // closed when Shown may have changed
+	Shown   func() uint64          // the newest version that gossip shows
+	Have    func() uint64
+	Fetch   func(ctx context.Context) error
+	Again   func() string // the command by which the agent joins again
+	Logger  *slog.Logger
+}
+
+func (f *revokedFollower) run(ctx context.Context) error {
 	var told time.Time
+	due := time.After(0)
 	for {
-		changed := pool.Changed()
-		wait := (<-chan time.Time)(nil)
-		if version, _ := newest(pool, "", func(f gossip.Facts) uint64 { return f.Revoked }); version > list.Entries().Version {
-			err := ids.fetchRevoked(ctx, list)
-			var refused *join.RefusedError
-			switch {
-			case err == nil || ctx.Err() != nil:
-			case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
-				if now := time.Now(); now.Sub(told) >= expelledAgain {
-					told = now
-					logger.Error("this agent was removed from the cluster; its pods go on, and nobody manages them", "err", err, "again", rejoinCommand(ids.record))
-				}
-				wait = time.After(expelledAgain)
-			default:
-				logger.Warn("the list of revoked certificates is not the newest", "retryIn", revokedRetry, "err", err)
-				wait = time.After(revokedRetry)
-			}
-			if wait != nil {
-				changed = nil // it changes all the time, and says nothing about the refusal
+		changed := f.Changed()
+		if due == nil || f.Shown() > f.Have() {
+			wait := f.fetch(ctx, &told)
+			due = time.After(wait)
+			if wait < revokedEvery {
+				changed = nil // it changes all the time, and says nothing about the failure
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-		case <-wait:
+		case <-due:
+			due = nil
 		}
 	}
 }
 
+// fetch asks once, and returns the time until the next question.
+func (f *revokedFollower) fetch(ctx context.Context, told *time.Time) time.Duration {
+	err := f.Fetch(ctx)
+	var refused *join.RefusedError
+	switch {
+	case ctx.Err() != nil:
+	case errors.As(err, &refused) && refused.Status == http.StatusForbidden:
+		if now := time.Now(); now.Sub(*told) >= expelledAgain {
+			*told = now
+			f.Logger.Error("this agent was removed from the cluster; its pods go on, and nobody manages them", "err", err, "again", f.Again())
+		}
+		return revokedEvery - 1
+	case err != nil:
+		f.Logger.Warn("the list of revoked certificates is not the newest", "retryIn", revokedRetry, "err", err)
+		return revokedRetry
+	case f.Shown() > f.Have():
+		return revokedRetry // the server that gossip shows has not answered
+	}
+	return revokedEvery
+}
+
+// fetchRevoked asks the servers until one has a newer list. Others may lag.
 func (ids *Agent) fetchRevoked(ctx context.Context, list *revocation.List) error {
 	select {
 	case <-ctx.Done():
@@ -64,17 +99,26 @@ func (ids *Agent) fetchRevoked(ctx context.Context, list *revocation.List) error
 	case <-time.After(rand.N(revokedSpread)):
 	}
 	err := errors.New("no server of the cluster is known")
+	answered, have := false, list.Entries().Version
 	for _, s := range ids.toAsk() {
-		var entries revocation.Entries
-		if entries, err = ids.revokedFrom(ctx, s); err == nil {
-			list.Set(entries.Version, entries.List)
+		entries, e := ids.revokedFrom(ctx, s, have)
+		if e != nil {
+			err = e
+			continue
+		}
+		answered = true
+		if entries.Version > have {
+			list.Update(entries.Version, entries.List)
 			return nil
 		}
+	}
+	if answered {
+		return nil
 	}
 	return err
 }
 
-func (ids *Agent) revokedFrom(ctx context.Context, s join.Server) (entries revocation.Entries, err error) {
+func (ids *Agent) revokedFrom(ctx context.Context, s join.Server, have uint64) (entries revocation.Entries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	client, err := join.NewClient(s.API.String(), ids.Trust, ids.Client.Certificate(), time.Now)
@@ -82,5 +126,5 @@ func (ids *Agent) revokedFrom(ctx context.Context, s join.Server) (entries revoc
 		return entries, err
 	}
 	defer client.Close()
-	return client.Revoked(ctx)
+	return client.Revoked(ctx, have)
 }

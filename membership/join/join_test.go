@@ -41,6 +41,7 @@ type cluster struct {
 	life      time.Duration
 	stillNode error
 	otherKey  error
+	entries   *revocation.Entries
 	revoked   func(*x509.Certificate) error
 	admitted  []string          // agents, before their certificates are issued
 	strays    map[string]string // to what cluster nodes said to belong
@@ -152,6 +153,9 @@ func newCluster(t *testing.T) *cluster {
 		},
 		OwnKey: func(context.Context, string, *x509.Certificate) error { return c.otherKey },
 		Entries: func() *revocation.Entries {
+			if c.entries != nil {
+				return c.entries
+			}
 			return &revocation.Entries{Version: 9, List: []revocation.Entry{{Kind: revocation.Agent, Name: "gone"}}}
 		},
 		Audit:  func(a join.Audited) { c.audited <- a },

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestARevokedAgentGetsNothing(t *testing.T) {
 	client := c.client(t, a.identity(t))
 	acts := map[string]func(context.Context) error{
 		"keys of gossip": func(ctx context.Context) error { _, err := client.GossipKeys(ctx, ""); return err },
-		"the list":       func(ctx context.Context) error { _, err := client.Revoked(ctx); return err },
+		"the list":       func(ctx context.Context) error { _, err := client.Revoked(ctx, 0); return err },
 		"certificates": func(ctx context.Context) error {
 			_, err := client.Renew(ctx, a.renewal())
 			return err
@@ -45,11 +46,11 @@ func TestARevokedAgentGetsNothing(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a2"))).Revoked(t.Context()); err != nil {
+	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a2"))).Revoked(t.Context(), 0); err != nil {
 		t.Errorf("another agent: %v", err)
 	}
 	var refused *join.RefusedError
-	if _, err := c.client(t, nil).Revoked(t.Context()); !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
+	if _, err := c.client(t, nil).Revoked(t.Context(), 0); !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized {
 		t.Errorf("nobody: %v", err)
 	}
 }
@@ -100,6 +101,19 @@ func TestAForgedAgentIsNotRenewed(t *testing.T) {
 			if err := act(); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || !strings.Contains(refused.Reason, text) {
 				t.Errorf("%s: %v", what, err)
 			}
+		}
+	}
+}
+
+// TestAgentsGetWhatTheyNeed: who has the list gets it no second time, and nobody gets its texts.
+func TestAgentsGetWhatTheyNeed(t *testing.T) {
+	c := newCluster(t)
+	c.entries = &revocation.Entries{Version: 7, List: []revocation.Entry{{Kind: revocation.Agent, Name: "a9", Revision: 5, By: "ann", Why: "it was lost", Key: "ab", CAs: []string{"cd"}}}}
+	client := c.client(t, c.agent(t).identity(t))
+	for have, want := range map[uint64][]revocation.Entry{6: {{Kind: revocation.Agent, Name: "a9", Revision: 5}}, 7: nil, 8: nil} {
+		got, err := client.Revoked(t.Context(), have)
+		if err != nil || got.Version != 7 || !reflect.DeepEqual(got.List, want) {
+			t.Errorf("with version %d: %+v, %v", have, got, err)
 		}
 	}
 }

@@ -9,13 +9,13 @@
 //	             the machine that joins again are issued later
 //	certificate  one certificate, by its serial number
 //
-// So nothing is compared by a clock, but an entry's end: it goes when the last certificate that it
-// could mean has ended, or when no CA is believed any more that could have issued one.
+// So nothing is compared by a clock, but an entry's end: it goes when the CA has ended that could
+// have issued one of its certificates, or when none of these CAs is believed any more.
 //
 // Entries of agents and certificates are records in the store. Those of servers follow from the
 // store's own decisions about its members. Each server and agent has a List, and a copy of it on
 // its disk: it holds without a quorum, and from the first moment after a start. Servers follow the
-// store. Agents ask servers when gossip shows a newer list.
+// store. Agents ask servers at their start, from time to time, and when gossip shows a newer list.
 //
 // What always holds:
 //   - an entry is never taken back, but by an operator for one key of an agent. A restored backup

@@ -95,6 +95,19 @@ type Entries struct {
 	legacy map[string]*Entry // of servers, by name
 }
 
+// ForAgents returns the entries with what agents judge by, and no more.
+func (e *Entries) ForAgents() *Entries {
+	out := &Entries{Version: e.Version, List: slices.Clone(e.List)}
+	for i := range out.List {
+		is := &out.List[i]
+		is.By, is.Why, is.CAs = "", "", nil
+		if !is.Readmitted {
+			is.Key = ""
+		}
+	}
+	return out
+}
+
 // index prepares the entries for questions.
 func (e *Entries) index() *Entries {
 	slices.SortFunc(e.List, func(a, b Entry) int { return strings.Compare(a.key(), b.key()) })

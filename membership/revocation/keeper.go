@@ -14,8 +14,12 @@ import (
 // keeps the records in order.
 type Keeper struct {
 	*Book
-	// Nodes returns the UIDs of the Nodes of agents, by name, once they are synced.
-	Nodes func() (uids map[string]string, known bool)
+	// Nodes returns the UIDs of the member Nodes but those of member servers, by name, once they
+	// are synced. Marked reports whether a Node has the label of servers, as that of a former
+	// server. A user may label an agent's: that of a recorded agent is one all the same. Marked may
+	// be nil.
+	Nodes  func() (uids map[string]string, known bool)
+	Marked func(name string) bool
 	// Node returns the UID of a Node, as the store has it now; empty without one.
 	Node func(ctx context.Context, name string) (uid string, err error)
 	// Delete deletes the Node of the UID, which a removed agent has made again.
@@ -117,6 +121,9 @@ func (k *Keeper) look(ctx context.Context, term uint64) error {
 		p.note = nil // lost entries come first: by them a Node is one of an agent that joined again
 	}
 	for _, name := range p.note {
+		if _, recorded := records[name]; !recorded && k.Marked != nil && k.Marked(name) {
+			continue
+		}
 		if err := k.note(ctx, term, name, nodes[name]); err != nil {
 			errs = append(errs, fmt.Errorf("note the Node of agent %q: %w", name, err))
 		}

@@ -11,20 +11,24 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/pki"
 )
 
-// List is a node's list of entries, in memory and on disk.
+// List is a node's list of entries, in memory and on disk. No question waits for the disk.
 type List struct {
-	path   string
-	logger *slog.Logger
+	path    string
+	logger  *slog.Logger
+	write   func(path string, data []byte, mode os.FileMode) error
+	entries atomic.Pointer[Entries]
 
-	mu      sync.RWMutex
-	entries *Entries
+	mu      sync.Mutex    // orders changes
 	changed chan struct{} // closed and replaced at each change
-	unsaved bool
+
+	disk  sync.Mutex
+	saved *Entries
 }
 
 // file is the copy on disk.
@@ -41,7 +45,8 @@ func Path(dataDir string) string { return filepath.Join(dataDir, "revoked.json")
 
 // Load reads the list of a data directory. Without a file it is empty.
 func Load(dataDir string, logger *slog.Logger) (*List, error) {
-	l := &List{path: Path(dataDir), logger: logger, entries: (&Entries{}).index(), changed: make(chan struct{})}
+	l := &List{path: Path(dataDir), logger: logger, write: atomicfile.Write, changed: make(chan struct{})}
+	l.entries.Store((&Entries{}).index())
 	data, err := os.ReadFile(l.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return l, nil
@@ -51,27 +56,34 @@ func Load(dataDir string, logger *slog.Logger) (*List, error) {
 	}
 	f := file{Entries: &Entries{}}
 	if err := json.Unmarshal(data, &f); err != nil || f.Entries == nil {
-		// A node without its list would believe removed machines. The store has the list, too.
-		return nil, fmt.Errorf("the list of revoked certificates in %s is damaged: %w; remove the file while the other servers are up, and start again", l.path, errors.Join(err))
+		return l, l.setAside(err)
 	}
 	if f.Format > listFormat {
 		return nil, fmt.Errorf("%s was written by a newer Barque (format %d, this one reads %d): update this node", l.path, f.Format, listFormat)
 	}
-	l.entries = f.Entries.index()
+	l.entries.Store(f.Entries.index())
+	l.saved = l.Entries()
 	return l, nil
 }
 
-// Entries returns the entries of the moment.
-func (l *List) Entries() *Entries {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.entries
+// setAside renames a damaged file. A node without its list believes removed machines until it has
+// the list of the others, within seconds. A node that does not start is worse.
+func (l *List) setAside(damage error) error {
+	aside := l.path + ".damaged"
+	if err := os.Rename(l.path, aside); err != nil {
+		return fmt.Errorf("set the damaged list of revoked certificates aside: %w", err)
+	}
+	l.logger.Warn("the list of revoked certificates is damaged: this node believes those on it until it has the list of the others", "aside", aside, "err", damage)
+	return nil
 }
+
+// Entries returns the entries of the moment.
+func (l *List) Entries() *Entries { return l.entries.Load() }
 
 // Changed returns a channel that is closed at the next change.
 func (l *List) Changed() <-chan struct{} {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.changed
 }
 
@@ -85,26 +97,49 @@ func (l *List) CheckCredential(c pki.Credential) error { return l.Entries().chec
 // Set takes other entries. A failure to write them down is logged: they hold all the same, and the
 // next Set tries again.
 func (l *List) Set(version uint64, entries []Entry) {
+	l.set(version, entries, func(*Entries) bool { return true })
+}
+
+// Update is Set for entries of a server, which may be older ones than are here: those of a higher
+// version only are taken.
+func (l *List) Update(version uint64, entries []Entry) {
+	l.set(version, entries, func(is *Entries) bool { return version > is.Version })
+}
+
+func (l *List) set(version uint64, entries []Entry, takes func(is *Entries) bool) {
 	next := (&Entries{Version: version, List: slices.Clone(entries)}).index()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	same := reflect.DeepEqual(next.List, l.entries.List)
-	if same && next.Version == l.entries.Version && !l.unsaved {
+	is := l.Entries()
+	switch same := reflect.DeepEqual(next.List, is.List); {
+	case !takes(is), same && version == is.Version:
+	case same:
+		l.entries.Store(next)
+	default:
+		l.say(is, next)
+		l.entries.Store(next)
+		l.notify()
+	}
+	l.mu.Unlock()
+	l.save()
+}
+
+// save writes the entries of the moment down, unless they are.
+func (l *List) save() {
+	l.disk.Lock()
+	defer l.disk.Unlock()
+	is := l.Entries()
+	if is == l.saved || l.saved == nil && is.Version == 0 {
 		return
 	}
-	if !same {
-		l.say(next)
-	}
-	l.entries = next
-	close(l.changed)
-	l.changed = make(chan struct{})
-	data, err := json.Marshal(file{listFormat, next})
+	data, err := json.Marshal(file{listFormat, is})
 	if err == nil {
-		err = atomicfile.Write(l.path, data, 0o600)
+		err = l.write(l.path, data, 0o600)
 	}
-	if l.unsaved = err != nil; err != nil {
-		l.logger.Error("the list of revoked certificates cannot be written down: after a restart this node believes them until it reaches the others", "entries", len(entries), "err", err)
+	if err != nil {
+		l.logger.Error("the list of revoked certificates cannot be written down: after a restart this node believes them until it reaches the others", "entries", len(is.List), "err", err)
+		return
 	}
+	l.saved = is
 }
 
 // Notify closes the channel of Changed although no entry is new: something else has changed by
@@ -112,14 +147,18 @@ func (l *List) Set(version uint64, entries []Entry) {
 func (l *List) Notify() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.notify()
+}
+
+func (l *List) notify() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
 // say logs the new entries.
-func (l *List) say(next *Entries) {
+func (l *List) say(is, next *Entries) {
 	for _, e := range next.List {
-		if was := l.entries.byKey[e.key()]; was == nil || was.Revision < e.Revision {
+		if was := is.byKey[e.key()]; was == nil || was.Revision < e.Revision {
 			l.logger.Warn("certificates are revoked", "kind", e.Kind, "name", e.Name, "id", e.ID, "revision", e.Revision, "since", e.At, "by", e.By, "why", e.Why)
 		}
 	}

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/barque/barque/pki"
 )
 
 // Change sets or removes one record. See register.Change.
@@ -83,19 +81,14 @@ type Book struct {
 	Self  string // this server's name
 	// CAs returns the digests of the CAs that are believed.
 	CAs func() []string
-	// Life returns how long certificates last.
-	Life   func() time.Duration
+	// Ends returns the end of the last CA that is believed. No certificate lasts longer.
+	Ends   func() time.Time
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// until returns the end of the last certificate that was issued by now, on any server.
-func (b *Book) until() time.Time {
-	return b.Now().Add(max(b.Life(), pki.LeafLifetime)).UTC().Truncate(time.Second)
-}
-
 func (b *Book) entry(kind, name, by, why string) Entry {
-	return Entry{Kind: kind, Name: name, By: by, Why: why, Revision: b.Store.Revision(), At: b.Now().UTC().Truncate(time.Second), Until: b.until(), CAs: b.CAs()}
+	return Entry{Kind: kind, Name: name, By: by, Why: why, Revision: b.Store.Revision(), At: b.Now().UTC().Truncate(time.Second), Until: b.Ends().UTC(), CAs: b.CAs()}
 }
 
 // read returns the entry of a record; nil without one.
@@ -120,7 +113,7 @@ func put(e Entry, revision uint64) (Change, error) {
 func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until time.Time, by, why string) (Entry, error) {
 	e := b.entry(Certificate, name, by, why)
 	e.ID = serial
-	if !until.IsZero() && until.Before(e.Until) {
+	if !until.IsZero() {
 		e.Until = until.UTC()
 	}
 	for ctx.Err() == nil {
@@ -164,23 +157,49 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 			return was.Revision + 1, nil // the machine asks again
 		}
 		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}}, {Name: keysAt + name, Revision: keyAt, Value: []byte(key)}}
+		var e *Entry
 		if known > 0 || was != nil {
-			e := b.entry(Agent, name, b.Self, "another machine has joined by the name, or the same one again")
-			if was != nil {
+			is := b.entry(Agent, name, b.Self, "another machine has joined by the name, or the same one again")
+			if e = &is; was != nil {
 				e.Revision = max(e.Revision, was.Revision)
 			}
 			e.Admitted = [][]byte{gossipKey}
-			change, err := put(e, at)
+			change, err := put(*e, at)
 			if err != nil {
 				return 0, err
 			}
 			changes = append(changes, change)
 		}
-		if revision, won, err := b.Store.Commit(ctx, 0, changes...); err != nil || won {
-			return revision, err
+		made, won, err := b.Store.Commit(ctx, 0, changes...)
+		if err != nil {
+			return 0, err
 		}
+		if !won {
+			continue
+		}
+		if e == nil {
+			return made, nil
+		}
+		return b.voidUpTo(ctx, *e, made)
 	}
 	return 0, context.Cause(ctx)
+}
+
+// voidUpTo raises the revision of an agent's entry to that at which it was made: a server that did
+// not know the entry may have issued certificates until then. It returns the revision from which on
+// certificates count.
+func (b *Book) voidUpTo(ctx context.Context, e Entry, made uint64) (uint64, error) {
+	e.Revision = max(e.Revision, made)
+	change, err := put(e, made)
+	if err != nil {
+		return 0, err
+	}
+	// A faster write is that of a later admission or removal, which has raised it further.
+	raised, won, err := b.Store.Commit(ctx, 0, change)
+	if err == nil && !won {
+		raised = e.Revision + 1
+	}
+	return raised, err
 }
 
 // Removed is a server that was taken out of the store for good.
@@ -193,11 +212,11 @@ type Removed struct {
 // servers that were removed. isMember reports whether a server of the name is a member of the
 // store.
 func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(name string) bool) error {
+	revision := b.Store.Revision() // first: a version never stands for later records than the list has
 	records, err := b.Store.Known(ctx, entriesAt)
 	if err != nil {
 		return err
 	}
-	revision := b.Store.Revision()
 	all := map[string]Entry{}
 	take := func(e Entry) {
 		if was, ok := all[e.key()]; !ok || was.Revision <= e.Revision {
@@ -209,7 +228,7 @@ func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(nam
 		take(e)
 	}
 	for _, r := range removed {
-		e := Entry{Kind: Server, Name: r.Name, ID: r.ID, At: r.At, Until: r.At.Add(max(b.Life(), pki.LeafLifetime)), By: b.Self, Why: r.Why}
+		e := Entry{Kind: Server, Name: r.Name, ID: r.ID, At: r.At, Until: b.Ends().UTC(), By: b.Self, Why: r.Why}
 		if was, ok := all[e.key()]; ok {
 			e.By, e.CAs, e.Until = was.By, was.CAs, was.Until
 		} else {

@@ -6,8 +6,10 @@ import (
 	"crypto/ed25519"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"math/big"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/pki"
 )
 
@@ -25,7 +28,8 @@ type records struct {
 	revision uint64
 	values   map[string][]byte
 	at       map[string]uint64
-	before   func(changes []Change) // called before each Commit
+	before   func(changes []Change) // called before the next Commit
+	read     func()                 // called after the next read of all records of a kind
 }
 
 func newRecords() *records {
@@ -41,6 +45,10 @@ func (r *records) Get(_ context.Context, name string) ([]byte, uint64, error) {
 func (r *records) Known(_ context.Context, under string) (map[string][]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if read := r.read; read != nil {
+		r.read = nil
+		defer read()
+	}
 	out := map[string][]byte{}
 	for name, v := range r.values {
 		if rest, ok := strings.CutPrefix(name, under); ok {
@@ -112,7 +120,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Book = &Book{Store: s.records, List: list, Self: "s1", CAs: func() []string { return s.cas }, Life: func() time.Duration { return pki.LeafLifetime },
+	s.Book = &Book{Store: s.records, List: list, Self: "s1", CAs: func() []string { return s.cas }, Ends: func() time.Time { return ca.Certificate().NotAfter },
 		Now: func() time.Time { return time.Now().Add(s.later) }, Logger: slog.New(slog.DiscardHandler)}
 	s.trust.Dated(s.records.Revision)
 	s.keeper = Keeper{Book: s.Book, Nodes: func() (map[string]string, bool) { return s.nodes, true },
@@ -626,11 +634,181 @@ func TestTheListHolds(t *testing.T) {
 	if _, revision, _ := s.Store.Get(t.Context(), "entry/agent/a1"); revision != 0 {
 		t.Error("its record stays")
 	}
-	if err := os.WriteFile(s.List.path, []byte("{"), 0o600); err != nil {
+}
+
+// TestADamagedList is set aside, and the node starts without it.
+func TestADamagedList(t *testing.T) {
+	dir := t.TempDir()
+	for _, text := range []string{"{", `{"format":1,"Entries":null}`, ""} {
+		if err := os.WriteFile(Path(dir), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Load(dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if aside, err := os.ReadFile(Path(dir) + ".damaged"); string(aside) != text || err != nil {
+			t.Errorf("%q: set aside is %q, %v", text, aside, err)
+		}
+		l.Set(7, []Entry{{Kind: Server, ID: "s1.x"}})
+		if again, err := Load(dir, slog.New(slog.DiscardHandler)); err != nil || again.Entries().Version != 7 {
+			t.Errorf("after it: %v", err)
+		}
+	}
+}
+
+// TestTheDiskHoldsNothingUp: entries hold, and are seen, while they are written down. A failure is
+// made good by the next Set.
+func TestTheDiskHoldsNothingUp(t *testing.T) {
+	l, err := Load(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(strings.TrimSuffix(s.List.path, "/revoked.json"), slog.New(slog.DiscardHandler)); err == nil {
-		t.Error("a damaged list is taken for an empty one")
+	writing, full := make(chan struct{}), make(chan error)
+	write := l.write
+	l.write = func(string, []byte, os.FileMode) error {
+		close(writing)
+		return <-full
+	}
+	changed, set := l.Changed(), make(chan struct{})
+	list := []Entry{{Kind: Certificate, ID: "ab"}}
+	go func() {
+		l.Set(3, list)
+		close(set)
+	}()
+	await.Value(t, "the write", writing)
+	checked := make(chan error, 1)
+	go func() { checked <- l.Check(&x509.Certificate{SerialNumber: big.NewInt(0xab)}) }()
+	if err := await.Value(t, "an answer", checked); err == nil {
+		t.Error("it does not hold yet")
+	}
+	await.Value(t, "the change", changed)
+	full <- errors.New("the disk is full")
+	await.Value(t, "the end of the write", set)
+	l.write = write
+	changed = l.Changed()
+	l.Set(3, list)
+	l.Set(4, list)
+	select {
+	case <-changed:
+		t.Error("a change is announced that is none")
+	default:
+	}
+	if data, err := os.ReadFile(l.path); err != nil || !strings.Contains(string(data), `"ab"`) {
+		t.Errorf("on disk is %s, %v", data, err)
+	}
+}
+
+// TestAnOlderListIsNotTaken: another server may lag.
+func TestAnOlderListIsNotTaken(t *testing.T) {
+	l, err := Load(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ version, want uint64 }{{5, 5}, {4, 5}, {5, 5}, {6, 6}} {
+		l.Update(c.version, []Entry{{Kind: Certificate, ID: fmt.Sprint("0", c.version)}})
+		if is := l.Entries(); is.Version != c.want || is.List[0].ID != fmt.Sprint("0", c.want) {
+			t.Errorf("after version %d it is %+v", c.version, is)
+		}
+	}
+}
+
+// TestVersionsAreNotAhead: a write between the reading of the revision and of the records is of a
+// later version, or agents that have this one would never ask for it.
+func TestVersionsAreNotAhead(t *testing.T) {
+	s := newSite(t)
+	if _, err := s.RevokeCertificate(t.Context(), "ab", "ann", time.Time{}, "admin", ""); err != nil {
+		t.Fatal(err)
+	}
+	before := s.records.Revision()
+	s.records.read = func() { s.records.revision += 10 }
+	s.compile(t)
+	if is := s.List.Entries().Version; is != before {
+		t.Errorf("version %d, with records of revision %d", is, before)
+	}
+}
+
+// TestAnAdmissionVoidsWhatWasIssuedMeanwhile: another server has issued a certificate that it dated
+// between this server's look at the revision and its write.
+func TestAnAdmissionVoidsWhatWasIssuedMeanwhile(t *testing.T) {
+	s := newSite(t)
+	key := make([]byte, ed25519.PublicKeySize)
+	if _, err := s.Admit(t.Context(), "a1", "first", key); err != nil {
+		t.Fatal(err)
+	}
+	var meanwhile *x509.Certificate
+	s.records.before = func([]Change) {
+		s.records.revision += 3
+		meanwhile = s.issue(t, agent("a1"))
+	}
+	revision, err := s.Admit(t.Context(), "a1", "second", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.compile(t)
+	s.want(t, "issued meanwhile", meanwhile, false)
+	again := s.issue(t, agent("a1"))
+	s.want(t, "issued after it", again, true)
+	if got := pki.RevisionOf(again); got < revision {
+		t.Errorf("dated %d, promised from %d", got, revision)
+	}
+}
+
+// TestALabelledAgent: a user gives an agent's Node the label of servers. It is an agent all the
+// same, and the Node of a former server is none.
+func TestALabelledAgent(t *testing.T) {
+	s := newSite(t)
+	s.keeper.Marked = func(name string) bool { return name == "s9" || name == "a2" }
+	if _, err := s.Admit(t.Context(), "a2", "digest", make([]byte, ed25519.PublicKeySize)); err != nil {
+		t.Fatal(err)
+	}
+	cert := s.issue(t, agent("a2"))
+	for _, name := range []string{"s9", "a2"} {
+		_ = s.setNode(name, "uid-"+name)
+	}
+	s.look(t)
+	if got := s.records.names(); !slices.Equal(got, []string{"agent/a2", "key/a2"}) || string(s.records.values["agent/a2"]) != "uid-a2" {
+		t.Errorf("recorded are %q", got)
+	}
+	s.want(t, "a member", cert, true)
+	for _, name := range []string{"s9", "a2"} {
+		_ = s.setNode(name, "")
+	}
+	s.look(t)
+	s.want(t, "removed", cert, false)
+	if !slices.Equal(s.revoked, []string{"a2"}) {
+		t.Errorf("revoked are %q", s.revoked)
+	}
+}
+
+// TestEntriesLastAsLongAsCertificates: another server may issue for longer than this one. The CA
+// ends all certificates, and a file says when its certificate ends.
+func TestEntriesLastAsLongAsCertificates(t *testing.T) {
+	s := newSite(t)
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	_ = s.setNode("a1", "")
+	s.look(t)
+	end := s.Ends()
+	late := end.Add(time.Hour).UTC()
+	for serial, until := range map[string]time.Time{"ab": {}, "cd": late} {
+		if _, err := s.RevokeCertificate(t.Context(), serial, "ann", until, "admin", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.compile(t, Removed{ID: "s9.x", Name: "s9", At: time.Now()})
+	for _, e := range s.List.Entries().List {
+		want := end
+		if e.ID == "cd" {
+			want = late
+		}
+		if !e.Until.Equal(want) {
+			t.Errorf("%s %s%s lasts until %s, want %s", e.Kind, e.Name, e.ID, e.Until, want)
+		}
+	}
+	if n := len(s.List.Entries().List); n != 4 {
+		t.Errorf("%d entries", n)
 	}
 }
 

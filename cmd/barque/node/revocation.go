@@ -42,6 +42,7 @@ type revocations struct {
 	overlap *admissions.Overlap
 	agents  chan *x509.Certificate // seen at the API; holds some
 	seen    sync.Map               // by name, the digest of an agent's key that is recorded
+	judged  uint64                 // the generation of CAs at the last look at the list
 }
 
 // revokedRecords is the folder as package revocation has it.
@@ -103,7 +104,7 @@ func (s *server) barred(leaf *x509.Certificate) error {
 func (s *server) startRevocations(ctx context.Context) error {
 	folder := register.NewFolder(s.store, revokedFolder)
 	s.revoked.book = &revocation.Book{Store: revokedRecords{folder, s.store}, List: s.revoked.list, Self: s.options.Name,
-		CAs: s.caDigests, Life: func() time.Duration { return s.options.CertificateLifetime + s.options.CertificateGrace },
+		CAs: s.caDigests, Ends: s.lastCAEnds,
 		Now: time.Now, Logger: s.logger.With("part", "revocations")}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "revocations", Run: func(ctx context.Context) error {
 		records := make(chan struct{}, 1)
@@ -116,6 +117,16 @@ func (s *server) startRevocations(ctx context.Context) error {
 		return lifecycle.All(ctx, func(ctx context.Context) error { return folder.Follow(ctx, noted) },
 			func(ctx context.Context) error { return s.followRevocations(ctx, records) }, s.recordAgents)
 	}})
+}
+
+// lastCAEnds is the end of the last CA that is believed.
+func (s *server) lastCAEnds() (end time.Time) {
+	for _, ca := range s.ids.Trust.CAs() {
+		if is := ca.Certificate().NotAfter; is.After(end) {
+			end = is
+		}
+	}
+	return end
 }
 
 // lookAtMembers is the pause between two looks at the members. Nothing says that one was removed.
@@ -151,7 +162,10 @@ func (s *server) compileRevoked(ctx context.Context, removed []revocation.Remove
 	err := s.revoked.book.Compile(ctx, removed, s.isServer)
 	s.forgetKeys(ctx)
 	s.revoked.mux.Recheck()
-	s.revoked.list.Notify()
+	if trust := s.ids.Trust.Bundle(); trust.Step != pki.Settled || trust.Generation != s.revoked.judged {
+		s.revoked.judged = trust.Generation
+		s.revoked.list.Notify() // a CA is gone, or other keys are known
+	}
 	if pool := s.met.Load(); pool != nil {
 		pool.SetRevoked(s.revoked.list.Entries().Version)
 	}
@@ -309,6 +323,10 @@ func (s *server) revocationUpkeep(ctx context.Context, _ kubernetes.Interface) e
 	nodes := client.CoreV1().Nodes()
 	keeper := revocation.Keeper{Book: s.revoked.book, Nodes: s.agentNodes,
 		Earlier: func(ctx context.Context) (ran, may []string, err error) { return s.book.Earlier(ctx, s.memberNames()) },
+		Marked: func(name string) bool {
+			node, err := s.members.Nodes.Lister().Get(name)
+			return err == nil && isServers(node)
+		},
 		Settled: func() bool { return s.ids.Trust.Bundle().Step == pki.Settled },
 		Node: func(ctx context.Context, name string) (string, error) {
 			node, err := nodes.Get(ctx, name, metav1.GetOptions{})
@@ -336,7 +354,8 @@ func (s *server) revocationUpkeep(ctx context.Context, _ kubernetes.Interface) e
 	return keeper.Lead(ctx, runtime.TermFrom(ctx))
 }
 
-// agentNodes returns the UIDs of the Nodes of agents, by name, once they are synced.
+// agentNodes returns the UIDs of the Nodes of agents, and of former servers, by name, once they are
+// synced.
 func (s *server) agentNodes() (map[string]string, bool) {
 	if !s.members.Synced() {
 		return nil, false
@@ -344,7 +363,7 @@ func (s *server) agentNodes() (map[string]string, bool) {
 	uids := map[string]string{}
 	for _, object := range s.members.Nodes.Informer().GetStore().List() {
 		n, ok := object.(*corev1.Node)
-		if ok && nodeleases.IsMember(n) && !isServers(n) && !s.isServer(n.Name) {
+		if ok && nodeleases.IsMember(n) && !s.isServer(n.Name) {
 			uids[n.Name] = string(n.UID)
 		}
 	}

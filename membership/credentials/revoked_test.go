@@ -1,0 +1,74 @@
+package credentials
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+)
+
+// TestAgentsAskForRevocations at their start and from time to time, whatever gossip shows, and at
+// once when it shows a newer list. After a failure they wait.
+func TestAgentsAskForRevocations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var shown, have, on uint64
+		var asked int
+		var failure error
+		changed := make(chan struct{})
+		f := revokedFollower{Changed: func() <-chan struct{} { return changed }, Shown: func() uint64 { return shown }, Have: func() uint64 { return have },
+			Fetch: func(context.Context) error {
+				asked++
+				if failure == nil {
+					have = max(have, on)
+				}
+				return failure
+			},
+			Again: func() string { return "join again" }, Logger: slog.New(slog.DiscardHandler)}
+		done := make(chan error)
+		go func() { done <- f.run(ctx) }()
+		want := func(what string, after time.Duration, n int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if asked != n {
+				t.Errorf("%s: it has asked %d times, want %d", what, asked, n)
+			}
+		}
+		gossips := func(version uint64) {
+			shown = version
+			before := changed
+			changed = make(chan struct{})
+			close(before)
+		}
+		want("at the start", 0, 1)
+		want("before it is time", revokedEvery-time.Second, 1)
+		want("from time to time", 2*time.Second, 2)
+		on = 5
+		gossips(5)
+		want("gossip shows a newer list", 0, 3)
+		gossips(5)
+		want("gossip shows the same", 0, 3)
+		gossips(9)
+		want("the server that answers lags", 0, 4)
+		want("and then", revokedRetry, 5)
+		on, failure = 9, errors.New("no server answers")
+		want("no server answers", revokedRetry, 6)
+		failure = &join.RefusedError{Status: http.StatusForbidden}
+		want("it was removed", revokedRetry, 7)
+		gossips(10)
+		want("it is patient then", revokedEvery-2*time.Second, 7)
+		failure, on = nil, 10
+		want("it was let in again", 2*time.Second, 8)
+		want("from time to time again", revokedEvery, 9)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
