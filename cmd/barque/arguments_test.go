@@ -255,6 +255,7 @@ func TestFlagsThatMayBeEmpty(t *testing.T) {
 	mayBe := map[string]string{
 		"output":      "text for people; no file of the doctor",
 		"format":      "text for people",
+		"why":         "none",
 		"description": "none",
 		"token":       "none; where one is needed that is told, and who has joined needs none",
 		"log-level":   "refused as a level",

@@ -19,7 +19,7 @@ import (
 
 func certCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cert", Short: "Show, renew and revoke the cluster's certificates", Args: noArgs}
-	tools := revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat, Print: print, Usage: usage, NoArgs: noArgs,
+	tools := revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat, Print: print, Usage: usage, NoArgs: noArgs, NodeArg: exactArgs("NODE"),
 		Client: func(kubeconfig string) (rest.Interface, *rest.Config, error) {
 			client, config, err := newClient(kubeconfig)
 			if err != nil {

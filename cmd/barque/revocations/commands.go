@@ -22,7 +22,7 @@ type Tools struct {
 	CheckFormat                func(c *cobra.Command, format string) error
 	Print                      func(c *cobra.Command, format string, value any, text func(io.Writer) error) error
 	Usage                      func(c *cobra.Command, err error) error
-	NoArgs                     cobra.PositionalArgs
+	NoArgs, NodeArg            cobra.PositionalArgs
 	Client                     func(kubeconfig string) (rest.Interface, *rest.Config, error)
 }
 
@@ -32,8 +32,8 @@ func ListCommand(t Tools) *cobra.Command {
 		Use:   "revoked",
 		Short: "List the certificates that are revoked",
 		Long: `List the certificates that are revoked: those of removed servers and agents, and those that
-"barque cert revoke" has named. An entry goes when the last certificate that it means has
-ended, or when the CA was exchanged.`,
+"barque cert revoke" has named. An entry goes when the certificate that was named has ended, or
+the CA has, or when the CA was exchanged.`,
 		Args: t.NoArgs,
 	}
 	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
@@ -159,7 +159,7 @@ func ReadmitCommand(t Tools) *cobra.Command {
 		Long: `Let an agent in again whose Node was deleted by mistake: its certificates count again, for the
 key that the cluster has recorded. It makes its Node by itself. An agent whose machine was
 lost or stolen is not to be let in again: let the new machine join with a token.`,
-		Args: cobra.ExactArgs(1),
+		Args: t.NodeArg,
 	}
 	cmd.Flags().StringVar(&why, "why", "", "the reason, for the list")
 	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
