@@ -274,6 +274,10 @@ bench: build ## measure start, pods, failover, memory and a starved machine (ONL
 cis-page: ## write the tables of docs/cis.md from the rows that `barque check --profile cis` judges
 	$(GO) test ./cmd/barque -count=1 -run '^TestCISPage$$' -update
 
+.PHONY: rights
+rights: ## write the table of docs/rights.md from the roles of the control plane
+	$(GO) test ./apiserver/rbac -count=1 -run '^TestRightsPage$$' -update
+
 .PHONY: api-coverage
 api-coverage: schemas ## write the table of docs/api-coverage.md from what the API server serves
 	$(GO) test ./apiserver -count=1 -run '^TestAPI$$/^CoveragePage$$' -update

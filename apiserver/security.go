@@ -48,6 +48,7 @@ func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*s
 		ServiceAccounts: core.ServiceAccounts().Lister(),
 		Pods:            core.Pods().Lister(),
 		Nodes:           core.Nodes().Lister(),
+		Reserved:        rbac.IsController,
 	}
 	requests, tokens, err := authn.New(authn.Config{
 		ClientCAs:      clientCA.VerifyOptions,
@@ -176,7 +177,7 @@ func (s *Server) newAuthorizer(sec *security) error {
 		return fmt.Errorf("authorizers: %w", err)
 	}
 	s.defaults = func() bool {
-		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || sec.rbac.KnowsDefaults()
+		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || rbac.Reconciled(r)
 	}
 	return nil
 }

@@ -35,6 +35,8 @@ import (
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/podparts"
 	"github.com/barque/barque/apiserver/rawlist"
+	"github.com/barque/barque/apiserver/rbac"
+	"github.com/barque/barque/apiserver/refusals"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/router"
 	"github.com/barque/barque/apiserver/secureport"
@@ -144,7 +146,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
 	c.Authentication.Authenticator = roomyAuthenticator{secureport.Authenticator(sec.authenticator)}
-	c.Authorization.Authorizer = sec.authorizer
+	c.Authorization.Authorizer = refusals.New(sec.authorizer, rbac.ControlPlane(), s.logger, s.cfg.Now)
 	c.RuleResolver = sec.rules
 	c.AdmissionControl = parts.admission
 	c.RESTOptionsGetter = parts.storage

@@ -38,7 +38,8 @@ func objects(t *testing.T) (*Objects, *fake.Clientset) {
 	t.Helper()
 	client := fake.NewClientset()
 	core := informers.NewSharedInformerFactory(client, 0).Core().V1()
-	return &Objects{client, core.ServiceAccounts().Lister(), core.Pods().Lister(), core.Nodes().Lister()}, client
+	return &Objects{Client: client, ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(), Nodes: core.Nodes().Lister(),
+		Reserved: func(namespace, name string) bool { return namespace == "kube-system" && name == "controller" }}, client
 }
 
 // clock is a time that a test moves.

@@ -22,9 +22,15 @@ type Objects struct {
 	ServiceAccounts listers.ServiceAccountLister
 	Pods            listers.PodLister
 	Nodes           listers.NodeLister
+	// Reserved tells which service accounts are those of controllers, which run in the servers'
+	// processes. No token counts for these; nil reserves none.
+	Reserved func(namespace, name string) bool
 }
 
 func (o *Objects) serviceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	if o.Reserved != nil && o.Reserved(namespace, name) {
+		return nil, fmt.Errorf("the service account %s/%s is a controller's, which needs no token: no token counts for it", namespace, name)
+	}
 	if sa, err := o.ServiceAccounts.ServiceAccounts(namespace).Get(name); err == nil {
 		return sa, nil
 	}

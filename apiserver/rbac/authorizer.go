@@ -110,22 +110,6 @@ func (a *Authorizer) RoleRules(ref rbacv1.RoleRef, namespace string) ([]rbacv1.P
 	return nil, fmt.Errorf("a role reference cannot be to a %q", ref.Kind)
 }
 
-// KnowsDefaults tells whether the listers have the default cluster roles and their bindings, which
-// is some moments after Reconcile has written them.
-func (a *Authorizer) KnowsDefaults() bool {
-	for _, r := range DefaultClusterRoles() {
-		if _, err := a.clusterRoles.Get(r.Name); err != nil {
-			return false
-		}
-	}
-	for _, b := range DefaultClusterRoleBindings() {
-		if _, err := a.clusterRoleBindings.Get(b.Name); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
 // source describes why a rule applies, lazily: most rules do not match.
 type source struct {
 	kind, namespace, name string

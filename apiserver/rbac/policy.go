@@ -1,6 +1,8 @@
 package rbac
 
 import (
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -112,12 +114,12 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 		clusterRole("system:volume-scheduler",
 			on("", verbs("get", "list", "watch", "patch", "update"), "persistentvolumes", "persistentvolumeclaims"),
 			on("storage.k8s.io", readVerbs, "storageclasses")),
-		clusterRole("system:kube-controller-manager", controllerRules()...),
+		clusterRole("system:kube-controller-manager", tokenRules()...),
 		clusterRole("system:kube-dns",
 			on("", verbs("list", "watch"), "endpoints", "services", "pods", "namespaces"),
 			on("discovery.k8s.io", verbs("list", "watch"), "endpointslices")),
 	}
-	return append(roles, userRoles()...)
+	return slices.Concat(roles, userRoles(), controllerClusterRoles())
 }
 
 // approves allows to approve requests for one signer.
@@ -199,19 +201,6 @@ func schedulerRules() []rbacv1.PolicyRule {
 	}
 }
 
-// controllerRules is what the controllers may do. They run in one process under one identity, and
-// the garbage and namespace collectors among them must reach every kind, so the role names verbs
-// instead of kinds. It cannot impersonate.
-func controllerRules() []rbacv1.PolicyRule {
-	every := append(append([]string{}, readVerbs...), writeVerbs...)
-	return []rbacv1.PolicyRule{
-		on("*", every, "*"),
-		on("rbac.authorization.k8s.io", verbs("escalate", "bind"), "clusterroles", "roles"),
-		on("certificates.k8s.io", verbs("approve", "sign", "attest"), "signers"),
-		urls("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
-	}
-}
-
 // DefaultClusterRoleBindings returns the cluster role bindings that every cluster has.
 func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 	group := func(n string) rbacv1.Subject {
@@ -227,7 +216,7 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 			Subjects:   subjects,
 		}
 	}
-	return []rbacv1.ClusterRoleBinding{
+	return append([]rbacv1.ClusterRoleBinding{
 		bind("cluster-admin", group(user.SystemPrivilegedGroup)),
 		bind("system:monitoring", group(user.MonitoringGroup)),
 		bind("system:discovery", group(user.AllAuthenticated)),
@@ -244,7 +233,7 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		bind("system:node"),
 		kubeletClientBinding(),
 		adminsBinding(),
-	}
+	}, controllerClusterRoleBindings()...)
 }
 
 // adminsBinding gives administrators with a certificate of their own their rights.
@@ -268,32 +257,23 @@ func kubeletClientBinding() rbacv1.ClusterRoleBinding {
 
 // DefaultRoles returns the namespaced roles that every cluster has.
 func DefaultRoles() []rbacv1.Role {
-	return []rbacv1.Role{
-		{
-			ObjectMeta: defaultMeta(metav1.NamespaceSystem, "extension-apiserver-authentication-reader"),
-			Rules: []rbacv1.PolicyRule{{
-				APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: readVerbs,
-				ResourceNames: []string{"extension-apiserver-authentication"},
-			}},
-		},
-		{
-			ObjectMeta: defaultMeta(metav1.NamespacePublic, "system:controller:bootstrap-signer"),
-			Rules: []rbacv1.PolicyRule{
-				on("", readVerbs, "configmaps"),
-				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"update"}, ResourceNames: []string{"cluster-info"}},
-			},
-		},
-	}
+	return append(controllerRoles(), rbacv1.Role{
+		ObjectMeta: defaultMeta(metav1.NamespaceSystem, "extension-apiserver-authentication-reader"),
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: readVerbs,
+			ResourceNames: []string{"extension-apiserver-authentication"},
+		}},
+	})
 }
 
 // DefaultRoleBindings returns the namespaced role bindings that every cluster has.
 func DefaultRoleBindings() []rbacv1.RoleBinding {
-	return []rbacv1.RoleBinding{{
+	return append(controllerRoleBindings(), rbacv1.RoleBinding{
 		ObjectMeta: defaultMeta(metav1.NamespaceSystem, "system::extension-apiserver-authentication-reader"),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "extension-apiserver-authentication-reader"},
 		Subjects: []rbacv1.Subject{
 			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.KubeControllerManager},
 			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user.KubeScheduler},
 		},
-	}}
+	})
 }

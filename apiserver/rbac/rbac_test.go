@@ -148,7 +148,8 @@ func TestGuard(t *testing.T) {
 	}
 	writer := &user.DefaultInfo{Name: "writer"}
 	admin := &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
-	controller := &user.DefaultInfo{Name: user.KubeControllerManager}
+	controller := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:clusterrole-aggregation-controller"}
+	other := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:generic-garbage-collector"}
 	for _, c := range []struct {
 		name     string
 		user     user.Info
@@ -165,6 +166,8 @@ func TestGuard(t *testing.T) {
 		{"binds its own", writer, bind("role-writer"), nil, "clusterrolebindings", true},
 		{"relabels a binding", writer, bind("cluster-admin"), bind("cluster-admin"), "clusterrolebindings", true},
 		{"controllers aggregate", controller, &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}, &rbacv1.ClusterRole{}, "clusterroles", true},
+		{"other controllers do not", other, &rbacv1.ClusterRole{Rules: rule("proxy")}, &rbacv1.ClusterRole{}, "clusterroles", false},
+		{"controllers bind nothing", controller, bind("cluster-admin"), nil, "clusterrolebindings", false},
 		{"aggregation asks for all", writer, &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}}, nil, "clusterroles", false},
 	} {
 		op := admission.Create

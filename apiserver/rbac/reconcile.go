@@ -13,47 +13,28 @@ import (
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 )
 
-// Reconcile creates the default roles and bindings that are missing and adds what they have lost.
-// What people added to them stays, and so do objects that opted out. It goes through all of them
-// before it reports what failed. What is right by the informers costs no request, as each
-// new leader comes by here while clients wait for it. A request that is under way when ctx ends
-// ends by the client alone (the one of a leader's term does so, see controllers/runtime): the
-// reconciliation of k8s.io/component-helpers makes them with a context of its own.
+// Reconcile creates the default roles and bindings that are missing, adds what they have lost, and
+// removes what earlier versions gave too much (see retired). What people added to them stays, and
+// so do objects that opted out. It goes through all of them before it reports what failed. What is
+// right by the informers costs no request, as each new leader comes by here while clients wait for
+// it. A request that is under way when ctx ends ends by the client alone (the one of a leader's
+// term does so, see controllers/runtime): the reconciliation of k8s.io/component-helpers makes
+// them with a context of its own.
 func Reconcile(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
-	c, namespaces := client.RbacV1(), client.CoreV1().Namespaces()
-	r := &reconciler{ctx: ctx}
-	for _, d := range DefaultClusterRoles() {
-		r.role("ClusterRole", reconciliation.ClusterRoleRuleOwner{ClusterRole: &d}, reconciliation.ClusterRoleModifier{Client: c.ClusterRoles()},
-			func(_, name string) (reconciliation.RuleOwner, error) {
-				found, err := known.ClusterRoles().Lister().Get(name)
-				return reconciliation.ClusterRoleRuleOwner{ClusterRole: found}, err
-			})
-	}
-	for _, d := range DefaultClusterRoleBindings() {
-		r.binding("ClusterRoleBinding", reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &d}, reconciliation.ClusterRoleBindingClientAdapter{Client: c.ClusterRoleBindings()},
-			func(_, name string) (reconciliation.RoleBinding, error) {
-				found, err := known.ClusterRoleBindings().Lister().Get(name)
-				return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: found}, err
-			})
-	}
-	for _, d := range DefaultRoles() {
-		r.role("Role", reconciliation.RoleRuleOwner{Role: &d}, reconciliation.RoleModifier{Client: c, NamespaceClient: namespaces},
-			func(namespace, name string) (reconciliation.RuleOwner, error) {
-				found, err := known.Roles().Lister().Roles(namespace).Get(name)
-				return reconciliation.RoleRuleOwner{Role: found}, err
-			})
-	}
-	for _, d := range DefaultRoleBindings() {
-		r.binding("RoleBinding", reconciliation.RoleBindingAdapter{RoleBinding: &d}, reconciliation.RoleBindingClientAdapter{Client: c, NamespaceClient: namespaces},
-			func(namespace, name string) (reconciliation.RoleBinding, error) {
-				found, err := known.RoleBindings().Lister().RoleBindings(namespace).Get(name)
-				return reconciliation.RoleBindingAdapter{RoleBinding: found}, err
-			})
-	}
+	r := &reconciler{ctx: ctx, client: client, known: known}
+	r.all()
 	if ctx.Err() != nil {
 		r.errs = append(r.errs, context.Cause(ctx))
 	}
 	return errors.Join(r.errs...)
+}
+
+// Reconciled tells whether all default roles and bindings are right by the informers, which is
+// some moments after Reconcile has written them.
+func Reconciled(known informers.Interface) bool {
+	r := &reconciler{ctx: context.Background(), known: known}
+	r.all()
+	return r.wrong == 0
 }
 
 // GrantKubeletClient creates the binding by which kubelets of an earlier version, and of others,
@@ -73,8 +54,51 @@ func GrantKubeletClient(ctx context.Context, client kubernetes.Interface) error 
 
 // reconciler goes through the default roles and bindings.
 type reconciler struct {
-	ctx  context.Context
-	errs []error
+	ctx    context.Context
+	client kubernetes.Interface // nil counts what is wrong, and repairs nothing
+	known  informers.Interface
+	wrong  int
+	errs   []error
+}
+
+// all goes through all of them.
+func (r *reconciler) all() {
+	known := r.known
+	for _, d := range DefaultClusterRoles() {
+		r.role("ClusterRole", reconciliation.ClusterRoleRuleOwner{ClusterRole: &d}, func() reconciliation.RuleOwnerModifier {
+			return reconciliation.ClusterRoleModifier{Client: r.client.RbacV1().ClusterRoles()}
+		}, func(_, name string) (reconciliation.RuleOwner, error) {
+			found, err := known.ClusterRoles().Lister().Get(name)
+			return reconciliation.ClusterRoleRuleOwner{ClusterRole: found}, err
+		})
+	}
+	for _, d := range DefaultClusterRoleBindings() {
+		r.binding("ClusterRoleBinding", reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &d}, func() reconciliation.RoleBindingModifier {
+			return reconciliation.ClusterRoleBindingClientAdapter{Client: r.client.RbacV1().ClusterRoleBindings()}
+		}, func(_, name string) (reconciliation.RoleBinding, error) {
+			found, err := known.ClusterRoleBindings().Lister().Get(name)
+			return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: found}, err
+		})
+	}
+	for _, d := range DefaultRoles() {
+		r.role("Role", reconciliation.RoleRuleOwner{Role: &d}, func() reconciliation.RuleOwnerModifier {
+			return reconciliation.RoleModifier{Client: r.client.RbacV1(), NamespaceClient: r.client.CoreV1().Namespaces()}
+		}, func(namespace, name string) (reconciliation.RuleOwner, error) {
+			found, err := known.Roles().Lister().Roles(namespace).Get(name)
+			return reconciliation.RoleRuleOwner{Role: found}, err
+		})
+	}
+	for _, d := range DefaultRoleBindings() {
+		r.binding("RoleBinding", reconciliation.RoleBindingAdapter{RoleBinding: &d}, func() reconciliation.RoleBindingModifier {
+			return reconciliation.RoleBindingClientAdapter{Client: r.client.RbacV1(), NamespaceClient: r.client.CoreV1().Namespaces()}
+		}, func(namespace, name string) (reconciliation.RoleBinding, error) {
+			found, err := known.RoleBindings().Lister().RoleBindings(namespace).Get(name)
+			return reconciliation.RoleBindingAdapter{RoleBinding: found}, err
+		})
+	}
+	for name, rules := range retired() {
+		r.retire(name, rules)
+	}
 }
 
 // knownRoles and knownBindings read what is known; a trial run does nothing else.
@@ -97,7 +121,7 @@ func (k knownBindings) Get(namespace, name string) (reconciliation.RoleBinding, 
 	return k.get(namespace, name)
 }
 
-func (r *reconciler) role(kind string, want reconciliation.RuleOwner, api reconciliation.RuleOwnerModifier,
+func (r *reconciler) role(kind string, want reconciliation.RuleOwner, api func() reconciliation.RuleOwnerModifier,
 	known func(namespace, name string) (reconciliation.RuleOwner, error)) {
 	run := func(client reconciliation.RuleOwnerModifier, confirm bool) (*reconciliation.ReconcileClusterRoleResult, error) {
 		return (&reconciliation.ReconcileRoleOptions{Role: want.DeepCopyRuleOwner(), Client: client, Confirm: confirm}).Run()
@@ -106,12 +130,12 @@ func (r *reconciler) role(kind string, want reconciliation.RuleOwner, api reconc
 		result, err := run(knownRoles{get: known}, false)
 		return err == nil && (result.Protected || result.Operation == reconciliation.ReconcileNone)
 	}, func() error {
-		_, err := run(api, true)
+		_, err := run(api(), true)
 		return err
 	})
 }
 
-func (r *reconciler) binding(kind string, want reconciliation.RoleBinding, api reconciliation.RoleBindingModifier,
+func (r *reconciler) binding(kind string, want reconciliation.RoleBinding, api func() reconciliation.RoleBindingModifier,
 	known func(namespace, name string) (reconciliation.RoleBinding, error)) {
 	run := func(client reconciliation.RoleBindingModifier, confirm bool) (*reconciliation.ReconcileClusterRoleBindingResult, error) {
 		return (&reconciliation.ReconcileRoleBindingOptions{RoleBinding: want.DeepCopyRoleBinding(), Client: client, Confirm: confirm}).Run()
@@ -120,7 +144,7 @@ func (r *reconciler) binding(kind string, want reconciliation.RoleBinding, api r
 		result, err := run(knownBindings{get: known}, false)
 		return err == nil && (result.Protected || result.Operation == reconciliation.ReconcileNone)
 	}, func() error {
-		_, err := run(api, true)
+		_, err := run(api(), true)
 		return err
 	})
 }
@@ -128,6 +152,9 @@ func (r *reconciler) binding(kind string, want reconciliation.RoleBinding, api r
 // do repairs what is not right, unless ctx has ended.
 func (r *reconciler) do(kind, namespace, name string, right func() bool, repair func() error) {
 	if r.ctx.Err() != nil || right() {
+		return
+	}
+	if r.wrong++; r.client == nil {
 		return
 	}
 	if err := retry.RetryOnConflict(retry.DefaultBackoff, repair); err != nil {
