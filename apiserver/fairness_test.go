@@ -83,8 +83,9 @@ func testPlaces(t *testing.T, c *cluster) {
 		want   string
 	}{
 		{user.APIServerUser, []string{user.SystemPrivilegedGroup}, "/api/v1/pods", "exempt"},
-		{user.KubeControllerManager, []string{user.SystemPrivilegedGroup}, "/api/v1/pods", "kube-controller-manager"},
-		{user.KubeControllerManager, []string{user.SystemPrivilegedGroup}, leases, "system-leader-election"},
+		{user.KubeControllerManager, nil, "/api/v1/pods", "kube-controller-manager"},
+		{user.KubeControllerManager, nil, leases, "system-leader-election"},
+		{"system:serviceaccount:kube-system:deployment-controller", accounts("kube-system"), "/api/v1/pods", "kube-system-service-accounts"},
 		{user.KubeScheduler, nil, "/api/v1/pods", "kube-scheduler"},
 		{"system:node:a", []string{user.NodesGroup}, "/api/v1/nodes/a", "system-node-high"},
 		{"system:node:a", []string{user.NodesGroup}, "/api/v1/pods", "system-nodes"},
@@ -242,7 +243,7 @@ func BenchmarkRequest(b *testing.B) {
 				b.Fatal(err)
 			}
 			must(c.admin.CoreV1().ConfigMaps("default").Create(b.Context(), configMap("read", map[string]string{"a": "1"}), metav1.CreateOptions{}))(b)
-			bearer := c.LoopbackConfigAs(user.KubeControllerManager, user.SystemPrivilegedGroup).BearerToken
+			bearer := c.LoopbackConfigAs("system:serviceaccount:kube-system:generic-garbage-collector", serviceaccount.MakeGroupNames("kube-system")...).BearerToken
 			handler := c.chain.aggregator.GenericAPIServer.Handler
 			b.ReportAllocs()
 			for b.Loop() {

@@ -27,6 +27,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/rbac"
 )
 
 // hooks is a server of webhooks beside the test. The first part of a path says what it does, the
@@ -316,13 +318,19 @@ func TestWebhookCannotLockUp(t *testing.T) {
 		t.Errorf("the default objects cannot be created: %v", err)
 	}
 	must(own.RbacV1().ClusterRoles().Get(t.Context(), "cluster-admin", metav1.GetOptions{}))(t)
-	controllers := kubernetes.NewForConfigOrDie(c.LoopbackConfigAs("system:kube-controller-manager", user.SystemPrivilegedGroup))
+	controllers := kubernetes.NewForConfigOrDie(c.LoopbackConfigAs(rbac.APIEndpointsUser))
+	eventually(t, "the controllers' rights are known", func(context.Context) error {
+		if !c.defaults() {
+			return errNotBootstrapped
+		}
+		return nil
+	})
 	must(controllers.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Create(t.Context(), &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
 	}, metav1.CreateOptions{}))(t)
 	// Others are refused, however much they may do.
-	for _, as := range []kubernetes.Interface{c.admin, controllers} {
+	for _, as := range []kubernetes.Interface{c.admin, kubernetes.NewForConfigOrDie(c.LoopbackConfigAs(user.KubeControllerManager, user.SystemPrivilegedGroup))} {
 		_, err := as.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
 		if err == nil || !strings.Contains(err.Error(), "not today") {
 			t.Errorf("a cluster role of somebody else: %v", err)

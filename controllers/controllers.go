@@ -29,11 +29,9 @@ type Config struct {
 	// Informers live as long as the process. New asks for the ones that are needed; start them
 	// after it.
 	Informers informers.SharedInformerFactory
-	// MetadataFor makes the metadata client of a term: every request of it carries
-	// runtime.TermFrom(lead), and ends with lead.
-	MetadataFor func(lead context.Context) (metadata.Interface, error)
-	// ConfigFor makes the configuration of other clients of a term, for which the same holds.
-	ConfigFor func(lead context.Context) *rest.Config
+	// ClientsOf returns the clients of a user: each controller has its own, with the rights that it
+	// needs (see Users).
+	ClientsOf func(user string) Clients
 	Logger    *slog.Logger
 	// Serves tells which resources the API has; nil means all. No informer is made of another one:
 	// it would never be warm.
@@ -59,6 +57,28 @@ type Config struct {
 	QuotaIgnored    map[schema.GroupResource]struct{}
 	// DefaultStorageClass is the name of the class that is laid down once; "" is none.
 	DefaultStorageClass string
+
+	clients Clients // of the controller that is being made
+}
+
+// Clients makes the clients of a controller for a term of leadership. Every request of them carries
+// runtime.TermFrom(lead), and ends with lead.
+type Clients struct {
+	API      func(lead context.Context) (kubernetes.Interface, error)
+	Metadata func(lead context.Context) (metadata.Interface, error)
+	// Config is for further clients.
+	Config func(lead context.Context) *rest.Config
+}
+
+// run runs a controller in a term, with the client of its user.
+func (c Clients) run(of controller) func(lead context.Context, _ kubernetes.Interface) error {
+	return func(lead context.Context, _ kubernetes.Interface) error {
+		client, err := c.API(lead)
+		if err != nil {
+			return fmt.Errorf("making a client: %w", err)
+		}
+		return of.Run(lead, client)
+	}
 }
 
 // controller is what every one of them is.
@@ -70,6 +90,10 @@ type controller interface {
 type entry struct {
 	// name is that of its routine, in logs and figures.
 	name string
+	// account is its service account in kube-system, by which the API knows its requests. It is
+	// upstream's, where upstream has the controller. Empty is upstream's user
+	// system:kube-controller-manager.
+	account string
 	// upstream are its names in kube-controller-manager: today's, and the older one if that is not
 	// name. Barque's own controllers have none.
 	upstream []string
@@ -115,11 +139,12 @@ func New(cfg Config) ([]runtime.Routine, error) {
 				log.Info("a controller is left out: its kind is not served")
 				continue
 			}
+			cfg.clients = cfg.ClientsOf(e.user())
 			c, err := e.make(cfg, cfg.Settings.workers(e))
 			if err != nil {
 				return nil, fmt.Errorf("controller %s: %w", e.name, err)
 			}
-			routines = append(routines, runtime.Routine{Name: e.name, Run: c.Run})
+			routines = append(routines, runtime.Routine{Name: e.name, Run: cfg.clients.run(c)})
 		}
 	}
 	return routines, nil

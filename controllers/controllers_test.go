@@ -96,9 +96,16 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 		w := world{make(chan struct{})}
 		routines, err := controllers.New(controllers.Config{
 			Informers: c.Informers,
-			ConfigFor: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // nobody asks
-			MetadataFor: func(context.Context) (metadata.Interface, error) {
-				return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
+			ClientsOf: func(string) controllers.Clients {
+				return controllers.Clients{
+					API: func(context.Context) (kubernetes.Interface, error) {
+						return discovering{c.Client, &resources{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}}, nil
+					},
+					Config: func(context.Context) *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }, // nobody asks
+					Metadata: func(context.Context) (metadata.Interface, error) {
+						return fakemetadata.NewSimpleMetadataClient(fakemetadata.NewTestScheme()), nil
+					},
+				}
 			},
 			CA: w, Signer: w, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: w,
 			Servers: w, ServerReady: w.ready, Roles: w,
@@ -112,9 +119,7 @@ func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 		e := make(elections)
 		runner, err := runtime.New(runtime.Config{
 			Leadership: e, Routines: routines,
-			ClientsFor: func(context.Context) (kubernetes.Interface, error) {
-				return discovering{c.Client, &resources{&fakediscovery.FakeDiscovery{Fake: &c.Client.Fake}}}, nil
-			},
+			ClientsFor: func(context.Context) (kubernetes.Interface, error) { return c.Client, nil },
 			OnStarted: func(routine string, after time.Duration) {
 				mu.Lock()
 				defer mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -299,18 +300,28 @@ func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory info
 	settings.Controllers = strings.Split(s.controllers, ",")
 	list, err := controllers.New(controllers.Config{
 		Informers: factory, Settings: settings,
-		ConfigFor: func(lead context.Context) *rest.Config {
-			return &rest.Config{Host: "http://api", Transport: &webAPI{do: callOf(c, lead, l), load: func() int64 {
-				if l.isArmed() {
-					return s.load
-				}
-				return initialLoad
-			}}}
-		},
-		MetadataFor: func(lead context.Context) (metadata.Interface, error) {
-			return metadataOf(t, callOf(c, lead, l), func(a clienttesting.Action, show func(kruntime.Object) kruntime.Object) (watch.Interface, error) {
-				return lateWatch(c, a, lag, show)
-			}), nil
+		ClientsOf: func(user string) controllers.Clients {
+			return controllers.Clients{
+				API: func(lead context.Context) (kubernetes.Interface, error) {
+					return clientOf(rights.guard(t, user, callOf(c, lead, l))), nil
+				},
+				Config: func(lead context.Context) *rest.Config {
+					return &rest.Config{Host: "http://api", Transport: &webAPI{do: callOf(c, lead, l), load: func() int64 {
+						if l.isArmed() {
+							return s.load
+						}
+						return initialLoad
+					}, may: func(r *http.Request) error { return rights.mayRequest(t, user, r) }}}
+				},
+				Metadata: func(lead context.Context) (metadata.Interface, error) {
+					return metadataOf(t, rights.guard(t, user, callOf(c, lead, l)), func(a clienttesting.Action, show func(kruntime.Object) kruntime.Object) (watch.Interface, error) {
+						if err := rights.may(t, user, a); err != nil {
+							return nil, err
+						}
+						return lateWatch(c, a, lag, show)
+					}), nil
+				},
+			}
 		},
 		CA: o, Signer: o, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Liveness: o,
 		Servers: o, ServerReady: o.ready, Roles: o,
@@ -326,11 +337,11 @@ func (s scenario) routines(t *testing.T, c *controllertest.Cluster, factory info
 }
 
 // lead runs routines until the term ends. The returned function waits for them.
-func lead(t *testing.T, term context.Context, client kubernetes.Interface, list []runtime.Routine) (wait func()) {
+func lead(t *testing.T, term context.Context, list []runtime.Routine) (wait func()) {
 	var wg sync.WaitGroup
 	for _, r := range list {
 		wg.Go(func() {
-			if err := r.Run(term, client); err != nil && term.Err() == nil {
+			if err := r.Run(term, nil); err != nil && term.Err() == nil {
 				t.Errorf("%s failed: %v", r.Name, err)
 			}
 		})
@@ -362,7 +373,7 @@ func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.
 
 		var waits []func()
 		c.Start(func(ctx context.Context, _ kubernetes.Interface) error {
-			lead(t, term1, clientOf(callOf(c, term1, l)), first)()
+			lead(t, term1, first)()
 			<-ctx.Done()
 			return nil
 		})
@@ -376,7 +387,7 @@ func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.
 		case <-ended:
 			term2, end := context.WithCancel(stopped)
 			defer end()
-			waits = append(waits, lead(t, term2, clientOf(callOf(c, term2, l)), second))
+			waits = append(waits, lead(t, term2, second))
 		case <-time.After(s.takes):
 		}
 		time.Sleep(s.takes)

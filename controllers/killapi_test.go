@@ -136,6 +136,7 @@ const (
 type webAPI struct {
 	do   call
 	load func() int64
+	may  func(r *http.Request) error // whether the client may do it
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -157,6 +158,9 @@ func (w *webAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (w *webAPI) answer(r *http.Request) (any, error) {
+	if err := w.may(r); err != nil {
+		return nil, err
+	}
 	group := func(name, version string) metav1.APIGroup {
 		gv := metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + version, Version: version}
 		return metav1.APIGroup{Name: name, Versions: []metav1.GroupVersionForDiscovery{gv}, PreferredVersion: gv}

@@ -3,13 +3,17 @@ package audit
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/barque/barque/apiserver/rbac"
 )
 
 // TestDefaultPolicy: changes are recorded, and reads of Secrets; the cluster's routine is not, and
@@ -22,7 +26,10 @@ func TestDefaultPolicy(t *testing.T) {
 	of := policy.NewPolicyRuleEvaluator(rules)
 	person := &user.DefaultInfo{Name: "ann"}
 	node := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}
-	manager := &user.DefaultInfo{Name: "system:kube-controller-manager", Groups: []string{user.SystemPrivilegedGroup}}
+	account := func(name string) *user.DefaultInfo {
+		return &user.DefaultInfo{Name: "system:serviceaccount:kube-system:" + name, Groups: serviceaccount.MakeGroupNames("kube-system")}
+	}
+	manager, other := account("deployment-controller"), account("metrics-server")
 	own := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}}
 	planner := &user.DefaultInfo{Name: "system:kube-scheduler"}
 	resource := func(group, resource, subresource string) authorizer.AttributesRecord {
@@ -64,6 +71,10 @@ func TestDefaultPolicy(t *testing.T) {
 		"endpoints":                            {manager, "create update patch", resource("discovery.k8s.io", "endpointslices", ""), none},
 		"endpoints of a person":                {person, "update", resource("discovery.k8s.io", "endpointslices", ""), metadata},
 		"pods by the controllers":              {manager, "create delete", resource("", "pods", ""), metadata},
+		"reads of Secrets by the controllers":  {manager, "get list watch", resource("", "secrets", ""), none},
+		"writes of Secrets by the controllers": {manager, "update delete", resource("", "secrets", ""), metadata},
+		"reads of Secrets by other accounts":   {other, "get list watch", resource("", "secrets", ""), metadata},
+		"status by other accounts":             {other, "update patch", resource("apps", "deployments", "status"), metadata},
 		"reads of Secrets by the informers":    {own, "list watch", resource("", "secrets", ""), none},
 		"bindings":                             {planner, "create", resource("", "pods", "binding"), none},
 		"bindings by a person":                 {person, "create", resource("", "pods", "binding"), metadata},
@@ -85,6 +96,31 @@ func TestDefaultPolicy(t *testing.T) {
 			if got.Level != none && (len(got.OmitStages) != 1 || !got.OmitManagedFields) {
 				t.Errorf("%s: %+v", name, got)
 			}
+		}
+	}
+}
+
+// TestControlPlaneIsRoutine: the default policy knows each user of the control plane by its name. A
+// group has more members than these.
+func TestControlPlaneIsRoutine(t *testing.T) {
+	rules, err := readPolicy("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := policy.NewPolicyRuleEvaluator(rules)
+	for _, name := range append(rbac.ControlPlane(), user.APIServerUser) {
+		read := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: "list", Resource: "secrets", ResourceRequest: true}
+		if got := of.EvaluatePolicyRule(read).Level; got != auditinternal.LevelNone {
+			t.Errorf("reads by %s have level %s; add it to policy.yaml", name, got)
+		}
+	}
+	var named []string
+	for _, r := range rules.Rules {
+		named = append(named, r.Users...)
+	}
+	for _, name := range named {
+		if name != user.APIServerUser && !slices.Contains(rbac.ControlPlane(), name) {
+			t.Errorf("policy.yaml names %s, which is no user of the control plane", name)
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/barque/barque/apiserver/rbac"
 )
 
 // rulesOf are the informers of what users write for some plugins. A plugin without it has no rules
@@ -67,17 +69,18 @@ func (s sparing) concerns(a admission.Attributes) bool {
 }
 
 // isOwn tells whether the server itself writes, or its controllers the endpoints of the Service by
-// which pods find the API. A user of that name and group may change webhooks and policies anyway.
+// which pods find the API. No token, and no certificate without an administrator's approval, is of
+// these users.
 func isOwn(a admission.Attributes) bool {
 	u := a.GetUserInfo()
-	if u == nil || !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+	if u == nil {
 		return false
 	}
-	if u.GetName() == user.APIServerUser {
+	if u.GetName() == user.APIServerUser && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		return true
 	}
 	resource := a.GetResource().Resource
-	return u.GetName() == user.KubeControllerManager && a.GetNamespace() == metav1.NamespaceDefault && a.GetName() == "kubernetes" &&
+	return u.GetName() == rbac.APIEndpointsUser && a.GetNamespace() == metav1.NamespaceDefault && a.GetName() == "kubernetes" &&
 		(resource == "endpoints" || resource == "endpointslices")
 }
 

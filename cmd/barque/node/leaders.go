@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -47,16 +47,14 @@ var controllerGroups = []string{"system:masters"}
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
 // run on every server, so that a new leader has nothing to fetch.
 func (s *server) startLeaderWork(ctx context.Context) error {
-	controllerConfig := s.api.LoopbackConfigAs("system:kube-controller-manager", controllerGroups...)
-	// Endpoints are deprecated, which every write of them is warned of; they are kept on purpose.
-	controllerConfig.WarningHandler = rest.NoWarnings{}
-	schedulerConfig := s.api.LoopbackConfigAs("system:kube-scheduler")
-	routines, err := s.routines(controllerConfig, schedulerConfig, lives{s.life})
+	routines, err := s.routines(lives{s.life})
 	if err != nil {
 		return err
 	}
+	// They are the API server's own, for the default objects: nobody else has rights before these are
+	// there, and no webhook or policy can refuse it.
 	clients := func(lead context.Context) (kubernetes.Interface, error) {
-		return kubernetes.NewForConfig(s.fenced(lead, controllerConfig))
+		return kubernetes.NewForConfig(s.fenced(lead, s.api.LoopbackConfig()))
 	}
 	began, err := runtime.NewStartMetrics(legacyregistry.Registerer())
 	if err != nil {
@@ -67,12 +65,8 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		OnStarted:  began.Started,
 		OnEnded:    began.Ended,
 		ClientsFor: clients,
-		Prepare: func(ctx context.Context, _ kubernetes.Interface) error {
+		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
 			if err := s.leadWithKeys(ctx); err != nil {
-				return err
-			}
-			client, err := kubernetes.NewForConfig(s.fenced(ctx, s.api.LoopbackConfig()))
-			if err != nil {
 				return err
 			}
 			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
@@ -132,18 +126,15 @@ func (s *server) dumps(ctx context.Context) error {
 }
 
 // routines returns the work of the leader, in the order of its start.
-func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life nodelifecycle.Liveness) ([]runtime.Routine, error) {
+func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error) {
 	informers, logger := s.api.Informers(), s.logger
 	devices, err := quota.FollowDevices(informers)
 	if err != nil {
 		return nil, err
 	}
 	list, err := controllers.New(controllers.Config{
-		Informers: informers,
-		MetadataFor: func(lead context.Context) (metadata.Interface, error) {
-			return metadata.NewForConfig(s.fenced(lead, metadata.ConfigFor(controllerConfig)))
-		},
-		ConfigFor:    func(lead context.Context) *rest.Config { return s.fenced(lead, controllerConfig) },
+		Informers:    informers,
+		ClientsOf:    s.clientsOf,
 		Logger:       logger.With("part", "controllers"),
 		Serves:       serves,
 		Settings:     s.options.Controllers,
@@ -178,21 +169,16 @@ func (s *server) routines(controllerConfig, schedulerConfig *rest.Config, life n
 		return nil, err
 	}
 	s.dumpScheduler = func() { pods.Dump(scheduling.Logger) }
-	// The scheduler has its own user with minimal rights.
+	schedulers := s.clientsOf(user.KubeScheduler)
 	schedule := runtime.Routine{Name: "scheduler", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-		client, err := kubernetes.NewForConfig(s.fenced(ctx, schedulerConfig))
+		client, err := schedulers.API(ctx)
 		if err != nil {
 			return err
 		}
 		return pods.Run(ctx, client)
 	}}
-	// Direct writes of the API server to the store are fenced by the term in its context. Writes
-	// through the API use the API server's identity, which no webhook or policy can refuse.
-	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-		client, err := kubernetes.NewForConfig(s.fenced(ctx, s.api.LoopbackConfig()))
-		if err != nil {
-			return err
-		}
+	// Direct writes of the API server to the store are fenced by the term in its context.
+	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 	}}
 	return slices.Concat([]runtime.Routine{ensure, {Name: "join tokens", Run: s.joinUpkeep}, {Name: "revocations", Run: s.revocationUpkeep}}, list, []runtime.Routine{schedule}), nil
