@@ -65,6 +65,9 @@ func Start(t *testing.T, o Options) *Cluster {
 	c, err := Up(ctx, o)
 	if c != nil {
 		t.Cleanup(func() {
+			if err := c.refusals(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
 			if t.Failed() {
 				c.Dump(t.Output())
 			}

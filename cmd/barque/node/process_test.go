@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/internal/osthread"
@@ -48,6 +49,8 @@ type order struct {
 	// Hold is a directory. While it has a file "arm", the first leader that creates a pod stops
 	// there: see holdPods.
 	Hold string
+	// AuditPolicy is a file; "" is the default policy.
+	AuditPolicy string
 }
 
 func TestMain(m *testing.M) {
@@ -62,6 +65,10 @@ func TestMain(m *testing.M) {
 	}
 	if o.Hold != "" {
 		o.wrapLeaderClient = holdPods(o.Hold)
+	}
+	if o.AuditPolicy != "" {
+		o.Audit = audit.NewOptions()
+		o.Audit.PolicyFile = o.AuditPolicy
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
