@@ -1,6 +1,7 @@
 package hardening
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/barque/barque/apiserver/extra"
@@ -8,13 +9,13 @@ import (
 )
 
 // Handler serves cis.ReportPath.
-func Handler(report func() (*cis.ServerReport, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		r, err := report()
+func Handler(report func(context.Context) (*cis.ServerReport, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		is, err := report(r.Context())
 		if err != nil {
 			http.Error(w, "this server cannot report on itself: "+err.Error(), http.StatusInternalServerError)
 			return
 		}
-		extra.Answer(w, http.StatusOK, r)
+		extra.Answer(w, http.StatusOK, is)
 	}
 }

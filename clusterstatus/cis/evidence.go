@@ -45,9 +45,9 @@ type ServerReport struct {
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// Audit is how much of selected requests the audit policy in use records, and the file.
 	Audit Audit `json:"audit"`
-	// Encryption is the provider that encrypts Secrets in the store; "" is none.
+	// Encryption is the cipher of Secrets in the store; "" is none.
 	Encryption string `json:"encryption,omitempty"`
-	// Controllers are the groups of the user that the controllers act as.
+	// Controllers are the groups of the users that the controllers and the scheduler act as.
 	Controllers []string `json:"controllers,omitempty"`
 	// KubeletClient is this server as a client of kubelets.
 	KubeletClient KubeletClient `json:"kubeletClient"`

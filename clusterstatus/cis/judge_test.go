@@ -31,7 +31,7 @@ func hardened() *Evidence {
 			"service-account-extend-token-expiration": "false", "network": "barque", "peer-port": "6444"},
 		Plugins:     []string{"NamespaceLifecycle", "ServiceAccount", "NodeRestriction", "PodSecurity", "EventRateLimit", "AlwaysPullImages", "DenyServiceExternalIPs"},
 		Audit:       Audit{File: "/var/lib/barque/audit/audit.log", Levels: levels},
-		Encryption:  "secretbox",
+		Encryption:  "AES-256-GCM",
 		Controllers: []string{"system:serviceaccounts"}, KubeletClient: KubeletClient{User: "barque:kubelet-client", Verified: true},
 		Machine: Machine{Name: "s1", Files: []File{
 			file("/etc/systemd/system/barque-server.service", KindUnit, 0o600), file("/d/store", KindStore, 0o700), file("/d/admin.kubeconfig", KindKubeconfig, 0o600),
@@ -124,7 +124,7 @@ var faults = map[string]func(*Evidence){
 	"1.2.25": func(e *Evidence) { e.Servers[0].API.AsksForCertificate = false },
 	"1.2.26": func(e *Evidence) { e.Servers[0].Peer.Verified = false },
 	"1.2.27": func(e *Evidence) { e.Servers[0].Report.Encryption = "" },
-	"1.2.28": func(e *Evidence) { e.Servers[0].Report.Encryption = "identity" },
+	"1.2.28": func(e *Evidence) { e.Servers[0].Report.Encryption = "" },
 	"1.2.29": func(e *Evidence) { e.Servers[0].API.Weak = []string{"TLS_RSA_WITH_AES_128_CBC_SHA"} },
 	"1.2.30": flags("service-account-extend-token-expiration", "true"),
 	"1.3.1":  flags("terminated-pod-gc-threshold", "0"),

@@ -275,27 +275,17 @@ func asksForCertificates(s *Server) Verdict {
 }
 
 func encrypted(r *ServerReport) Verdict {
-	switch file := r.Flags["encryption-provider-config"]; {
-	case r.Encryption == "identity":
-		return fail("identity encrypts nothing")
-	case r.Encryption != "":
-		return pass("by %s", r.Encryption)
-	case file != "":
-		return pass("by %s", file)
+	if r.Encryption == "" {
+		return fail("Secrets are in clear in the store")
 	}
-	return fail("Secrets are in clear in the store")
+	return pass("by %s", r.Encryption)
 }
 
 func goodProvider(r *ServerReport) Verdict {
-	switch {
-	case r.Encryption == "identity":
-		return fail("identity encrypts nothing")
-	case r.Encryption != "":
-		return pass("%s", r.Encryption)
-	case r.Flags["encryption-provider-config"] != "":
-		return person("read %s", r.Flags["encryption-provider-config"])
+	if r.Encryption == "" {
+		return fail("there is none")
 	}
-	return fail("there is none")
+	return pass("%s", r.Encryption)
 }
 
 // StrongSuites are the suites of TLS 1.2 that the benchmark lists and Go has.

@@ -40,7 +40,7 @@ func strict(cmd *cobra.Command) {
 var mayNotBeEmpty = []string{"file", "serial", "anonymous-paths", "pod-security-default", "profile", "data-dir", "dir", "config-dir", "unit-dir", "listen", "server", "join", "name", "node-ip", "node-external-ip", "network", "overlay", "token-file",
 	"restore-from", "restore-key-file", "snapshot-key-file", "key-file", "role", "kubeconfig", "zone", "node-taint", "peers", "agent-cidr",
 	"container-runtime-endpoint", "registries", "cgroup-root", "cluster-cidr", "service-cidr", "cluster-domain", "raft-log-store",
-	"store-memory-limit", "snapshot-dir", "user", "verb", "resource", "namespace", "audit-policy-file", "audit-log-format", "audit-log-mode", "audit-log-version",
+	"store-memory-limit", "snapshot-dir", "user", "verb", "resource", "decrypt", "namespace", "audit-policy-file", "audit-log-format", "audit-log-mode", "audit-log-version",
 	"audit-webhook-config-file", "audit-webhook-mode", "audit-webhook-version", "node-arg", "server-arg", "ip-families", "admission-control-config-file",
 	"scheduler-config-file", "controllers", "default-storage-class", "local-volumes-dir", "kubelet-root-dir", "kubelet-config", "kubelet-config-dir",
 	"pod-manifest-path", "pod-logs-dir", "allowed-unsafe-sysctls", "eviction-hard", "eviction-soft", "eviction-soft-grace-period", "eviction-minimum-reclaim",

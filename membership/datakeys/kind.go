@@ -215,17 +215,17 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 	}, nil
 }
 
-// turn is how long a server waits for those before it to clean their disks. One that cannot keeps
-// the others for no longer.
+// turn is how long a server waits for each of those before it to clean its disk. One that cannot
+// keeps the others for no longer.
 const turn = time.Minute
 
 // awaitTurn waits until the living servers before this one have cleaned their disks: a server is
 // slower meanwhile. They go by their names, and the leader comes last.
 func (k *kind) awaitTurn(ctx context.Context, cleaned uint64) error {
-	over := time.After(turn)
+	over := time.After(turn * time.Duration(k.ahead(cleaned)))
 	for {
 		changed := k.Changed()
-		if !k.mustWait(cleaned) {
+		if k.ahead(cleaned) == 0 {
 			return nil
 		}
 		select {
@@ -239,16 +239,17 @@ func (k *kind) awaitTurn(ctx context.Context, cleaned uint64) error {
 	}
 }
 
-func (k *kind) mustWait(cleaned uint64) bool {
+// ahead counts the living servers that are to clean their disks before this one, and have not.
+func (k *kind) ahead(cleaned uint64) (n int) {
 	leader, _ := k.Leader()
 	for _, name := range k.behind(cleaned) {
 		switch {
 		case name == k.Self || name == leader:
 		case k.Self == leader || name < k.Self:
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // Tidy has nothing to do: a file that was replaced is gone.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -82,10 +83,28 @@ func (s *server) storedObjects() storedObjects {
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
-		Members: func() []rollover.Member { return s.members.DataKeys() },
+		Members: s.dataKeyMembers,
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
 	})
+}
+
+// dataKeyMembers are the members by their data keys. There are none before this server's API
+// starts: it leads nothing yet, and serves nobody, so that it cleans its disk without a turn.
+func (s *server) dataKeyMembers() []rollover.Member {
+	if m := s.early.Load(); m != nil {
+		return m.DataKeys()
+	}
+	return nil
+}
+
+// secretsCipher is the cipher of Secrets in the store; empty: they are in clear.
+func (s *server) secretsCipher(ctx context.Context) (string, error) {
+	is, err := s.dataKeys.Epoch(ctx)
+	if err != nil || is.Writes == "" || !slices.Contains(is.Resources, "secrets") {
+		return "", err
+	}
+	return encryption.Cipher, nil
 }
 
 // leader returns the name of the leader in this server's view.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 
@@ -22,14 +23,18 @@ func (o *Options) Place() hardening.Place {
 }
 
 // hardening is this server's report for the rows of a benchmark.
-func (s *server) hardening() (*cis.ServerReport, error) {
+func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
 	machine, err := hardening.Examine(s.options.Name, s.options.Place())
+	if err != nil {
+		return nil, err
+	}
+	cipher, err := s.secretsCipher(ctx)
 	if err != nil {
 		return nil, err
 	}
 	kubelets := s.ids.KubeletClientTLS()()
 	r := &cis.ServerReport{
-		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: controllerGroups, Machine: machine, Profile: s.options.Profile,
+		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: controllerGroups(), Encryption: cipher, Machine: machine, Profile: s.options.Profile,
 		Audit:         cis.Audit{File: s.audit.File, Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "", Levels: map[string]string{}},
 		KubeletClient: cis.KubeletClient{Verified: !kubelets.InsecureSkipVerify && kubelets.RootCAs != nil},
 	}

@@ -41,9 +41,6 @@ func (s *server) fenced(lead context.Context, config *rest.Config) *rest.Config 
 	return runtime.Fenced(lead, term, storage.LeaderTermHeader, config)
 }
 
-// controllerGroups are those of the user that the controllers act as.
-var controllerGroups = []string{"system:masters"}
-
 // startLeaderWork runs the controllers and the scheduler while this server leads. Their informers
 // run on every server, so that a new leader has nothing to fetch.
 func (s *server) startLeaderWork(ctx context.Context) error {
@@ -51,8 +48,8 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// They are the API server's own, for the default objects: nobody else has rights before these are
-	// there, and no webhook or policy can refuse it.
+	// They are the API server's own, for the default objects: nobody else has rights before these
+	// are there, and no webhook or policy can refuse it.
 	clients := func(lead context.Context) (kubernetes.Interface, error) {
 		return kubernetes.NewForConfig(s.fenced(lead, s.api.LoopbackConfig()))
 	}

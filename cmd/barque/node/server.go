@@ -84,6 +84,7 @@ type server struct {
 	started      time.Time
 	met          atomic.Pointer[gossip.Pool] // pool, for the store, which is older
 	members      *members.Members
+	early        atomic.Pointer[members.Members] // that, for the data keys, which are older
 	known        atomic.Pointer[members.Members] // that, for the store, when the Nodes are noted
 	packets      atomic.Pointer[network.Network] // nil without a node
 	strays       enroll.Strays
@@ -420,6 +421,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		return errors.Join(err, listener.Close())
 	}
 	s.members = s.newMembers()
+	s.early.Store(s.members)
 	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
 
