@@ -800,6 +800,27 @@ func workloadScenarios() []scenario {
 			},
 		},
 		{
+			name: "a claim of a gone pod is released", controllers: "resourceclaim", takes: time.Minute,
+			objects: func() []kruntime.Object {
+				claim := &resourcev1.ResourceClaim{ObjectMeta: named("held"), Status: resourcev1.ResourceClaimStatus{
+					Allocation:  &resourcev1.AllocationResult{},
+					ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "gone"}}}}
+				claim.Finalizers = []string{resourcev1.Finalizer}
+				return []kruntime.Object{claim}
+			},
+			change: func(*testing.T, *controllertest.Cluster) {},
+			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
+				claim, err := c.Client.ResourceV1().ResourceClaims("d").Get(t.Context(), "held", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if claim.Status.Allocation != nil || len(claim.Status.ReservedFor) > 0 {
+					return fmt.Errorf("it has %+v", claim.Status)
+				}
+				return once(l.deleted, "resourceclaims", 0)
+			},
+		},
+		{
 			name: "a Secret gets its token", controllers: "serviceaccounttoken", takes: time.Minute,
 			objects: func() []kruntime.Object {
 				return []kruntime.Object{&corev1.ServiceAccount{ObjectMeta: named("robot")}}

@@ -109,7 +109,16 @@ func (r *rightsOf) may(t *testing.T, name string, a clienttesting.Action) error 
 	case interface{ GetName() string }:
 		at.Name = a.GetName()
 	}
-	return r.authorize(t, at)
+	if err := r.authorize(t, at); err != nil {
+		return err
+	}
+	if at.Resource == "resourceclaims" && at.Subresource == "status" {
+		// Validation asks for this where allocation or reservations change, which is all that the
+		// controller writes there.
+		at.Subresource = "binding"
+		return r.authorize(t, at)
+	}
+	return nil
 }
 
 // mayRequest is may for a request of HTTP.
@@ -143,7 +152,7 @@ var unseen = map[string]string{
 	"job-controller":            "delete pods",
 	"cronjob-controller":        "delete batch/jobs",
 	"disruption-controller":     "update pods/status",
-	"resource-claim-controller": "delete resource.k8s.io/resourceclaims, get pods, update resource.k8s.io/resourceclaims, update resource.k8s.io/resourceclaims/status",
+	"resource-claim-controller": "delete resource.k8s.io/resourceclaims, get pods",
 
 	"horizontal-pod-autoscaler": "get custom.metrics.k8s.io/*, get external.metrics.k8s.io/*, list custom.metrics.k8s.io/*, list external.metrics.k8s.io/*",
 

@@ -168,6 +168,8 @@ func workloadControllers() []controller {
 		{account: "resource-claim-controller", rules: []rbacv1.PolicyRule{
 			on("resource.k8s.io", verbs("list", "create", "update", "delete"), "resourceclaims"),
 			on("resource.k8s.io", verbs("update"), "resourceclaims/status"),
+			// Validation of the status demands it for allocation and reservations.
+			on("resource.k8s.io", verbs("update"), "resourceclaims/binding"),
 			on("", verbs("get"), "pods"),
 			on("", verbs("patch"), "pods/status"),
 			blocks("", "pods"),
