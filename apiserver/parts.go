@@ -40,7 +40,7 @@ func (s *Server) newParts(sec *security) (*parts, error) {
 	p := &parts{counts: flowcontrolrequest.NewStorageObjectCountTracker()}
 	p.resources = append(p.resources, s.cfg.Resources...)
 	p.resources = append(p.resources, reviews.Authentication(sec.tokens, s.cfg.ServiceAccounts.Audiences)...)
-	p.resources = append(p.resources, reviews.Authorization(sec.authorizer, sec.rules)...)
+	p.resources = append(p.resources, reviews.Authorization(sec.reviews, sec.rules)...)
 	p.resources = append(p.resources, newComponentStatuses(s.cfg.ReadyChecks))
 	if k := resource.Find[corev1.Pod](p.resources); k != nil {
 		p.resources = append(p.resources, bindings(k))

@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/rbac"
+	"github.com/barque/barque/apiserver/refusals"
 )
 
 // security is who may come in and what they may do.
@@ -31,9 +32,11 @@ type security struct {
 	issuer        *authn.Issuer
 	objects       *authn.Objects
 
-	authorizer authorizer.Authorizer
-	rbac       *rbac.Authorizer
-	rules      authorizer.RuleResolver
+	// authorizer decides for requests, and for what admission and validation ask about their users.
+	// It notices what the control plane is refused. reviews decides for reviews.
+	authorizer, reviews authorizer.Authorizer
+	rbac                *rbac.Authorizer
+	rules               authorizer.RuleResolver
 }
 
 func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*security, error) {
@@ -170,12 +173,13 @@ func (s *Server) newAuthorizer(sec *security) error {
 	if err != nil {
 		return err
 	}
-	sec.authorizer, sec.rules, err = s.cfg.Authorizers.Assemble(authorizers.Builtin{
+	sec.reviews, sec.rules, err = s.cfg.Authorizers.Assemble(authorizers.Builtin{
 		Node: nodes, RBAC: reasonWhenUnsynced{sec.rbac, s.unsynced}, Rules: sec.rbac,
 	})
 	if err != nil {
 		return fmt.Errorf("authorizers: %w", err)
 	}
+	sec.authorizer = refusals.New(sec.reviews, rbac.ControlPlane(), s.logger, s.cfg.Now)
 	s.defaults = func() bool {
 		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || rbac.Reconciled(r)
 	}

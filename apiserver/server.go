@@ -35,8 +35,6 @@ import (
 	"github.com/barque/barque/apiserver/openapi"
 	"github.com/barque/barque/apiserver/podparts"
 	"github.com/barque/barque/apiserver/rawlist"
-	"github.com/barque/barque/apiserver/rbac"
-	"github.com/barque/barque/apiserver/refusals"
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/router"
 	"github.com/barque/barque/apiserver/secureport"
@@ -146,7 +144,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
 	c.Authentication.Authenticator = roomyAuthenticator{secureport.Authenticator(sec.authenticator)}
-	c.Authorization.Authorizer = refusals.New(sec.authorizer, rbac.ControlPlane(), s.logger, s.cfg.Now)
+	c.Authorization.Authorizer = sec.authorizer
 	c.RuleResolver = sec.rules
 	c.AdmissionControl = parts.admission
 	c.RESTOptionsGetter = parts.storage

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/barque/barque/apiserver/groups/certificates"
+	"github.com/barque/barque/apiserver/refusals"
 	"github.com/barque/barque/internal/clusterusers"
 )
 
@@ -194,7 +195,7 @@ func subjectNames(r *x509.CertificateRequest, admins bool) []string {
 // signers of its domain.
 func mayUseSigner(ctx context.Context, authz authorizer.UnconditionalAuthorizer, who user.Info, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
-	for _, name := range []string{signer, domain + "/*"} {
+	for ctx, name := range refusals.Questions(ctx, signer, domain+"/*") {
 		decision, _, err := authz.Authorize(ctx, authorizer.AttributesRecord{
 			User: who, Verb: verb, Name: name,
 			APIGroup: certificatesv1.GroupName, APIVersion: "*", Resource: "signers", ResourceRequest: true,

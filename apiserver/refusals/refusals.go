@@ -5,11 +5,13 @@ package refusals
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -27,6 +29,13 @@ var register = sync.OnceFunc(func() { legacyregistry.MustRegister(Total) })
 // again is the time between two log lines about the same right.
 const again = time.Minute
 
+// most is the number of rights that are told apart for a user. Verbs and resources are words of a
+// URL, and so are the metric's labels: without a bound, a client could fill memory with them.
+const most = 100
+
+// others stands for the verb and the resource of all rights of a user beyond that.
+const others = "others"
+
 // right is what a user lacks.
 type right struct{ user, verb, resource string }
 
@@ -39,12 +48,37 @@ type Authorizer struct {
 
 	mu     sync.Mutex
 	logged map[right]time.Time
+	known  map[string]int // rights in logged, by user
 }
 
-// New returns an authorizer that decides as another one, and notices what users are refused.
+type probing struct{}
+
+// Probing returns a context for a question whose refusal refuses nothing yet: another question
+// follows. It is not counted.
+func Probing(ctx context.Context) context.Context { return context.WithValue(ctx, probing{}, true) }
+
+// Questions are names of which one is enough, each with a context to ask about it. A refusal of the
+// last one alone counts.
+func Questions(ctx context.Context, names ...string) iter.Seq2[context.Context, string] {
+	return func(ask func(context.Context, string) bool) {
+		for i, name := range names {
+			at := ctx
+			if i < len(names)-1 {
+				at = Probing(ctx)
+			}
+			if !ask(at, name) {
+				return
+			}
+		}
+	}
+}
+
+// New returns an authorizer that decides as another one, and notices what users are refused. It is
+// for requests and for what admission and validation ask about their users, not for reviews: these
+// refuse nothing, and name any user.
 func New(of authorizer.Authorizer, users []string, logger *slog.Logger, now func() time.Time) *Authorizer {
 	register()
-	a := &Authorizer{Authorizer: of, users: map[string]bool{}, logger: logger, now: now, logged: map[right]time.Time{}}
+	a := &Authorizer{Authorizer: of, users: map[string]bool{}, logger: logger, now: now, logged: map[right]time.Time{}, known: map[string]int{}}
 	for _, u := range users {
 		a.users[u] = true
 	}
@@ -54,10 +88,17 @@ func New(of authorizer.Authorizer, users []string, logger *slog.Logger, now func
 // Authorize implements authorizer.Authorizer.
 func (a *Authorizer) Authorize(ctx context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := a.Authorizer.Authorize(ctx, of)
-	if decision != authorizer.DecisionAllow && of.GetUser() != nil && a.users[of.GetUser().GetName()] {
+	if decision != authorizer.DecisionAllow && a.concerns(of.GetUser()) && ctx.Value(probing{}) == nil {
 		a.note(of, reason)
 	}
 	return decision, reason, err
+}
+
+// concerns reports whether a user is a part of the control plane in this process. A cloud
+// controller manager has the account of node-controller, too, and a token for it: such a user has a
+// UID.
+func (a *Authorizer) concerns(who user.Info) bool {
+	return who != nil && a.users[who.GetName()] && who.GetUID() == ""
 }
 
 // ConditionsAwareAuthorize implements authorizer.Authorizer.
@@ -74,18 +115,30 @@ func (a *Authorizer) note(of authorizer.Attributes, reason string) {
 		}
 		lacks.resource = strings.TrimSuffix(lacks.resource+"."+of.GetAPIGroup(), ".")
 	}
-	Total.WithLabelValues(lacks.user, lacks.verb, lacks.resource).Inc()
-	now := a.now()
-	a.mu.Lock()
-	last, known := a.logged[lacks]
-	due := !known || now.Sub(last) >= again
-	if due {
-		a.logged[lacks] = now
-	}
-	a.mu.Unlock()
+	counts, due := a.due(lacks)
+	Total.WithLabelValues(counts.user, counts.verb, counts.resource).Inc()
 	if due {
 		a.logger.Warn("a part of the control plane lacks a right: was its role changed? The leader adds what default roles lack, unless these are annotated "+
 			"rbac.authorization.kubernetes.io/autoupdate: false", "user", lacks.user, "verb", lacks.verb, "resource", lacks.resource,
 			"namespace", of.GetNamespace(), "name", of.GetName(), "reason", reason)
 	}
+}
+
+// due returns the right that a refusal is counted as, and whether it is to be logged.
+func (a *Authorizer) due(lacks right) (counts right, due bool) {
+	now := a.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last, known := a.logged[lacks]
+	if !known && a.known[lacks.user] >= most {
+		lacks.verb, lacks.resource = others, others
+		last, known = a.logged[lacks]
+	}
+	if !known {
+		a.known[lacks.user]++
+	}
+	if due = !known || now.Sub(last) >= again; due {
+		a.logged[lacks] = now
+	}
+	return lacks, due
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/barque/barque/apiserver/refusals"
 	"github.com/barque/barque/apiserver/resource"
 )
 
@@ -84,7 +85,7 @@ func MaySign(ctx context.Context, authz authorizer.Authorizer, r, old *certifica
 		return field.ErrorList{field.InternalError(at, fmt.Errorf("cannot determine calling user to perform %q check", "sign"))}
 	}
 	domain, _, _ := strings.Cut(signer, "/")
-	for _, name := range []string{signer, domain + "/*"} {
+	for ctx, name := range refusals.Questions(ctx, signer, domain+"/*") {
 		if allowed(ctx, authz, who, name) {
 			return nil
 		}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/utils/ptr"
+
+	"github.com/barque/barque/apiserver/refusals"
 )
 
 // Claims checks what writes to claims for devices take besides a good object: a namespace that
@@ -86,7 +88,7 @@ func (c *Claims) MayWriteStatus(ctx context.Context, claim, old *resourcev1.Reso
 // mayReport tells whether one of the verbs is allowed for a driver, and why the first one is not.
 func (c *Claims) mayReport(ctx context.Context, attrs authorizer.Attributes, verbs []string, driver string) error {
 	var first error
-	for _, verb := range verbs {
+	for ctx, verb := range refusals.Questions(ctx, verbs...) {
 		err := c.may(ctx, part{attrs, verb, resourcev1.SubresourceDriver, attrs.GetNamespace(), driver})
 		if err == nil {
 			return nil
