@@ -42,6 +42,8 @@ type Config struct {
 	// CA is what pods verify the API with, and Signer what has its key.
 	CA     rootca.CA
 	Signer certificates.Signer
+	// OwnUser reports whether a user is a part of the control plane, for which nothing is signed.
+	OwnUser func(name string) bool
 	// ClusterCIDRs are cut into the nodes' blocks of pod addresses.
 	ClusterCIDRs []netip.Prefix
 	Liveness     nodelifecycle.Liveness

@@ -383,5 +383,5 @@ var credentials = group{"credentials", []entry{
 }}
 
 func (c Config) certificates() certificates.Config {
-	return certificates.Config{Informers: c.Informers, Logger: c.Logger, CA: c.CA, Signer: c.Signer}
+	return certificates.Config{Informers: c.Informers, Logger: c.Logger, CA: c.CA, Signer: c.Signer, OwnUser: c.OwnUser}
 }

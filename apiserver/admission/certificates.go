@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/barque/barque/apiserver/groups/certificates"
+	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/refusals"
 	"github.com/barque/barque/internal/clusterusers"
 )
@@ -48,7 +49,7 @@ type TrustBundleAttest struct {
 }
 
 // CertificateSubjects refuses requests for client certificates that stand above all roles: those of
-// the group system:masters, and those that carry a name of Barque's own.
+// the group system:masters, and those that carry a name of Barque's own, or of the control plane.
 type CertificateSubjects struct{ *admission.Handler }
 
 var (
@@ -166,6 +167,9 @@ func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes
 	}
 	admins := signer == certificatesv1.KubeAPIServerClientSignerName && a.GetUserInfo() != nil && clusterusers.HasAdmin(a.GetUserInfo().GetGroups())
 	for _, name := range subjectNames(request, admins) {
+		if rbac.IsOwnUser(name) {
+			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: it is a part of the control plane, and runs in the servers", signer, name))
+		}
 		if strings.HasPrefix(name, ownNames) {
 			if name == clusterusers.AdminGroup {
 				return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: only administrators may request it, and as an organization for the signer %s", signer, name, certificatesv1.KubeAPIServerClientSignerName))

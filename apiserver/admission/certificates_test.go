@@ -126,6 +126,16 @@ func TestCertificateSubjects(t *testing.T) {
 			{Type: []int{2, 5, 4, 3}, Value: "barque:front-proxy"}, {Type: []int{2, 5, 4, 3}, Value: "ann"},
 		}}, "with the name barque:front-proxy is not allowed"},
 		{"a server by the kubelets' signer", "kubernetes.io/kube-apiserver-client-kubelet", pkix.Name{Organization: []string{"barque:servers"}}, "is not allowed"},
+		{"a controller", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:serviceaccount:kube-system:generic-garbage-collector"}, "is not allowed: it is a part of the control plane"},
+		{"a controller among two names", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "ann", ExtraNames: []pkix.AttributeTypeAndValue{
+			{Type: []int{2, 5, 4, 3}, Value: "system:serviceaccount:kube-system:job-controller"}, {Type: []int{2, 5, 4, 3}, Value: "ann"},
+		}}, "is not allowed: it is a part of the control plane"},
+		{"the user of a controller without an account", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:kube-controller-manager"}, "is not allowed"},
+		{"the scheduler", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:kube-scheduler"}, "is not allowed"},
+		{"the API server by another signer", "kubernetes.io/legacy-unknown", pkix.Name{CommonName: "system:apiserver"}, "is not allowed"},
+		{"an account of cloud controller managers", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:serviceaccount:kube-system:node-controller"}, ""},
+		{"another account", "kubernetes.io/kube-apiserver-client", pkix.Name{CommonName: "system:serviceaccount:shop:job-controller"}, ""},
+		{"a controller of another CA", "example.com/s", pkix.Name{CommonName: "system:serviceaccount:kube-system:job-controller"}, ""},
 		{"the front proxy of another CA", "example.com/s", pkix.Name{CommonName: "barque:front-proxy"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

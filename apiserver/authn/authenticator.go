@@ -102,7 +102,7 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ClientCAs, cfg.ProxyClients, proxied}})
 	}
 	if cfg.ClientCAs != nil {
-		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs)})
+		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)})
 	}
 	ways = append(ways, bearer, websocket.NewProtocolAuthenticator(token))
 	if cfg.Logins != nil {
@@ -112,6 +112,10 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 	// Credentials that are wrong must not turn into anonymous access.
 	requests = union.NewFailOnError(requests, cfg.anonymous())
 	return requests, group.NewAuthenticatedGroupAdder(bearer), nil
+}
+
+func (cfg *Config) reserved(namespace, name string) bool {
+	return cfg.Objects != nil && cfg.Objects.Reserved != nil && cfg.Objects.Reserved(namespace, name)
 }
 
 // anonymous authenticates requests without credentials.

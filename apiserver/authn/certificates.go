@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/utils/lru"
 )
 
@@ -23,12 +24,25 @@ const rememberedCertificates = 4096
 // checked each time.
 type certificates struct {
 	authorities x509.VerifyOptionFunc
+	users       x509.UserConversionFunc
 	first       authenticator.Request // verifies all
 	verified    *lru.Cache            // *verified by *cryptox509.Certificate, which connections share
 }
 
-func newCertificates(authorities x509.VerifyOptionFunc) *certificates {
-	return &certificates{authorities, x509.NewDynamic(authorities, x509.CommonNameUserConversion), lru.New(rememberedCertificates)}
+func newCertificates(authorities x509.VerifyOptionFunc, reserved func(namespace, name string) bool) *certificates {
+	users := userConversion(reserved)
+	return &certificates{authorities, users, x509.NewDynamic(authorities, users), lru.New(rememberedCertificates)}
+}
+
+// userConversion takes the common name as the user. It refuses the service accounts of controllers,
+// as their tokens are refused: an earlier version may have signed such a certificate.
+func userConversion(reserved func(namespace, name string) bool) x509.UserConversionFunc {
+	return func(chain []*cryptox509.Certificate) (*authenticator.Response, bool, error) {
+		if namespace, name, err := serviceaccount.SplitUsername(chain[0].Subject.CommonName); err == nil && reserved != nil && reserved(namespace, name) {
+			return nil, false, fmt.Errorf("the service account %s/%s is a controller's, which needs no certificate: none counts for it", namespace, name)
+		}
+		return x509.CommonNameUserConversion(chain)
+	}
 }
 
 // verified is a certificate that authorities vouch for.
@@ -78,7 +92,7 @@ func (c *certificates) vouchedFor(leaf *cryptox509.Certificate, chain []*cryptox
 		options, ok := c.authorities()
 		options.Roots = itself // no signature of its own chain is verified again
 		return options, ok
-	}, x509.CommonNameUserConversion)
+	}, c.users)
 	return v
 }
 

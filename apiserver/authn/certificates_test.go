@@ -110,7 +110,7 @@ func TestCertificatesAreRemembered(t *testing.T) {
 	far := certificate(t, between, "client-far", now.Add(time.Hour))
 	trust := &trusted{now: now}
 	trust.set(authority, short)
-	c := newCertificates(trust.options)
+	c := newCertificates(trust.options, nil)
 	remembers := func(what string, n int) {
 		t.Helper()
 		if c.verified.Len() != n {
@@ -155,6 +155,31 @@ func TestCertificatesAreRemembered(t *testing.T) {
 	}
 }
 
+// TestCertificatesOfControllers: a certificate with the name of a controller's account, which an
+// earlier version may have signed, counts as little as a token.
+func TestCertificatesOfControllers(t *testing.T) {
+	authority := certificate(t, nil, "CA", time.Now().Add(time.Hour))
+	trust := &trusted{now: time.Now()}
+	trust.set(authority)
+	c := newCertificates(trust.options, func(namespace, name string) bool { return namespace == "kube-system" && name == "job-controller" })
+	const controller = "system:serviceaccount:kube-system:job-controller"
+	stolen := certificate(t, authority, controller, time.Now().Add(time.Hour))
+	for range 2 { // it is remembered
+		if answer, ok, err := c.AuthenticateRequest(with(stolen.cert)); ok || err == nil || !strings.Contains(err.Error(), "none counts for it") {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	}
+	// With an intermediate, which is verified each time.
+	between := certificate(t, authority, "between", time.Now().Add(time.Hour))
+	far := certificate(t, between, controller, time.Now().Add(time.Hour))
+	if answer, ok, err := c.AuthenticateRequest(with(far.cert, between.cert)); ok || err == nil {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	for _, name := range []string{"system:serviceaccount:shop:job-controller", "system:serviceaccount:kube-system:robot"} {
+		want(t, name, c, with(certificate(t, authority, name, time.Now().Add(time.Hour)).cert), name)
+	}
+}
+
 // TestCertificatesOfOtherNames: only certificates of the names are looked at further, and what is
 // said of the others is what the API machinery says.
 func TestCertificatesOfOtherNames(t *testing.T) {
@@ -185,7 +210,7 @@ func BenchmarkCertificates(b *testing.B) {
 	trust := &trusted{}
 	trust.set(authority)
 	r := with(certificate(b, authority, "client", time.Now().Add(time.Hour)).cert)
-	c := newCertificates(trust.options)
+	c := newCertificates(trust.options, nil)
 	for name, a := range map[string]authenticator.Request{"remembered": c, "verified": c.first} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -23,7 +23,7 @@ type Objects struct {
 	Pods            listers.PodLister
 	Nodes           listers.NodeLister
 	// Reserved tells which service accounts are those of controllers, which run in the servers'
-	// processes. No token counts for these; nil reserves none.
+	// processes. Neither a token nor a certificate counts for these; nil reserves none.
 	Reserved func(namespace, name string) bool
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/barque/barque/apiserver/abac"
 	"github.com/barque/barque/apiserver/configfile"
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/internal/lifecycle"
 )
 
@@ -250,6 +251,9 @@ type ordered struct {
 func (o *ordered) Authorize(ctx context.Context, r authorizer.Attributes) (authorizer.Decision, string, error) {
 	if decision, reason, err := o.masters.Authorize(ctx, r); decision == authorizer.DecisionAllow {
 		return decision, reason, err
+	}
+	if own := takesOwn(r); own != "" && !clusterusers.HasAdmin(r.GetUser().GetGroups()) {
+		return authorizer.DecisionDeny, own + " is a part of the control plane, and only administrators may act as it", nil
 	}
 	switch precedence(r) {
 	case ownOnly:

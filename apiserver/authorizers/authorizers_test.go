@@ -40,8 +40,14 @@ func (noRules) RulesFor(context.Context, user.Info, string) ([]authorizer.Resour
 	return nil, nil, false, nil
 }
 
-// rbac permits get to these users.
-var rbac = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", "system:serviceaccount:kube-system:job-controller", "root", "ann", "system:anonymous"}
+const (
+	jobController   = "system:serviceaccount:kube-system:job-controller"
+	nodeController  = "system:serviceaccount:kube-system:node-controller"  // cloud controller managers have tokens for it
+	routeController = "system:serviceaccount:kube-system:route-controller" // of cloud controller managers alone
+)
+
+// permitted are users to whom RBAC permits get.
+var permitted = []string{"system:node:n1", "barque:kubelet-client", "system:kube-scheduler", jobController, nodeController, routeController, "root", "ann", "system:anonymous"}
 
 // started are authorizers that look for changed files, and what they decide.
 type started struct {
@@ -60,7 +66,7 @@ func start(t *testing.T, change func(*Options)) started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decides, _, err := a.Assemble(Builtin{Node: allowing("system:node:n1"), RBAC: allowing(rbac...), Rules: noRules{}})
+	decides, _, err := a.Assemble(Builtin{Node: allowing("system:node:n1"), RBAC: allowing(permitted...), Rules: noRules{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +147,9 @@ func TestIllWebhooks(t *testing.T) {
 				who{"system:node:n1", []string{"system:nodes"}}.does("get", "/api"),
 				who{"barque:kubelet-client", []string{"barque:kubelet-clients"}}.does("get", ""),
 				who{"system:kube-scheduler", nil}.does("get", ""),
-				who{"system:serviceaccount:kube-system:job-controller", []string{"system:serviceaccounts"}}.does("get", ""),
+				who{jobController, []string{"system:serviceaccounts"}}.does("get", ""),
+				who{nodeController, []string{"system:serviceaccounts"}}.does("get", ""),
+				who{routeController, []string{"system:serviceaccounts"}}.does("get", ""),
 				who{"system:anonymous", nil}.does("get", "/readyz"),
 				who{"system:anonymous", nil}.does("get", "/livez/ping"),
 			} {
@@ -153,11 +161,20 @@ func TestIllWebhooks(t *testing.T) {
 				who{"system:node:n1", []string{"system:nodes"}}.does("delete", ""),
 				who{"barque:kubelet-client", []string{"barque:kubelet-clients"}}.does("delete", ""),
 				who{"system:kube-scheduler", nil}.does("delete", ""),
+				who{"system:kube-controller-manager", nil}.does("delete", ""),
+				who{jobController, []string{"system:serviceaccounts"}}.does("delete", ""),
+				who{jobController, []string{"system:serviceaccounts"}}.does("post", "/metrics"),
 			} {
 				before := asked.Load()
 				if got, _, _ := decides.Authorize(t.Context(), refused); got == authorizer.DecisionAllow || asked.Load() != before {
 					t.Errorf("%s, %s: %v, and the webhook was asked %d times", refused.User.GetName(), refused.Verb, got, asked.Load()-before)
 				}
+			}
+			// Tokens for this account are other programs', and the file may permit them more.
+			before := asked.Load()
+			shared, _, _ := decides.Authorize(t.Context(), who{nodeController, []string{"system:serviceaccounts"}}.does("delete", ""))
+			if want := ill == "lies"; (shared == authorizer.DecisionAllow) != want || want && asked.Load() == before {
+				t.Errorf("%s: %v, and the webhook was asked %d times", nodeController, shared, asked.Load()-before)
 			}
 			// Others depend on it, as the file says: RBAC, which would permit it, is not in it.
 			got, _, _ := decides.Authorize(t.Context(), who{"ann", nil}.does("get", ""))
@@ -165,6 +182,56 @@ func TestIllWebhooks(t *testing.T) {
 				t.Errorf("ann: %v", got)
 			}
 		})
+	}
+}
+
+// TestOnlyAdministratorsActAsControllers: whatever a role or a webhook says, nobody else takes the
+// identity of a part of the control plane. Other accounts can be impersonated as in Kubernetes.
+func TestOnlyAdministratorsActAsControllers(t *testing.T) {
+	anything := func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	a := Default()
+	decides, _, err := a.Assemble(Builtin{Node: allowing(), RBAC: authorizer.AuthorizerFunc(anything), Rules: noRules{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := func(verb, group, resource, namespace, name string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{Verb: verb, APIGroup: group, Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true}
+	}
+	const constrained = "authentication.k8s.io"
+	for _, c := range []struct {
+		as    authorizer.AttributesRecord
+		taken bool
+	}{
+		{as("impersonate", "", "serviceaccounts", "kube-system", "clusterrole-aggregation-controller"), true},
+		{as("impersonate", "", "users", "", "system:serviceaccount:kube-system:clusterrole-aggregation-controller"), true},
+		{as("impersonate:serviceaccount", constrained, "serviceaccounts", "kube-system", "generic-garbage-collector"), true},
+		{as("impersonate:user-info", constrained, "users", "", "system:kube-controller-manager"), true},
+		{as("impersonate", "", "users", "", "system:kube-scheduler"), true},
+		{as("impersonate", "", "users", "", "system:apiserver"), true},
+		{as("impersonate", "", "serviceaccounts", "kube-system", "node-controller"), false},
+		{as("impersonate", "", "serviceaccounts", "kube-system", "coredns"), false},
+		{as("impersonate", "", "serviceaccounts", "shop", "job-controller"), false},
+		{as("impersonate", "", "users", "", "ann"), false},
+		{as("impersonate", "", "groups", "", "job-controller"), false},
+		{as("impersonate-on:serviceaccount:get", "", "serviceaccounts", "kube-system", "job-controller"), false}, // the action
+		{as("get", "", "serviceaccounts", "kube-system", "job-controller"), false},
+	} {
+		for _, by := range []struct {
+			who
+			admin bool
+		}{
+			{who{"ann", nil}, false}, {who{"system:serviceaccount:kube-system:robot", []string{"system:serviceaccounts"}}, false},
+			{who{"system:node:n1", []string{"system:nodes"}}, false}, {who{jobController, []string{"system:serviceaccounts"}}, false},
+			{who{"root", []string{"barque:admins"}}, true}, {who{"root", []string{"system:masters"}}, true},
+		} {
+			c.as.User = &user.DefaultInfo{Name: by.name, Groups: by.groups}
+			got, reason, err := decides.Authorize(t.Context(), c.as)
+			if want := !c.taken || by.admin; (got == authorizer.DecisionAllow) != want {
+				t.Errorf("%s may %s %s %s/%s: %v (%s, %v), want %t", by.name, c.as.Verb, c.as.Resource, c.as.Namespace, c.as.Name, got, reason, err, want)
+			}
+		}
 	}
 }
 

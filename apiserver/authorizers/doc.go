@@ -5,7 +5,9 @@
 // nor its administrators:
 //
 //   - system:masters may do everything, before any other authorizer.
-//   - Node and RBAC alone decide for nodes and for the cluster's own parts. No webhook is asked.
-//   - RBAC comes first for barque:admins, for service accounts of kube-system, and for the paths by
-//     which balancers see that a server is ready. The configured authorizers follow.
+//   - Node and RBAC alone decide for nodes and for the cluster's own parts, controllers included.
+//     No webhook is asked.
+//   - RBAC comes first for barque:admins, for other service accounts of kube-system, and for the
+//     paths by which balancers see that a server is ready. The configured authorizers follow.
+//   - Administrators alone may impersonate the cluster's own parts, whatever a role says.
 package authorizers

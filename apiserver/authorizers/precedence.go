@@ -4,9 +4,11 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/internal/clusterusers"
 )
@@ -20,10 +22,8 @@ const (
 	ownOnly           // Node and RBAC
 )
 
-// ownUsers are the cluster's own parts, beside those whose names begin with ownPrefix.
-var ownUsers = []string{user.APIServerUser, user.KubeControllerManager, user.KubeScheduler}
-
 const (
+	// ownPrefix begins the names of the cluster's own parts. rbac.IsOwnUser knows the others.
 	ownPrefix      = "barque:"
 	systemAccounts = "system:serviceaccount:kube-system:"
 )
@@ -41,6 +41,27 @@ func isOpen(path string) bool {
 	return slices.ContainsFunc(secureport.OpenPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }
 
+// takesOwn returns the own user whose identity a request would take, or "". Who acts as a
+// controller has its rights, and some controllers have nearly all. Their tokens do not count for
+// the same reason.
+func takesOwn(r authorizer.Attributes) string {
+	if !r.IsResourceRequest() || r.GetVerb() != "impersonate" && !strings.HasPrefix(r.GetVerb(), "impersonate:") {
+		return ""
+	}
+	name := r.GetName()
+	switch r.GetResource() {
+	case "users":
+	case "serviceaccounts":
+		name = serviceaccount.MakeUsername(r.GetNamespace(), name)
+	default:
+		return ""
+	}
+	if !rbac.IsOwnUser(name) {
+		return ""
+	}
+	return name
+}
+
 // precedenceOf a user. The names are reserved: no configured login can give them to a user.
 func precedenceOf(who user.Info) rank {
 	if who == nil {
@@ -50,7 +71,7 @@ func precedenceOf(who user.Info) rank {
 	switch {
 	case slices.Contains(groups, clusterusers.AdminGroup), slices.Contains(groups, user.SystemPrivilegedGroup):
 		return ownFirst
-	case slices.Contains(groups, user.NodesGroup), slices.Contains(ownUsers, name), strings.HasPrefix(name, ownPrefix),
+	case slices.Contains(groups, user.NodesGroup), rbac.IsOwnUser(name), strings.HasPrefix(name, ownPrefix),
 		slices.ContainsFunc(groups, func(g string) bool { return strings.HasPrefix(g, ownPrefix) }):
 		return ownOnly
 	case strings.HasPrefix(name, systemAccounts):

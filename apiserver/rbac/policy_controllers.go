@@ -63,6 +63,18 @@ func IsController(namespace, name string) bool {
 	return namespace == metav1.NamespaceSystem && accounts()[name]
 }
 
+// IsOwnUser reports whether a user is the API server, the scheduler or a controller in the servers'
+// processes, and nobody else. No token counts for such a user, no request for a certificate may
+// name it, and only administrators may act as it.
+func IsOwnUser(name string) bool {
+	switch name {
+	case user.APIServerUser, user.KubeControllerManager, user.KubeScheduler:
+		return true
+	}
+	namespace, account, err := serviceaccount.SplitUsername(name)
+	return err == nil && IsController(namespace, account)
+}
+
 var accounts = sync.OnceValue(func() map[string]bool {
 	all := map[string]bool{}
 	for _, c := range controllers() {

@@ -28,7 +28,7 @@ func TestAdminsAreSigned(t *testing.T) {
 	} {
 		r := request(t, client, c.template, clientUsages, certificatesv1.CertificateApproved)
 		r.Spec.Groups = c.by
-		if plan := decideSigning(r, time.Now()); (plan.template != nil) != c.want {
+		if plan := decideSigning(r, isOwnUser, time.Now()); (plan.template != nil) != c.want {
 			t.Errorf("%s: %+v", name, plan)
 		}
 	}

@@ -29,7 +29,12 @@ type Config struct {
 	CA CA
 	// Signer signs, for the signing controller only.
 	Signer Signer
+	// OwnUser reports whether a user is a part of the control plane. Its name is not signed, even
+	// where admission lets the request through. Nil reports none.
+	OwnUser func(name string) bool
 }
+
+func (c Config) ownUser(name string) bool { return c.OwnUser != nil && c.OwnUser(name) }
 
 // CA tells what API servers are verified with.
 type CA interface {

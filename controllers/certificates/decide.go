@@ -21,8 +21,9 @@ type signing struct {
 	refusal  error // why the request has failed
 }
 
-// decideSigning looks at a request. One that was approved is signed once, or fails for ever.
-func decideSigning(r *certificatesv1.CertificateSigningRequest, now time.Time) signing {
+// decideSigning looks at a request. One that was approved is signed once, or fails for ever. own
+// reports whether a name is one of the control plane.
+func decideSigning(r *certificatesv1.CertificateSigningRequest, own func(name string) bool, now time.Time) signing {
 	check, served := signerRules[r.Spec.SignerName]
 	if !served || len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateFailed) ||
 		!has(r, certificatesv1.CertificateApproved) || has(r, certificatesv1.CertificateDenied) {
@@ -36,7 +37,7 @@ func decideSigning(r *certificatesv1.CertificateSigningRequest, now time.Time) s
 		err = check(request, r.Spec.Usages)
 	}
 	if err == nil {
-		err = checkNames(request, &r.Spec)
+		err = checkNames(request, &r.Spec, own)
 	}
 	if err != nil {
 		return signing{refusal: err}
@@ -119,13 +120,13 @@ type approval struct{ subresource, message string }
 
 // decideApproval returns the ways that are open to a request, in order; none to one that is not a
 // kubelet's, or on which somebody has decided.
-func decideApproval(r *certificatesv1.CertificateSigningRequest) []approval {
+func decideApproval(r *certificatesv1.CertificateSigningRequest, own func(name string) bool) []approval {
 	if len(r.Status.Certificate) > 0 || has(r, certificatesv1.CertificateApproved) || has(r, certificatesv1.CertificateDenied) ||
 		has(r, certificatesv1.CertificateFailed) || r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
 	request, err := parse(r.Spec.Request)
-	if err != nil || checkKubeletClient(request, r.Spec.Usages) != nil || checkNames(request, &r.Spec) != nil {
+	if err != nil || checkKubeletClient(request, r.Spec.Usages) != nil || checkNames(request, &r.Spec, own) != nil {
 		return nil
 	}
 	var ways []approval

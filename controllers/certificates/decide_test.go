@@ -42,6 +42,11 @@ func of(name string, organizations ...string) pkix.Name {
 	return pkix.Name{CommonName: name, Organization: organizations}
 }
 
+// ownUser is a part of the control plane.
+const ownUser = "system:serviceaccount:kube-system:job-controller"
+
+func isOwnUser(name string) bool { return name == ownUser }
+
 var (
 	clientUsages  = []certificatesv1.KeyUsage{"client auth", "digital signature"}
 	servingUsages = []certificatesv1.KeyUsage{"server auth", "key encipherment", "digital signature"}
@@ -98,11 +103,13 @@ func TestWhatIsSigned(t *testing.T) {
 		"a usage that nobody knows":   {legacy, x509.CertificateRequest{Subject: of("x")}, []certificatesv1.KeyUsage{"sing"}, "unrecognized usage"},
 		"a server of the cluster":     {client, x509.CertificateRequest{Subject: of("x", "barque:servers")}, clientUsages, "barque:"},
 		"the front proxy":             {client, x509.CertificateRequest{Subject: of("barque:front-proxy")}, clientUsages, "barque:"},
+		"a controller":                {client, x509.CertificateRequest{Subject: of(ownUser)}, clientUsages, "part of the control plane"},
+		"a controller as a group":     {client, x509.CertificateRequest{Subject: of("x", ownUser)}, clientUsages, "part of the control plane"},
 		"a server, by another signer": {legacy, x509.CertificateRequest{Subject: of("barque:apiserver")}, servingUsages, "barque:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(t, c.signer, c.template, c.usages, certificatesv1.CertificateApproved)
-			plan := decideSigning(r, begin)
+			plan := decideSigning(r, isOwnUser, begin)
 			if c.refusal != "" {
 				if plan.refusal == nil || !strings.Contains(plan.refusal.Error(), c.refusal) || plan.template != nil {
 					t.Errorf("refused with %v, signed %v; want a refusal with %q", plan.refusal, plan.template, c.refusal)
@@ -125,7 +132,7 @@ func TestWhatIsSigned(t *testing.T) {
 		"another signer": request(t, "example.com/s", x509.CertificateRequest{Subject: of("eve")}, clientUsages, certificatesv1.CertificateApproved),
 		"not ours":       request(t, "kubernetes.io/kube-apiserver-client-pod", x509.CertificateRequest{Subject: of("eve")}, clientUsages, certificatesv1.CertificateApproved),
 	} {
-		if plan := decideSigning(r, begin); plan.template != nil || plan.refusal != nil {
+		if plan := decideSigning(r, isOwnUser, begin); plan.template != nil || plan.refusal != nil {
 			t.Errorf("%s: %+v", name, plan)
 		}
 	}
@@ -152,7 +159,7 @@ func TestASigningIsDoneOnce(t *testing.T) {
 		}
 		r := request(t, pick("example.com/s", certificatesv1.KubeAPIServerClientSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName),
 			x509.CertificateRequest{Subject: of(pick("eve", "system:node:n", "barque:x"), pick("system:nodes", "o"))}, usages, conditions...)
-		plan := decideSigning(r, begin)
+		plan := decideSigning(r, isOwnUser, begin)
 		if (plan.template != nil || plan.refusal != nil) && !slices.Equal(conditions, []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved}) {
 			t.Fatalf("with %v: %+v", conditions, plan)
 		}
@@ -166,7 +173,7 @@ func TestASigningIsDoneOnce(t *testing.T) {
 		case plan.refusal != nil:
 			r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: certificatesv1.CertificateFailed})
 		}
-		if again := decideSigning(r, begin.Add(time.Second)); again.template != nil || again.refusal != nil {
+		if again := decideSigning(r, isOwnUser, begin.Add(time.Second)); again.template != nil || again.refusal != nil {
 			t.Fatalf("after %+v: %+v", plan, again)
 		}
 	}
@@ -216,7 +223,7 @@ func TestWhichKubeletsAreApproved(t *testing.T) {
 		"no node's": {request(t, certificatesv1.KubeAPIServerClientKubeletSignerName, x509.CertificateRequest{Subject: of("eve", "system:nodes")}, clientUsages), ""},
 	} {
 		var got []string
-		for _, way := range decideApproval(c.r) {
+		for _, way := range decideApproval(c.r, isOwnUser) {
 			got = append(got, way.subresource)
 		}
 		if strings.Join(got, " ") != c.want {

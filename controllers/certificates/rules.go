@@ -124,9 +124,9 @@ func checkUsages(usages []certificatesv1.KeyUsage, auth certificatesv1.KeyUsage)
 // organization is the attribute of a subject that is a group.
 var organization = asn1.ObjectIdentifier{2, 5, 4, 10}
 
-// checkNames refuses the names of the cluster's servers, wherever they stand in the subject. The
-// group of administrators is for requests of administrators.
-func checkNames(r *x509.CertificateRequest, by *certificatesv1.CertificateSigningRequestSpec) error {
+// checkNames refuses the names of the cluster's servers, and those of the control plane, wherever
+// they stand in the subject. The group of administrators is for requests of administrators.
+func checkNames(r *x509.CertificateRequest, by *certificatesv1.CertificateSigningRequestSpec, own func(name string) bool) error {
 	admins := by.SignerName == certificatesv1.KubeAPIServerClientSignerName && clusterusers.HasAdmin(by.Groups)
 	names := []string{r.Subject.CommonName}
 	for _, attribute := range r.Subject.Names {
@@ -137,6 +137,9 @@ func checkNames(r *x509.CertificateRequest, by *certificatesv1.CertificateSignin
 	for _, name := range names {
 		if strings.HasPrefix(name, ownNames) {
 			return fmt.Errorf("the name %s is not signed: names that begin with %s are those of the cluster's servers", name, ownNames)
+		}
+		if own(name) {
+			return fmt.Errorf("the name %s is not signed: it is a part of the control plane, and runs in the servers", name)
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ func NewSigning(cfg Config) (*Controller, error) {
 	}
 	return newRequests(cfg, "csrsigning", 2, func(ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest) (string, time.Duration, error) {
 		now := time.Now()
-		plan := decideSigning(r, now)
+		plan := decideSigning(r, cfg.ownUser, now)
 		switch {
 		case plan.refusal != nil:
 			r = r.DeepCopy()
@@ -53,7 +53,7 @@ func NewSigning(cfg Config) (*Controller, error) {
 // factory for the informer that it needs.
 func NewApproving(cfg Config) (*Controller, error) {
 	return newRequests(cfg, "csrapproving", 2, func(ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest) (string, time.Duration, error) {
-		ways := decideApproval(r)
+		ways := decideApproval(r, cfg.ownUser)
 		for _, way := range ways {
 			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, reviewOf(r, way), metav1.CreateOptions{})
 			if err != nil {

@@ -69,8 +69,8 @@ func (s sparing) concerns(a admission.Attributes) bool {
 }
 
 // isOwn tells whether the server itself writes, or its controllers the endpoints of the Service by
-// which pods find the API. No token, and no certificate without an administrator's approval, is of
-// these users.
+// which pods find the API. No token and no requested certificate is of these users, and only
+// administrators may impersonate them.
 func isOwn(a admission.Attributes) bool {
 	u := a.GetUserInfo()
 	if u == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/admission/quota"
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/controllers/nodelifecycle"
@@ -137,6 +138,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		Settings:     s.options.Controllers,
 		CA:           s.ids.Trust,
 		Signer:       s.ids.Trust,
+		OwnUser:      rbac.IsOwnUser,
 		ClusterCIDRs: s.settings.ClusterCIDRs,
 		Liveness:     life,
 		NodeSettings: s.options.Times.settings(),
