@@ -27,7 +27,7 @@ const (
 	// of its certificates now, and answers with them. It answers 504 if the outcome is unknown.
 	CertificatesPath = "/barque/v1/certificates"
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
-	// exchange.Change, makes that, for members of system:masters only.
+	// exchange.Change, makes that, for administrators only.
 	CAPath = "/barque/v1/ca"
 )
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/raftstore"
 )
@@ -22,7 +22,7 @@ import (
 // EncryptionPath answers with an EncryptionAnswer, which has the datakeys.Status of the encryption
 // of objects in the store. POST takes the parameters "change", a datakeys.Change, any number of
 // "resource" to encrypt besides those that are, and of "decrypt" to take out, and the flag
-// "dryRun". It is for members of system:masters only.
+// "dryRun". It is for administrators only.
 const EncryptionPath = "/barque/v1/encryption"
 
 // EncryptionAnswer is the answer to GET and POST.
@@ -55,8 +55,8 @@ const problemParameter = "problem"
 func (e *Encryption) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, ok := request.UserFrom(r.Context())
 	switch {
-	case !ok || !slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup):
-		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" only", http.StatusForbidden)
+	case !ok || !clusterusers.HasAdmin(who.GetGroups()):
+		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only", http.StatusForbidden)
 		return
 	case r.Method != http.MethodGet && r.Method != http.MethodPost:
 		http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)

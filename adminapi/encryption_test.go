@@ -18,12 +18,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/join"
 )
 
 // TestTheLeaderTellsHowFarItIs: any server answers with the status of the leader, which knows the
-// object that stops a change. Members of system:masters only get it.
+// object that stops a change. Administrators only get it.
 func TestTheLeaderTellsHowFarItIs(t *testing.T) {
 	const stops = "the object /registry/secrets/a/b cannot be read"
 	leader := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,6 +50,9 @@ func TestTheLeaderTellsHowFarItIs(t *testing.T) {
 	var answer EncryptionAnswer
 	if w := get(user.SystemPrivilegedGroup); json.Unmarshal(w.Body.Bytes(), &answer) != nil || !slices.Contains(answer.Waiting, stops) {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := get(clusterusers.AdminGroup); json.Unmarshal(w.Body.Bytes(), &answer) != nil || !slices.Contains(answer.Waiting, stops) {
+		t.Errorf("an administrator gets %d %s", w.Code, w.Body)
 	}
 	if w := get("others"); w.Code != http.StatusForbidden || strings.Contains(w.Body.String(), stops) {
 		t.Errorf("%d %s", w.Code, w.Body)

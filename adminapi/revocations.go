@@ -14,7 +14,7 @@ import (
 )
 
 // RevocationsPath: GET answers with the revocation.Entries of the server. POST takes a
-// revocation.Order and answers with the revocation.Entry. Both are for members of system:masters.
+// revocation.Order and answers with the revocation.Entry. Both are for administrators.
 const RevocationsPath = revocation.APIPath
 
 // Revocations are the revoked certificates of the cluster.

@@ -26,7 +26,7 @@ type Tokens interface {
 const maxOrder = 16 << 10
 
 // TokensHandler serves token.Path. A server's token is worth as much as the CA's key. So it is for
-// members of system:masters, whatever RBAC says.
+// administrators, whatever RBAC says.
 func TokensHandler(tokens Tokens, logger *slog.Logger) http.Handler {
 	methods := map[string]http.HandlerFunc{
 		http.MethodGet: func(w http.ResponseWriter, r *http.Request) {

@@ -92,7 +92,7 @@ func (s *server) newEncryption() *datakeys.Manager {
 // dataKeyMembers are the members by their data keys. There are none before this server's API
 // starts: it leads nothing yet, and serves nobody, so that it cleans its disk without a turn.
 func (s *server) dataKeyMembers() []rollover.Member {
-	if m := s.early.Load(); m != nil {
+	if m := s.membersOfAPI.Load(); m != nil {
 		return m.DataKeys()
 	}
 	return nil

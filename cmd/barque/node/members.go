@@ -80,13 +80,13 @@ func (s *server) isServer(name string) bool {
 
 // noteNodes makes the reports of this server include the Nodes from now on.
 func (s *server) noteNodes(context.Context) error {
-	s.known.Store(s.members)
+	s.membersWithNodes.Store(s.members)
 	return nil
 }
 
 // synced returns the members of the cluster, nil before the Nodes are synced.
 func (s *server) synced() *members.Members {
-	if m := s.known.Load(); m != nil && m.Synced() {
+	if m := s.membersWithNodes.Load(); m != nil && m.Synced() {
 		return m
 	}
 	return nil

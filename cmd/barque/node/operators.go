@@ -48,7 +48,7 @@ func (s *server) handlers() map[string]http.Handler {
 func (s *server) says() *adminapi.Report {
 	r := &adminapi.Report{Self: s.options.Name, DataDir: s.options.DataDir, Started: s.started, Pool: s.met.Load(),
 		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
-	if s.known.Load() != nil { // set after everything that these functions read
+	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
 		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.book.Admissions
 		r.AuditLosses, r.Files = s.auditLosses, s.configFiles

@@ -84,11 +84,12 @@ type server struct {
 	started      time.Time
 	met          atomic.Pointer[gossip.Pool] // pool, for the store, which is older
 	members      *members.Members
-	early        atomic.Pointer[members.Members] // that, for the data keys, which are older
-	known        atomic.Pointer[members.Members] // that, for the store, when the Nodes are noted
-	packets      atomic.Pointer[network.Network] // nil without a node
-	strays       enroll.Strays
-	drain        drain.Drain
+	// membersOfAPI is members for the data keys, which are older. membersWithNodes is members for
+	// the store, and for reports: it is set later, when the Nodes are noted.
+	membersOfAPI, membersWithNodes atomic.Pointer[members.Members]
+	packets                        atomic.Pointer[network.Network] // nil without a node
+	strays                         enroll.Strays
+	drain                          drain.Drain
 	// dumpScheduler writes the scheduler's state to the log.
 	dumpScheduler func()
 }
@@ -317,6 +318,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	s.met.Store(s.pool)
+	s.pool.SetRevoked(s.revoked.list.Entries().Version) // which may have changed since New was called
 	keys := credentials.NewRing(s.record, s.pool)
 	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip"), Own: keys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.GossipKeys() }})
@@ -421,7 +423,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		return errors.Join(err, listener.Close())
 	}
 	s.members = s.newMembers()
-	s.early.Store(s.members)
+	s.membersOfAPI.Store(s.members)
 	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
 
