@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"crypto/ed25519"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -10,9 +11,16 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// Who may begin with its name and zone can say everything that comes later: that it leaves, that it
-// is ill, generations of many digits, and a credential whose signature happens to be longer.
+// A member that may begin with its name and zone can say everything that comes later: that it
+// leaves, that it is ill, generations of many digits, and a credential whose signature happens to
+// be longer.
 func TestWhatAMemberSaysLaterFits(t *testing.T) {
+	for _, name := range []string{"s1", strings.Repeat("n", 63)} {
+		t.Run(fmt.Sprint(len(name)), func(t *testing.T) { testLaterFits(t, name) })
+	}
+}
+
+func testLaterFits(t *testing.T, name string) {
 	ca, err := pki.NewAuthority(clusterID, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -20,27 +28,30 @@ func TestWhatAMemberSaysLaterFits(t *testing.T) {
 	addr := netip.MustParseAddrPort("255.255.255.255:65535")
 	longest := 0
 	for size := range 400 {
-		proof := proofOf(t, ca, "s1", "server", time.Now().Add(time.Hour))
+		proof := proofOf(t, ca, name, "server", time.Now().Add(time.Hour))
 		proof.Trust = 1
-		facts := Facts{Zone: strings.Repeat("z", size), Version: "v1.2.3", APIPort: 65535, PeerPort: 65535, PeerID: strings.Repeat("i", 26)}
-		p := &Pool{config: Config{Name: "s1", ClusterID: clusterID, Advertise: addr, Facts: facts, Authority: pki.TrustOf(ca),
+		facts := Facts{Zone: strings.Repeat("z", size), Version: "v1.37.2+barque.123", APIPort: 65535, PeerPort: 65535, PeerID: strings.Repeat("i", 26),
+			Tokens: 2, Revoked: 1, DataKeys: 1}
+		p := &Pool{config: Config{Name: name, ClusterID: clusterID, Advertise: addr, Facts: facts, Authority: pki.TrustOf(ca),
 			Proof: func() Proof { return proof }, Now: time.Now}}
 		if p.provesItself() != nil {
 			continue
 		}
 		longest = size
-		facts.Leaving, facts.Health, facts.KeyGeneration, facts.Trust = true, 1<<len(healthNames)-1, 123456, 123456
+		facts.Leaving, facts.Health, facts.KeyGeneration, facts.Trust = true, 1<<len(healthNames)-1, 1234567, 1234567
+		facts.Revoked, facts.DataKeys = 1234567890, 1234567
 		for range 20 {
-			proof.Credential, err = ca.SignCredential(pki.Credential{Name: "s1", Role: "server", Public: proof.Key.Public().(ed25519.PublicKey), NotAfter: time.Now().Add(time.Hour)})
+			proof.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: "server", Public: proof.Key.Public().(ed25519.PublicKey), NotAfter: time.Now().Add(time.Hour)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := encodeMeta(clusterID, "s1", addr, proof, facts); err != nil {
+			if _, err := encodeMeta(clusterID, name, addr, proof, facts); err != nil {
 				t.Fatalf("a zone of %d bytes is accepted, and does not fit later: %v", size, err)
 			}
 		}
 	}
-	if longest < 50 {
+	t.Logf("with a name of %d bytes a zone may have %d", len(name), longest)
+	if longest < 63 { // the longest label {
 		t.Errorf("a zone of %d bytes is the longest one", longest)
 	}
 }

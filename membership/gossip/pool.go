@@ -145,7 +145,7 @@ func (p *Pool) provesItself() error {
 	c.Facts.Leaving, c.Facts.Health = true, 1<<len(healthNames)-1
 	c.Facts.KeyGeneration, c.Facts.Trust = max(c.Facts.KeyGeneration, 1_000_000), max(proof.Trust, 1_000_000)
 	if c.Facts.APIPort != 0 {
-		c.Facts.Revoked = max(c.Facts.Revoked, 1_000_000_000)
+		c.Facts.Revoked, c.Facts.DataKeys = max(c.Facts.Revoked, 1_000_000_000), max(c.Facts.DataKeys, 1_000_000)
 	}
 	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, proof, c.Facts)
 	if err == nil && len(meta)+signatureSlack > memberlist.MetaMaxSize {
@@ -208,10 +208,11 @@ func (p *Pool) SetHealth(h Health) {
 	p.tell()
 }
 
-// SetRevoked tells the others the version of this server's list of revoked certificates.
+// SetRevoked tells the others the version of this server's list of revoked certificates. Versions
+// only rise, so of two callers at a time the newer one counts.
 func (p *Pool) SetRevoked(version uint64) {
 	p.mu.Lock()
-	p.facts.Revoked = version
+	p.facts.Revoked = max(p.facts.Revoked, version)
 	p.mu.Unlock()
 	p.tell()
 }
