@@ -12,10 +12,12 @@
 // So nothing is compared by a clock, but an entry's end: it goes when the CA has ended that could
 // have issued one of its certificates, or when none of these CAs is believed any more.
 //
-// Entries of agents and certificates are records in the store. Those of servers follow from the
-// store's own decisions about its members. Each server and agent has a List, and a copy of it on
-// its disk: it holds without a quorum, and from the first moment after a start. Servers follow the
-// store. Agents ask servers at their start, from time to time, and when gossip shows a newer list.
+// Entries are records in the store. Those of servers follow from the store's own decisions about
+// its members, and the leader records them: with the CAs of the moment of the removal, and for a
+// new cluster that begins with a backup and has made no such decisions. Each server and agent has a
+// List, and a copy of it on its disk: it holds without a quorum, and from the first moment after a
+// start. Servers follow the store. Agents ask servers at their start, from time to time, and when
+// gossip shows a newer list.
 //
 // What always holds:
 //   - an entry is never taken back, but by an operator for one key of an agent. A restored backup

@@ -102,6 +102,9 @@ func (k *Keeper) look(ctx context.Context, term uint64) error {
 		return nil
 	}
 	var errs []error
+	if err := k.recordServers(ctx, term); err != nil {
+		errs = append(errs, fmt.Errorf("record the removal of servers: %w", err))
+	}
 	if now := k.Now(); now.Sub(k.tidied).Abs() >= tidyEvery {
 		if err := k.tidy(ctx, term); err != nil {
 			errs = append(errs, err)
@@ -215,9 +218,16 @@ func (k *Keeper) note(ctx context.Context, term uint64, name, uid string) error 
 	return err
 }
 
-// deleteStray deletes the Node that a removed agent has made again, if the store has it yet.
+// deleteStray deletes the Node that a removed agent has made again, if the store has it yet. The
+// records are read directly before: an operator may have let the agent in again.
 func (k *Keeper) deleteStray(ctx context.Context, name, uid string) error {
 	if is, err := k.Node(ctx, name); err != nil || is != uid {
+		return err
+	}
+	if _, known, err := k.Store.Get(ctx, agentsAt+name); err != nil || known > 0 {
+		return err
+	}
+	if was, _, err := k.read(ctx, Agent+"/"+name); err != nil || was == nil || was.admits() {
 		return err
 	}
 	k.Logger.Warn("the Node of a removed agent is deleted: it was made after the removal", "node", name)
@@ -295,27 +305,57 @@ func (k *Keeper) tidy(ctx context.Context, term uint64) error {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, e := range lost {
-		errs = append(errs, k.putBack(ctx, term, e))
+		if e.Kind != Server { // see recordServers
+			errs = append(errs, k.putBack(ctx, term, e))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// putBack writes an entry that the store has lost, also in place of a damaged record.
-func (k *Keeper) putBack(ctx context.Context, term uint64, e Entry) error {
-	data, revision, err := k.Store.Get(ctx, entriesAt+e.key())
+// recordServers writes a record for each removed server. It does not wait for tidy: an exchange of
+// the CA after a theft takes seconds, and the record has the CAs from before.
+func (k *Keeper) recordServers(ctx context.Context, term uint64) error {
+	lost, err := k.missing(ctx)
 	if err != nil {
 		return err
+	}
+	var errs []error
+	for _, e := range lost {
+		if e.Kind != Server {
+			continue
+		}
+		e.Back = false // Compile sets it
+		won, err := k.record(ctx, term, e)
+		if won {
+			k.Logger.Info("the removal of a server is among the records of revocations", "name", e.Name, "id", e.ID)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// record writes an entry unless its record is as new, also in place of a damaged one.
+func (k *Keeper) record(ctx context.Context, term uint64, e Entry) (won bool, err error) {
+	data, revision, err := k.Store.Get(ctx, entriesAt+e.key())
+	if err != nil {
+		return false, err
 	}
 	var has Entry
 	if json.Unmarshal(data, &has) == nil && has.Revision >= e.Revision {
-		return nil
+		return false, nil
 	}
 	change, err := put(e, revision)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, won, err := k.Store.Commit(ctx, term, change)
-	if err == nil && won {
+	_, won, err = k.Store.Commit(ctx, term, change)
+	return won, err
+}
+
+// putBack writes an entry that the store has lost.
+func (k *Keeper) putBack(ctx context.Context, term uint64, e Entry) error {
+	won, err := k.record(ctx, term, e)
+	if won {
 		k.Logger.Warn("a revocation that the store had lost is in it again, as after a restored backup", "kind", e.Kind, "name", e.Name, "id", e.ID)
 	}
 	return err

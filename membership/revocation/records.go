@@ -270,7 +270,7 @@ func (e *Entries) equal(other *Entries) bool {
 }
 
 // missing returns the entries of this server's list that the store has no record of, or an older
-// one: a restored backup lacks them.
+// one: a restored backup lacks them, and so does the store after a server was removed.
 func (b *Book) missing(ctx context.Context) ([]Entry, error) {
 	records, err := b.Store.Known(ctx, entriesAt)
 	if err != nil {
@@ -279,7 +279,7 @@ func (b *Book) missing(ctx context.Context) ([]Entry, error) {
 	var out []Entry
 	now, believed := b.Now(), b.CAs()
 	for _, e := range b.List.Entries().List {
-		if e.Kind == Server || e.over(now, believed) {
+		if e.over(now, believed) {
 			continue
 		}
 		var has Entry
@@ -291,7 +291,8 @@ func (b *Book) missing(ctx context.Context) ([]Entry, error) {
 	return out, nil
 }
 
-// over returns the keys of records that are over.
+// over returns the keys of records that are over. Those of servers stay: without its record a
+// removed server would come on the list again, with the CAs of now.
 func (b *Book) over(ctx context.Context) (keys []string, err error) {
 	records, err := b.Store.Known(ctx, entriesAt)
 	if err != nil {
@@ -300,7 +301,7 @@ func (b *Book) over(ctx context.Context) (keys []string, err error) {
 	now, believed := b.Now(), b.CAs()
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		var e Entry
-		if json.Unmarshal(records[key], &e) == nil && strings.Contains(key, "/") && e.over(now, believed) {
+		if json.Unmarshal(records[key], &e) == nil && strings.Contains(key, "/") && e.Kind != Server && e.over(now, believed) {
 			keys = append(keys, key)
 		}
 	}

@@ -575,6 +575,82 @@ func TestARemovedServer(t *testing.T) {
 	}
 }
 
+// TestARemovedServerInANewCluster: a cluster that begins with a backup goes on with the CA. Its own
+// store has removed nobody.
+func TestARemovedServerInANewCluster(t *testing.T) {
+	s := newSite(t)
+	old := s.issue(t, pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server, Holder: "s3.old"})
+	s.compile(t, Removed{ID: "s3.old", Name: "s3", At: time.Now()})
+	s.keeper.tidied = s.Now() // an exchange of the CA may be over sooner than the next look for lost entries
+	if err := s.keeper.look(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	restored := newSite(t)
+	restored.records.values, restored.records.at = maps.Clone(s.records.values), maps.Clone(s.records.at)
+	restored.records.revision = s.records.revision + 1000
+	restored.cas = s.cas
+	restored.compile(t)
+	restored.want(t, "removed before the backup", old, false)
+}
+
+// TestEntriesOfServersEnd: after an exchange of the CA a removed server is not on the list, and
+// each later look leaves that as it is. A server that joins then has the same list.
+func TestEntriesOfServersEnd(t *testing.T) {
+	s := newSite(t)
+	gone := Removed{ID: "s3.old", Name: "s3", At: time.Now()}
+	s.compile(t, gone)
+	if n := len(s.List.Entries().List); n != 1 {
+		t.Fatalf("%d entries", n)
+	}
+	s.look(t)
+	before := s.cas
+	s.cas = append([]string{"the next CA"}, before...)
+	s.compile(t, gone)
+	if n := len(s.List.Entries().List); n != 1 {
+		t.Errorf("%d entries while the CA before is believed", n)
+	}
+	s.cas = s.cas[:1]
+	s.compile(t, gone)
+	version := s.List.Entries().Version
+	s.look(t) // which drops the records that are over
+	for range 3 {
+		s.compile(t, gone)
+		if is := s.List.Entries(); len(is.List) != 0 || is.Version != version {
+			t.Errorf("%d entries of version %d after the exchange, want none of %d", len(is.List), is.Version, version)
+		}
+	}
+	joined := newSite(t)
+	joined.records, joined.Store, joined.cas = s.records, s.records, s.cas
+	joined.compile(t, gone)
+	if n := len(joined.List.Entries().List); n != 0 {
+		t.Errorf("%d entries at a new server", n)
+	}
+}
+
+// TestReadmittedMeanwhile: an operator lets an agent in again while the leader is about to delete
+// the Node that the agent has made again.
+func TestReadmittedMeanwhile(t *testing.T) {
+	s := newSite(t)
+	if err := s.CheckKey(t.Context(), "a1", "digest", true); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	_ = s.setNode("a1", "uid-2")
+	s.keeper.Revoked = func(Entry) {
+		s.keeper.Node = func(ctx context.Context, name string) (string, error) {
+			if _, err := s.Readmit(ctx, name, "ann", "by mistake"); err != nil && !errors.Is(err, ErrNotRevoked) {
+				t.Error(err)
+			}
+			return s.stored[name], nil
+		}
+	}
+	s.look(t)
+	if s.stored["a1"] != "uid-2" {
+		t.Error("the Node of an agent that was let in again is deleted")
+	}
+}
+
 // TestACertificateOfAUser is revoked by its serial number.
 func TestACertificateOfAUser(t *testing.T) {
 	s := newSite(t)

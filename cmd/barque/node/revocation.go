@@ -315,11 +315,7 @@ func (s *server) needed(o revocation.Order) error {
 }
 
 // revocationUpkeep is the leader's work on revocations.
-func (s *server) revocationUpkeep(ctx context.Context, _ kubernetes.Interface) error {
-	client, err := s.ownClient()
-	if err != nil {
-		return err
-	}
+func (s *server) revocationUpkeep(ctx context.Context, client kubernetes.Interface) error {
 	nodes := client.CoreV1().Nodes()
 	keeper := revocation.Keeper{Book: s.revoked.book, Nodes: s.agentNodes,
 		Earlier: func(ctx context.Context) (ran, may []string, err error) { return s.book.Earlier(ctx, s.memberNames()) },
