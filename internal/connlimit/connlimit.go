@@ -8,6 +8,7 @@
 package connlimit
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -89,6 +90,7 @@ type Conn struct {
 	source  netip.Addr
 	number  uint64 // in the order of coming
 	settled *time.Timer
+	closed  bool // guarded by the limiter's mu
 
 	authenticated atomic.Bool
 }
@@ -115,27 +117,40 @@ func (l *Limiter) Enter(conn net.Conn) *Conn {
 	l.mu.Lock()
 	c.number = l.next
 	l.next++
-	l.from[c.source] = append(l.from[c.source], c)
-	l.count++
-	var closed *Conn
-	switch {
-	case l.count > l.limits.Total:
-		closed = l.surplus(l.heaviest(), c)
-	case len(l.from[c.source]) > l.limits.PerSource && !l.exempt(c.source):
-		closed = l.surplus(c.source, c)
-	}
-	if closed != nil {
-		l.remove(closed)
-	}
+	surplus := l.add(c)
 	if l.limits.Settled > 0 {
 		c.settled = time.AfterFunc(l.limits.Settled, func() { l.leave(c) }) // Close stops it
 	}
 	l.mu.Unlock()
-	if closed != nil {
-		_ = closed.Conn.Close() // its owner reads the end
-		l.say(closed.source)
-	}
+	l.end(surplus)
 	return c
+}
+
+// add counts a connection, and returns another one that is to be closed, or nil. The caller holds
+// mu.
+func (l *Limiter) add(c *Conn) (surplus *Conn) {
+	all := l.from[c.source]
+	at, _ := slices.BinarySearchFunc(all, c.number, func(c *Conn, number uint64) int { return cmp.Compare(c.number, number) })
+	l.from[c.source] = slices.Insert(all, at, c)
+	l.count++
+	switch {
+	case l.count > l.limits.Total:
+		surplus = l.surplus(l.heaviest(), c)
+	case len(l.from[c.source]) > l.limits.PerSource && !l.exempt(c.source):
+		surplus = l.surplus(c.source, c)
+	}
+	if surplus != nil {
+		l.remove(surplus)
+	}
+	return surplus
+}
+
+// end closes a surplus connection, if there is one.
+func (l *Limiter) end(surplus *Conn) {
+	if surplus != nil {
+		_ = surplus.Conn.Close() // its owner reads the end
+		l.say(surplus.source)
+	}
 }
 
 // surplus returns the connection of a source that is closed when there is one too many: the oldest,
@@ -192,6 +207,11 @@ func (l *Limiter) remove(c *Conn) bool {
 func (l *Limiter) leave(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.drop(c)
+}
+
+// drop stops to count a connection, and its timer. The caller holds mu.
+func (l *Limiter) drop(c *Conn) bool {
 	if c.settled != nil {
 		c.settled.Stop()
 	}
@@ -207,17 +227,40 @@ func (l *Limiter) Count() int {
 
 // Authenticate marks a connection as that of a known client: it is counted no longer.
 func (c *Conn) Authenticate() {
+	if c.Authenticated() {
+		return
+	}
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
 	if !c.authenticated.Swap(true) {
-		c.limiter.leave(c)
+		c.limiter.drop(c)
 	}
 }
 
-// Authenticated reports whether Authenticate was called.
+// Estrange takes Authenticate back: the client is not known any more, and the connection is counted
+// again.
+func (c *Conn) Estrange() {
+	if !c.Authenticated() {
+		return
+	}
+	c.limiter.mu.Lock()
+	var surplus *Conn
+	if !c.closed && c.authenticated.Swap(false) {
+		surplus = c.limiter.add(c)
+	}
+	c.limiter.mu.Unlock()
+	c.limiter.end(surplus)
+}
+
+// Authenticated reports whether Authenticate was called, and Estrange was not since.
 func (c *Conn) Authenticated() bool { return c.authenticated.Load() }
 
 // Close implements net.Conn.
 func (c *Conn) Close() error {
-	c.limiter.leave(c)
+	c.limiter.mu.Lock()
+	c.closed = true
+	c.limiter.drop(c)
+	c.limiter.mu.Unlock()
 	return c.Conn.Close()
 }
 

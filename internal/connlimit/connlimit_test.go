@@ -112,6 +112,40 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
+// TestARefusedClientCountsAgain: a connection whose client is not known any more has its place by
+// its age, and takes part in the limits. One that has ended does not.
+func TestARefusedClientCountsAgain(t *testing.T) {
+	l := New(Limits{Total: 3, PerSource: 3}, quiet())
+	var open []*Conn
+	for i := range 6 {
+		open = append(open, l.Enter(from(fmt.Sprintf("10.0.0.1:%d", i+1))))
+		open[i].Authenticate()
+	}
+	_ = open[5].Close()
+	for _, i := range []int{5, 4, 4, 1, 2, 0} { // the last one is one too many
+		open[i].Estrange()
+	}
+	if n := l.Count(); n != 3 {
+		t.Errorf("%d are counted, want 3", n)
+	}
+	for i, c := range open {
+		if closed := c.Conn.(*fakeConn).closed; closed != (i == 0 || i == 5) {
+			t.Errorf("connection %d is closed: %v", i, closed)
+		}
+	}
+	open[4].Authenticate()
+	open[4].Authenticate()
+	if n := l.Count(); n != 2 || open[3].Conn.(*fakeConn).closed {
+		t.Errorf("%d are counted, want 2", n)
+	}
+	for _, c := range open {
+		_ = c.Close()
+	}
+	if n := l.Count(); n != 0 || len(l.from) != 0 {
+		t.Errorf("%d of %d sources are counted after all have ended", n, len(l.from))
+	}
+}
+
 // TestFloodIsLogged: by a few lines, with the number of the others.
 func TestFloodIsLogged(t *testing.T) {
 	var out syncbuf.Buffer

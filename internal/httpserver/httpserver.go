@@ -3,7 +3,7 @@
 // bound on the log lines that strangers cause.
 //
 // A handler calls Authenticate when it knows the client. The connection then counts as a client's
-// for as long as it lasts.
+// until it ends, or until a handler calls Estrange.
 package httpserver
 
 import (
@@ -134,6 +134,14 @@ func Authenticate(request context.Context) {
 	defer s.mu.Unlock()
 	if s.control != nil {
 		_ = s.control.SetWriteDeadline(time.Time{}) // a closed connection shows in the next write
+	}
+}
+
+// Estrange says that the client of a request is not known any more, although an earlier request of
+// the connection was authenticated: the connection counts as a stranger's again.
+func Estrange(request context.Context) {
+	if conn, ok := request.Value(connKey{}).(*connlimit.Conn); ok {
+		conn.Estrange()
 	}
 }
 
