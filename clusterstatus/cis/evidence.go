@@ -45,8 +45,10 @@ type ServerReport struct {
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// Audit is how much of selected requests the audit policy in use records, and the file.
 	Audit Audit `json:"audit"`
-	// Encryption is the cipher of Secrets in the store; "" is none.
-	Encryption string `json:"encryption,omitempty"`
+	// Encryption is the cipher of Secrets in the store; "" is none, or EncryptionProblem says why
+	// it is not known.
+	Encryption        string `json:"encryption,omitempty"`
+	EncryptionProblem string `json:"encryptionProblem,omitempty"`
 	// Controllers are the groups of the users that the controllers and the scheduler act as.
 	Controllers []string `json:"controllers,omitempty"`
 	// KubeletClient is this server as a client of kubelets.

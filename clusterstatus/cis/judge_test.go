@@ -266,6 +266,20 @@ func TestOneOfSeveral(t *testing.T) {
 	}
 }
 
+// TestTheCipherIsNotKnown: a server that cannot say how Secrets are stored reports all else.
+func TestTheCipherIsNotKnown(t *testing.T) {
+	for _, id := range []string{"1.2.27", "1.2.28"} {
+		e := hardened()
+		e.Servers[0].Report.Encryption, e.Servers[0].Report.EncryptionProblem = "", "a change is under way"
+		if r := judged(e, id); r.Status != Unknown || !strings.Contains(r.Reason, "under way") {
+			t.Errorf("%s: %+v", id, r)
+		}
+		if r := judged(e, "1.2.1"); r.Status != Pass {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 // TestAgentsMachine: without a cluster the files of the machine are judged alone.
 func TestAgentsMachine(t *testing.T) {
 	e := &Evidence{Machine: &Machine{Name: "a1", Files: []File{{Path: "/d/pki/node.key", Kind: KindKey, Mode: 0o644}}}}

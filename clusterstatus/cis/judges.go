@@ -275,14 +275,20 @@ func asksForCertificates(s *Server) Verdict {
 }
 
 func encrypted(r *ServerReport) Verdict {
-	if r.Encryption == "" {
+	switch {
+	case r.EncryptionProblem != "":
+		return unknown("%s", r.EncryptionProblem)
+	case r.Encryption == "":
 		return fail("Secrets are in clear in the store")
 	}
 	return pass("by %s", r.Encryption)
 }
 
 func goodProvider(r *ServerReport) Verdict {
-	if r.Encryption == "" {
+	switch {
+	case r.EncryptionProblem != "":
+		return unknown("%s", r.EncryptionProblem)
+	case r.Encryption == "":
 		return fail("there is none")
 	}
 	return pass("%s", r.Encryption)

@@ -2,7 +2,9 @@ package datakeys
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -42,6 +44,18 @@ type ServerStatus struct {
 	Problem string `json:"problem,omitempty"`
 	// Cleaned tells whether its disk has no values from before the last change.
 	Cleaned bool `json:"cleaned"`
+}
+
+// Covers reports whether all objects of a resource are encrypted. While a change is under way that
+// is not known: some may be in clear, also on the disks of servers.
+func (s *Status) Covers(resource string) (bool, error) {
+	switch {
+	case s.Step != AtRest:
+		return false, fmt.Errorf("a change of the data keys is under way (%s): try again when it is at rest", s.Text)
+	case !s.Enabled || !slices.Contains(s.Resources, resource):
+		return false, nil
+	}
+	return s.Clear == 0, nil
 }
 
 // Problem returns why this server does not follow, or cannot read all objects; empty: it does.

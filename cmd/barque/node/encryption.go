@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -98,13 +97,21 @@ func (s *server) dataKeyMembers() []rollover.Member {
 	return nil
 }
 
-// secretsCipher is the cipher of Secrets in the store; empty: they are in clear.
-func (s *server) secretsCipher(ctx context.Context) (string, error) {
-	is, err := s.dataKeys.Epoch(ctx)
-	if err != nil || is.Writes == "" || !slices.Contains(is.Resources, "secrets") {
-		return "", err
+// secretsCipher is the cipher of Secrets in the store; empty: some are in clear, or problem is the
+// reason why it is not known.
+func (s *server) secretsCipher(ctx context.Context) (cipher, problem string) {
+	is, err := s.encryption.Status(ctx)
+	covered := false
+	if err == nil {
+		covered, err = is.Covers("secrets")
 	}
-	return encryption.Cipher, nil
+	if err != nil {
+		return "", err.Error()
+	}
+	if !covered {
+		return "", ""
+	}
+	return encryption.Cipher, ""
 }
 
 // leader returns the name of the leader in this server's view.

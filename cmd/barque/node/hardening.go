@@ -28,13 +28,10 @@ func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	cipher, err := s.secretsCipher(ctx)
-	if err != nil {
-		return nil, err
-	}
+	cipher, unknown := s.secretsCipher(ctx)
 	kubelets := s.ids.KubeletClientTLS()()
 	r := &cis.ServerReport{
-		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: controllerGroups(), Encryption: cipher, Machine: machine, Profile: s.options.Profile,
+		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: controllerGroups(), Encryption: cipher, EncryptionProblem: unknown, Machine: machine, Profile: s.options.Profile,
 		Audit:         cis.Audit{File: s.audit.File, Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "", Levels: map[string]string{}},
 		KubeletClient: cis.KubeletClient{Verified: !kubelets.InsecureSkipVerify && kubelets.RootCAs != nil},
 	}
