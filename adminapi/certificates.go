@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
@@ -27,8 +30,11 @@ const (
 	// of its certificates now, and answers with them. It answers 504 if the outcome is unknown.
 	CertificatesPath = "/barque/v1/certificates"
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
-	// exchange.Change, makes that, for administrators only.
+	// exchange.Change, makes that, for administrators only. It answers 409 if the caller's own
+	// certificate would count no more from the beginning, unless LoseAccess is a parameter.
 	CAPath = "/barque/v1/ca"
+	// LoseAccess is the parameter of an exchange that the caller may not be able to watch.
+	LoseAccess = "loseAccess"
 )
 
 // ClusterCertificates are all certificates in one server's view.
@@ -49,6 +55,8 @@ type Certificates struct {
 		Status() exchange.Status
 		Apply(ctx context.Context, change exchange.Change) (exchange.Status, error)
 	}
+	// Ends reports whether a client certificate counts no more from the beginning of an exchange.
+	Ends     func(cert *x509.Certificate) bool
 	Servers  func() []string // members of the store
 	IsServer func(name string) bool
 	// Call calls another server's API, which answers with JSON.
@@ -195,7 +203,15 @@ func (s *Certificates) serveRenewal(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
-	status, err := s.Exchange.Apply(r.Context(), exchange.Change(r.URL.Query().Get("change")))
+	query := r.URL.Query()
+	change := exchange.Change(query.Get("change"))
+	if change == exchange.Begin && !query.Has(LoseAccess) && s.locksOut(r) {
+		http.Error(w, "nothing was changed: your own certificate counts no more from the beginning of the exchange, because the cluster has not recorded its key. "+
+			"Use admin.kubeconfig of the data directory of a server (barque cert rotate --ca --kubeconfig FILE). "+
+			"To begin all the same, give --lose-access; you get a new certificate from another administrator when the exchange is over", http.StatusConflict)
+		return
+	}
+	status, err := s.Exchange.Apply(r.Context(), change)
 	var conflict *raftstore.ConflictError
 	switch {
 	case err == nil:
@@ -211,6 +227,17 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	default:
 		extra.Unavailable(w, err)
 	}
+}
+
+// locksOut reports whether an exchange of the CA makes the certificate void by which the caller is
+// known. A certificate beside a bearer token names somebody else, or is not needed.
+func (s *Certificates) locksOut(r *http.Request) bool {
+	who, ok := request.UserFrom(r.Context())
+	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return false
+	}
+	leaf := r.TLS.PeerCertificates[0]
+	return leaf.Subject.CommonName == who.GetName() && s.Ends(leaf)
 }
 
 const (

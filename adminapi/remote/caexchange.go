@@ -43,6 +43,17 @@ func (x *CAExchange) Status(ctx context.Context) (is exchange.Status, err error)
 	return is, err
 }
 
+// CheckNewUser returns an error in the first step of an exchange: a user's certificate of the CA
+// that still issues would be void at once. A server that does not answer is no reason.
+func (x *CAExchange) CheckNewUser(ctx context.Context) error {
+	is, err := x.Status(ctx)
+	if err != nil || !is.Spreading() {
+		return nil
+	}
+	return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("no certificate was made: the CA is exchanged since %s, and the CA before, whose new certificates do not count, issues still. "+
+		"Try again in the next step, within seconds; `barque cert show` shows the step, and the nodes that it waits for", is.Since.UTC().Format(time.RFC3339))}
+}
+
 // Step is a change of the exchange. Text describes its effects.
 type Step struct {
 	Change exchange.Change
@@ -68,12 +79,18 @@ func NextStep(is *exchange.Status, undo, force bool) (*Step, error) {
 		return nil, nil
 	}
 	return &Step{exchange.Begin, "The cluster's CA is exchanged for a new one. All nodes get new certificates; nothing is restarted. Then join tokens\n" +
-		"and client certificates that were made before are void, those in copied kubeconfigs among them.\n"}, nil
+		"and client certificates that were made before are void, those in copied kubeconfigs among them. Certificates of\n" +
+		"users (barque user add) are void from the beginning: those people get new ones from an administrator.\n"}, nil
 }
 
-// Change makes the change. The answer goes into is.
-func (x *CAExchange) Change(ctx context.Context, change exchange.Change, is *exchange.Status) error {
-	err := x.ask(ctx, http.MethodPost, adminapi.CAPath, map[string]string{"change": string(change)}, is)
+// Change makes the change. The answer goes into is. Servers refuse an exchange that makes the
+// caller's own certificate void from the beginning, unless loseAccess is set.
+func (x *CAExchange) Change(ctx context.Context, change exchange.Change, loseAccess bool, is *exchange.Status) error {
+	query := map[string]string{"change": string(change)}
+	if loseAccess {
+		query[adminapi.LoseAccess] = "true"
+	}
+	err := x.ask(ctx, http.MethodPost, adminapi.CAPath, query, is)
 	switch {
 	case err == nil:
 		return nil

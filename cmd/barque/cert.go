@@ -105,6 +105,7 @@ func leftText(seconds int64) string {
 type certRotate struct {
 	kubeconfig, server         string
 	ca, undo, force, yes, wait bool
+	loseAccess                 bool
 }
 
 func certRotateCommand() *cobra.Command {
@@ -128,7 +129,11 @@ exchanged as well. The old key verifies tokens for two more days, in which kubel
 replace the tokens of pods.
 
 Afterwards join tokens and client certificates of the old CA are void, also those in
-copied kubeconfigs. A client that only verifies servers by the old CA still trusts them.`,
+copied kubeconfigs. A client that only verifies servers by the old CA still trusts them.
+
+Certificates of users, as of 'barque user add', are void from the beginning. So begin with
+admin.kubeconfig of a server, and not with a certificate of barque:admins of your own:
+that is refused without --lose-access.`,
 		Example: `  barque cert rotate --server s2
   barque cert rotate --ca --yes
   barque cert rotate --ca --undo     # while the new CA has issued nothing
@@ -140,6 +145,7 @@ copied kubeconfigs. A client that only verifies servers by the old CA still trus
 	cmd.Flags().BoolVar(&o.ca, "ca", false, "exchange the cluster's CA for a new one")
 	cmd.Flags().BoolVar(&o.undo, "undo", false, "with --ca: cancel an exchange whose new CA has issued nothing yet")
 	cmd.Flags().BoolVar(&o.force, "force", false, "with --ca: let a running exchange skip dead nodes, which must join again afterwards")
+	cmd.Flags().BoolVar(&o.loseAccess, "lose-access", false, "with --ca: begin although the client certificate in this kubeconfig is void from then on")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --ca: do not ask")
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "with --ca: wait until the exchange is done")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
@@ -147,6 +153,8 @@ copied kubeconfigs. A client that only verifies servers by the old CA still trus
 		switch {
 		case (o.undo || o.force) && !o.ca:
 			return wrong("--undo and --force belong to the exchange of the CA: give --ca")
+		case o.loseAccess && (!o.ca || o.undo || o.force):
+			return wrong("--lose-access belongs to the beginning of an exchange of the CA: give it with --ca, without --undo and --force")
 		case o.undo && o.force:
 			return wrong("--undo and --force contradict each other: give one of them")
 		case c.Flags().Changed("wait") && !o.ca:
@@ -191,7 +199,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 			return err
 		}
 	}
-	if err := x.Change(c.Context(), step.Change, &is); err != nil {
+	if err := x.Change(c.Context(), step.Change, o.loseAccess, &is); err != nil {
 		return err
 	}
 	if step.Change == exchange.Undo {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -30,6 +31,8 @@ type certServer struct {
 	looks  []exchange.Status
 	change func(w http.ResponseWriter)
 	looked atomic.Int32
+	// locksOut refuses an exchange that makes the caller's certificate void.
+	locksOut bool
 }
 
 func (s *certServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -40,6 +43,10 @@ func (s *certServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch of := r.URL.Query().Get("of"); {
 	case r.URL.Path == adminapi.CAPath && r.Method == http.MethodPost:
+		if s.locksOut && !r.URL.Query().Has(adminapi.LoseAccess) {
+			http.Error(w, "give --lose-access", http.StatusConflict)
+			return
+		}
 		if s.change != nil {
 			s.change(w)
 			return
@@ -100,6 +107,10 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 		"the kubeconfig is void":      {&certServer{looks: []exchange.Status{settled, issuing, void}}, "--ca --yes", 0, "void now"},
 		"it is void and nobody knows": {&certServer{looks: []exchange.Status{settled, spreading, void}}, "--ca --yes", exitcode.Unfinished, "not accepted any more"},
 		"do not wait":                 {&certServer{looks: []exchange.Status{settled}}, "--ca --yes --wait=false", 0, "under way"},
+		"the caller is locked out":    {&certServer{looks: []exchange.Status{settled}, change: says(409)}, "--ca --yes", exitcode.Refused, "because"},
+		"and wants that":              {&certServer{looks: []exchange.Status{settled, issuing, void}, locksOut: true}, "--ca --yes --lose-access", 0, "void now"},
+		"and did not say so":          {&certServer{looks: []exchange.Status{settled}, locksOut: true}, "--ca --yes", exitcode.Refused, "--lose-access"},
+		"to lose access by an undo":   {&certServer{}, "--ca --undo --lose-access", 2, "belongs to the beginning"},
 		"nobody said yes":             {&certServer{looks: []exchange.Status{settled}}, "--ca", exitcode.Refused, "--yes"},
 		"nothing to undo":             {&certServer{looks: []exchange.Status{settled}}, "--ca --undo", exitcode.Refused, "no exchange of the CA is under way"},
 		"nothing to force":            {&certServer{looks: []exchange.Status{settled}}, "--ca --force --yes", exitcode.Refused, "no exchange of the CA is under way"},
@@ -127,6 +138,23 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q; it says\n%s", got, c.code, c.says, &out)
 			}
 		})
+	}
+}
+
+// TestNoUserIsAddedWhoIsVoid: in the first step of an exchange of the CA, the CA before issues
+// certificates that do not count. In the next step the command asks for one.
+func TestNoUserIsAddedWhoIsVoid(t *testing.T) {
+	for step, refused := range map[pki.Step]bool{pki.Spreading: true, pki.Issuing: false, pki.Settled: false} {
+		cmd := userCommand()
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		server := &certServer{looks: []exchange.Status{{Generation: 2, Step: step, Issuer: "old"}}}
+		cmd.SetArgs([]string{"add", "ann", "--server", "https://10.0.0.1:6443", "--kubeconfig", kubeconfigOf(t, server.ServeHTTP)})
+		err := cmd.ExecuteContext(t.Context())
+		if is := exitCode(err) == exitcode.Refused && strings.Contains(err.Error(), "Try again in the next step"); is != refused {
+			t.Errorf("in the step %q: %v", step, err)
+		}
 	}
 }
 

@@ -59,6 +59,9 @@ admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
 		if err != nil {
 			return usage(c, err)
 		}
+		if err := (&remote.CAExchange{Certs: certs(*kubeconfig)}).CheckNewUser(c.Context()); err != nil {
+			return err
+		}
 		made, err := users.Add(c.Context(), client, order)
 		if err != nil {
 			return remote.WithAdvice(config, remote.WithoutLeader(err))

@@ -62,9 +62,21 @@ func AgentOf(cert *x509.Certificate) (name string, ok bool) {
 // Check returns the reason why a genuine certificate does not count for now, or nil.
 func (o *Overlap) Check(cert *x509.Certificate) error {
 	b := o.Trust.Bundle()
-	if b.Step == pki.Settled || o.Trust.OfNewest(cert) {
+	if b.Step == pki.Settled || o.Trust.OfNewest(cert) || o.recorded(cert) {
 		return nil
 	}
+	return fmt.Errorf("the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the cluster has not recorded: take admin.kubeconfig from a server's data directory, or get a new certificate when the exchange is over",
+		b.Since.UTC().Format(time.RFC3339), cert.Subject.CommonName)
+}
+
+// Ends reports whether a genuine certificate would count no more from the beginning of an exchange
+// of the CA, while none is under way.
+func (o *Overlap) Ends(cert *x509.Certificate) bool {
+	return o.Trust.Bundle().Step == pki.Settled && !o.recorded(cert)
+}
+
+// recorded reports whether the certificate's key is recorded, or keys are not judged.
+func (o *Overlap) recorded(cert *x509.Certificate) bool {
 	key := KeyOf(cert)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,16 +87,14 @@ func (o *Overlap) Check(cert *x509.Certificate) error {
 		o.read = time.Now()
 	}
 	if !o.judges || o.known[key] {
-		return nil
+		return true
 	}
-	if name, ok := AgentOf(cert); ok && !o.servers[name] {
-		recorded, known := o.agents[name]
-		if known && string(recorded) == key || !known && o.IsAgent(name) {
-			return nil
-		}
+	name, ok := AgentOf(cert)
+	if !ok || o.servers[name] {
+		return false
 	}
-	return fmt.Errorf("the CA is exchanged since %s, and the certificate of %q is of the CA before, with a key that the cluster has not recorded: take admin.kubeconfig from a server's data directory, or get a new certificate when the exchange is over",
-		b.Since.UTC().Format(time.RFC3339), cert.Subject.CommonName)
+	recorded, known := o.agents[name]
+	return known && string(recorded) == key || !known && o.IsAgent(name)
 }
 
 func (o *Overlap) load(ctx context.Context) (err error) {

@@ -79,9 +79,29 @@ func TestTheOverlap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	beginning := func(what string, cert *x509.Certificate, ends bool) {
+		t.Helper()
+		o.read = time.Time{}
+		if o.Ends(cert) != ends {
+			t.Errorf("from the beginning of an exchange, %s: want its end: %v", what, ends)
+		}
+	}
+	beginning("while a server records too few keys", forged, false)
+	if err := book.Publish(t.Context(), issue(trust, "s1")); err != nil {
+		t.Fatal(err)
+	}
+	beginning("an administrator's own", forged, true)
+	beginning("the kubeconfig of a server", old, false)
+	beginning("an agent's", agent, false)
+	book, _ = newBook("s1")
+	book.Others = func() ([]*x509.Certificate, *x509.Certificate) {
+		return []*x509.Certificate{issue(trust, "other")}, admin
+	}
+	o.Book = book
 	if err := trust.Set(bundle, key, nextKey, account); err != nil {
 		t.Fatal(err)
 	}
+	beginning("while one is under way", forged, false)
 	check("while a server records too few keys", forged, true)
 	own := issue(trust, "s1")
 	if err := book.Publish(t.Context(), own); err != nil {

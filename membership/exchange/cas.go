@@ -91,7 +91,8 @@ func (c *cas) Waiting(s State) []string {
 		case err != nil:
 			out = append(out, "it is not known whether the data keys are sealed with the new CA's key: "+err.Error())
 		case !sealed:
-			out = append(out, "the data keys are sealed with the key of the CA before yet")
+			out = append(out, "the data keys are sealed with the key of the CA before yet, which must not be dropped before that, with --force either; "+
+				"if it lasts, see `barque secrets-encrypt status`: `barque secrets-encrypt rotate` drops a key without objects; delete corrupt objects, or restore a backup")
 		}
 	}
 	slices.Sort(out)

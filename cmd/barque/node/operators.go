@@ -130,7 +130,7 @@ func (o *Options) certificates(s Settings, r *enroll.Record, revision func() uin
 // certificatesAPI shows the certificates of the cluster.
 func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
 	return &adminapi.Certificates{
-		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange,
+		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.revoked.overlap.Ends,
 		Servers: func() (names []string) {
 			for _, m := range s.store.Members() {
 				names = append(names, m.Name)

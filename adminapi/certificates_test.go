@@ -1,0 +1,64 @@
+package adminapi
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/barque/barque/internal/clusterusers"
+	"github.com/barque/barque/membership/exchange"
+)
+
+// exchanges counts the changes of the CA.
+type exchanges struct{ made []exchange.Change }
+
+func (e *exchanges) Status() exchange.Status { return exchange.Status{} }
+
+func (e *exchanges) Apply(_ context.Context, change exchange.Change) (exchange.Status, error) {
+	e.made = append(e.made, change)
+	return exchange.Status{}, nil
+}
+
+// TestAnExchangeLocksNobodyOut: a caller whose own certificate ends with the beginning of the
+// exchange is refused with the way out, unless that is wanted.
+func TestAnExchangeLocksNobodyOut(t *testing.T) {
+	personal, recorded := &x509.Certificate{Subject: pkix.Name{CommonName: "ann"}}, &x509.Certificate{Subject: pkix.Name{CommonName: "barque:admin"}}
+	for what, c := range map[string]struct {
+		user, query string
+		cert        *x509.Certificate
+		status      int
+	}{
+		"a certificate of a user":       {"ann", "change=begin", personal, http.StatusConflict},
+		"wanted":                        {"ann", "change=begin&loseAccess=true", personal, http.StatusOK},
+		"the kubeconfig of a server":    {"barque:admin", "change=begin", recorded, http.StatusOK},
+		"a token":                       {"ann", "change=begin", nil, http.StatusOK},
+		"a token beside a certificate":  {"bob", "change=begin", personal, http.StatusOK},
+		"an exchange that is under way": {"ann", "change=undo", personal, http.StatusOK},
+	} {
+		made := &exchanges{}
+		handlers := map[string]http.Handler{}
+		(&Certificates{Exchange: made, Ends: func(cert *x509.Certificate) bool { return cert == personal }, Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?"+c.query, nil)
+		r.TLS = &tls.ConnectionState{}
+		if c.cert != nil {
+			r.TLS.PeerCertificates = []*x509.Certificate{c.cert}
+		}
+		w := httptest.NewRecorder()
+		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: c.user, Groups: []string{clusterusers.AdminGroup}})))
+		if w.Code != c.status || len(made.made) == 0 != (c.status == http.StatusConflict) {
+			t.Errorf("%s: %d %s; changes: %v", what, w.Code, w.Body, made.made)
+		}
+		if w.Code == http.StatusConflict && (!strings.Contains(w.Body.String(), "admin.kubeconfig") || !strings.Contains(w.Body.String(), "--lose-access")) {
+			t.Errorf("%s: %s", what, w.Body)
+		}
+	}
+}
