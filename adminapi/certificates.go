@@ -213,15 +213,16 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	}
 	status, err := s.Exchange.Apply(r.Context(), change)
 	var conflict *raftstore.ConflictError
+	_, earlier := errors.AsType[*exchange.EarlierError](err)
 	switch {
 	case err == nil:
 		extra.Answer(w, http.StatusOK, status)
 	case errors.Is(err, exchange.ErrChange):
 		http.Error(w, err.Error(), http.StatusBadRequest)
-	case errors.Is(err, pki.ErrStep):
+	case errors.Is(err, pki.ErrStep), earlier:
 		http.Error(w, err.Error(), http.StatusConflict)
 	case errors.As(err, &conflict):
-		http.Error(w, "the exchange of the CA has moved on; read its status again", http.StatusConflict)
+		http.Error(w, "the exchange has moved on; read its status again", http.StatusConflict)
 	case errors.Is(err, raftstore.ErrUnknownOutcome):
 		http.Error(w, err.Error(), http.StatusGatewayTimeout)
 	default:

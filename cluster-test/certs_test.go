@@ -35,7 +35,7 @@ const certificateLife = time.Minute
 
 // In a cluster whose certificates last a minute, an agent is off until all of its own have ended,
 // and comes back; the servers' are renewed meanwhile, and in the end the CA is exchanged, with the
-// key of service accounts. Who uses the API notices nothing, and pods run on.
+// key of service accounts, and then this key alone. Who uses the API notices nothing, and pods run on.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()
@@ -84,6 +84,16 @@ func TestCertificates(t *testing.T) {
 	if now := tokenKey(t, s); now == key {
 		t.Errorf("tokens of service accounts are signed with the key of before, %s", now)
 	}
+	ca, key = c.caOf(t, s.Namespace, ""), tokenKey(t, s)
+	if out := c.Barque(t, "cert", "rotate", "--service-accounts", "--yes"); !contains(out, "the key of service accounts is exchanged") {
+		t.Errorf("cert rotate --service-accounts says %q", out)
+	}
+	if now := tokenKey(t, s); now == key {
+		t.Errorf("tokens of service accounts are signed with the key of before, %s", now)
+	}
+	if now := c.caOf(t, s.Namespace, ""); now != ca {
+		t.Error("the CA was exchanged with the key of service accounts")
+	}
 	if out := c.Barque(t, "cert", "rotate", "--server", "s1"); !contains(out, "s1 has new certificates") {
 		t.Errorf("cert rotate says %q", out)
 	}
@@ -94,7 +104,7 @@ func TestCertificates(t *testing.T) {
 	for _, p := range s.Pods("app=spread") {
 		s.K("logs", p.Name) // the API server calls the kubelets of both nodes
 	}
-	Eventually(t, deadline, "all certificates are of the new CA", func(ctx context.Context) error { return c.oneCA(ctx, 4) })
+	Eventually(t, deadline, "all certificates are of the new CA", func(ctx context.Context) error { return c.oneCA(ctx, 7) })
 }
 
 // oneCA checks that `cert show` knows one CA, and that all nodes have its certificates and have

@@ -55,6 +55,9 @@ var performedElsewhere = map[string]map[string]string{
 	"Exchange the CA": {
 		"barque cert rotate --ca --yes": "TestCertificates",
 	},
+	"Exchange the key of service accounts": {
+		"barque cert rotate --service-accounts --yes": "TestCertificates",
+	},
 }
 
 // What is named as performed elsewhere is on the page, and a command that nobody performs is found

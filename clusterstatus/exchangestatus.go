@@ -32,14 +32,37 @@ func (a *assembly) exchange() {
 	}
 }
 
-// ExchangeUnderWay tells whether the CA is being exchanged.
+// ExchangeUnderWay tells whether the CA, or the key of service accounts, is being exchanged.
 func (s *ClusterStatus) ExchangeUnderWay() bool { return s.CA != nil && s.CA.Step != pki.Settled }
 
-// ExchangeText describes the progress of the running exchange of the CA.
+// ExchangeOf names the keys that are exchanged.
+func ExchangeOf(s *exchange.Status) string {
+	if s.Accounts {
+		return "the key of service accounts"
+	}
+	return "the CA"
+}
+
+// exchangeFlag is the flag of `barque cert rotate` for the exchange that is under way.
+func exchangeFlag(s *exchange.Status) string {
+	if s.Accounts {
+		return "--service-accounts"
+	}
+	return "--ca"
+}
+
+// ExchangeText describes the progress of the running exchange.
 func ExchangeText(s *exchange.Status) string {
-	text := "step 1 of 3, the new CA is made known to all nodes"
-	if s.Step == pki.Issuing {
+	text := ""
+	switch {
+	case s.Accounts && s.Step == pki.Issuing:
+		text = "step 2 of 2, all servers sign with the new key"
+	case s.Accounts:
+		text = "step 1 of 2, the new key is made known to all servers"
+	case s.Step == pki.Issuing:
 		text = "step 2 of 3, all nodes get certificates of the new CA"
+	default:
+		text = "step 1 of 3, the new CA is made known to all nodes"
 	}
 	if len(s.Waiting) > 0 {
 		text += "; it waits: " + strings.Join(s.Waiting, "; ")
@@ -47,17 +70,18 @@ func ExchangeText(s *exchange.Status) string {
 	return text
 }
 
-// ExchangeWays lists the next steps for the running exchange of the CA.
+// ExchangeWays lists the next steps for the running exchange.
 func ExchangeWays(s *exchange.Status) string {
-	ways := []string{"barque cert rotate --ca waits for its end"}
+	rotate := "barque cert rotate " + exchangeFlag(s)
+	ways := []string{rotate + " waits for its end"}
 	if len(s.Waiting) > 0 {
 		ways = append(ways, "start the nodes that show no life, or remove them from the cluster (barque cluster remove, barque kubectl delete node)")
 		if !s.Forced {
-			ways = append(ways, "barque cert rotate --ca --force continues without them")
+			ways = append(ways, rotate+" --force continues without them")
 		}
 	}
 	if s.Step == pki.Spreading {
-		ways = append(ways, "barque cert rotate --ca --undo gives it up")
+		ways = append(ways, rotate+" --undo gives it up")
 	}
 	return strings.Join(ways, "; ")
 }
@@ -66,10 +90,10 @@ func ExchangeWays(s *exchange.Status) string {
 // takes seconds when all nodes are up, and an agent asks every minute.
 const exchangePatience = 2 * time.Minute
 
-// exchange warns of a stalled exchange of the CA, and of servers that cannot take it over.
+// exchange warns of a stalled exchange, and of servers that cannot take it over.
 func (w *warner) exchange() {
 	if w.status.ExchangeUnderWay() && len(w.status.CA.Waiting) > 0 && w.status.Time.Sub(w.status.CA.Since) > exchangePatience {
-		w.add(Attention, "", "", ExchangeWays(w.status.CA), "the exchange of the CA, which began at %s, does not go on: %s", w.status.CA.Since.UTC().Format(time.RFC3339), ExchangeText(w.status.CA))
+		w.add(Attention, "", "", ExchangeWays(w.status.CA), "the exchange of %s, which began at %s, does not go on: %s", ExchangeOf(w.status.CA), w.status.CA.Since.UTC().Format(time.RFC3339), ExchangeText(w.status.CA))
 	}
 	for i := range w.status.Members {
 		if m := &w.status.Members[i]; m.CAProblem != "" {
@@ -80,5 +104,5 @@ func (w *warner) exchange() {
 
 // ExchangeWarning is the text of `cert show` about a running exchange of the CA.
 func ExchangeWarning(s *exchange.Status) string {
-	return fmt.Sprintf("the CA is being exchanged since %s: %s. Ways on: %s", s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
+	return fmt.Sprintf("%s is being exchanged since %s: %s. Ways on: %s", ExchangeOf(s), s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
 }

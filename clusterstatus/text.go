@@ -25,7 +25,7 @@ func WriteStatus(w io.Writer, on terminal.Screen, s *ClusterStatus) error {
 	line("store", storeText(s), terminal.Plain)
 	line("backup", backupText(s), terminal.Plain)
 	if s.ExchangeUnderWay() {
-		line("CA", fmt.Sprintf("is being exchanged, for %s: %s", ageText(s.Time.Sub(s.CA.Since)), ExchangeText(s.CA)), terminal.Odd)
+		line("keys", fmt.Sprintf("%s is being exchanged, for %s: %s", ExchangeOf(s.CA), ageText(s.Time.Sub(s.CA.Since)), ExchangeText(s.CA)), terminal.Odd)
 		line("", "→ "+ExchangeWays(s.CA), terminal.Plain)
 	}
 	for _, u := range s.Unreached {

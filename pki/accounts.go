@@ -40,6 +40,15 @@ func (b Bundle) formerAccountKeys(now time.Time) []FormerKey {
 	return out
 }
 
+// Signer is the digest of the key that signs the tokens of service accounts; empty without one.
+func (b Bundle) Signer() string {
+	digests, err := accountDigests(b.AccountKeys[:min(1, len(b.AccountKeys))])
+	if err != nil || len(digests) == 0 {
+		return "" // one that cannot be read is told by who needs it
+	}
+	return digests[0]
+}
+
 // accounts are the keys of service accounts' tokens, parsed.
 type accounts struct {
 	keys    []crypto.PublicKey // the first one's signs

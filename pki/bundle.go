@@ -45,12 +45,12 @@ type Bundle struct {
 	// more.
 	Former []string `json:"former,omitempty"`
 	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all
-	// verify. They are exchanged together with the CA. FormerAccountKeys verify for some time yet;
-	// those of exchanges that were undone, which have signed nothing, are among them and verify
-	// nothing.
+	// verify. They are exchanged together with the CA, or alone. FormerAccountKeys verify for some
+	// time yet; those of exchanges that were undone, which have signed nothing, are among them and
+	// verify nothing.
 	AccountKeys       []string    `json:"accountKeys,omitempty"`
 	FormerAccountKeys []FormerKey `json:"formerAccountKeys,omitempty"`
-	// Since is when the exchange of the CA began.
+	// Since is when the exchange began.
 	Since time.Time `json:"since,omitzero"`
 	// Forced tells that the exchange waits for nobody who shows no life.
 	Forced bool `json:"forced,omitempty"`
@@ -61,13 +61,26 @@ func NewBundle(ca *Authority) Bundle {
 	return Bundle{Generation: 1, CAs: []string{string(ca.pem)}}
 }
 
-// ErrStep is returned when the exchange of the CA is not where it would have to be for what was
-// asked.
-var ErrStep = errors.New("the exchange of the CA is at another step")
+// ErrStep is returned when the exchange is not where it would have to be for what was asked.
+var ErrStep = errors.New("the exchange is at another step")
+
+// ExchangesCA reports whether the exchange that is under way is one of the CA, and not of the key of
+// service accounts alone.
+func (b Bundle) ExchangesCA() bool { return b.Step != Settled && len(b.CAs) > 1 }
 
 // Begin returns the bundle that makes a new CA known beside the one that issues, and a new key of
 // service accounts. They sign nothing yet.
 func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) (Bundle, error) {
+	out, err := b.BeginAccounts(account, now)
+	if err == nil {
+		out.CAs = append(slices.Clone(b.CAs), string(next.pem))
+	}
+	return out, err
+}
+
+// BeginAccounts returns the bundle that makes a new key of service accounts known beside the one
+// that signs. The CA stays.
+func (b Bundle) BeginAccounts(account crypto.PublicKey, now time.Time) (Bundle, error) {
 	if b.Step != Settled {
 		return b, fmt.Errorf("%w: one is under way since %s (%s)", ErrStep, b.Since.UTC().Format(time.RFC3339), b.Step)
 	}
@@ -77,28 +90,29 @@ func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) 
 	}
 	out := b.advance(Spreading)
 	out.AccountKeys = append(slices.Clone(b.AccountKeys), text)
-	out.CAs = append(slices.Clone(b.CAs), string(next.pem))
 	out.Since = now.UTC().Truncate(time.Second)
 	return out, nil
 }
 
-// Undo returns the bundle without the new CA, which has issued nothing yet.
+// Undo returns the bundle without the new CA and key, which have signed nothing yet.
 func (b Bundle) Undo() (Bundle, error) {
 	switch b.Step {
 	case Spreading:
 	case Issuing:
-		return b, fmt.Errorf("%w: the new CA has issued certificates already; the exchange can go on only", ErrStep)
+		return b, fmt.Errorf("%w: the new keys sign already; the exchange can go on only", ErrStep)
 	default:
 		return b, fmt.Errorf("%w: none is under way", ErrStep)
 	}
-	cas, err := b.Digests()
-	if err != nil {
-		return b, err
-	}
-	last := len(b.CAs) - 1
 	out := b.advance(Settled)
-	out.Former = append(slices.Clone(b.Former), cas[last])
-	out.CAs, out.Since, out.Forced = b.CAs[:last:last], time.Time{}, false
+	out.Since, out.Forced = time.Time{}, false
+	if b.ExchangesCA() {
+		cas, err := b.Digests()
+		if err != nil {
+			return b, err
+		}
+		last := len(b.CAs) - 1
+		out.Former, out.CAs = append(slices.Clone(b.Former), cas[last]), b.CAs[:last:last]
+	}
 	if n := len(b.AccountKeys); n > 0 {
 		out.AccountKeys = slices.Clip(b.AccountKeys[:n-1])
 		out.FormerAccountKeys = append(slices.Clone(b.FormerAccountKeys), FormerKey{Key: b.AccountKeys[n-1]})
@@ -116,11 +130,18 @@ func (b Bundle) Force() (Bundle, error) {
 	return out, nil
 }
 
-// issueByNew makes the new CA the one that issues. bridge is its certificate, signed by the one
-// before.
-func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
+// signByNew makes the new key of service accounts the one that signs.
+func (b Bundle) signByNew() Bundle {
 	out := b.advance(Issuing)
-	out.CAs, out.AccountKeys = lastFirst(b.CAs), lastFirst(b.AccountKeys)
+	out.AccountKeys = lastFirst(b.AccountKeys)
+	return out
+}
+
+// issueByNew makes the new CA the one that issues, too. bridge is its certificate, signed by the
+// one before.
+func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
+	out := b.signByNew()
+	out.CAs = lastFirst(b.CAs)
 	out.Bridges = append([]string{string(bridge)}, b.Bridges...)
 	out.Bridges = slices.DeleteFunc(out.Bridges, func(text string) bool {
 		cert, err := parseCertificate([]byte(text))

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -15,8 +14,8 @@ import (
 	"github.com/barque/barque/membership/exchange"
 )
 
-// CAExchange drives the exchange of the cluster's CA for an operator: it requests a change, and
-// polls until the servers are done.
+// CAExchange drives the exchange of the cluster's CA, or of the key of service accounts alone, for an
+// operator: it requests a change, and polls until the servers are done.
 //
 //	settled ──Begin──▶ spreading ──▶ issuing ──▶ settled, with another issuer
 //	                       └──Undo──▶ settled, with the same one
@@ -60,15 +59,32 @@ type Step struct {
 	Text   string
 }
 
+// Wish is what an operator wants of an exchange: to begin it, or one of the others.
+type Wish struct {
+	Accounts    bool // of the key of service accounts alone
+	Undo, Force bool
+}
+
 // NextStep returns the step to take: to undo or force the exchange that is under way, or to begin
 // one. It is nil when an exchange is under way and only to be waited for.
-func NextStep(is *exchange.Status, undo, force bool) (*Step, error) {
+func NextStep(is *exchange.Status, w Wish) (*Step, error) {
+	of := clusterstatus.ExchangeOf(&exchange.Status{Accounts: w.Accounts})
 	switch {
-	case (undo || force) && !is.UnderWay():
-		return nil, &exitcode.Error{Code: exitcode.Refused, Err: errors.New("nothing was changed: no exchange of the CA is under way")}
-	case undo:
+	case is.UnderWay() && is.Accounts != w.Accounts:
+		return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: an exchange of %s is under way; %s", clusterstatus.ExchangeOf(is), clusterstatus.ExchangeWays(is))}
+	case (w.Undo || w.Force) && !is.UnderWay():
+		return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: no exchange of %s is under way", of)}
+	case w.Undo && w.Accounts:
+		return &Step{exchange.Undo, "The exchange of the key of service accounts is given up. The old key stays, the new one is dropped.\n"}, nil
+	case w.Undo:
 		return &Step{exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"}, nil
-	case force:
+	case w.Force && w.Accounts:
+		text := "The exchange of the key of service accounts waits no more for servers that show no life. They take the new key over when they come back:\n"
+		for _, who := range is.Waiting {
+			text += "  " + who + "\n"
+		}
+		return &Step{exchange.Force, text}, nil
+	case w.Force:
 		text := "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n" +
 			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"
 		for _, who := range is.Waiting {
@@ -77,6 +93,9 @@ func NextStep(is *exchange.Status, undo, force bool) (*Step, error) {
 		return &Step{exchange.Force, text}, nil
 	case is.UnderWay():
 		return nil, nil
+	case w.Accounts:
+		return &Step{exchange.BeginAccounts, "The key that signs the tokens of service accounts is exchanged for a new one. Tokens that the old key has signed are void in two days;\n" +
+			"kubelets replace those of pods within a day. Certificates and join tokens stay.\n"}, nil
 	}
 	return &Step{exchange.Begin, "The cluster's CA is exchanged for a new one. All nodes get new certificates; nothing is restarted. Then join tokens\n" +
 		"and client certificates that were made before are void, those in copied kubeconfigs among them. Certificates of\n" +
@@ -116,7 +135,7 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 		}
 		select {
 		case <-ctx.Done():
-			return false, x.unfinished()
+			return false, x.unfinished(&is)
 		case <-time.After(exchangeEvery):
 		}
 		now, err := x.Status(ctx)
@@ -126,23 +145,23 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 		case apierrors.IsUnauthorized(err) && x.Kubeconfig.Renew():
 			// The kubeconfig is a new one now.
 		case apierrors.IsUnauthorized(err) && is.Spreading():
-			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is not accepted any more, so the progress of the CA's exchange is unknown: take admin.kubeconfig from the data directory of a server: %w", err)}
+			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is not accepted any more, so the progress of the exchange is unknown: take admin.kubeconfig from the data directory of a server: %w", err)}
 		case apierrors.IsUnauthorized(err):
 			return true, nil
 		case ctx.Err() != nil:
-			return false, x.unfinished()
+			return false, x.unfinished(&is)
 		default:
 			x.Tell(fmt.Sprintf("the servers cannot be asked just now: %v", err))
 		}
 	}
 	if is.GivenUp(&before) {
-		return false, errors.New("the exchange of the CA was given up meanwhile: the old CA stays")
+		return false, fmt.Errorf("the exchange of %s was given up meanwhile: the old keys stay", clusterstatus.ExchangeOf(&before))
 	}
 	return false, nil
 }
 
-func (x *CAExchange) unfinished() error {
-	return &exitcode.Error{Code: exitcode.Unfinished, Err: errors.New("the exchange of the CA continues; `barque cert show` shows its progress, and `barque cert rotate --ca` waits for it" + x.Kubeconfig.Afterwards())}
+func (x *CAExchange) unfinished(is *exchange.Status) error {
+	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the exchange of %s continues; `barque cert show` shows its progress. Ways on: %s%s", clusterstatus.ExchangeOf(is), clusterstatus.ExchangeWays(is), x.Kubeconfig.Afterwards())}
 }
 
 func stepText(is *exchange.Status) string {

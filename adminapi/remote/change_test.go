@@ -22,21 +22,31 @@ import (
 func TestNextStep(t *testing.T) {
 	settled := exchange.Status{Generation: 1, Issuer: "old"}
 	spreading := exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old", Waiting: []string{"a1 shows no life"}}
+	accounts := exchange.Status{Generation: 2, Step: pki.Spreading, Accounts: true, Issuer: "old", Waiting: []string{"s2 shows no life"}}
 	for name, c := range map[string]struct {
 		is          exchange.Status
 		undo, force bool
+		accounts    bool
 		change      exchange.Change // empty: none
 		says        string
 		code        int
 	}{
-		"begin":            {settled, false, false, exchange.Begin, "The cluster's CA is exchanged for a new one.", 0},
-		"go on waiting":    {spreading, false, false, "", "", 0},
-		"undo":             {spreading, true, false, exchange.Undo, "The old CA stays, the new one is dropped.", 0},
-		"force":            {spreading, false, true, exchange.Force, "a new token.\n  a1 shows no life\n", 0},
-		"nothing to undo":  {settled, true, false, "", "", exitcode.Refused},
-		"nothing to force": {settled, false, true, "", "", exitcode.Refused},
+		"begin":            {settled, false, false, false, exchange.Begin, "The cluster's CA is exchanged for a new one.", 0},
+		"go on waiting":    {spreading, false, false, false, "", "", 0},
+		"undo":             {spreading, true, false, false, exchange.Undo, "The old CA stays, the new one is dropped.", 0},
+		"force":            {spreading, false, true, false, exchange.Force, "a new token.\n  a1 shows no life\n", 0},
+		"nothing to undo":  {settled, true, false, false, "", "", exitcode.Refused},
+		"nothing to force": {settled, false, true, false, "", "", exitcode.Refused},
+
+		"begin accounts":   {settled, false, false, true, exchange.BeginAccounts, "Certificates and join tokens stay.", 0},
+		"undo accounts":    {accounts, true, false, true, exchange.Undo, "The old key stays", 0},
+		"force accounts":   {accounts, false, true, true, exchange.Force, "come back:\n  s2 shows no life\n", 0},
+		"wait accounts":    {accounts, false, false, true, "", "", 0},
+		"CA meanwhile":     {accounts, false, false, false, "", "", exitcode.Refused},
+		"undo of the CA":   {accounts, true, false, false, "", "", exitcode.Refused},
+		"accounts besides": {spreading, false, true, true, "", "", exitcode.Refused},
 	} {
-		step, err := NextStep(&c.is, c.undo, c.force)
+		step, err := NextStep(&c.is, Wish{Accounts: c.accounts, Undo: c.undo, Force: c.force})
 		if exitCode(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}

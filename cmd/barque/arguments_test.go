@@ -157,6 +157,8 @@ func TestWrongArguments(t *testing.T) {
 		{"cert show x", "takes no argument"},
 		{"cert show -o xml", `"xml"`},
 		{"cert rotate --undo", "give --ca"},
+		{"cert rotate --ca --service-accounts", "as well"},
+		{"cert rotate --service-accounts --server s1", "give one of them"},
 		{"cert rotate --ca --server s1", "give one of them"},
 		{"cert rotate --ca --undo --force", "contradict"},
 		{"cluster keys nonsense", "unknown command"},

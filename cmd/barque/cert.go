@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
+	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/cmd/barque/revocations"
 	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/membership/credentials"
@@ -103,16 +104,17 @@ func leftText(seconds int64) string {
 
 // certRotate holds the arguments of `barque cert rotate`.
 type certRotate struct {
-	kubeconfig, server         string
-	ca, undo, force, yes, wait bool
-	loseAccess                 bool
+	kubeconfig, server     string
+	ca, accounts           bool
+	undo, force, yes, wait bool
+	loseAccess             bool
 }
 
 func certRotateCommand() *cobra.Command {
 	var o certRotate
 	cmd := &cobra.Command{
 		Use:   "rotate",
-		Short: "Renew certificates now, or exchange the cluster's CA",
+		Short: "Renew certificates now, or exchange the cluster's CA or its key of service accounts",
 		Long: `Renew the certificates of all servers now, or of one server. Certificates also renew
 themselves in time. Renewal makes new keys. The old certificates stay valid until they
 expire. Nothing is restarted.
@@ -133,35 +135,43 @@ copied kubeconfigs. A client that only verifies servers by the old CA still trus
 
 Certificates of users, as of 'barque user add', are void from the beginning. So begin with
 admin.kubeconfig of a server, and not with a certificate of barque:admins of your own:
-that is refused without --lose-access.`,
+that is refused without --lose-access.
+
+With --service-accounts only the signing key of service account tokens is exchanged, in
+the same way: all servers verify by the new key before any signs with it.`,
 		Example: `  barque cert rotate --server s2
   barque cert rotate --ca --yes
   barque cert rotate --ca --undo     # while the new CA has issued nothing
-  barque cert rotate --ca --force    # do not wait for dead nodes`,
+  barque cert rotate --ca --force    # do not wait for dead nodes
+  barque cert rotate --service-accounts --yes`,
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster's administrator (default: $KUBECONFIG, .barque/kubeconfig, or the one of the server on this machine)")
 	cmd.Flags().StringVar(&o.server, "server", "", "renew the certificates of this server only")
 	cmd.Flags().BoolVar(&o.ca, "ca", false, "exchange the cluster's CA for a new one")
-	cmd.Flags().BoolVar(&o.undo, "undo", false, "with --ca: cancel an exchange whose new CA has issued nothing yet")
-	cmd.Flags().BoolVar(&o.force, "force", false, "with --ca: let a running exchange skip dead nodes, which must join again afterwards")
+	cmd.Flags().BoolVar(&o.accounts, "service-accounts", false, "exchange the key that signs the tokens of service accounts, and not the CA")
+	cmd.Flags().BoolVar(&o.undo, "undo", false, "with --ca or --service-accounts: cancel an exchange whose new key has signed nothing yet")
+	cmd.Flags().BoolVar(&o.force, "force", false, "with --ca or --service-accounts: let a running exchange skip dead nodes; after one of the CA these must join again")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --ca or --service-accounts: do not ask")
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "with --ca or --service-accounts: wait until the exchange is done")
 	cmd.Flags().BoolVar(&o.loseAccess, "lose-access", false, "with --ca: begin although the client certificate in this kubeconfig is void from then on")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --ca: do not ask")
-	cmd.Flags().BoolVar(&o.wait, "wait", true, "with --ca: wait until the exchange is done")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		wrong := func(text string) error { return &usageError{c.CommandPath(), errors.New(text)} }
+		all := o.ca || o.accounts
 		switch {
-		case (o.undo || o.force) && !o.ca:
-			return wrong("--undo and --force belong to the exchange of the CA: give --ca")
+		case o.ca && o.accounts:
+			return wrong("--ca exchanges the key of service accounts as well: give one of --ca and --service-accounts")
+		case (o.undo || o.force) && !all:
+			return wrong("--undo and --force belong to an exchange: give --ca or --service-accounts")
 		case o.loseAccess && (!o.ca || o.undo || o.force):
 			return wrong("--lose-access belongs to the beginning of an exchange of the CA: give it with --ca, without --undo and --force")
 		case o.undo && o.force:
 			return wrong("--undo and --force contradict each other: give one of them")
-		case c.Flags().Changed("wait") && !o.ca:
-			return wrong("--wait belongs to the exchange of the CA: give --ca")
-		case o.ca && o.server != "":
-			return wrong("--server renews the certificates of one server, --ca exchanges the CA of all: give one of them")
-		case o.ca:
+		case c.Flags().Changed("wait") && !all:
+			return wrong("--wait belongs to an exchange: give --ca or --service-accounts")
+		case all && o.server != "":
+			return wrong("--server renews the certificates of one server, --ca and --service-accounts exchange the keys of all: give one of them")
+		case all:
 			return o.exchange(c)
 		}
 		return o.leaves(c)
@@ -177,7 +187,7 @@ func (o *certRotate) leaves(c *cobra.Command) error {
 	})
 }
 
-// exchange begins, undoes or forces the exchange of the CA, or waits for a running one.
+// exchange begins, undoes or forces an exchange, or waits for a running one.
 func (o *certRotate) exchange(c *cobra.Command) error {
 	kubeconfig := devCopyOf(c, o.kubeconfig)
 	x := &remote.CAExchange{Certs: certs(o.kubeconfig), Kubeconfig: kubeconfig, Tell: teller(c)}
@@ -185,12 +195,12 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	step, err := remote.NextStep(&is, o.undo, o.force)
+	step, err := remote.NextStep(&is, remote.Wish{Accounts: o.accounts, Undo: o.undo, Force: o.force})
 	switch {
 	case err != nil:
 		return err
 	case step == nil:
-		fmt.Fprintf(c.ErrOrStderr(), "An exchange of the CA is under way since %s.\n", is.Since.UTC().Format(time.RFC3339))
+		fmt.Fprintf(c.ErrOrStderr(), "An exchange of %s is under way since %s.\n", clusterstatus.ExchangeOf(&is), is.Since.UTC().Format(time.RFC3339))
 		return o.await(c, x, is, kubeconfig)
 	}
 	if !o.yes {
@@ -203,7 +213,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 		return err
 	}
 	if step.Change == exchange.Undo {
-		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA was given up")
+		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of "+clusterstatus.ExchangeOf(&exchange.Status{Accounts: o.accounts})+" was given up")
 		return err
 	}
 	return o.await(c, x, is, kubeconfig)
@@ -212,11 +222,15 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 // await reports the progress of the exchange until it is done.
 func (o *certRotate) await(c *cobra.Command, x *remote.CAExchange, is exchange.Status, kubeconfig *devcluster.Copy) error {
 	if !o.wait {
-		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of the CA is under way; `barque cert show` tells how far it is"+kubeconfig.Afterwards())
+		_, err := fmt.Fprintf(c.OutOrStdout(), "the exchange of %s is under way; `barque cert show` tells how far it is%s\n", clusterstatus.ExchangeOf(&is), kubeconfig.Afterwards())
 		return err
 	}
 	void, err := x.Await(c.Context(), is)
 	if err != nil {
+		return err
+	}
+	if o.accounts {
+		_, err := fmt.Fprintln(c.OutOrStdout(), "the key of service accounts is exchanged. Tokens that the old key has signed are void in two days; kubelets replace those of pods before")
 		return err
 	}
 	text := "the CA is exchanged. Earlier join tokens and client certificates are void; take new kubeconfigs from the data directories of servers (admin.kubeconfig)"

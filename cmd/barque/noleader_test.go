@@ -74,6 +74,7 @@ func TestCommandsWithoutALeader(t *testing.T) {
 		"cluster keys rotate":                        true,
 		"cluster keys list":                          false,
 		"cert rotate --ca --yes":                     true,
+		"cert rotate --service-accounts --yes":       true,
 		"snapshot save --unsealed " + file + ".copy": false,
 		"snapshot restore --yes " + file:             true,
 		"verify":                                     true,

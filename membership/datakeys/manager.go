@@ -242,6 +242,16 @@ func (k *kind) unfit() (names []string) {
 	return names
 }
 
+// Earlier names the servers of a version from before data keys, and those whose version is unknown.
+func (m *Manager) Earlier() (names []string) {
+	for _, is := range m.kind.servers() {
+		if is.Generation < First {
+			names = append(names, is.Name)
+		}
+	}
+	return names
+}
+
 // Encrypts reports whether objects are encrypted, or may be soon, by the newest state.
 func (m *Manager) Encrypts(ctx context.Context) (bool, error) {
 	d, _, _, err := m.kind.Keys.look(ctx, true)

@@ -66,6 +66,7 @@ func (c *cas) Waiting(s State) []string {
 	if err != nil {
 		return []string{fmt.Sprintf("the CA that issues cannot be read: %v", err)}
 	}
+	ofCA := s.Bundle.ExchangesCA()
 	members, err := c.Members()
 	if err != nil {
 		return []string{fmt.Sprintf("this server does not know all nodes yet: %v", err)}
@@ -74,19 +75,20 @@ func (c *cas) Waiting(s State) []string {
 	for _, m := range members {
 		why := ""
 		switch {
+		case !ofCA && m.Role != pki.RoleServer: // it has nothing to do with the key
 		case !m.Alive && !s.Bundle.Forced:
 			why = "shows no life"
 		case !m.Alive:
 		case m.Generation < s.Bundle.Generation:
-			why = "has not taken the CAs over yet"
-		case m.Signer != digests[0]:
+			why = "has not taken the new keys over yet"
+		case ofCA && m.Signer != digests[0]:
 			why = "has certificates of another CA yet"
 		}
 		if why != "" {
 			out = append(out, fmt.Sprintf("%s %s %s", m.Role, m.Name, why))
 		}
 	}
-	if s.Bundle.Step == pki.Issuing && c.Sealed != nil {
+	if ofCA && s.Bundle.Step == pki.Issuing && c.Sealed != nil {
 		switch sealed, err := c.Sealed(digests[0]); {
 		case err != nil:
 			out = append(out, "it is not known whether the data keys are sealed with the new CA's key: "+err.Error())
@@ -145,7 +147,7 @@ func (c *cas) Fetch(ctx context.Context, s State) (use func() error, err error) 
 				return err
 			}
 		}
-		c.Logger.Info("the cluster's CAs have changed", "generation", s.Bundle.Generation, "step", cmp.Or(s.Bundle.Step, "settled"), "cas", len(s.Bundle.CAs))
+		c.Logger.Info("the cluster's CAs or keys of service accounts have changed", "generation", s.Bundle.Generation, "step", cmp.Or(s.Bundle.Step, "settled"), "cas", len(s.Bundle.CAs), "accountKeys", len(s.Bundle.AccountKeys))
 		return nil
 	}, nil
 }

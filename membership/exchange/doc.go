@@ -6,7 +6,8 @@
 //
 // The key that signs the tokens of service accounts goes through the same steps at the same time:
 // all servers verify by the new one before any signs with it. The old one verifies for
-// pki.AccountKeyGrace after the end.
+// pki.AccountKeyGrace after the end. It can be exchanged alone, in the same steps: then the bundle
+// has one CA throughout, agents are not waited for, and certificates and join tokens stay.
 //
 // It is a rollover (package rollover) whose State is public. Servers fetch the keys that they lack
 // from each other. Agents see in gossip that servers know of a newer generation, and renew their

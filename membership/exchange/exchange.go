@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/barque/barque/membership/rollover"
@@ -24,6 +25,9 @@ type Config struct {
 	// key of the CA of that digest: the keys of CAs before are dropped at the end. The exchange
 	// waits while that is not known. nil: it can.
 	Sealed func(digest string) (bool, error)
+	// Earlier names the servers whose version would take the exchange of the key of service
+	// accounts alone for one of the CA. nil: there are none.
+	Earlier func() []string
 }
 
 // Exchange is a server's part in the exchange of the CA.
@@ -44,20 +48,22 @@ type Status struct {
 	Step       pki.Step  `json:"step,omitempty"` // empty: none is under way
 	Since      time.Time `json:"since,omitzero"`
 	Forced     bool      `json:"forced,omitempty"`
-	Issuer     string    `json:"issuer"`            // digest of the CA that issues
-	Waiting    []string  `json:"waiting,omitempty"` // for whom, and why
-	Problem    string    `json:"problem,omitempty"` // of this server
+	Accounts   bool      `json:"accounts,omitempty"` // the key of service accounts alone is exchanged
+	Issuer     string    `json:"issuer"`             // digest of the CA that issues
+	Signer     string    `json:"signer,omitempty"`   // digest of the key of service accounts that signs
+	Waiting    []string  `json:"waiting,omitempty"`  // for whom, and why
+	Problem    string    `json:"problem,omitempty"`  // of this server
 }
 
-// UnderWay tells whether the CA is being exchanged.
+// UnderWay tells whether the CA, or the key of service accounts alone, is being exchanged.
 func (s *Status) UnderWay() bool { return s.Step != pki.Settled }
 
-// Spreading tells whether the new CA is being made known, and has issued nothing yet.
+// Spreading tells whether the new keys are being made known, and have signed nothing yet.
 func (s *Status) Spreading() bool { return s.Step == pki.Spreading }
 
 // GivenUp tells whether an exchange, which stood as before, has been given up since.
 func (s *Status) GivenUp(before *Status) bool {
-	return before.Spreading() && s.Issuer == before.Issuer
+	return before.Spreading() && s.Issuer == before.Issuer && s.Signer == before.Signer
 }
 
 // Status tells how far the exchange is: by the store as this server has it, or by what this server
@@ -76,7 +82,7 @@ func (e *Exchange) Status() Status {
 }
 
 func statusOf(b pki.Bundle) Status {
-	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced}
+	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced, Accounts: b.Step != pki.Settled && !b.ExchangesCA(), Signer: b.Signer()}
 	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // one that cannot be read is told by who needs it
 		s.Issuer = cas[0]
 	}
@@ -88,8 +94,10 @@ type Change string
 
 const (
 	Begin Change = "begin" // exchange the CA for a new one
-	Undo  Change = "undo"  // give it up, before the new one has issued anything
+	Undo  Change = "undo"  // give it up, before the new one has signed anything
 	Force Change = "force" // do not wait for nodes that show no life
+
+	BeginAccounts Change = "accounts" // exchange the key of service accounts, and not the CA
 )
 
 // ErrBehind is returned by a server that has not taken over the last step yet.
@@ -115,6 +123,8 @@ func (c *cas) plan(b pki.Bundle, change Change) (pki.Bundle, error) {
 	switch change {
 	case Begin:
 		return c.begin(b)
+	case BeginAccounts:
+		return c.beginAccounts(b)
 	case Undo:
 		return b.Undo()
 	case Force:
@@ -149,4 +159,33 @@ func (c *cas) begin(b pki.Bundle) (pki.Bundle, error) {
 	// The keys are on this server's disk before anyone hears of them; the others fetch them from
 	// here.
 	return out, errors.Join(c.Home.Hold(pki.CAKey, key), c.Home.Hold(pki.AccountKey, account))
+}
+
+// EarlierError is returned while servers are of a version that would take the exchange of the key
+// of service accounts alone for one of the CA.
+type EarlierError struct{ Servers []string }
+
+func (e *EarlierError) Error() string {
+	return fmt.Sprintf("servers of an earlier version cannot exchange the key of service accounts alone: %s; update them first, or remove them", strings.Join(e.Servers, ", "))
+}
+
+// beginAccounts makes a new key of service accounts.
+func (c *cas) beginAccounts(b pki.Bundle) (pki.Bundle, error) {
+	if b.Generation > c.Uses() {
+		return b, ErrBehind
+	}
+	if c.Earlier != nil {
+		if earlier := c.Earlier(); len(earlier) > 0 {
+			return b, &EarlierError{earlier}
+		}
+	}
+	account, err := pki.GenerateKey()
+	if err != nil {
+		return b, err
+	}
+	out, err := b.BeginAccounts(account.Public(), time.Now())
+	if err != nil {
+		return b, err
+	}
+	return out, c.Home.Hold(pki.AccountKey, account)
 }

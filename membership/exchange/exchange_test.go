@@ -501,7 +501,7 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			c := newCluster(t, 3, 2)
 			synctest.Wait()
-			c.apply(c.nodes[0], Begin)
+			c.apply(c.nodes[0], []Change{Begin, BeginAccounts}[seed%2])
 			for range 40 {
 				n := c.nodes[random.IntN(len(c.nodes))]
 				switch {
@@ -510,7 +510,7 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 				case random.IntN(2) == 0:
 					c.kill(n)
 				case n.exchange != nil && random.IntN(4) == 0:
-					change := []Change{Begin, Begin, Undo}[random.IntN(3)]
+					change := []Change{Begin, BeginAccounts, Undo}[random.IntN(3)]
 					if _, err := n.exchange.Apply(t.Context(), change); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, shelftest.ErrConflict) {
 						t.Errorf("seed %d: %v", seed, err)
 					}

@@ -181,7 +181,8 @@ func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring
 // startExchange follows the state of the CAs in the store.
 func (s *server) startExchange(ctx context.Context) error {
 	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca"), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
-		Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy})
+		Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
+		Earlier: s.encryption.Earlier}) // data keys came with the exchange of the accounts' key alone
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 

@@ -162,7 +162,7 @@ func (s *server) compileRevoked(ctx context.Context, removed []revocation.Remove
 	err := s.revoked.book.Compile(ctx, removed, s.isServer)
 	s.forgetKeys(ctx)
 	s.revoked.mux.Recheck()
-	if trust := s.ids.Trust.Bundle(); trust.Step != pki.Settled || trust.Generation != s.revoked.judged {
+	if trust := s.ids.Trust.Bundle(); trust.ExchangesCA() || trust.Generation != s.revoked.judged {
 		s.revoked.judged = trust.Generation
 		s.revoked.list.Notify() // a CA is gone, or other keys are known
 	}
@@ -278,7 +278,7 @@ func (s *server) recordAgents(ctx context.Context) error {
 			if err == nil && !mixed {
 				err = s.ownKey(ctx, name, leaf)
 			}
-			if err == nil && !mixed && s.ids.Trust.Bundle().Step == pki.Settled {
+			if err == nil && !mixed && !s.ids.Trust.Bundle().ExchangesCA() {
 				s.revoked.seen.Store(name, admissions.KeyOf(leaf))
 			} else if err != nil && ctx.Err() == nil {
 				s.logger.Debug("the key of an agent is not recorded", "agent", name, "err", err)
@@ -294,7 +294,7 @@ func (s *server) ownKey(ctx context.Context, name string, leaf *x509.Certificate
 	if mixed, err := s.revoked.book.Mixed(ctx); err != nil || mixed {
 		return err
 	}
-	return s.revoked.book.CheckKey(ctx, name, admissions.KeyOf(leaf), s.ids.Trust.Bundle().Step == pki.Settled)
+	return s.revoked.book.CheckKey(ctx, name, admissions.KeyOf(leaf), !s.ids.Trust.Bundle().ExchangesCA())
 }
 
 // needed returns the reason why an operator's order would shut out a present member, or nil. Of a
@@ -323,7 +323,7 @@ func (s *server) revocationUpkeep(ctx context.Context, client kubernetes.Interfa
 			node, err := s.members.Nodes.Lister().Get(name)
 			return err == nil && isServers(node)
 		},
-		Settled: func() bool { return s.ids.Trust.Bundle().Step == pki.Settled },
+		Settled: func() bool { return !s.ids.Trust.Bundle().ExchangesCA() },
 		Node: func(ctx context.Context, name string) (string, error) {
 			node, err := nodes.Get(ctx, name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
