@@ -20,6 +20,7 @@ type kind struct {
 	mu      sync.Mutex
 	work    work
 	counted counted
+	pause   time.Duration // before the next attempt to clean the disk; 0: the last one has succeeded
 }
 
 // work is what the leader has done for a generation. A new leader does it anew: it finds less.
@@ -127,7 +128,7 @@ func (k *kind) Waiting(d document) []string {
 	for _, name := range k.behind(d.Generation) {
 		out = append(out, "server "+name)
 	}
-	if d.Step == Rewrite || d.Step == Clean {
+	if len(out) == 0 && (d.Step == Rewrite || d.Step == Clean) { // the leader begins after the servers
 		if w := k.worked(d.Generation); !w.done {
 			out = append(out, w.state)
 		}
@@ -199,11 +200,8 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 		next.Keys = append(next.Keys, heldKey{sealed.ID, sealed.Made, key})
 	}
 	if before.Generation < d.Cleaned {
-		if err := k.awaitTurn(ctx, d.Cleaned); err != nil {
+		if err := k.clean(ctx, d); err != nil {
 			return nil, err
-		}
-		if err := k.Purge(ctx, d.Floor); err != nil {
-			return nil, fmt.Errorf("remove earlier values from this server's disk: %w", err)
 		}
 	}
 	return func() error {
@@ -213,6 +211,36 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 		k.Logger.Info("the state of the data keys has changed", "generation", d.Generation, "step", cmp.Or(d.Step, "at rest"), "writes", cmp.Or(d.Writes, "in clear"), "keys", len(d.Keys))
 		return nil
 	}, nil
+}
+
+// pauseMost bounds the time between two attempts to clean a disk. Each writes a snapshot of the
+// whole state, also on a disk that is too full for it.
+const pauseMost = time.Minute
+
+// clean removes earlier values from this server's disk. After a failure the next attempt waits, and
+// longer each time.
+func (k *kind) clean(ctx context.Context, d document) error {
+	k.mu.Lock()
+	pause := k.pause
+	k.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(pause):
+	}
+	if err := k.awaitTurn(ctx, d.Cleaned); err != nil {
+		return err
+	}
+	err := k.Purge(ctx, d.Floor)
+	next := time.Duration(0)
+	if err != nil {
+		next = min(max(2*pause, retry), pauseMost)
+		err = fmt.Errorf("remove earlier values from this server's disk: %w", err)
+	}
+	k.mu.Lock()
+	k.pause = next
+	k.mu.Unlock()
+	return err
 }
 
 // turn is how long a server waits for each of those before it to clean its disk. One that cannot

@@ -156,11 +156,11 @@ func (k *kind) plan(d document, o Order) (document, error) {
 	if d.Generation == 0 {
 		d = document{Envelope: rollover.Envelope{Format: format}, Generation: First, Resources: DefaultResources()}
 	}
+	if d.Step != AtRest { // first: during a change, servers are behind for a moment
+		return d, refuse("a change of the data keys is under way (%s). It goes on by itself; `barque secrets-encrypt status` shows how far it is", d.Step.Text())
+	}
 	if d.Generation > k.Keys.Generation() {
 		return d, refuse("this server has not taken over the last state of the data keys yet: try again, or at another server")
-	}
-	if d.Step != AtRest {
-		return d, refuse("a change of the data keys is under way (%s). It goes on by itself; `barque secrets-encrypt status` shows how far it is", d.Step.Text())
 	}
 	if o.Change == Enable || d.Writes == "" {
 		if old := k.unfit(); len(old) > 0 {
@@ -348,7 +348,11 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 		return w, errors.New("the state of the data keys has just changed")
 	}
 	err = k.Objects.Rewrite(ctx, term, e, func(left int) {
-		k.setWork(work{generation: d.Generation, state: fmt.Sprintf("%d objects are left to rewrite", left)})
+		state := fmt.Sprintf("%d objects are left to rewrite", left)
+		if left == 0 {
+			state = "the leader drops the history of the store"
+		}
+		k.setWork(work{generation: d.Generation, state: state})
 	})
 	if err == nil {
 		w.floor, err = k.Objects.DropHistory(ctx)

@@ -229,6 +229,9 @@ func TestRefusedChanges(t *testing.T) {
 		defer w.close()
 		synctest.Wait()
 		s := w.servers[0]
+		if is := w.status(s); is.Generation != datakeys.First {
+			t.Errorf("servers are at generation %d, and the cluster at %d", datakeys.First, is.Generation)
+		}
 		refused := func(c datakeys.Change, want string) {
 			t.Helper()
 			var is *datakeys.RefusedError
@@ -251,6 +254,7 @@ func TestRefusedChanges(t *testing.T) {
 			t.Errorf("a dry run has changed something: %+v", is)
 		}
 		w.apply(datakeys.Enable)
+		refused(datakeys.Rotate, "under way") // also at a server that has not taken it over yet
 		synctest.Wait()
 		refused(datakeys.Rotate, "under way")
 		w.settle(s, true)
@@ -263,6 +267,12 @@ func TestRefusedChanges(t *testing.T) {
 		if w.servers[2].purged.Load() == 0 {
 			t.Error("s3 was off during the change, and has not cleaned its disk")
 		}
+		w.servers[2].halt() // its disk stays as it is
+		if is := w.status(s); is.Servers[2].Alive || !is.Servers[2].Cleaned {
+			t.Errorf("s3 is off, and was clean: %+v", is.Servers)
+		}
+		w.servers[2].start()
+		synctest.Wait()
 		w.check(true)
 	})
 }

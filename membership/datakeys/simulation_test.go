@@ -70,6 +70,7 @@ type server struct {
 	on           atomic.Bool
 	purged       atomic.Uint64 // the highest floor
 	purgeFails   atomic.Pointer[error]
+	purgeTries   atomic.Int64
 	noteFails    atomic.Pointer[error] // to note that there are no keys
 	stop         context.CancelFunc
 	ended        sync.WaitGroup
@@ -180,6 +181,7 @@ func (s *server) start() {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())
 			}
+			s.purgeTries.Add(1)
 			if err := s.purgeFails.Load(); err != nil {
 				return *err
 			}

@@ -42,7 +42,8 @@ type ServerStatus struct {
 	Alive      bool   `json:"alive"`
 	// Problem is why it has not taken over the newest state, if it says so.
 	Problem string `json:"problem,omitempty"`
-	// Cleaned tells whether its disk has no values from before the last change.
+	// Cleaned reports whether its disk has no values from before the last change that came to the
+	// step Clean. A server that is away has what it had.
 	Cleaned bool `json:"cleaned"`
 }
 
@@ -73,7 +74,7 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Generation: d.Generation, Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Problem: m.Problem(ctx)}
+	s := Status{Generation: max(d.Generation, First), Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Problem: m.Problem(ctx)}
 	if d.Step != AtRest {
 		s.Began = d.Began
 		s.Waiting = m.kind.Waiting(d)
@@ -93,7 +94,7 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	}
 	for _, server := range m.kind.servers() {
 		s.Servers = append(s.Servers, ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation, Alive: server.Alive,
-			Cleaned: server.Alive && server.Generation >= d.Cleaned})
+			Cleaned: server.Generation >= max(d.Cleaned, First)})
 	}
 	return s, nil
 }

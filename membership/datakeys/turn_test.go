@@ -44,6 +44,12 @@ func TestDisksInTurn(t *testing.T) {
 		if problem := w.servers[0].manager.Problem(w.ctx); problem == "" || w.servers[1].manager.Problem(w.ctx) != "" {
 			t.Errorf("the problem of s1 is %q", problem)
 		}
+		// Each attempt writes the whole state to the disk that is full.
+		before := w.servers[0].purgeTries.Load()
+		w.lead(w.servers[1], 10*time.Minute)
+		if tries := w.servers[0].purgeTries.Load() - before; tries < 5 || tries > 12 {
+			t.Errorf("%d attempts in 10 minutes", tries)
+		}
 		w.servers[0].purgeFails.Store(nil)
 		w.settle(w.servers[1], true)
 	})
