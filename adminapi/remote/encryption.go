@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/adminapi"
@@ -49,7 +50,7 @@ func AwaitEncryption(ctx context.Context, config *rest.Config, answer *adminapi.
 			tell(answer.Text)
 		} else if time.Now().After(next) && now != "" && now != waiting {
 			waiting, next = now, time.Now().Add(keysToldAfter)
-			tell("waiting: " + now)
+			tell("waiting: " + now + problems(&answer.Status))
 		}
 		select {
 		case <-ctx.Done():
@@ -71,9 +72,19 @@ func AwaitEncryption(ctx context.Context, config *rest.Config, answer *adminapi.
 func unfinishedEncryption(answer *adminapi.EncryptionAnswer) error {
 	reason := ""
 	if len(answer.Waiting) > 0 {
-		reason = ", waiting: " + strings.Join(answer.Waiting, ", ")
+		reason = ", waiting: " + strings.Join(answer.Waiting, ", ") + problems(&answer.Status)
 	}
 	return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("the change is under way (%s%s). It continues by itself; %s shows its progress", answer.Text, reason, lookEncryption)}
+}
+
+// problems are the reasons that servers give, after the names of those that are waited for.
+func problems(s *datakeys.Status) (text string) {
+	for _, server := range s.Servers {
+		if server.Problem != "" {
+			text += fmt.Sprintf("; %s: %s", server.Name, server.Problem)
+		}
+	}
+	return text
 }
 
 func encryption(ctx context.Context, config *rest.Config, method string, change EncryptionChange) (*adminapi.EncryptionAnswer, error) {
@@ -115,6 +126,9 @@ func encryption(ctx context.Context, config *rest.Config, method string, change 
 	if method != http.MethodGet && MaybeDone(err) {
 		return nil, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("whether it was begun is not known: %w; %s shows it", said(data, err), lookEncryption)}
 	}
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("the server at %s is of a version that does not encrypt objects: upgrade all servers first", config.Host)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for the encryption of objects: %w", config.Host, WithAdvice(config, said(data, err)))
 	}
@@ -147,15 +161,46 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", k.ID, use, made, k.Objects)
 	}
 	fmt.Fprintln(w, "\nSERVER\tSTATE\tGENERATION\tDISK")
+	for i := range s.Servers {
+		server := &s.Servers[i]
+		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", server.Name, server.State, server.Generation, s.Generation, diskOf(s, server))
+	}
 	for _, server := range s.Servers {
-		disk := "may have values from before the last change"
-		if server.Cleaned {
-			disk = "clean"
-		}
 		if server.Problem != "" {
-			disk += ": " + server.Problem
+			fmt.Fprintf(w, "\nserver %s cannot go on: %s\n", server.Name, server.Problem)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", server.Name, server.State, server.Generation, s.Generation, disk)
+	}
+	for _, step := range nextSteps(s) {
+		fmt.Fprintf(w, "\n→ %s\n", step)
 	}
 	return nil
+}
+
+// diskOf describes the disk of a server.
+func diskOf(s *datakeys.Status, server *datakeys.ServerStatus) string {
+	switch {
+	case s.Step == datakeys.Spread, s.Step == datakeys.Rewrite, s.Step == datakeys.Clean && !server.Cleaned:
+		return "to be cleaned"
+	case !s.Enabled:
+		return "objects in clear"
+	case !server.Cleaned:
+		return "may have values from before the last change"
+	}
+	return "clean"
+}
+
+// nextSteps are the operator's, if there are any.
+func nextSteps(s *datakeys.Status) (steps []string) {
+	if s.Step == datakeys.AtRest && !s.Enabled {
+		steps = append(steps, "barque secrets-encrypt enable")
+	}
+	if s.Step == datakeys.AtRest && s.Enabled && s.Clear > 0 {
+		steps = append(steps, "barque secrets-encrypt rewrite")
+	}
+	for _, server := range s.Servers {
+		if !server.Alive && server.Generation < s.Generation {
+			steps = append(steps, fmt.Sprintf("start server %s, which goes on with the change then, or remove it: barque cluster remove %[1]s", server.Name))
+		}
+	}
+	return steps
 }
