@@ -2,24 +2,35 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
+	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/kv"
+	"github.com/barque/barque/raftstore/register"
 	"github.com/barque/barque/raftstore/snapshot"
+	"github.com/barque/barque/raftstore/transport/memnet"
 )
 
 // encryption asks a server for the state of the encryption, or for a change.
@@ -225,4 +236,165 @@ func TestSecretsOnDisk(t *testing.T) {
 	first.atRest(t)
 	check("after rotate")
 	clean("after rotate", want["clear"], want["born"], want["later"], gone)
+}
+
+// strangersKey replaces the key in the store of a server that is off by the same one, sealed with
+// the key of a CA that the cluster does not have, and removes the server's own keys.
+func (p *process) strangersKey(t *testing.T) (id string, own []byte) {
+	t.Helper()
+	file := credentials.DataKeysFile(p.order.DataDir)
+	own, err := os.ReadFile(file)
+	var held struct {
+		Keys []struct {
+			ID  string
+			Key []byte
+		}
+	}
+	if err = cmp.Or(err, json.Unmarshal(own, &held), os.Remove(file)); err != nil || len(held.Keys) != 1 {
+		t.Fatalf("the server's own keys: %d of them, %v", len(held.Keys), err)
+	}
+	id = held.Keys[0].ID
+	stranger, err := pki.NewAuthority("another", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := stranger.Seal("barque data key v1", held.Keys[0].Key, []byte(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := enroll.Load(p.order.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := new(memnet.Network).Host(fmt.Sprintf("%s:%d", p.order.NodeIPs[0], p.order.PeerPort))
+	store, err := raftstore.Open(raftstore.Config{Name: p.order.Name, Dir: enroll.StoreDir(p.order.DataDir), ClusterID: record.Cluster.ID, Stream: host, RetryFor: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := register.New(store, dataKeysKey)
+	until(t, patience, "another seal in the store", func(ctx context.Context) error {
+		value, revision, err := at.Get(ctx)
+		if err != nil {
+			return err
+		}
+		var state map[string]any
+		if err := json.Unmarshal(value, &state); err != nil {
+			return err
+		}
+		key := state["keys"].([]any)[0].(map[string]any)
+		key["sealed"], key["ca"], state["ca"] = sealed, stranger.Digest(), stranger.Digest()
+		if value, err = json.Marshal(state); err != nil {
+			return err
+		}
+		return at.Put(ctx, value, revision, 0)
+	})
+	if err := errors.Join(store.Close(), host.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return id, own
+}
+
+// TestServerWithoutTheKey: a server that cannot open the key of its objects is not ready, and says
+// why. It reads, writes, overwrites and deletes none of them, and no change goes on. With the key,
+// all of them are as they were, and a rotation loses and doubles none.
+func TestServerWithoutTheKey(t *testing.T) {
+	s := newSpace(t)
+	p := s.startProcess(t, newOrder(t, 0, ""))
+	until(t, patience, "s1 is ready", p.ready)
+	secrets := func() typedcorev1.SecretInterface { return p.client().CoreV1().Secrets("default") }
+	for i := range 20 {
+		p.putSecret(t, fmt.Sprintf("s%d", i))
+	}
+	contents := func() map[string]string {
+		t.Helper()
+		list, err := secrets().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, is := range list.Items {
+			all[is.Name] = string(is.UID) + string(is.Data["k"])
+		}
+		if len(all) != len(list.Items) {
+			t.Errorf("%d Secrets have %d names", len(list.Items), len(all))
+		}
+		return all
+	}
+	want := contents()
+	stop := func() {
+		t.Helper()
+		p.signal(syscall.SIGTERM)
+		<-p.ended
+	}
+
+	stop()
+	id, own := p.strangersKey(t)
+	p = s.startProcess(t, p.order)
+	until(t, patience, "s1 says that it lacks the key", func(ctx context.Context) error {
+		data, err := p.client().Discovery().RESTClient().Get().AbsPath("/readyz/encryption").DoRaw(ctx)
+		if err == nil {
+			t.Fatalf("it is ready without the key: %s", data)
+		}
+		if !strings.Contains(string(data), "data key "+id+" cannot be opened") {
+			return fmt.Errorf("%w: %s", err, data)
+		}
+		return nil
+	})
+	if p.ready(t.Context()) == nil {
+		t.Error("it is ready, and cannot read its objects")
+	}
+	fails := func(what string, do func(ctx context.Context) error) {
+		t.Helper()
+		until(t, patience, what, func(ctx context.Context) error {
+			err := do(ctx)
+			if err == nil {
+				t.Fatalf("%s works without the key", what)
+			}
+			if !strings.Contains(err.Error(), id) { // the API is about to start
+				return err
+			}
+			return nil
+		})
+	}
+	fails("get", func(ctx context.Context) error {
+		_, err := secrets().Get(ctx, "s1", metav1.GetOptions{})
+		return err
+	})
+	fails("list", func(ctx context.Context) error {
+		_, err := secrets().List(ctx, metav1.ListOptions{})
+		return err
+	})
+	fails("create", func(ctx context.Context) error {
+		_, err := secrets().Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{})
+		return err
+	})
+	fails("update", func(ctx context.Context) error {
+		_, err := secrets().Update(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s1"}}, metav1.UpdateOptions{})
+		return err
+	})
+	fails("delete", func(ctx context.Context) error { return secrets().Delete(ctx, "s1", metav1.DeleteOptions{}) })
+	until(t, patience, "the status has the reason", func(ctx context.Context) error {
+		is, err := p.encryption(ctx, "")
+		if err == nil && !strings.Contains(is.Problem, id) {
+			err = fmt.Errorf("%+v", is.Status)
+		}
+		return err
+	})
+
+	stop()
+	if err := os.WriteFile(credentials.DataKeysFile(p.order.DataDir), own, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p = s.startProcess(t, p.order)
+	until(t, patience, "s1 is ready with the key", p.ready)
+	if got := contents(); !maps.Equal(got, want) {
+		t.Errorf("with the key, %v, want %v", got, want)
+	}
+	p.change(t, datakeys.Rotate)
+	if got := contents(); !maps.Equal(got, want) {
+		t.Errorf("after the rotation, %v, want %v", got, want)
+	}
+	if is, err := p.encryption(t.Context(), ""); err != nil || len(is.Keys) != 1 || is.Keys[0].ID == id || is.Keys[0].Objects < len(want) || is.Clear > 0 {
+		t.Errorf("%+v, %v", is.Status, err)
+	}
 }
