@@ -5,6 +5,8 @@ import (
 	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/barque/barque/internal/httpserver"
 )
 
 // revocable authenticates as next does, unless the client's certificate is revoked.
@@ -19,6 +21,7 @@ func (c *revocable) AuthenticateRequest(r *http.Request) (*authenticator.Respons
 	response, ok, err := c.next.AuthenticateRequest(r)
 	if ok && c.revoked != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		if why := c.revoked(r.TLS.PeerCertificates[0]); why != nil {
+			httpserver.Estrange(r.Context())
 			return nil, false, why
 		}
 	}

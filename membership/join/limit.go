@@ -178,13 +178,14 @@ func clientOf(r *http.Request) netip.Addr {
 	return from.Addr()
 }
 
-// isNode tells whether the request is made with a good certificate of the cluster, other than one
-// for a CertificateSigningRequest.
+// isNode reports whether the request is made with a certificate of the cluster that counts, other
+// than one for a CertificateSigningRequest.
 func (h *Handler) isNode(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
 	}
 	certs := r.TLS.PeerCertificates
 	return !pki.SignedOnRequest(certs[0]) &&
-		h.config.Authority.Verify(certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil
+		h.config.Authority.Verify(certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil &&
+		h.config.Revoked(certs[0]) == nil
 }

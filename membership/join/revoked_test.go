@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/revocation"
@@ -116,4 +117,27 @@ func TestAgentsGetWhatTheyNeed(t *testing.T) {
 			t.Errorf("with version %d: %+v, %v", have, got, err)
 		}
 	}
+}
+
+// TestARevokedAgentIsAStranger: who was a node guesses tokens no faster than anybody else.
+func TestARevokedAgentIsAStranger(t *testing.T) {
+	c := newCluster(t)
+	now := time.Now()
+	c.now = func() time.Time { return now }
+	removed := c.client(t, certificate(t, c.ca, join.NodeClient("n1")))
+	c.revoked = func(cert *x509.Certificate) error {
+		return &revocation.Error{Entry: revocation.Entry{Kind: revocation.Agent, Name: "n1"}}
+	}
+	guess := c.request()
+	guess.Token = pki.Token{CADigest: c.token.CADigest, ID: "aaaaaa", Secret: strings.Repeat("0", 26)}.String()
+	for range 1000 {
+		var refused *join.RefusedError
+		if _, err := removed.Server(t.Context(), guess); !errors.As(err, &refused) {
+			t.Fatal(err)
+		}
+		if refused.Status == http.StatusTooManyRequests {
+			return
+		}
+	}
+	t.Error("a thousand guesses are answered")
 }
