@@ -28,7 +28,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	metricsfeatures "k8s.io/component-base/metrics/features"
 
-	"github.com/barque/barque/apiserver/cutoff"
 	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/nodeproxy"
@@ -41,6 +40,7 @@ import (
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/watchwriter"
+	"github.com/barque/barque/internal/cutoff"
 )
 
 // A server that stops tells watches to end, which their clients take up at another server, and
@@ -178,7 +178,10 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		if s.cfg.Revoked != nil {
 			if s.lasting == nil {
-				s.lasting = cutoff.New(s.cfg.Revoked, s.believed, c.LongRunningFunc)
+				s.lasting = cutoff.New(s.cfg.Revoked, s.believed, func(r *http.Request) bool {
+					info, ok := request.RequestInfoFrom(r.Context())
+					return ok && c.LongRunningFunc(r, info)
+				})
 			}
 			handler = s.lasting.Handler(handler)
 		}

@@ -126,7 +126,9 @@ type Config struct {
 	ServerTLS     *tls.Config
 	ServerLimits  connlimit.Limits // of its clients without credentials
 	// Revoked returns the reason why a genuine client certificate counts no more there, or nil.
-	Revoked func(leaf *x509.Certificate) error
+	// RevokedChanged return channels that are closed when that may have changed.
+	Revoked        func(leaf *x509.Certificate) error
+	RevokedChanged []func() <-chan struct{}
 
 	// Settings are what users may choose; the defaults when nil. They are complete and valid.
 	Settings *config.Configuration
@@ -398,7 +400,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		return nil
 	}
 	k.server, err = server.New(server.Config{
-		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked, Client: c.Client, Pods: k.pods,
+		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked, RevokedChanged: c.RevokedChanged, Client: c.Client, Pods: k.pods,
 		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err

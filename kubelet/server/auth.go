@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -43,6 +44,8 @@ type guard struct {
 	settings *config.Configuration
 	now      func() time.Time
 	revoked  func(leaf *x509.Certificate) error // it may be nil
+	// believed returns the CAs at this moment. Without it the handshake's judgement holds.
+	believed func() (x509.VerifyOptions, bool)
 
 	mu      sync.Mutex
 	answers map[string]answer
@@ -91,7 +94,8 @@ func (g *guard) protect(next http.Handler) http.Handler {
 func (g *guard) authenticate(r *http.Request) (*user, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		leaf := r.TLS.VerifiedChains[0][0]
-		if g.revoked != nil && g.revoked(leaf) != nil {
+		if g.counts(leaf) != nil || g.verify(r.TLS.PeerCertificates) != nil {
+			httpserver.Estrange(r.Context())
 			return nil, nil
 		}
 		subject := leaf.Subject
@@ -116,6 +120,32 @@ func (g *guard) authenticate(r *http.Request) (*user, error) {
 	}
 	g.keep(key, a)
 	return a.user, nil
+}
+
+// counts returns the reason why a genuine certificate counts no more, or nil.
+func (g *guard) counts(leaf *x509.Certificate) error {
+	if g.revoked == nil {
+		return nil
+	}
+	return g.revoked(leaf)
+}
+
+// verify judges a certificate anew, as the handshake has: since then it may have ended, or its CA
+// may be believed no more. A client may keep a connection for ever.
+func (g *guard) verify(sent []*x509.Certificate) error {
+	if g.believed == nil || len(sent) == 0 {
+		return nil
+	}
+	options, ok := g.believed()
+	if !ok {
+		return errors.New("the CAs of clients are not known")
+	}
+	options.CurrentTime, options.Intermediates = g.now(), x509.NewCertPool()
+	for _, other := range sent[1:] {
+		options.Intermediates.AddCert(other)
+	}
+	_, err := sent[0].Verify(options)
+	return err
 }
 
 // attributes says what a request is about, in the API's terms: any one of the subresources of this

@@ -31,7 +31,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/internal/connlimit"
+	"github.com/barque/barque/internal/cutoff"
 	"github.com/barque/barque/internal/httpserver"
+	"github.com/barque/barque/internal/kubeletapi"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
@@ -65,6 +67,10 @@ type Config struct {
 	// Revoked returns the reason why a genuine client certificate counts no more, or nil. It is
 	// asked at each request; nil revokes none.
 	Revoked func(leaf *x509.Certificate) error
+	// RevokedChanged return channels that are closed when more certificates may be revoked, or the
+	// CAs have changed. Streams end then whose certificates count no more.
+	RevokedChanged []func() <-chan struct{}
+
 	Client  kubernetes.Interface // for TokenReview and SubjectAccessReview
 	Pods    Pods
 	Runtime Runtime
@@ -88,6 +94,7 @@ type Config struct {
 type Server struct {
 	Config
 	guard   *guard
+	streams *cutoff.Requests
 	metrics http.Handler
 	started time.Time
 }
@@ -107,6 +114,10 @@ func New(config Config) (*Server, error) {
 	config.TLS.MinVersion = max(config.TLS.MinVersion, tls.VersionTLS12)
 	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // who comes without brings a token
 	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now, config.Revoked), started: config.Now()}
+	s.guard.believed = s.believed
+	s.streams = cutoff.New(s.guard.counts, s.believed, func(r *http.Request) bool {
+		return kubeletapi.OpensStream(r.URL.Path, r.Header) || r.URL.Query().Has("follow")
+	})
 	s.metrics = s.newMetrics()
 	return s, nil
 }
@@ -140,7 +151,20 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]*kubeletconfig.Configuration{"kubeletconfig": s.Settings})
 	})
-	return s.guard.protect(mux)
+	return s.guard.protect(s.streams.Handler(mux))
+}
+
+// believed returns the CAs of clients at this moment.
+func (s *Server) believed() (x509.VerifyOptions, bool) {
+	config := s.TLS
+	if config.GetConfigForClient != nil {
+		if now, err := config.GetConfigForClient(&tls.ClientHelloInfo{}); err != nil {
+			return x509.VerifyOptions{}, false
+		} else if now != nil {
+			config = now
+		}
+	}
+	return x509.VerifyOptions{Roots: config.ClientCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, config.ClientCAs != nil
 }
 
 // shutdownPatience is how long requests under way may take when the server ends. Streams do not.
@@ -170,6 +194,7 @@ func (s *Server) Serve(ctx context.Context, plain net.Listener) error {
 			server.Close()
 		}
 	})
+	ending.Go(func() { s.streams.Run(base, s.RevokedChanged...) }) // ends with base
 	err := server.Serve()
 	if ctx.Err() == nil {
 		return fmt.Errorf("node server: %w", err)

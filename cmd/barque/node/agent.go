@@ -194,11 +194,12 @@ func (a *agent) startNode(ctx context.Context) error {
 			Transport: credentials.NewTransport(a.ids),
 		},
 		tls: credentials.KubeletServerTLS(a.ids.Serving, a.ids.Trust, a.options.kubeletTLS()), revoked: a.revoked.Check,
-		labels: nodeLabels(a.options, a.logger),
-		health: liveness.NewHealth(a.pool.SetHealth),
-		certs:  a.ids.Collectors(),
-		logger: a.logger,
-		delay:  a.meter.Delay,
+		changed: []func() <-chan struct{}{a.revoked.Changed, a.ids.Trust.Changed},
+		labels:  nodeLabels(a.options, a.logger),
+		health:  liveness.NewHealth(a.pool.SetHealth),
+		certs:   a.ids.Collectors(),
+		logger:  a.logger,
+		delay:   a.meter.Delay,
 	}
 	if err := w.start(ctx, a.stack); err != nil {
 		return err

@@ -53,6 +53,7 @@ type worker struct {
 	client   *rest.Config                  // as system:node:<name>
 	tls      *tls.Config                   // of the node's own server
 	revoked  func(*x509.Certificate) error // of its callers
+	changed  []func() <-chan struct{}      // when more may be revoked
 	labels   map[string]string
 	health   *liveness.Health
 	certs    []prometheus.Collector // of the node's certificates
@@ -182,7 +183,7 @@ func (w *worker) kubelet(client kubernetes.Interface, endpoint string, ends exit
 		NodeName: o.Name, NodeIPs: o.addresses.Internal, NodeExternalIPs: o.addresses.External, Labels: w.labels, Taints: taints, Version: version.String(),
 		Client: client, Services: services.Lister(), ServicesSynced: services.Informer().HasSynced,
 		Pods:          own.Core().V1().Pods().Informer(),
-		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(), Revoked: w.revoked,
+		ServerAddress: o.at(o.KubeletPort).String(), ServerTLS: w.tls, ServerLimits: o.Serving.limits(), Revoked: w.revoked, RevokedChanged: w.changed,
 		RuntimeEndpoint: endpoint, ImportImages: importImages, Exits: ends,
 		VolumesDir: o.VolumesDir,
 		LogDir:     settings.PodLogsDir, LogLinkDir: filepath.Join(filepath.Dir(settings.PodLogsDir), "containers"), OldLogDir: filepath.Join(o.DataDir, "pods-log"),
@@ -244,12 +245,13 @@ func (s *server) startNode(ctx context.Context) error {
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
 		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()), revoked: s.revoked.list.Check,
-		labels: nodeLabels(s.options, s.logger),
-		health: liveness.NewHealth(s.pool.SetHealth),
-		certs:  s.ids.Collectors(),
-		logger: s.logger,
-		delay:  s.meter.Delay,
-		made:   s.packets.Store,
+		changed: []func() <-chan struct{}{s.revoked.list.Changed, s.ids.Trust.Changed},
+		labels:  nodeLabels(s.options, s.logger),
+		health:  liveness.NewHealth(s.pool.SetHealth),
+		certs:   s.ids.Collectors(),
+		logger:  s.logger,
+		delay:   s.meter.Delay,
+		made:    s.packets.Store,
 	}
 	return w.start(ctx, s.stack)
 }

@@ -1,6 +1,7 @@
 package cutoff
 
 import (
+	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,16 +10,18 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
 	"github.com/barque/barque/internal/await"
 )
@@ -106,7 +109,7 @@ func TestLastingRequestsEnd(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
-				}, func(*http.Request, *request.RequestInfo) bool { return c.watch })
+				}, func(*http.Request) bool { return c.watch })
 				ctx, stop := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				running.Go(func() {
@@ -125,7 +128,7 @@ func TestLastingRequestsEnd(t *testing.T) {
 					case <-release:
 					}
 				}))
-				r := httptest.NewRequestWithContext(request.WithRequestInfo(ctx, &request.RequestInfo{}), http.MethodGet, "/", nil)
+				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 				r.TLS = &tls.ConnectionState{}
 				if c.cert != nil {
 					r.TLS.PeerCertificates = []*x509.Certificate{c.cert}
@@ -166,7 +169,7 @@ func TestALookHoldsNothingUp(t *testing.T) {
 		return nil
 	}, func() (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
-	}, func(*http.Request, *request.RequestInfo) bool { return true })
+	}, func(*http.Request) bool { return true })
 	served, release := make(chan struct{}, 2), make(chan struct{})
 	handler := q.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		served <- struct{}{}
@@ -174,7 +177,7 @@ func TestALookHoldsNothingUp(t *testing.T) {
 	}))
 	var running sync.WaitGroup
 	serve := func(cert *x509.Certificate) {
-		r := httptest.NewRequestWithContext(request.WithRequestInfo(t.Context(), &request.RequestInfo{}), http.MethodGet, "/", nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
 		running.Go(func() { handler.ServeHTTP(httptest.NewRecorder(), r) })
 	}
@@ -188,4 +191,123 @@ func TestALookHoldsNothingUp(t *testing.T) {
 	close(judged)
 	close(release)
 	running.Wait()
+}
+
+// decorated is a writer in the form of the API machinery.
+type decorated struct{ http.ResponseWriter }
+
+func (d *decorated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+// TestUpgradedRequestsEnd: a connection that was upgraded, as for a command in a pod, is closed
+// when its certificate is revoked. Others go on, and end with their handlers.
+func TestUpgradedRequestsEnd(t *testing.T) {
+	ca := newAuthority(t)
+	bad, good := ca.issue(t), ca.issue(t)
+	var mu sync.Mutex
+	changed, isRevoked := make(chan struct{}), false
+	q := New(func(leaf *x509.Certificate) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if isRevoked && leaf.Equal(bad) {
+			return errors.New("it is revoked")
+		}
+		return nil
+	}, func() (x509.VerifyOptions, bool) {
+		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	}, func(*http.Request) bool { return true })
+	server := httptest.NewUnstartedServer(q.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A watch over WebSocket has a writer of the API machinery between.
+		conn, _, err := responsewriter.WrapForHTTP1Or2(&decorated{w}).(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.Copy(conn, conn)
+	})))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}
+	server.StartTLS()
+	defer server.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		q.Run(ctx, func() <-chan struct{} { return make(chan struct{}) }, func() <-chan struct{} {
+			mu.Lock()
+			defer mu.Unlock()
+			return changed
+		})
+	})
+	defer running.Wait()
+	defer stop()
+	open := func(cert *x509.Certificate) (io.ReadWriter, *tls.Conn) {
+		conn, err := tls.Dial("tcp", server.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: ca.key}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		buffered := bufio.NewReader(conn)
+		answer, err := http.ReadResponse(buffered, nil)
+		if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		return struct {
+			io.Reader
+			io.Writer
+		}{buffered, conn}, conn
+	}
+	echo := func(s io.ReadWriter) error {
+		if _, err := io.WriteString(s, "x"); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(s, make([]byte, 1))
+		return err
+	}
+	thief, _ := open(bad)
+	other, conn := open(good)
+	if err := errors.Join(echo(thief), echo(other)); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	isRevoked = true
+	close(changed)
+	changed = make(chan struct{})
+	mu.Unlock()
+	if n, err := thief.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) || err == nil {
+		t.Errorf("a revoked certificate's stream goes on: %d, %v", n, err)
+	}
+	if err := echo(other); err != nil {
+		t.Errorf("another stream: %v", err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("at its end: %v", err)
+	}
+}
+
+// TestAnswersKeepTheirWriters: a handler of a watch demands a writer of the API machinery.
+func TestAnswersKeepTheirWriters(t *testing.T) {
+	ca := newAuthority(t)
+	q := New(func(*x509.Certificate) error { return nil }, func() (x509.VerifyOptions, bool) {
+		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	}, func(*http.Request) bool { return true })
+	var given http.ResponseWriter
+	handler := q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { given = w }))
+	for _, proto := range []int{1, 2} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?watch=1", nil)
+		r.ProtoMajor, r.TLS = proto, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.issue(t)}}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if given != w {
+			t.Errorf("HTTP/%d: the writer is a %T", proto, given)
+		}
+	}
 }

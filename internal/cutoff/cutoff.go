@@ -1,0 +1,176 @@
+// Package cutoff ends requests whose client certificate is revoked while they are answered. A watch
+// is authenticated once, at its beginning, and may last for an hour; a command in a pod has no end.
+package cutoff
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/x509"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Requests are those that are answered for long.
+type Requests struct {
+	revoked func(leaf *x509.Certificate) error
+	believe func() (x509.VerifyOptions, bool)
+	lasting func(*http.Request) bool
+
+	mu   sync.Mutex
+	next uint64
+	open map[uint64]lasting
+}
+
+type lasting struct {
+	leaf   *x509.Certificate
+	others []*x509.Certificate // that the client has sent along
+	end    context.CancelCauseFunc
+}
+
+// New returns no requests yet. revoked returns the reason why a certificate counts no more, or nil;
+// believe returns the CAs that are believed; long reports whether a request may be answered for
+// long.
+func New(revoked func(leaf *x509.Certificate) error, believe func() (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
+	return &Requests{revoked: revoked, believe: believe, lasting: long, open: map[uint64]lasting{}}
+}
+
+// Handler wraps the handler of authenticated requests.
+func (q *Requests) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !q.lasting(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx, end := context.WithCancelCause(r.Context())
+		defer end(nil)
+		l := lasting{r.TLS.PeerCertificates[0], r.TLS.PeerCertificates[1:], end}
+		if q.verify(l) != nil { // something else proves the user
+			next.ServeHTTP(w, r)
+			return
+		}
+		defer q.leave(q.enter(l))
+		if why := q.revoked(l.leaf); why != nil { // since it was authenticated
+			end(why)
+		}
+		// Other answers keep their writer, of which handlers demand more than an upgrade needs.
+		if r.ProtoMajor == 1 && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Connection"), ",")), "upgrade") {
+			upgraded := &upgradable{ResponseWriter: w, ctx: ctx}
+			defer upgraded.release()
+			w = upgraded
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// upgradable closes the connection of an upgraded request, such as a command in a pod, when its
+// context ends: nothing else looks at that then.
+type upgradable struct {
+	http.ResponseWriter
+	ctx context.Context
+
+	mu   sync.Mutex
+	stop func() bool
+}
+
+// Hijack implements http.Hijacker.
+func (u *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err == nil {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.stop = context.AfterFunc(u.ctx, func() { _ = conn.Close() }) // its user reads the end
+	}
+	return conn, buffered, err
+}
+
+// Flush implements http.Flusher.
+func (u *upgradable) Flush() { _ = http.NewResponseController(u.ResponseWriter).Flush() }
+
+// CloseNotify is demanded by the API machinery of a writer that is upgraded, as for a watch over
+// WebSocket.
+func (u *upgradable) CloseNotify() <-chan bool {
+	if is, ok := u.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return is.CloseNotify()
+	}
+	return make(chan bool)
+}
+
+// Unwrap is for http.ResponseController.
+func (u *upgradable) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// release lets the connection be when the request has been answered.
+func (u *upgradable) release() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.stop != nil {
+		u.stop()
+	}
+}
+
+func (q *Requests) enter(l lasting) uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.next++
+	q.open[q.next] = l
+	return q.next
+}
+
+func (q *Requests) leave(number uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.open, number)
+}
+
+// Run ends the requests of revoked certificates, until ctx ends. Each of changed returns a channel
+// that is closed when more may be revoked.
+func (q *Requests) Run(ctx context.Context, changed ...func() <-chan struct{}) {
+	var following sync.WaitGroup
+	for _, c := range changed {
+		following.Go(func() { q.follow(ctx, c) })
+	}
+	following.Wait()
+}
+
+func (q *Requests) follow(ctx context.Context, changed func() <-chan struct{}) {
+	for {
+		next := changed()
+		q.look()
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+		}
+	}
+}
+
+// look judges a copy: a look takes its time, and a request that begins meanwhile judges itself.
+func (q *Requests) look() {
+	q.mu.Lock()
+	open := slices.Collect(maps.Values(q.open))
+	q.mu.Unlock()
+	for _, l := range open {
+		if why := cmp.Or(q.revoked(l.leaf), q.verify(l)); why != nil {
+			l.end(why)
+		}
+	}
+}
+
+// verify returns an error unless a CA that is believed has signed the certificate. A request goes
+// on when its certificate ends by time.
+func (q *Requests) verify(l lasting) error {
+	options, ok := q.believe()
+	if !ok {
+		return nil
+	}
+	options.Intermediates, options.CurrentTime = x509.NewCertPool(), l.leaf.NotBefore
+	for _, other := range l.others {
+		options.Intermediates.AddCert(other)
+	}
+	_, err := l.leaf.Verify(options)
+	return err
+}
