@@ -20,6 +20,7 @@ const RevocationsPath = revocation.APIPath
 // Revocations are the revoked certificates of the cluster.
 type Revocations interface {
 	RevokeCertificate(ctx context.Context, serial, name string, until time.Time, by, why string) (revocation.Entry, error)
+	RevokeUser(ctx context.Context, name, by, why string) (revocation.Entry, error)
 	Readmit(ctx context.Context, name, by, why string) (revocation.Entry, error)
 }
 
@@ -47,9 +48,9 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, ne
 				http.Error(w, err.Error()+"; to revoke it all the same, give --force", http.StatusConflict)
 				return
 			}
-			entry, err := book.RevokeCertificate(r.Context(), order.Serial, order.Name, order.Until, by, order.Why)
+			entry, err := revoke(r.Context(), book, order, by)
 			if err == nil {
-				logger.Info("a certificate was revoked", "serial", entry.ID, "name", entry.Name, "by", by, "why", entry.Why)
+				logger.Info("certificates were revoked by an administrator", "kind", entry.Kind, "serial", entry.ID, "name", entry.Name, "by", by, "why", entry.Why)
 			}
 			answerTokens(w, entry, err)
 		},
@@ -65,10 +66,25 @@ func RevocationsHandler(entries func() *revocation.Entries, book Revocations, ne
 	})
 }
 
+func revoke(ctx context.Context, book Revocations, order revocation.Order, by string) (revocation.Entry, error) {
+	if order.User != "" {
+		return book.RevokeUser(ctx, order.User, by, order.Why)
+	}
+	return book.RevokeCertificate(ctx, order.Serial, order.Name, order.Until, by, order.Why)
+}
+
 // guard returns the reason why the order would shut out somebody who is to stay.
 func guard(r *http.Request, order revocation.Order, needed func(revocation.Order) error) error {
-	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && revocation.SerialOf(r.TLS.PeerCertificates[0]) == order.Serial {
-		return errors.New("it is the certificate with which you ask")
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		switch own := r.TLS.PeerCertificates[0]; {
+		case order.User == "" && revocation.SerialOf(own) == order.Serial:
+			return errors.New("it is the certificate with which you ask")
+		case order.User != "" && own.Subject.CommonName == order.User:
+			return fmt.Errorf("the certificate with which you ask is one of %q", order.User)
+		}
+	}
+	if order.User != "" {
+		return nil // no member has a user's name
 	}
 	return needed(order)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,11 @@ type deeds []string
 func (d *deeds) RevokeCertificate(_ context.Context, serial, _ string, _ time.Time, by, _ string) (revocation.Entry, error) {
 	*d = append(*d, "revoke "+serial+" by "+by)
 	return revocation.Entry{ID: serial}, nil
+}
+
+func (d *deeds) RevokeUser(_ context.Context, name, by, _ string) (revocation.Entry, error) {
+	*d = append(*d, "revoke user "+name+" by "+by)
+	return revocation.Entry{Kind: revocation.User, Name: name}, nil
 }
 
 func (d *deeds) Readmit(_ context.Context, name, by, _ string) (revocation.Entry, error) {
@@ -63,6 +69,14 @@ func TestRevocationsAreGuarded(t *testing.T) {
 		"a member's":           {`{"serial":"0c"}`, "system:masters", http.StatusConflict, ""},
 		"a member's, by ID":    {`{"serial":"0d","holder":"s1.x"}`, "system:masters", http.StatusConflict, ""},
 		"a member's, forced":   {`{"serial":"0c","force":true}`, "system:masters", http.StatusOK, "revoke 0c by ann"},
+		"a user":               {`{"user":"bob"}`, "system:masters", http.StatusOK, "revoke user bob by ann"},
+		"a user, by ann":       {`{"user":"bob"}`, "barque:admins", http.StatusOK, "revoke user bob by ann"},
+		"herself":              {`{"user":"ann"}`, "barque:admins", http.StatusConflict, ""},
+		"herself, forced":      {`{"user":"ann","force":true}`, "barque:admins", http.StatusOK, "revoke user ann by ann"},
+		"a part":               {`{"user":"barque:front-proxy","force":true}`, "system:masters", http.StatusBadRequest, ""},
+		"a node":               {`{"user":"system:node:a1","force":true}`, "system:masters", http.StatusBadRequest, ""},
+		"a user and serial":    {`{"user":"bob","serial":"0b"}`, "system:masters", http.StatusBadRequest, ""},
+		"a user, by somebody":  {`{"user":"bob"}`, "users", http.StatusForbidden, ""},
 		"an agent":             {`{"readmit":"a1"}`, "system:masters", http.StatusOK, "readmit a1 by ann"},
 		"not revoked":          {`{"readmit":"a8"}`, "system:masters", http.StatusNotFound, ""},
 		"without a key":        {`{"readmit":"a9"}`, "system:masters", http.StatusConflict, ""},
@@ -74,7 +88,7 @@ func TestRevocationsAreGuarded(t *testing.T) {
 	} {
 		done = nil
 		r := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{c.groups}}), http.MethodPost, RevocationsPath, strings.NewReader(c.body))
-		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{SerialNumber: big.NewInt(10)}}}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{SerialNumber: big.NewInt(10), Subject: pkix.Name{CommonName: "ann"}}}}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		var want deeds

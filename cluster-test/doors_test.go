@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,6 +62,8 @@ type building struct {
 	at      map[string]string // addresses of nodes
 	// proxies are certificates with which requests name an administrator in their headers.
 	proxies map[*tls.Certificate]bool
+	// tokens are the bearer tokens of credentials that have no certificate.
+	tokens map[*tls.Certificate]string
 }
 
 // doors are the columns of the table.
@@ -127,11 +130,16 @@ func (b *building) credentials() map[string]*tls.Certificate {
 		"removed agent":                     b.agentsOwn("a2"),
 		"user":                              b.user("ann"),
 		"revoked user":                      b.user("bob"),
+		"of barque:admins":                  b.madeUser("root@laptop", "barque:admins").cert,
+		"revoked, of barque:admins":         b.madeUser("mallory", "barque:admins").cert,
+		"token of a service account":        {},
+		"token by a controller's name":      {},
 		"of another CA, an administrator's": b.issueBy(selfSigned, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
 		"of another CA, a server's":         b.issueBy(selfSigned, server("s1")),
 		"none":                              {},
 		"of a user called as a server":      client("s1", ""),
 	}
+	b.tokens = map[*tls.Certificate]string{all["token of a service account"]: b.token("somebody"), all["token by a controller's name"]: b.token("deployment-controller")}
 	b.proxies = map[*tls.Certificate]bool{all["front proxy, for an administrator"]: true, all["front proxy of a removed server"]: true}
 	return all
 }
@@ -151,8 +159,11 @@ func TestDoors(t *testing.T) {
 			t.Fatalf("%s, before its removal: %s, %v", what, answer, err)
 		}
 	}
+	if answer, err := doors["API: Secrets"](b, all["revoked, of barque:admins"]); answer != yes || err != nil {
+		t.Fatalf("before the revocation the administrator gets %s, %v", answer, err)
+	}
 	watch := b.watch(all["removed agent"])
-	b.remove(all["revoked user"])
+	b.remove(all["revoked user"], "mallory")
 	if !watch.ended(t) {
 		t.Error("the watch of a removed agent goes on")
 	}
@@ -319,20 +330,35 @@ func signingRequest(name string, key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// remove takes s3 out of the store and a2 out of the cluster, and revokes a user's certificate.
-func (b *building) remove(revoked *tls.Certificate) {
+// token is one of an account in kube-system.
+func (b *building) token(account string) string {
 	b.Helper()
+	ctx, accounts := b.Context(), b.Client.CoreV1().ServiceAccounts(metav1.NamespaceSystem)
+	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	token, err := accounts.CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return token.Status.Token
+}
+
+// remove takes s3 out of the store and a2 out of the cluster, and revokes a certificate and a user.
+func (b *building) remove(revoked *tls.Certificate, user string) {
+	b.Helper()
+	b.Barque(b, "user", "revoke", user, "--why", "a test")
 	b.Barque(b, "cluster", "remove", "s3", "--yes")
 	b.K("delete", "node", "a2")
 	serial := fmt.Sprintf("%X", revoked.Leaf.SerialNumber)
 	b.Barque(b, "cert", "revoke", "--serial", serial, "--why", "a test")
 	Eventually(b, deadline, "the list of revoked certificates, on the agent too", func(ctx context.Context) error {
 		r := b.BarqueResult(ctx, "cert", "revoked")
-		if r.Error != nil || !contains(r.Out, "agent", "a2", "its Node was deleted", "server", "s3", "certificate", strings.ToLower(serial)) {
+		if r.Error != nil || !contains(r.Out, "agent", "a2", "its Node was deleted", "server", "s3", "certificate", strings.ToLower(serial), "user", user) {
 			return fmt.Errorf("%s%s", r.Out, r.Err)
 		}
 		data, err := os.ReadFile(filepath.Join(b.DataDir("a1"), "revoked.json"))
-		if err == nil && (!bytes.Contains(data, []byte(`"s3.`)) || !bytes.Contains(data, []byte(`"a2"`)) || !bytes.Contains(data, []byte(strings.ToLower(serial)))) {
+		if err == nil && (!bytes.Contains(data, []byte(`"s3.`)) || !bytes.Contains(data, []byte(`"a2"`)) || !bytes.Contains(data, []byte(strings.ToLower(serial))) || !bytes.Contains(data, []byte(`"`+user+`"`))) {
 			err = fmt.Errorf("the agent has %s", data)
 		}
 		return err
@@ -359,6 +385,9 @@ func (b *building) get(host, path string, cert *tls.Certificate) (string, error)
 	if b.proxies[cert] {
 		request.Header.Set("X-Remote-User", "mary")
 		request.Header.Set("X-Remote-Group", "system:masters")
+	}
+	if token := b.tokens[cert]; token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := b.client(cert).Do(request)
 	if err != nil {

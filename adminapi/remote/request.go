@@ -267,5 +267,5 @@ func whyUnauthorized(config *rest.Config) string {
 			return fmt.Sprintf("the certificate of %q in the kubeconfig ended at %s: %s", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), fresh)
 		}
 	}
-	return "the kubeconfig's identity is not known there: " + fresh
+	return "the kubeconfig's identity is not known there, or its certificate is revoked: " + fresh
 }

@@ -20,7 +20,13 @@ import (
 
 func certCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cert", Short: "Show, renew and revoke the cluster's certificates", Args: noArgs}
-	tools := revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat, Print: print, Usage: usage, NoArgs: noArgs, NodeArg: exactArgs("NODE"),
+	tools := revocationTools()
+	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools), revocations.RevokeCommand(tools), revocations.ReadmitCommand(tools))
+	return cmd
+}
+
+func revocationTools() revocations.Tools {
+	return revocations.Tools{OutputFlag: outputFlag, KubeconfigFlag: kubeconfigFlag, CheckFormat: checkFormat, Print: print, Usage: usage, NoArgs: noArgs, NodeArg: exactArgs("NODE"),
 		Client: func(kubeconfig string) (rest.Interface, *rest.Config, error) {
 			client, config, err := newClient(kubeconfig)
 			if err != nil {
@@ -28,8 +34,6 @@ func certCommand() *cobra.Command {
 			}
 			return client.Discovery().RESTClient(), config, nil
 		}}
-	cmd.AddCommand(certShowCommand(), certRotateCommand(), revocations.ListCommand(tools), revocations.RevokeCommand(tools), revocations.ReadmitCommand(tools))
-	return cmd
 }
 
 func certShowCommand() *cobra.Command {

@@ -1,21 +1,21 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/adminapi/remote/users"
+	"github.com/barque/barque/cmd/barque/revocations"
 )
 
 func userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "Give people certificates of their own, and list these"}
-	cmd.AddCommand(userAddCommand(), userListCommand())
+	cmd := &cobra.Command{Use: "user", Short: "Give people certificates of their own, list and revoke these"}
+	tools := revocationTools()
+	cmd.AddCommand(userAddCommand(), revocations.UserListCommand(tools), revocations.UserRevokeCommand(tools))
 	return cmd
 }
 
@@ -27,7 +27,8 @@ func userAddCommand() *cobra.Command {
 		Short: "Make a certificate for a user, and print a kubeconfig with it",
 		Long: `Make a certificate for a user, and print a kubeconfig with it, or merge it into a file. The
 key is made on this machine; the cluster does not have it. The certificate cannot be
-renewed by its owner: it ends after --ttl, and another one is made.
+renewed by its owner: it ends after --ttl, and another one is made. 'barque user revoke'
+ends it at once.
 
 The user has the rights that roles give to the name or to its groups. The group
 barque:admins has all rights, by the ClusterRoleBinding of that name. Its members need no
@@ -88,45 +89,6 @@ admin.kubeconfig, whose group system:masters cannot be taken from anybody.`,
 			}
 			_, err = w.Write(data)
 			return err
-		})
-	}
-	return cmd
-}
-
-func userListCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List the users' certificates that have not ended",
-		Long: `List the certificates of 'barque user add' that have not ended. Certificates that were made
-otherwise, by a CertificateSigningRequest of one's own, are not listed.`,
-		Args: noArgs,
-	}
-	format, kubeconfig := outputFlag(cmd), kubeconfigFlag(cmd)
-	cmd.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(c, *format); err != nil {
-			return err
-		}
-		client, config, err := newClient(*kubeconfig)
-		if err != nil {
-			return err
-		}
-		var all []users.Info
-		err = remote.Ask(c.Context(), config, "list the users", func(ctx context.Context) (err error) {
-			all, err = users.List(ctx, client, time.Now())
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		return print(c, *format, all, func(w io.Writer) error {
-			fmt.Fprintln(w, "NAME\tGROUPS\tISSUED\tEXPIRES\tMADE BY\tSERIAL")
-			for _, u := range all {
-				groups := strings.Join(u.Groups, ",")
-				if groups == "" {
-					groups = "-"
-				}
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", u.Name, groups, u.Issued.UTC().Format(time.RFC3339), u.Expires.UTC().Format(time.RFC3339), u.By, u.Serial)
-			}
-			return nil
 		})
 	}
 	return cmd

@@ -180,7 +180,7 @@ func TestClientsStay(t *testing.T) {
 	})
 }
 
-// TestEstrangeAgain: the connections of a client that is known no longer are bounded like others, and a
+// TestEstrange: the connections of a client that is known no longer are bounded like others, and a
 // closed one is not counted again.
 func TestEstrange(t *testing.T) {
 	l := New(Limits{Total: 100, PerSource: 10}, quiet())

@@ -1,13 +1,15 @@
 // Package revocation keeps the certificates that count no more although they are genuine and have
 // not ended: those of removed servers and agents, and single ones of users.
 //
-// An entry revokes one of three things:
+// An entry revokes one of four things:
 //
 //	server       all certificates of one server, by its ID in the store. A server that joins again
 //	             has another ID
 //	agent        all certificates of a name that were issued up to a revision of the store. Those of
 //	             the machine that joins again are issued later
 //	certificate  one certificate, by its serial number
+//	user         all certificates of a common name that were issued up to a revision of the store.
+//	             Names that begin with "system:" or "barque:" are no users'
 //
 // So nothing is compared by a clock, but an entry's end: it goes when the CA has ended that could
 // have issued one of its certificates, or when none of these CAs is believed any more.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,16 +18,18 @@ const (
 	Server      = "server"
 	Agent       = "agent"
 	Certificate = "certificate"
+	User        = "user"
 )
 
 // Entry revokes certificates.
 type Entry struct {
 	Kind string `json:"kind"`
-	// Name is that of the server or agent, or the common name of the certificate.
+	// Name is that of the server, agent or user, or the common name of the certificate.
 	Name string `json:"name"`
 	// ID is that of the server in the store, or the certificate's serial number in hexadecimal.
 	ID string `json:"id,omitempty"`
-	// Revision is that of the store up to which an agent's certificates were issued that are void.
+	// Revision is that of the store up to which the certificates of an agent or user were issued
+	// that are void.
 	// Of other entries it is that at which they were made.
 	Revision uint64 `json:"revision"`
 	// Admitted are the keys of gossip of the agents that have joined by the name since.
@@ -52,11 +55,17 @@ type Entry struct {
 
 // key is the entry's identity, and the name of its record.
 func (e *Entry) key() string {
-	if e.Kind == Agent {
+	switch e.Kind {
+	case Agent:
 		return Agent + "/" + e.Name
+	case User:
+		return userKey(e.Name)
 	}
 	return e.Kind + "/" + e.ID
 }
+
+// userKey is the key of a user's entry. A name may have slashes and any other characters.
+func userKey(name string) string { return User + "/" + url.PathEscape(name) }
 
 // admits reports whether a machine has joined as the agent since, or was let in again.
 func (e *Entry) admits() bool { return len(e.Admitted) > 0 || e.Proven > 0 || e.Readmitted }
@@ -79,8 +88,11 @@ func (e *Error) Error() string {
 	if e.Entry.Why != "" {
 		text += ": " + e.Entry.Why
 	}
-	if e.Entry.Kind != Certificate {
+	switch e.Entry.Kind {
+	case Server, Agent:
 		text += "; to let the machine in again, let it join with a new token"
+	case User:
+		text += "; a certificate that `barque user add` makes from now on counts"
 	}
 	return text
 }
@@ -128,7 +140,9 @@ const (
 	nodeUserPrefix = "system:node:"
 )
 
-// check returns an *Error for a certificate that is revoked. Its chain is verified elsewhere.
+// Check returns an *Error for a certificate that is revoked. Its chain is verified elsewhere.
+func (e *Entries) Check(cert *x509.Certificate) error { return e.check(cert) }
+
 func (e *Entries) check(cert *x509.Certificate) error {
 	if len(e.List) == 0 {
 		return nil
@@ -144,6 +158,9 @@ func (e *Entries) check(cert *x509.Certificate) error {
 		return nil
 	}
 	if is := e.legacy[subject.CommonName]; is != nil && slices.Contains(subject.Organization, serversGroup) {
+		return &Error{*is}
+	}
+	if is := e.byKey[userKey(subject.CommonName)]; is != nil && pki.RevisionOf(cert) <= is.Revision && !slices.Contains(subject.Organization, serversGroup) {
 		return &Error{*is}
 	}
 	name, node := strings.CutPrefix(subject.CommonName, nodeUserPrefix)

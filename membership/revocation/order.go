@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/internal/nodename"
@@ -20,7 +22,8 @@ import (
 // APIPath is where the API of servers has the revoked certificates.
 const APIPath = "/barque/v1/revocations"
 
-// Order is an operator's request to revoke one certificate, or to let an agent in again.
+// Order is an operator's request to revoke one certificate or those of a user, or to let an agent
+// in again.
 type Order struct {
 	Serial string    `json:"serial,omitempty"` // in hexadecimal
 	Name   string    `json:"name,omitempty"`
@@ -29,6 +32,8 @@ type Order struct {
 	Why    string    `json:"why,omitempty"`
 	// Force revokes a certificate that a member, or the caller, needs.
 	Force bool `json:"force,omitempty"`
+	// User is the common name whose certificates are revoked, in place of Serial.
+	User string `json:"user,omitempty"`
 	// Readmit is the name of the agent to let in again, in place of Serial.
 	Readmit string `json:"readmit,omitempty"`
 }
@@ -40,14 +45,30 @@ const maxText = 1 << 10
 func (o *Order) Check() error {
 	serial, err := hex.DecodeString(o.Serial)
 	switch {
-	case len(o.Name) > maxText || len(o.Why) > maxText || len(o.Holder) > maxText || len(o.Readmit) > maxText:
+	case max(len(o.Name), len(o.Why), len(o.Holder), len(o.User), len(o.Readmit)) > maxText:
 		return fmt.Errorf("a text of the request is longer than %d bytes", maxText)
-	case o.Readmit != "" && o.Serial != "":
-		return errors.New("the request names a certificate and an agent; want one of them")
+	case o.Readmit != "" && o.Serial != "", o.User != "" && (o.Serial != "" || o.Readmit != ""):
+		return errors.New("the request names more than one of a certificate, a user and an agent; want one of them")
+	case o.User != "":
+		return checkUser(o.User)
 	case o.Readmit != "":
 		return nodename.Check(o.Readmit)
 	case err != nil || len(serial) == 0 || len(serial) > 20 || o.Serial != strings.ToLower(o.Serial) || serial[0] == 0:
 		return fmt.Errorf("the serial number is %q: want up to 20 bytes in lower-case hexadecimal digits, two for each byte", o.Serial)
+	}
+	return nil
+}
+
+// checkUser refuses the names of the cluster's own parts. Servers and agents are revoked by their
+// removal, which is for good; a user is let in again by a new certificate.
+func checkUser(name string) error {
+	if !utf8.ValidString(name) {
+		return errors.New("the name of the user is no text in UTF-8")
+	}
+	for _, prefix := range []string{"system:", "barque:"} {
+		if strings.HasPrefix(name, prefix) {
+			return fmt.Errorf("%q is no user's name but one of the cluster's own parts; `barque cert revoke` revokes a single certificate", name)
+		}
 	}
 	return nil
 }
@@ -98,11 +119,20 @@ func Revoke(ctx context.Context, client rest.Interface, o Order) (e Entry, err e
 	return e, json.Unmarshal(data, &e)
 }
 
-// All returns the entries of a server.
+// ErrNotServed is returned by All for a server of a version from before 29 November 2026.
+var ErrNotServed = errors.New("the server is of an earlier version, which revokes no certificates; upgrade it")
+
+// All returns the entries of a server, ready for Check.
 func All(ctx context.Context, client rest.Interface) (e Entries, err error) {
 	data, err := client.Get().AbsPath(APIPath).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return e, ErrNotServed
+	}
 	if err != nil {
 		return e, err
 	}
-	return e, json.Unmarshal(data, &e)
+	if err := json.Unmarshal(data, &e); err != nil {
+		return e, err
+	}
+	return *e.index(), nil
 }

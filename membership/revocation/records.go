@@ -135,6 +135,42 @@ func (b *Book) RevokeCertificate(ctx context.Context, serial, name string, until
 	return e, context.Cause(ctx)
 }
 
+// usersLast bounds the lifetime of a user's certificate: the longest that the signer of
+// CertificateSigningRequests gives, and a day for clocks.
+const usersLast = 366 * 24 * time.Hour
+
+// RevokeUser revokes all certificates of a user, for an operator: those whose requests nobody has
+// any more, too. Certificates that are issued after it has returned count.
+func (b *Book) RevokeUser(ctx context.Context, name, by, why string) (Entry, error) {
+	for ctx.Err() == nil {
+		was, at, err := b.read(ctx, userKey(name))
+		if err != nil {
+			return Entry{}, err
+		}
+		e := b.entry(User, name, by, why)
+		if end := e.At.Add(usersLast); end.Before(e.Until) {
+			e.Until = end
+		}
+		if was != nil {
+			e.Revision = max(e.Revision, was.Revision)
+		}
+		change, err := put(e, at)
+		if err != nil {
+			return e, err
+		}
+		made, won, err := b.Store.Commit(ctx, 0, change)
+		if err != nil {
+			return e, err
+		}
+		if won {
+			e.Revision = max(e.Revision, made)
+			_, err = b.voidUpTo(ctx, e, made)
+			return e, err
+		}
+	}
+	return Entry{}, context.Cause(ctx)
+}
+
 // Admit notes that a machine joins as an agent of the name. key is the digest of its key. If
 // another one had the name, or the same one, its earlier certificates are void from now on: copies
 // of them included. Certificates that are issued after Admit count, if they are dated with at least
@@ -185,16 +221,16 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 	return 0, context.Cause(ctx)
 }
 
-// voidUpTo raises the revision of an agent's entry to that at which it was made: a server that did
-// not know the entry may have issued certificates until then. It returns the revision from which on
-// certificates count.
+// voidUpTo raises the revision of an entry of an agent or user to that at which it was made: a
+// server that did not know the entry may have issued certificates until then. It returns the
+// revision from which on certificates count.
 func (b *Book) voidUpTo(ctx context.Context, e Entry, made uint64) (uint64, error) {
 	e.Revision = max(e.Revision, made)
 	change, err := put(e, made)
 	if err != nil {
 		return 0, err
 	}
-	// A faster write is that of a later admission or removal, which has raised it further.
+	// A faster write is that of a later admission, removal or revocation. It has raised it further.
 	raised, won, err := b.Store.Commit(ctx, 0, change)
 	if err == nil && !won {
 		raised = e.Revision + 1

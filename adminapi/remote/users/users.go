@@ -110,6 +110,8 @@ type Info struct {
 	Expires time.Time `json:"expires"`
 	By      string    `json:"by"`      // who made it
 	Request string    `json:"request"` // the CertificateSigningRequest
+	// Revoked is the reason why it counts no more; empty while it counts.
+	Revoked string `json:"revoked,omitempty"`
 }
 
 // Made is a user's new certificate.
@@ -210,18 +212,23 @@ func signed(ctx context.Context, client kubernetes.Interface, name string) (*cer
 	}
 }
 
-// List returns the users whose certificates have not ended, by name and age.
-func List(ctx context.Context, client kubernetes.Interface, now time.Time) ([]Info, error) {
+// List returns the users whose certificates have not ended, by name and age. revoked returns the
+// reason why a certificate counts no more, or nil.
+func List(ctx context.Context, client kubernetes.Interface, now time.Time, revoked func(*x509.Certificate) error) ([]Info, error) {
 	requests, err := client.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{LabelSelector: clusterusers.RequestLabel})
 	if err != nil {
 		return nil, fmt.Errorf("list certificate requests: %w", err)
 	}
 	out := []Info{}
 	for i := range requests.Items {
-		info, _, err := infoOf(&requests.Items[i])
-		if err == nil && now.Before(info.Expires) {
-			out = append(out, *info)
+		info, cert, err := infoOf(&requests.Items[i])
+		if err != nil || !now.Before(info.Expires) {
+			continue
 		}
+		if why := revoked(cert); why != nil {
+			info.Revoked = why.Error()
+		}
+		out = append(out, *info)
 	}
 	slices.SortFunc(out, func(a, b Info) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), a.Issued.Compare(b.Issued), strings.Compare(a.Request, b.Request))

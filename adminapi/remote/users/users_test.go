@@ -66,6 +66,8 @@ func cluster(t *testing.T, decide func(r *certificatesv1.CertificateSigningReque
 	return client
 }
 
+func none(*x509.Certificate) error { return nil }
+
 func TestAddAndList(t *testing.T) {
 	client := cluster(t, func(*certificatesv1.CertificateSigningRequest) error { return nil })
 	made, err := Add(t.Context(), client, Order{Name: "ann", Groups: []string{"dev", "barque:admins"}, TTL: time.Hour})
@@ -87,11 +89,20 @@ func TestAddAndList(t *testing.T) {
 	if _, err := tls.X509KeyPair(config.CertData, config.KeyData); err != nil {
 		t.Errorf("the kubeconfig's certificate and key: %v", err)
 	}
-	all, err := List(t.Context(), client, time.Now())
-	if err != nil || len(all) != 1 || all[0].Name != "ann" {
+	all, err := List(t.Context(), client, time.Now(), none)
+	if err != nil || len(all) != 1 || all[0].Name != "ann" || all[0].Revoked != "" {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if all, err := List(t.Context(), client, time.Now().Add(2*time.Hour)); err != nil || len(all) != 0 {
+	all, err = List(t.Context(), client, time.Now(), func(cert *x509.Certificate) error {
+		if cert.SerialNumber.Int64() == 0xabc {
+			return errors.New("it is revoked")
+		}
+		return nil
+	})
+	if err != nil || len(all) != 1 || all[0].Revoked != "it is revoked" {
+		t.Errorf("a revoked one: %+v, %v", all, err)
+	}
+	if all, err := List(t.Context(), client, time.Now().Add(2*time.Hour), none); err != nil || len(all) != 0 {
 		t.Errorf("ended certificates are listed: %+v, %v", all, err)
 	}
 }

@@ -1,4 +1,5 @@
-// Package revocations has the commands `barque cert revoked`, `revoke` and `readmit`.
+// Package revocations has the commands `barque cert revoked`, `revoke` and `readmit`, and `barque
+// user ls` and `revoke`.
 package revocations
 
 import (
@@ -32,8 +33,8 @@ func ListCommand(t Tools) *cobra.Command {
 		Use:   "revoked",
 		Short: "List the certificates that are revoked",
 		Long: `List the certificates that are revoked: those of removed servers and agents, and those that
-"barque cert revoke" has named. An entry goes when the certificate that was named has ended, or
-the CA has, or when the CA was exchanged.`,
+"barque cert revoke" and "barque user revoke" have named. An entry goes when the certificates that
+it means have ended, or the CA has, or when the CA was exchanged.`,
 		Args: t.NoArgs,
 	}
 	format, kubeconfig := t.OutputFlag(cmd), t.KubeconfigFlag(cmd)
@@ -66,7 +67,7 @@ func write(w io.Writer, entries []revocation.Entry) error {
 		switch {
 		case e.Readmitted:
 			id = "let in again"
-		case id == "":
+		case e.Kind == revocation.Agent || e.Kind == revocation.User:
 			id = fmt.Sprintf("issued up to revision %d", e.Revision)
 		}
 		_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.Kind, e.Name, id, e.At.UTC().Format(time.RFC3339), e.Until.UTC().Format(time.RFC3339), e.By, e.Why)
@@ -89,8 +90,9 @@ file, or by its serial number as openssl and audit tools print it. All servers a
 refuse it within seconds, and running watches with it end. Your own certificate, and one of a
 present member, is revoked with --force only.
 
-The certificates of a server are revoked by removing it (barque cluster remove NAME), and
-those of an agent by deleting its Node (barque kubectl delete node NAME).`,
+All certificates of a user are revoked by its name (barque user revoke NAME), those of a
+server by removing it (barque cluster remove NAME), and those of an agent by deleting its
+Node (barque kubectl delete node NAME).`,
 		Args: t.NoArgs,
 	}
 	cmd.Flags().StringVar(&file, "file", "", "file of the certificate, in PEM; - reads the input")
