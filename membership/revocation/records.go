@@ -190,7 +190,12 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 			return 0, err
 		}
 		if known > 0 && len(uid) == 0 && was != nil && string(hadKey) == key && slices.ContainsFunc(was.Admitted, func(k []byte) bool { return bytes.Equal(k, gossipKey) }) {
-			return was.Revision + 1, nil // the machine asks again
+			// The machine asks again. Its first request may not have raised the entry yet to the
+			// revision of the admission, which is that of the agent's record.
+			if was.Revision < known {
+				return b.voidUpTo(ctx, *was, at)
+			}
+			return was.Revision + 1, nil
 		}
 		changes := []Change{{Name: agentsAt + name, Revision: known, Value: []byte{}}, {Name: keysAt + name, Revision: keyAt, Value: []byte(key)}}
 		var e *Entry
