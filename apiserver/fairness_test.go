@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/fairness"
+	"github.com/barque/barque/apiserver/rbac"
 )
 
 // answerTo asks for a path, as the user of a configuration.
@@ -50,12 +52,16 @@ func schemaOf(r *http.Response) string {
 // keeps nobody else from theirs.
 func TestFairness(t *testing.T) {
 	entered, release := make(chan struct{}, 1), make(chan struct{})
+	flood, drain := make(chan struct{}, 40), make(chan struct{})
 	c := startCluster(t, func(cfg *Config) {
 		cfg.Limits = &Limits{Fairness: true, InFlight: 10}
 		// A path that everybody may read.
 		cfg.Extra = map[string]http.Handler{"/openapi/hang": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			entered <- struct{}{}
 			<-release
+		}), "/openapi/flood": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			flood <- struct{}{}
+			<-drain
 		})}
 	})
 	if err := c.ensure(t.Context(), c.client); err != nil {
@@ -68,6 +74,7 @@ func TestFairness(t *testing.T) {
 		return nil
 	})
 	t.Run("Places", func(t *testing.T) { testPlaces(t, c) })
+	t.Run("Flood", func(t *testing.T) { testFlood(t, c, flood, drain) })
 	t.Run("Level", func(t *testing.T) { testLevel(t, c, entered, release) })
 }
 
@@ -76,16 +83,16 @@ func testPlaces(t *testing.T, c *cluster) {
 	accounts := func(namespace string) []string {
 		return serviceaccount.MakeGroupNames(namespace)
 	}
-	for _, p := range []struct {
+	type place struct {
 		name   string
 		groups []string
 		path   string
 		want   string
-	}{
+	}
+	places := []place{
 		{user.APIServerUser, []string{user.SystemPrivilegedGroup}, "/api/v1/pods", "exempt"},
 		{user.KubeControllerManager, nil, "/api/v1/pods", "kube-controller-manager"},
 		{user.KubeControllerManager, nil, leases, "system-leader-election"},
-		{"system:serviceaccount:kube-system:deployment-controller", accounts("kube-system"), "/api/v1/pods", "kube-system-service-accounts"},
 		{user.KubeScheduler, nil, "/api/v1/pods", "kube-scheduler"},
 		{"system:node:a", []string{user.NodesGroup}, "/api/v1/nodes/a", "system-node-high"},
 		{"system:node:a", []string{user.NodesGroup}, "/api/v1/pods", "system-nodes"},
@@ -93,7 +100,13 @@ func testPlaces(t *testing.T, c *cluster) {
 		{"system:serviceaccount:default:a", accounts("default"), "/api/v1/pods", "service-accounts"},
 		{"ann", nil, "/api/v1/pods", "global-default"},
 		{"ann", nil, "/readyz", "probes"},
-	} {
+	}
+	for _, name := range rbac.ControlPlane() {
+		if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
+			places = append(places, place{name, accounts(namespace), "/api/v1/pods", "kube-system-service-accounts"})
+		}
+	}
+	for _, p := range places {
 		schema := must(c.admin.FlowcontrolV1().FlowSchemas().Get(t.Context(), p.want, metav1.GetOptions{}))(t)
 		config := c.LoopbackConfigAs(p.name, p.groups...)
 		eventually(t, p.name+" at "+p.path, func(ctx context.Context) error { // when the server has read the schemas
@@ -136,6 +149,48 @@ func (c *cluster) newest(t *testing.T) map[string]string {
 		versions["level "+l.Name] = l.ResourceVersion
 	}
 	return versions
+}
+
+// testFlood: users who take all places of their level, and all that it may borrow, leave the
+// controllers and the scheduler theirs.
+func testFlood(t *testing.T, c *cluster, entered <-chan struct{}, release chan<- struct{}) {
+	let := sync.OnceFunc(func() { close(release) })
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer let()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel() // who waits in a queue leaves it
+	for i := range 40 {
+		flood := c.ca.client(t, c.host, pkix.Name{CommonName: fmt.Sprintf("user%d", i)})
+		wg.Go(func() { _, _ = answerTo(ctx, flood, "/openapi/flood") }) // the flood's answers are of no interest
+	}
+	<-entered
+	var level string
+	eventually(t, "the level of users is full", func(ctx context.Context) error {
+		body, err := c.admin.Discovery().RESTClient().Get().AbsPath("/debug/api_priority_and_fairness/dump_priority_levels").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(body)) {
+			// PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, …
+			if cells := strings.Split(line, ","); strings.TrimSpace(cells[0]) == "global-default" {
+				if level = line; strings.TrimSpace(cells[4]) != "0" {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("no request waits: %s", level)
+	})
+	for _, name := range rbac.ControlPlane() {
+		var groups []string
+		if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
+			groups = serviceaccount.MakeGroupNames(namespace)
+		}
+		res, err := answerTo(ctx, c.LoopbackConfigAs(name, groups...), "/api/v1/namespaces/default/pods/x")
+		if err != nil || res.StatusCode == http.StatusTooManyRequests {
+			t.Errorf("%s: %v, %v (%s)", name, res, err, level)
+		}
+	}
 }
 
 func testLevel(t *testing.T, c *cluster, entered <-chan struct{}, release chan<- struct{}) {

@@ -25,6 +25,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -55,6 +56,8 @@ func TestControlPlaneHasItsRights(t *testing.T) {
 	space := newSpace(t)
 	o := newOrder(t, 0, "")
 	o.MinVoters = 1
+	// It asks who may keep an owner until its dependents are gone.
+	o.Admission.Enable = []string{"OwnerReferencesPermissionEnforcement"}
 	o.AuditPolicy = filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(o.AuditPolicy, []byte(auditAll), 0o600); err != nil {
 		t.Fatal(err)
@@ -67,6 +70,7 @@ func TestControlPlaneHasItsRights(t *testing.T) {
 		p.reportNode(client, name)
 	}
 	p.request(client)
+	p.allocate(client)
 	if err := client.CoreV1().Namespaces().Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -194,6 +198,22 @@ func (p *process) reportNode(client kubernetes.Interface, name string) {
 	})
 }
 
+// allocate gives the devices of a claim to a pod that is gone.
+func (p *process) allocate(client kubernetes.Interface) {
+	p.t.Helper()
+	claims := client.ResourceV1().ResourceClaims("w")
+	claim, err := claims.Get(p.t.Context(), "held", metav1.GetOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+		Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d.example.com", Pool: "p", Device: "x"}}}}
+	claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "gone"}}
+	if _, err := claims.UpdateStatus(p.t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // request asks for a certificate, and approves that.
 func (p *process) request(client kubernetes.Interface) {
 	p.t.Helper()
@@ -310,6 +330,13 @@ func (p *process) worked(client kubernetes.Interface) {
 			}
 			return err
 		},
+		"the devices of a gone pod are released": func(ctx context.Context) error {
+			c, err := client.ResourceV1().ResourceClaims("w").Get(ctx, "held", metav1.GetOptions{})
+			if err == nil && (c.Status.Allocation != nil || len(c.Status.ReservedFor) > 0) {
+				err = fmt.Errorf("they are not: %+v", c.Status)
+			}
+			return err
+		},
 		"slices of a Service and of Endpoints": func(ctx context.Context) error {
 			for _, name := range []string{"web", "mirrored"} {
 				list, err := client.DiscoveryV1().EndpointSlices("w").List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + name})
@@ -327,9 +354,11 @@ func (p *process) worked(client kubernetes.Interface) {
 			return err
 		},
 		"objects are written again": func(ctx context.Context) error {
-			m, err := client.StoragemigrationV1().StorageVersionMigrations().Get(ctx, "again", metav1.GetOptions{})
-			if err == nil && !slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Succeeded" && c.Status == metav1.ConditionTrue }) {
-				err = fmt.Errorf("%v", m.Status.Conditions)
+			list, err := client.StoragemigrationV1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
+			for _, m := range list.Items {
+				if !slices.ContainsFunc(m.Status.Conditions, func(c metav1.Condition) bool { return c.Type == "Succeeded" && c.Status == metav1.ConditionTrue }) {
+					err = errors.Join(err, fmt.Errorf("%s: %v", m.Name, m.Status.Conditions))
+				}
 			}
 			return err
 		},
