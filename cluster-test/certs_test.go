@@ -34,8 +34,8 @@ import (
 const certificateLife = time.Minute
 
 // In a cluster whose certificates last a minute, an agent is off until all of its own have ended,
-// and comes back; the servers' are renewed meanwhile, and in the end the CA is exchanged, with the
-// key of service accounts, and then this key alone. Who uses the API notices nothing, and pods run on.
+// and comes back; the servers' are renewed meanwhile. In the end the CA is exchanged, with the key
+// of service accounts, and then this key alone. Who uses the API notices nothing, and pods run on.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	images, err := testRegistry()

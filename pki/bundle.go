@@ -64,8 +64,8 @@ func NewBundle(ca *Authority) Bundle {
 // ErrStep is returned when the exchange is not where it would have to be for what was asked.
 var ErrStep = errors.New("the exchange is at another step")
 
-// ExchangesCA reports whether the exchange that is under way is one of the CA, and not of the key of
-// service accounts alone.
+// ExchangesCA reports whether the exchange that is under way is one of the CA, and not of the key
+// of service accounts alone.
 func (b Bundle) ExchangesCA() bool { return b.Step != Settled && len(b.CAs) > 1 }
 
 // Begin returns the bundle that makes a new CA known beside the one that issues, and a new key of

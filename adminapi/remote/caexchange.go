@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/membership/exchange"
 )
 
-// CAExchange drives the exchange of the cluster's CA, or of the key of service accounts alone, for an
-// operator: it requests a change, and polls until the servers are done.
+// CAExchange drives the exchange of the cluster's CA, or of the key of service accounts alone, for
+// an operator: it requests a change, and polls until the servers are done.
 //
 //	settled ──Begin──▶ spreading ──▶ issuing ──▶ settled, with another issuer
 //	                       └──Undo──▶ settled, with the same one

@@ -29,9 +29,9 @@ func (n *node) signs(t *testing.T) (signs string, verifies []string) {
 	return verifies[0], verifies
 }
 
-// TestTheKeyOfServiceAccountsAlone: the CA, and with it every certificate and join token, stays. Dead
-// agents hold nothing up; a dead server does, unless that is forced, and follows when it is back. No
-// server ever signs by a key that a living one does not verify by.
+// TestTheKeyOfServiceAccountsAlone: the CA, and with it every certificate and join token, stays.
+// Dead agents hold nothing up; a dead server does, unless that is forced, and follows when it is
+// back. No server ever signs by a key that a living one does not verify by.
 func TestTheKeyOfServiceAccountsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, 1)
