@@ -78,7 +78,7 @@ func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
 	for _, ca := range s.Trust.CAs() {
 		info := credentials.InfoOf("ca", ca.Certificate(), false, now)
 		info.File = s.CAFile
-		if left := ca.Certificate().NotAfter.Sub(now); left < max(2*s.Lifetime, 30*24*time.Hour) && all.CA.Step == pki.Settled {
+		if left := ca.Certificate().NotAfter.Sub(now); left < max(2*s.Lifetime, 30*24*time.Hour) && !s.Trust.Bundle().ExchangesCA() {
 			info.Warning = "it ends soon: exchange it with `barque cert rotate --ca`"
 		}
 		all.CAs = append(all.CAs, info)

@@ -42,11 +42,11 @@ func (x *CAExchange) Status(ctx context.Context) (is exchange.Status, err error)
 	return is, err
 }
 
-// CheckNewUser returns an error in the first step of an exchange: a user's certificate of the CA
-// that still issues would be void at once. A server that does not answer is no reason.
+// CheckNewUser returns an error in the first step of an exchange of the CA: a user's certificate of
+// the CA that still issues would be void at once. A server that does not answer is no reason.
 func (x *CAExchange) CheckNewUser(ctx context.Context) error {
 	is, err := x.Status(ctx)
-	if err != nil || !is.Spreading() {
+	if err != nil || !is.Spreading() || is.Accounts {
 		return nil
 	}
 	return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("no certificate was made: the CA is exchanged since %s, and the CA before, whose new certificates do not count, issues still. "+

@@ -144,16 +144,22 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 // TestNoUserIsAddedWhoIsVoid: in the first step of an exchange of the CA, the CA before issues
 // certificates that do not count. In the next step the command asks for one.
 func TestNoUserIsAddedWhoIsVoid(t *testing.T) {
-	for step, refused := range map[pki.Step]bool{pki.Spreading: true, pki.Issuing: false, pki.Settled: false} {
+	for _, c := range []struct {
+		is      exchange.Status
+		refused bool
+	}{
+		{exchange.Status{Step: pki.Spreading}, true}, {exchange.Status{Step: pki.Issuing}, false}, {exchange.Status{}, false},
+		{exchange.Status{Step: pki.Spreading, Accounts: true}, false}, // the CA stays
+	} {
 		cmd := userCommand()
 		cmd.SetOut(io.Discard)
 		cmd.SetErr(io.Discard)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		server := &certServer{looks: []exchange.Status{{Generation: 2, Step: step, Issuer: "old"}}}
+		server := &certServer{looks: []exchange.Status{c.is}}
 		cmd.SetArgs([]string{"add", "ann", "--server", "https://10.0.0.1:6443", "--kubeconfig", kubeconfigOf(t, server.ServeHTTP)})
 		err := cmd.ExecuteContext(t.Context())
-		if is := exitCode(err) == exitcode.Refused && strings.Contains(err.Error(), "Try again in the next step"); is != refused {
-			t.Errorf("in the step %q: %v", step, err)
+		if got := exitCode(err) == exitcode.Refused && strings.Contains(err.Error(), "Try again in the next step"); got != c.refused {
+			t.Errorf("%+v: %v", c.is, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,12 +18,23 @@ import (
 func TestAgentsAskForRevocations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
+		var mu sync.Mutex // guards these
 		var shown, have, on uint64
 		var asked int
 		var failure error
 		changed := make(chan struct{})
-		f := revokedFollower{Changed: func() <-chan struct{} { return changed }, Shown: func() uint64 { return shown }, Have: func() uint64 { return have },
+		locked := func(act func()) {
+			mu.Lock()
+			defer mu.Unlock()
+			act()
+		}
+		of := func(version *uint64) func() uint64 {
+			return func() (v uint64) { locked(func() { v = *version }); return v }
+		}
+		f := revokedFollower{Changed: func() (c <-chan struct{}) { locked(func() { c = changed }); return c }, Shown: of(&shown), Have: of(&have),
 			Fetch: func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
 				asked++
 				if failure == nil {
 					have = max(have, on)
@@ -36,20 +48,23 @@ func TestAgentsAskForRevocations(t *testing.T) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			if asked != n {
-				t.Errorf("%s: it has asked %d times, want %d", what, asked, n)
-			}
+			locked(func() {
+				if asked != n {
+					t.Errorf("%s: it has asked %d times, want %d", what, asked, n)
+				}
+			})
 		}
 		gossips := func(version uint64) {
-			shown = version
-			before := changed
-			changed = make(chan struct{})
-			close(before)
+			locked(func() {
+				shown = version
+				close(changed)
+				changed = make(chan struct{})
+			})
 		}
 		want("at the start", 0, 1)
 		want("before it is time", revokedEvery-time.Second, 1)
 		want("from time to time", 2*time.Second, 2)
-		on = 5
+		locked(func() { on = 5 })
 		gossips(5)
 		want("gossip shows a newer list", 0, 3)
 		gossips(5)
@@ -57,13 +72,13 @@ func TestAgentsAskForRevocations(t *testing.T) {
 		gossips(9)
 		want("the server that answers lags", 0, 4)
 		want("and then", revokedRetry, 5)
-		on, failure = 9, errors.New("no server answers")
+		locked(func() { on, failure = 9, errors.New("no server answers") })
 		want("no server answers", revokedRetry, 6)
-		failure = &join.RefusedError{Status: http.StatusForbidden}
+		locked(func() { failure = &join.RefusedError{Status: http.StatusForbidden} })
 		want("it was removed", revokedRetry, 7)
 		gossips(10)
 		want("it is patient then", revokedEvery-2*time.Second, 7)
-		failure, on = nil, 10
+		locked(func() { failure, on = nil, 10 })
 		want("it was let in again", 2*time.Second, 8)
 		want("from time to time again", revokedEvery, 9)
 		stop()

@@ -316,7 +316,7 @@ func TestMoreResources(t *testing.T) {
 			}
 			for key, want := range map[string]bool{config: c.config, secret: c.secret} {
 				item, _ := view.Get(key)
-				data, id, err := w.servers[0].transformers.Open(w.ctx, item.Value, place(key))
+				data, id, err := w.servers[0].transformers.Load().Open(w.ctx, item.Value, place(key))
 				if err != nil || len(data) == 0 || want != (id != "") {
 					t.Errorf("%+v: %s is %q under %q, %v", c, key, data, id, err)
 				}
@@ -351,7 +351,7 @@ func TestRewriteIsFenced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := stored{&encryption.Objects{Store: w.store, Transformers: s.transformers, Now: time.Now}}
+		o := stored{&encryption.Objects{Store: w.store, Transformers: s.transformers.Load(), Now: time.Now}}
 		if err := o.Rewrite(w.ctx, 99, e, func(int) {}); !errors.Is(err, raftstore.ErrFenced) {
 			t.Errorf("in another term: %v", err)
 		}

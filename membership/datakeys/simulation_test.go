@@ -64,7 +64,7 @@ type server struct {
 	world        *world
 	name, dir    string
 	keys         *datakeys.Keys
-	transformers *encryption.Transformers
+	transformers atomic.Pointer[encryption.Transformers] // a new one after each start, and writers use it
 	manager      *datakeys.Manager
 	shown        atomic.Uint64
 	on           atomic.Bool
@@ -165,10 +165,12 @@ func (s *server) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s.keys, s.transformers = keys, encryption.New(source{keys}, stateKey)
+	transformers := encryption.New(source{keys}, stateKey)
 	for _, r := range []string{"secrets", "configmaps"} {
-		s.transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
+		transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
 	}
+	s.keys = keys
+	s.transformers.Store(transformers)
 	s.manager = datakeys.New(datakeys.Config{
 		Server: rollover.Server{Cluster: "c", Store: at, Logger: slog.New(slog.DiscardHandler), Changed: func() <-chan struct{} {
 			w.mu.Lock()
@@ -201,7 +203,7 @@ func (s *server) start() {
 }
 
 func (s *server) objects() stored {
-	return stored{&encryption.Objects{Store: s.world.store, Transformers: s.transformers, Now: time.Now}}
+	return stored{&encryption.Objects{Store: s.world.store, Transformers: s.transformers.Load(), Now: time.Now}}
 }
 
 // halt is a crash: what is on disk stays.
@@ -214,7 +216,7 @@ func (s *server) halt() {
 
 // sealer is the transformer of Secrets on a server.
 func (s *server) sealer() storage.Sealer {
-	return s.transformers.TransformerForResource(schema.GroupResource{Resource: "secrets"}).(storage.Sealer)
+	return s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: "secrets"}).(storage.Sealer)
 }
 
 type place string

@@ -161,12 +161,12 @@ func (c *cas) begin(b pki.Bundle) (pki.Bundle, error) {
 	return out, errors.Join(c.Home.Hold(pki.CAKey, key), c.Home.Hold(pki.AccountKey, account))
 }
 
-// EarlierError is returned while servers are of a version that would take the exchange of the key
-// of service accounts alone for one of the CA.
+// EarlierError is returned while servers are, or may be, of a version that would take the exchange
+// of the key of service accounts alone for one of the CA.
 type EarlierError struct{ Servers []string }
 
 func (e *EarlierError) Error() string {
-	return fmt.Sprintf("servers of an earlier version cannot exchange the key of service accounts alone: %s; update them first, or remove them", strings.Join(e.Servers, ", "))
+	return fmt.Sprintf("not all servers are known to be of a version that exchanges the key of service accounts alone: %s; start or update them first, or remove them", strings.Join(e.Servers, ", "))
 }
 
 // beginAccounts makes a new key of service accounts.
