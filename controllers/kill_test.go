@@ -801,14 +801,14 @@ func workloadScenarios() []scenario {
 		},
 		{
 			name: "a claim of a gone pod is released", controllers: "resourceclaim", takes: time.Minute,
-			objects: func() []kruntime.Object {
+			objects: func() []kruntime.Object { return nil },
+			change: func(t *testing.T, c *controllertest.Cluster) {
 				claim := &resourcev1.ResourceClaim{ObjectMeta: named("held"), Status: resourcev1.ResourceClaimStatus{
 					Allocation:  &resourcev1.AllocationResult{},
 					ReservedFor: []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "gone", UID: "gone"}}}}
 				claim.Finalizers = []string{resourcev1.Finalizer}
-				return []kruntime.Object{claim}
+				add(t, c.Client.ResourceV1().ResourceClaims("d"), claim)
 			},
-			change: func(*testing.T, *controllertest.Cluster) {},
 			check: func(t *testing.T, c *controllertest.Cluster, l *ledger) error {
 				claim, err := c.Client.ResourceV1().ResourceClaims("d").Get(t.Context(), "held", metav1.GetOptions{})
 				if err != nil {
