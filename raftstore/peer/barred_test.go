@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore/group"
 	"github.com/barque/barque/raftstore/rpc"
 	"github.com/barque/barque/raftstore/transport"
@@ -24,6 +27,19 @@ type barredConn struct {
 }
 
 func (c *barredConn) Barred() error { return c.err }
+
+// laterConn is a connection of a peer that the transport bars once the reason is known.
+type laterConn struct {
+	net.Conn
+	why atomic.Pointer[error]
+}
+
+func (c *laterConn) Barred() error {
+	if why := c.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
 
 // site is a server of two members, of which s3 was removed.
 type site struct{ Server }
@@ -120,5 +136,49 @@ func TestRaftIsForMembers(t *testing.T) {
 		if err := <-ended; barred != nil && !errors.Is(err, barred) || barred == nil && !errors.Is(err, io.EOF) {
 			t.Errorf("barred because %v, ended by %v", barred, err)
 		}
+	}
+}
+
+// TestRaftIsForMembersAtAnyTime: a peer that was welcome, because nobody knew a leader yet, is not
+// heard any more once it is a stranger, also with bytes that are on their way. The reader gets the
+// reason, and the connection ends.
+func TestRaftIsForMembersAtAnyTime(t *testing.T) {
+	here, there := net.Pipe()
+	conn := &laterConn{Conn: here}
+	server := &checked{Conn: conn, self: self, membersOnly: true}
+	got, ended := make(chan byte, 2), make(chan error, 1)
+	go func() {
+		for {
+			p := make([]byte, 1)
+			n, err := server.Read(p)
+			if n > 0 {
+				got <- p[0]
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	if err := beWelcome(there, "there", "cluster", "s1-x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.Write([]byte("a")); err != nil || <-got != 'a' {
+		t.Fatalf("a member is not heard: %v", err)
+	}
+	stranger := fmt.Errorf("s9: %w", transport.ErrStranger)
+	conn.why.Store(&stranger)
+	there.SetDeadline(time.Now().Add(await.Hang))
+	_, _ = there.Write([]byte("b"))
+	select {
+	case heard := <-got:
+		t.Fatalf("a stranger is heard: %q", heard)
+	case err := <-ended:
+		if !errors.Is(err, transport.ErrStranger) {
+			t.Errorf("the reader of a stranger's connection gets %v", err)
+		}
+	}
+	if _, err := there.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection of a stranger: %v", err)
 	}
 }

@@ -174,7 +174,8 @@ func readText(r io.Reader) (string, error) {
 type checked struct {
 	net.Conn
 	self Identity
-	// membersOnly refuses a peer that is barred at all. Without it the calls of a stranger decide.
+	// membersOnly refuses a peer that is barred at all, now or later. Without it the calls of a
+	// stranger decide.
 	membersOnly bool
 	// succeeded tells how this server's cluster became the successor of another one; nil where it
 	// is not. It may be nil.
@@ -193,7 +194,18 @@ func (c *checked) Read(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	// Again: the peer may have been welcome only because this server knew no leader, or was behind.
+	if barred := barredBy(c.Conn); c.membersOnly && barred != nil {
+		c.Conn.Close()
+		return 0, notHere(c.RemoteAddr(), barred)
+	}
+	return n, err
+}
+
+// notHere is the error of a connection whose peer is barred.
+func notHere(peer net.Addr, why error) error {
+	return fmt.Errorf("server %s may not speak Raft here: %w", peer, why)
 }
 
 func (c *checked) check() error {
@@ -227,8 +239,7 @@ func (c *checked) check() error {
 	}
 	if barred := barredBy(c.Conn); c.membersOnly && barred != nil {
 		reason := barred.Error()
-		err = fmt.Errorf("server %s may not speak Raft here: %w", c.RemoteAddr(), barred)
-		return errors.Join(err, c.turnAway(notWelcome, reason[:min(len(reason), maxText)]))
+		return errors.Join(notHere(c.RemoteAddr(), barred), c.turnAway(notWelcome, reason[:min(len(reason), maxText)]))
 	}
 	_, err = c.Conn.Write([]byte{welcome})
 	return err

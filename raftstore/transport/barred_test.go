@@ -72,6 +72,18 @@ func TestBarredPeers(t *testing.T) {
 	if err := barredOf.Barred(); err != nil {
 		t.Error(err)
 	}
+	// It was no stranger only because no leader was known. Nothing tells that this has changed.
+	known := fmt.Errorf("s2: %w", transport.ErrStranger)
+	why.Store(&known)
+	server.Forget()
+	if err := barredOf.Barred(); !errors.Is(err, transport.ErrStranger) {
+		t.Errorf("a peer that has become a stranger: %v", err)
+	}
+	if _, err := here.Write([]byte("x")); err != nil {
+		t.Errorf("the connection of a peer that may ask to join is closed: %v", err)
+	} else if _, err := there.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a peer that may ask to join reads: %v", err)
+	}
 	removed := errors.New("it was removed")
 	why.Store(&removed)
 	server.Recheck()

@@ -57,7 +57,7 @@ type Mux struct {
 	slots      chan struct{}
 	door       *door
 	guests     *guests
-	checks     atomic.Uint64 // counts the calls of Recheck
+	checks     atomic.Uint64 // counts the calls of Forget and Recheck
 	complaints *complaints
 
 	mu     sync.Mutex
@@ -305,11 +305,15 @@ func (m *Mux) barred(leaf *x509.Certificate) error {
 	return m.cfg.Barred(leaf)
 }
 
+// Forget makes the Mux ask Config.Barred again about each open connection, at its next use. It is
+// for answers that change unseen: a peer that is no stranger only because no leader is known yet.
+func (m *Mux) Forget() { m.checks.Add(1) }
+
 // Recheck closes the accepted connections of peers that were removed, or whose CA is not believed
 // any more. Those of strangers stay, with few rights. It is for when the answers of Config.Barred
 // or Config.Roots have changed.
 func (m *Mux) Recheck() {
-	m.checks.Add(1)
+	m.Forget()
 	for _, g := range m.guests.all() {
 		err := g.Barred()
 		if err == nil || errors.Is(err, ErrStranger) { // a stranger may be about to join

@@ -129,7 +129,8 @@ func (s *server) lastCAEnds() (end time.Time) {
 	return end
 }
 
-// lookAtMembers is the pause between two looks at the members. Nothing says that one was removed.
+// lookAtMembers is the pause between two looks at the members. Nothing says that one was removed,
+// or that a peer is found to be a stranger by now.
 const lookAtMembers = time.Second
 
 func (s *server) followRevocations(ctx context.Context, records <-chan struct{}) error {
@@ -150,6 +151,7 @@ func (s *server) followRevocations(ctx context.Context, records <-chan struct{})
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+			s.revoked.mux.Forget()
 		case <-records:
 			seen = ""
 		case <-trust:
