@@ -64,13 +64,9 @@ func (t *Transformers) TransformerForResource(resource schema.GroupResource) val
 	return &sealer{all: t, resource: resource.String(), never: slices.Contains(never, resource)}
 }
 
-const (
-	// common is the beginning of each value that any provider of Kubernetes has encrypted.
-	common = "k8s:enc:"
-	// Prefix is the beginning of a value that this package has encrypted. The ID of the key and a
-	// colon follow.
-	Prefix = common + "barque:v1:"
-)
+// Prefix is the beginning of a value that this package has encrypted. The ID of the key and a colon
+// follow.
+const Prefix = storage.Enciphered + "barque:v1:"
 
 // KeyOf returns the ID of the data key under which a stored value is; empty: it is in clear, or was
 // encrypted by something else.
@@ -131,7 +127,7 @@ func (t *Transformers) Seal(ctx context.Context, id string, data []byte, at valu
 func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context) (data []byte, id string, err error) {
 	id, sealed, ours := split(stored)
 	switch {
-	case !bytes.HasPrefix(stored, []byte(common)):
+	case !bytes.HasPrefix(stored, []byte(storage.Enciphered)):
 		return stored, "", nil
 	case !ours && bytes.HasPrefix(stored, []byte(Prefix)):
 		return nil, "", fmt.Errorf("read %s: it was cut: it names no data key", at.AuthenticatedData())
@@ -174,12 +170,12 @@ func (s *sealer) covers(e *Epoch) bool { return slices.Contains(e.Resources, s.r
 
 // Seal implements storage.Sealer.
 func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byte, raftstore.Precondition, error) {
+	if s.never { // first: nodes need their leases, also while the state of the keys is damaged
+		return data, raftstore.Precondition{}, nil
+	}
 	e, err := s.all.keys.Epoch(ctx)
 	if err != nil {
 		return nil, raftstore.Precondition{}, err
-	}
-	if s.never {
-		return data, raftstore.Precondition{}, nil
 	}
 	// Also without encryption: the resource may have been named by a state that is newer.
 	guard := raftstore.Precondition{Key: s.all.guard, ModRevision: e.Revision}

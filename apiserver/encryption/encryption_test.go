@@ -232,6 +232,24 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
+// TestWritesInClearNeedNoKeys: resources that can never be encrypted, such as the leases of nodes,
+// are written as ever while the state of the keys is damaged, or cannot be read.
+func TestWritesInClearNeedNoKeys(t *testing.T) {
+	damaged := errors.New("the state of the data keys is damaged")
+	transformers := New(&ring{unknown: damaged}, guardKey)
+	for _, of := range never {
+		sealer := transformers.TransformerForResource(of).(storage.Sealer)
+		data, guard, err := sealer.Seal(t.Context(), []byte("clear"), place("/registry/x"))
+		if string(data) != "clear" || guard != (raftstore.Precondition{}) || err != nil {
+			t.Errorf("%s is written as %q, on the condition %+v: %v", of, data, guard, err)
+		}
+	}
+	secrets := transformers.TransformerForResource(schema.GroupResource{Resource: "secrets"}).(storage.Sealer)
+	if data, _, err := secrets.Seal(t.Context(), []byte("clear"), place("/registry/x")); !errors.Is(err, damaged) {
+		t.Errorf("a Secret is written as %q: %v", data, err)
+	}
+}
+
 // TestLostValues: an object that nobody can read any more can be deleted, by those who want that.
 func TestLostValues(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)

@@ -66,7 +66,7 @@ func (o *Objects) Count(ctx context.Context, resources []string) (map[string]int
 		switch id := KeyOf(item.Value); {
 		case id != "":
 			n[id]++
-		case bytes.HasPrefix(item.Value, []byte(common)):
+		case bytes.HasPrefix(item.Value, []byte(storage.Enciphered)):
 			n[provider(item.Value)]++
 		case hasPrefix(item.Key, covered):
 			n[""]++
@@ -118,15 +118,21 @@ func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report fun
 	}
 }
 
+// wanted returns the ID of the key under which the Epoch wants a value; empty: in clear. covered
+// are the prefixes of the Epoch's resources.
+func wanted(key string, e *Epoch, covered []string) string {
+	if e.Writes != "" && hasPrefix(key, covered) {
+		return e.Writes
+	}
+	return ""
+}
+
 // stale returns the items that are not in the form of the Epoch.
 func (o *Objects) stale(view raftstore.View, e *Epoch) (items []raftstore.Item) {
 	covered := o.prefixes(e.Resources)
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
-		want := ""
-		if hasPrefix(item.Key, covered) {
-			want = e.Writes
-		}
-		if KeyOf(item.Value) != want || want == "" && bytes.HasPrefix(item.Value, []byte(common)) {
+		want := wanted(item.Key, e, covered)
+		if KeyOf(item.Value) != want || want == "" && bytes.HasPrefix(item.Value, []byte(storage.Enciphered)) {
 			items = append(items, item)
 		}
 		return true
@@ -214,8 +220,8 @@ func (o *Objects) rewrite(ctx context.Context, term uint64, e *Epoch, item rafts
 	if err != nil {
 		return &unreadableError{item.Key, err}
 	}
-	if e.Writes != "" && hasPrefix(item.Key, o.prefixes(e.Resources)) {
-		if value, err = o.Transformers.Seal(ctx, e.Writes, value, place(item.Key)); err != nil {
+	if id := wanted(item.Key, e, o.prefixes(e.Resources)); id != "" {
+		if value, err = o.Transformers.Seal(ctx, id, value, place(item.Key)); err != nil {
 			return err
 		}
 	}

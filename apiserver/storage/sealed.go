@@ -47,8 +47,10 @@ type Placed interface {
 // CustomResourcePrefix begins the keys of a custom resource's objects, below DefaultPrefix.
 func CustomResourcePrefix(of schema.GroupResource) string { return of.Group + "/" + of.Resource }
 
-// enciphered is how each value begins that a transformer has changed, by convention of Kubernetes.
-var enciphered = []byte("k8s:enc:")
+// Enciphered begins each value that a transformer has changed, by convention of Kubernetes.
+const Enciphered = "k8s:enc:"
+
+var enciphered = []byte(Enciphered)
 
 // readable tells whether a stored value is an object as it was encoded. A Sealer keeps some values
 // in clear and changes others.
