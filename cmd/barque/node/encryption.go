@@ -9,10 +9,12 @@ import (
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers/runtime"
+	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
@@ -184,23 +186,46 @@ func (s *server) encryptionReady() healthz.HealthChecker {
 	return healthz.NamedCheck("encryption", func(r *http.Request) error { return s.dataKeys.Ready(r.Context()) })
 }
 
+// startHandingOver begins before the API: a server without the keys is never ready, so that a
+// leader among them would not begin its work.
+func (s *server) startHandingOver(ctx context.Context) error {
+	runner, err := runtime.New(runtime.Config{
+		Leadership: s.store,
+		ClientsFor: func(context.Context) (kubernetes.Interface, error) { return nil, nil }, // of the API: none is needed
+		Routines:   []runtime.Routine{{Name: "leadership with keys", Run: s.leadWithKeys}},
+		Logger:     s.logger.With("part", "encryption"),
+	})
+	if err != nil {
+		return err
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: runner.Run})
+}
+
+// handOverAgain is the pause between two attempts to hand leadership over for want of keys: gossip
+// may not know the others yet, and a failed attempt delays writes.
+const handOverAgain = 30 * time.Second
+
 // leadWithKeys hands leadership over to a voter that shows in gossip that it has the keys, if this
-// server cannot read all objects. It tries once per term. Otherwise this server leads all the same:
-// the cluster needs a leader, and only a leader makes the state of the keys right.
-func (s *server) leadWithKeys(ctx context.Context) error {
-	cannot := s.dataKeys.Ready(ctx)
-	if term := runtime.TermFrom(ctx); cannot == nil || s.handedOver.Swap(term) == term {
-		return nil
+// server cannot read all objects. Without one it leads all the same: the cluster needs a leader,
+// and only a leader makes the state of the keys right.
+func (s *server) leadWithKeys(ctx context.Context, _ kubernetes.Interface) error {
+	for told := false; ; {
+		if cannot := s.dataKeys.Ready(ctx); cannot != nil && ctx.Err() == nil {
+			generation, err := s.dataKeys.Stored(ctx)
+			if err == nil {
+				err = s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
+			}
+			if err != nil && !told {
+				told = true
+				s.logger.Warn("this server leads although it cannot read all objects: no other one that can is able to lead", "why", cannot, "handOver", err, "retryIn", handOverAgain)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(handOverAgain):
+		}
 	}
-	generation, err := s.dataKeys.Stored(ctx)
-	if err == nil {
-		err = s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
-	}
-	if err == nil {
-		return fmt.Errorf("another server is to lead: %w", cannot)
-	}
-	s.logger.Warn("this server leads although it cannot read all objects: no other one that can is able to lead", "why", cannot, "handOver", err)
-	return nil
 }
 
 // readers returns which servers show in gossip that they have the keys of the generation, by their

@@ -64,9 +64,6 @@ func (s *server) startLeaderWork(ctx context.Context) error {
 		OnEnded:    began.Ended,
 		ClientsFor: clients,
 		Prepare: func(ctx context.Context, client kubernetes.Interface) error {
-			if err := s.leadWithKeys(ctx); err != nil {
-				return err
-			}
 			return s.api.Prepare(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
 		},
 		Routines: routines,

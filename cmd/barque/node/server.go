@@ -65,7 +65,6 @@ type server struct {
 	// transformers encrypt objects with dataKeys, and encryption changes these.
 	transformers *encryption.Transformers
 	encryption   *datakeys.Manager
-	handedOver   atomic.Uint64 // term of the last leadership that was handed over for want of keys
 	backups      *backups.Manager
 	exchange     *exchange.Exchange
 	audit        *audit.Log
@@ -123,7 +122,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
