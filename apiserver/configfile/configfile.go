@@ -66,7 +66,7 @@ type File struct {
 
 	mu      sync.Mutex
 	hash    string // in effect
-	seen    string // the hash of the last look
+	seen    string // the hash of the last look; empty: it could not be read
 	problem error
 }
 
@@ -92,7 +92,12 @@ func (f *File) Run(ctx context.Context) error {
 // what was wrong may be outside of the file.
 func (f *File) Check(ctx context.Context) {
 	data, err := Read(f.Path)
-	if err == nil && Hash(data) == f.inEffect() {
+	hash := ""
+	if err == nil {
+		hash = Hash(data)
+	}
+	again := f.seenTwice(hash)
+	if err == nil && hash == f.inEffect() {
 		f.note("", nil)
 		return
 	}
@@ -104,7 +109,7 @@ func (f *File) Check(ctx context.Context) {
 		return
 	}
 	if err == nil {
-		if !f.seenTwice(Hash(data)) {
+		if !again {
 			return
 		}
 		err = f.Apply(ctx, data)
@@ -119,11 +124,12 @@ func (f *File) Check(ctx context.Context) {
 		f.note("", err)
 		return
 	}
-	f.note(Hash(data), nil)
-	f.Logger.Info("a changed configuration file is in effect", "flag", f.Flag, "file", f.Path, "hash", Hash(data))
+	f.note(hash, nil)
+	f.Logger.Info("a changed configuration file is in effect", "flag", f.Flag, "file", f.Path, "hash", hash)
 }
 
-// seenTwice notes what this look has found, and returns whether the last one has found the same.
+// seenTwice notes the hash of this look, empty if the file cannot be read. It returns whether the
+// last look has found the same one.
 func (f *File) seenTwice(hash string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -48,13 +48,26 @@ func TestReload(t *testing.T) {
 	if got := f.State(); got.Hash != Hash([]byte("first")) || got.Problem != bad.Error() {
 		t.Fatalf("after a bad file: %+v", got)
 	}
+	for half, meanwhile := range map[string]func() error{ // found twice, and not one after the other
+		"half": func() error { return os.WriteFile(path, []byte("first"), 0o600) },
+		"part": func() error { return os.Remove(path) },
+	} {
+		write(t, path, half)
+		f.Check(t.Context())
+		if err := meanwhile(); err != nil {
+			t.Fatal(err)
+		}
+		f.Check(t.Context())
+		write(t, path, half)
+		f.Check(t.Context())
+	}
 	write(t, path, "good")
 	f.Check(t.Context())
 	f.Check(t.Context())
 	if got := f.State(); got.Hash != Hash([]byte("good")) || got.Problem != "" {
 		t.Fatalf("after a good file: %+v", got)
 	}
-	if got := strings.Join(applied, " "); got != "bad bad good" || len(outcomes) != 3 || outcomes[2] != nil {
+	if got := strings.Join(applied, " "); got != "bad bad good" || len(outcomes) != 4 || outcomes[3] != nil {
 		t.Fatalf("applied %q, outcomes %v", got, outcomes)
 	}
 	if err := os.Remove(path); err != nil {
