@@ -11,10 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/barque/barque/internal/clusterusers"
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/raftstore"
 )
@@ -53,10 +51,9 @@ const problemParameter = "problem"
 
 // ServeHTTP implements http.Handler.
 func (e *Encryption) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	who, ok := request.UserFrom(r.Context())
+	who, ok := extra.Master(w, r)
 	switch {
-	case !ok || !clusterusers.HasAdmin(who.GetGroups()):
-		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only", http.StatusForbidden)
+	case !ok:
 		return
 	case r.Method != http.MethodGet && r.Method != http.MethodPost:
 		http.Error(w, "only GET and POST are served here", http.StatusMethodNotAllowed)
@@ -87,9 +84,7 @@ func (e *Encryption) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	status := answer.judge(err, begun)
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // fails if the client has gone
+	extra.Answer(w, status, answer)
 }
 
 // byLeader passes a request for the status on to the leader, which alone knows how far it is with
@@ -108,9 +103,7 @@ func (e *Encryption) byLeader(w http.ResponseWriter, r *http.Request) bool {
 	if json.NewDecoder(response.Body).Decode(&answer) != nil { // of an earlier version
 		return false
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(response.StatusCode)
-	_ = json.NewEncoder(w).Encode(answer) // fails if the client has gone
+	extra.Answer(w, response.StatusCode, answer)
 	return true
 }
 

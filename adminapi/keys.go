@@ -1,11 +1,11 @@
 package adminapi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/raftstore"
 )
@@ -50,11 +50,7 @@ func KeysHandler(keys *keyring.Manager) http.Handler {
 			answer.Status, err = keys.Status(r.Context())
 		}
 		status := answer.judge(err, begun)
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			return // the client has gone
-		}
+		extra.Answer(w, status, answer)
 	})
 }
 

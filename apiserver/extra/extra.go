@@ -21,16 +21,25 @@ import (
 // barque:admins, whatever RBAC says.
 func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok := request.UserFrom(r.Context())
-		switch {
-		case !ok || !clusterusers.HasAdmin(who.GetGroups()):
-			http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only", http.StatusForbidden)
+		switch _, ok := Master(w, r); {
+		case !ok:
 		case r.Method != method:
 			http.Error(w, "only "+method+" is served here", http.StatusMethodNotAllowed)
 		default:
 			next(w, r)
 		}
 	})
+}
+
+// Master returns the user of a request, who is an administrator as for MastersOnly. It has refused
+// the request of any other.
+func Master(w http.ResponseWriter, r *http.Request) (user.Info, bool) {
+	who, ok := request.UserFrom(r.Context())
+	if !ok || !clusterusers.HasAdmin(who.GetGroups()) {
+		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only", http.StatusForbidden)
+		return nil, false
+	}
+	return who, true
 }
 
 // Get serves a value in JSON.

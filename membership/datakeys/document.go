@@ -56,8 +56,6 @@ type document struct {
 	// Next will be Writes, after Spread.
 	Next string      `json:"next,omitempty"`
 	Keys []sealedKey `json:"keys"`
-	// CA is the digest of the CA whose key seals all Keys that the last writer could open.
-	CA string `json:"ca,omitempty"`
 	// Cleaned is the generation of the last step Clean, and Floor the revision up to which history
 	// had values of before.
 	Cleaned uint64 `json:"cleaned,omitempty"`

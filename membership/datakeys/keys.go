@@ -359,7 +359,7 @@ func (k *Keys) FitRestored(value []byte) ([]byte, error) {
 		if d.Keys[i], err = seal(k.config.Sealer, key, sealed.Made); err != nil {
 			return nil, err
 		}
-		d.CA, anew = d.Keys[i].CA, true
+		anew = true
 	}
 	if !anew {
 		return value, nil

@@ -88,10 +88,8 @@ func (k *kind) Rebuild(older document) (document, error) {
 		}
 	}
 	d.Generation, d.Floor, d.Cleaned = max(own.Generation, older.Generation), older.Floor, older.Cleaned
-	for _, m := range k.Members() {
-		if m.Role == pki.RoleServer && m.Barred == "" {
-			d.Generation = max(d.Generation, m.Generation)
-		}
+	for _, m := range k.servers() {
+		d.Generation = max(d.Generation, m.Generation)
 	}
 	d = d.step(Rewrite)
 	return k.sealAnew(d)
@@ -165,9 +163,9 @@ func (k *kind) Next(d document) (document, error) {
 // sealAnew seals the keys that this server has with the CA's key of now.
 func (k *kind) sealAnew(d document) (document, error) {
 	d.Keys = slices.Clone(d.Keys)
-	d.CA = k.Sealer.Digest()
+	ca := k.Sealer.Digest()
 	for i, sealed := range d.Keys {
-		if sealed.CA == d.CA {
+		if sealed.CA == ca {
 			continue
 		}
 		key, err := k.Keys.open(sealed)

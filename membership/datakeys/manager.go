@@ -1,6 +1,7 @@
 package datakeys
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/barque/barque/internal/trouble"
 	"github.com/barque/barque/membership/rollover"
 )
 
@@ -106,7 +108,7 @@ func Begin(ctx context.Context, store rollover.Store, s Sealer, now time.Time) e
 		return err
 	}
 	d := document{Envelope: rollover.Envelope{Format: format}, Generation: First + 1, Resources: DefaultResources(),
-		Writes: sealed.ID, Keys: []sealedKey{sealed}, CA: sealed.CA}
+		Writes: sealed.ID, Keys: []sealedKey{sealed}}
 	if value, err = json.Marshal(d); err != nil {
 		return err
 	}
@@ -153,9 +155,6 @@ func (m *Manager) Apply(ctx context.Context, o Order) error {
 
 // plan returns the document that begins a change. The generation stays if there is nothing to do.
 func (k *kind) plan(d document, o Order) (document, error) {
-	if d.Generation == 0 {
-		d = document{Envelope: rollover.Envelope{Format: format}, Generation: First, Resources: DefaultResources()}
-	}
 	if d.Step != AtRest { // first: during a change, servers are behind for a moment
 		return d, refuse("a change of the data keys is under way (%s). It goes on by itself; `barque secrets-encrypt status` shows how far it is", d.Step.Text())
 	}
@@ -288,16 +287,18 @@ func (m *Manager) Lead(ctx context.Context, term uint64) error {
 
 // work rewrites objects and seals keys anew, when it is time.
 func (m *Manager) work(ctx context.Context, term uint64) {
-	last := ""
+	var failing trouble.Trouble
 	for ctx.Err() == nil {
 		d, current, _ := m.Seen()
 		err := m.workOn(ctx, d, term)
-		if err != nil && ctx.Err() == nil && err.Error() != last {
-			m.Logger.Warn("the leader's part in the change of the data keys fails; trying again", "step", d.Step, "generation", d.Generation, "err", err)
+		if ctx.Err() != nil {
+			return
 		}
-		last = ""
-		if err != nil {
-			last = err.Error()
+		if err == nil {
+			failing.Over() // the Manager says how the change goes on
+		} else if tries, tell := failing.Failed(err); tell {
+			m.Logger.Warn("the leader's part in the change of the data keys fails; trying again", "step", cmp.Or(d.Step, "at rest"),
+				"generation", d.Generation, "tries", tries, "retryIn", retry, "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -387,6 +388,6 @@ func (m *Manager) reseal(ctx context.Context, d document, term uint64) error {
 	if err := m.Store.Put(ctx, value, revision, term); err != nil {
 		return err
 	}
-	m.Logger.Info("the data keys are sealed with the key of the new CA", "ca", next.CA)
+	m.Logger.Info("the data keys are sealed with the key of the new CA", "ca", m.kind.Sealer.Digest())
 	return nil
 }

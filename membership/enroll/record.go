@@ -101,7 +101,7 @@ type Record struct {
 	Restored string   `json:"restored,omitempty"` // the backup that the cluster began with
 
 	Dir string     `json:"-"`
-	mu  sync.Mutex // guards Cluster and Missed once the node runs
+	mu  sync.Mutex // guards Cluster, Missed and Format once the node runs
 }
 
 // Servers returns the cluster's last known servers.

@@ -58,22 +58,28 @@ func (l *Log) roomForCopy() (record, error) {
 	defer l.access.RUnlock()
 	rec := l.home.rec
 	info, err := os.Stat(l.home.path(rec))
-	var volume unix.Statfs_t
-	if err == nil {
-		err = unix.Statfs(l.home.dir, &volume)
-	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return rec, errCutMeanwhile // it was replaced
 	}
 	if err != nil || rec.Kind != Boltdb {
 		return rec, err // a WAL is as large as its entries, which are few
 	}
-	needed, free := 2*(info.Size()-l.freePages()), int64(volume.Bavail)*volume.Bsize
+	needed := 2 * (info.Size() - l.freePages())
+	free, err := l.volumeFree()
+	if err == nil && free < needed {
+		err = fmt.Errorf("%w: %d bytes are free, and %d are needed", ErrNoRoom, free, needed)
+	}
+	return rec, err
+}
+
+// volumeFree returns the free bytes of the log's volume.
+func (l *Log) volumeFree() (int64, error) {
 	if l.opts.volumeFree != nil {
-		free = l.opts.volumeFree()
+		return l.opts.volumeFree(), nil
 	}
-	if free < needed {
-		return rec, fmt.Errorf("%w: %d bytes are free, and %d are needed", ErrNoRoom, free, needed)
+	var volume unix.Statfs_t
+	if err := unix.Statfs(l.home.dir, &volume); err != nil {
+		return 0, fmt.Errorf("look for the free space of the log's volume: %w", err)
 	}
-	return rec, nil
+	return int64(volume.Bavail) * volume.Bsize, nil
 }

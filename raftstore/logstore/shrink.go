@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"golang.org/x/sys/unix"
 
 	"github.com/barque/barque/raftstore/faultpoint"
 )
@@ -96,8 +95,7 @@ func (l *Log) waste() (of record, size int64, wasteful bool) {
 	if free-roomBehind(l.store, last) < max(least, size/2) {
 		return record{}, 0, false
 	}
-	var volume unix.Statfs_t
-	if unix.Statfs(l.home.dir, &volume) != nil || int64(volume.Bavail)*volume.Bsize < 2*(size-free)+least {
+	if room, err := l.volumeFree(); err != nil || room < 2*(size-free)+least {
 		return record{}, 0, false
 	}
 	return l.home.rec, size, true
