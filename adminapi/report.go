@@ -9,6 +9,7 @@ import (
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/pki"
@@ -32,6 +33,7 @@ type Report struct {
 	Unready  func() []clusterstatus.UnreadyNode
 	Failing  func() []clusterstatus.FailingCall
 	Exchange func() exchange.Status
+	DataKeys func(ctx context.Context) datakeys.Progress
 	Lost     func() []clusterstatus.LostVolume
 	// AuditLosses returns the sinks of the audit log that have lost events.
 	AuditLosses func() []clusterstatus.AuditLoss
@@ -94,6 +96,9 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Exchange != nil {
 		s.CA = new(r.Exchange())
+	}
+	if r.DataKeys != nil {
+		s.DataKeys = new(r.DataKeys(ctx))
 	}
 	data, err := json.Marshal(s)
 	if err != nil {

@@ -148,7 +148,7 @@ func (a *assembly) detail(m *MemberStatus, d *raftstore.Detail) {
 		return // a server of another version, which reports it differently
 	}
 	m.Views, m.Certificates, m.Backups, m.Disk, m.Started = r.Nodes, r.Certificates, r.Backups, r.Disk, r.Started
-	m.AuditLosses, m.Files = r.AuditLosses, r.Files
+	m.AuditLosses, m.Files, m.DataKeys = r.AuditLosses, r.Files, r.DataKeys
 	a.former[m.Name], a.apart[m.Name], a.lost[m.Name], a.objects[m.Name] = r.Former, r.Apart, r.Lost, &r
 	if r.CA != nil {
 		a.cas[m.Name] = r.CA

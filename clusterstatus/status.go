@@ -3,6 +3,7 @@ package clusterstatus
 import (
 	"time"
 
+	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 )
@@ -163,6 +164,7 @@ type MemberStatus struct {
 	Ways         []WayStatus         `json:"ways,omitempty"`
 	Views        []NodeView          `json:"views,omitempty"`
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	DataKeys     *datakeys.Progress  `json:"dataKeys,omitempty"`  // of servers
 	CAProblem    string              `json:"caProblem,omitempty"` // why a server cannot take over the result of a CA exchange
 	Backups      *BackupStatus       `json:"backups,omitempty"`
 	Disk         *VolumeStatus       `json:"disk,omitempty"` // the one of the data directory
@@ -303,6 +305,7 @@ type ServerReport struct {
 	Unready      []UnreadyNode       `json:"unready,omitempty"`
 	Failing      []FailingCall       `json:"failing,omitempty"`
 	CA           *exchange.Status    `json:"ca,omitempty"`
+	DataKeys     *datakeys.Progress  `json:"dataKeys,omitempty"`
 	Lost         []LostVolume        `json:"lostVolumes,omitempty"`
 	AuditLosses  []AuditLoss         `json:"auditLosses,omitempty"`
 	Files        []ConfigFile        `json:"files"` // empty is none; absent in a report of an earlier version

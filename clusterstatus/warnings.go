@@ -88,6 +88,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.files()
 	w.lost()
 	w.exchange()
+	w.dataKeys()
 	w.votes()
 	slices.SortStableFunc(w.found, func(a, b Warning) int {
 		return cmp.Or(cmp.Compare(a.Severity, b.Severity), strings.Compare(a.Node, b.Node)) // "critical" comes before "warning"

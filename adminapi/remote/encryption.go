@@ -35,6 +35,10 @@ func (e EncryptionChange) Make(ctx context.Context, config *rest.Config) (*admin
 	return encryption(ctx, config, http.MethodPost, e)
 }
 
+// EarlierBackups is the operator's next step after resources were encrypted that were in clear.
+const EarlierBackups = "backups from before this change may have objects in clear, also those on the servers' disks: " +
+	"make a new one (barque snapshot save --key-file FILE), and delete the others"
+
 // lookEncryption is the command that shows how far a change is.
 const lookEncryption = "`barque secrets-encrypt status`"
 

@@ -101,6 +101,9 @@ func encryptionChangeCommand(change datakeys.Change, short, long string) *cobra.
 		if err != nil {
 			return err
 		}
+		if change == datakeys.Enable && !order.DryRun {
+			teller(c)(remote.EarlierBackups)
+		}
 		return printEncryption(c, *format, answer)
 	}
 	return cmd

@@ -47,6 +47,25 @@ type ServerStatus struct {
 	Cleaned bool `json:"cleaned"`
 }
 
+// Progress is a server's view of a change of the keys, for the status of the cluster.
+type Progress struct {
+	Step  Step      `json:"step,omitempty"` // empty at rest
+	Began time.Time `json:"began,omitzero"`
+	// Waiting are the servers and the work that the change waits for. The leader knows its work.
+	Waiting []string `json:"waiting,omitempty"`
+	// Problem is why the server does not follow, or cannot read all objects.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Progress returns this server's view, without a look at the objects or at other servers.
+func (m *Manager) Progress(ctx context.Context) Progress {
+	p := Progress{Problem: m.Problem(ctx)}
+	if d, _, _ := m.Seen(); d.Step != AtRest {
+		p.Step, p.Began, p.Waiting = d.Step, d.Began, m.kind.Waiting(d)
+	}
+	return p
+}
+
 // Covers reports whether all objects of a resource are encrypted. While a change is under way that
 // is not known: some may be in clear, also on the disks of servers.
 func (s *Status) Covers(resource string) (bool, error) {
