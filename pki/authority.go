@@ -170,21 +170,21 @@ func (a *Authority) Issue(r Request, public crypto.PublicKey, now time.Time) ([]
 	return encodePEM("CERTIFICATE", der), nil
 }
 
-// IssueCSR signs a certificate for the key of a PEM signing request. Of the request only the
-// public key is believed, after its signature: who may be called what is for the caller to say.
-func (a *Authority) IssueCSR(csrPEM []byte, r Request, now time.Time) ([]byte, error) {
+// ParseRequest reads a signing request in PEM and verifies that its own key has signed it. Of the
+// request only the public key is to be believed: the caller decides on the subject.
+func ParseRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 	der, err := decodePEM(csrPEM, "CERTIFICATE REQUEST")
 	if err != nil {
-		return nil, fmt.Errorf("signing request of %q: %w", r.CommonName, err)
+		return nil, fmt.Errorf("the signing request: %w", err)
 	}
 	csr, err := x509.ParseCertificateRequest(der)
 	if err != nil {
-		return nil, fmt.Errorf("signing request of %q: %w", r.CommonName, err)
+		return nil, fmt.Errorf("the signing request: %w", err)
 	}
 	if err := csr.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("signing request of %q is not signed by its own key: %w", r.CommonName, err)
+		return nil, fmt.Errorf("the signing request is not signed by its own key: %w", err)
 	}
-	return a.Issue(r, csr.PublicKey, now)
+	return csr, nil
 }
 
 // Verify checks that a certificate was issued by this CA for the usage and is valid at that time.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +87,8 @@ func TestParseAuthorityRefusesAForeignKey(t *testing.T) {
 	}
 }
 
-func TestIssueCSRBelievesOnlyThePublicKey(t *testing.T) {
+// TestRequestsAreSignedByTheirKey: a request whose signature is another key's is none.
+func TestRequestsAreSignedByTheirKey(t *testing.T) {
 	ca := newCA(t)
 	key, err := GenerateKey()
 	if err != nil {
@@ -96,15 +98,23 @@ func TestIssueCSRBelievesOnlyThePublicKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certPEM, err := ca.IssueCSR(csr, Request{CommonName: "system:node:a", Organization: []string{"system:nodes"}, Usage: Client}, time.Now())
+	request, err := ParseRequest(csr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, err := ca.Issue(Request{CommonName: "system:node:a", Organization: []string{"system:nodes"}, Usage: Client}, request.PublicKey, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cert := parse(t, certPEM); cert.Subject.CommonName != "system:node:a" || !samePublicKey(cert.PublicKey, key.Public()) {
 		t.Fatalf("certificate is of %v", cert.Subject)
 	}
-	if _, err := ca.IssueCSR([]byte("garbage"), Request{}, time.Now()); err == nil {
-		t.Fatal("garbage was signed")
+	forged := slices.Clone(request.Raw)
+	forged[len(forged)-1] ^= 1 // within the signature
+	for _, bad := range [][]byte{[]byte("garbage"), encodePEM("CERTIFICATE", request.Raw), encodePEM("CERTIFICATE REQUEST", forged)} {
+		if _, err := ParseRequest(bad); err == nil {
+			t.Errorf("a bad request was read:\n%s", bad)
+		}
 	}
 }
 

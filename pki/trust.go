@@ -125,14 +125,6 @@ func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte
 	return append(out, is.bridges...), err
 }
 
-// IssueCSR is Authority.IssueCSR by the CA that issues, with the bridges after the certificate.
-func (t *Trust) IssueCSR(csrPEM []byte, r Request, now time.Time) ([]byte, error) {
-	is := t.current()
-	r.Revision = max(r.Revision, t.dating())
-	out, err := is.cas[0].IssueCSR(csrPEM, r, now)
-	return append(out, is.bridges...), err
-}
-
 // SignCredential is Authority.SignCredential by the CA that issues.
 func (t *Trust) SignCredential(c Credential) ([]byte, error) { return t.Issuer().SignCredential(c) }
 

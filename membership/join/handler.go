@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -241,10 +240,11 @@ func (h *Handler) readsObjects(ctx context.Context, in Request, role string) err
 	return nil
 }
 
-// admit checks all that is common to both roles. The token comes first: without one a client
-// learns nothing of the cluster's nodes. Its use is counted last, so that a machine that is refused
-// for another reason can try again with it.
-func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt token.Attempt) (netip.Addr, error) {
+// admit checks all that is common to both roles, and with fits what is not. The token comes first:
+// without one a client learns nothing of the cluster's nodes, and no key of its choice is computed
+// with. Its use is counted last, so that a machine that is refused for another reason can try again
+// with it.
+func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt token.Attempt, fits func() error) (netip.Addr, error) {
 	role := attempt.Role
 	if err := h.config.CheckToken(r.Context(), p, attempt); err != nil {
 		return netip.Addr{}, err
@@ -259,6 +259,9 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 		}
 	}
 	if err := sealable(in); err != nil {
+		return netip.Addr{}, err
+	}
+	if err := fits(); err != nil {
 		return netip.Addr{}, err
 	}
 	addr, err := h.address(in.Name, in.Address)
@@ -390,7 +393,7 @@ func sealable(in Request) error {
 }
 
 func (h *Handler) server(r *http.Request, in Request, p token.Proof, a token.Attempt) (ServerGrant, error) {
-	if _, err := h.admit(r, in, p, a); err != nil {
+	if _, err := h.admit(r, in, p, a, func() error { return nil }); err != nil {
 		return ServerGrant{}, err
 	}
 	return h.grant(r.Context())
@@ -412,48 +415,44 @@ func (h *Handler) agent(r *http.Request, in Request, p token.Proof, a token.Atte
 	if len(in.GossipKey) != ed25519.PublicKeySize {
 		return AgentGrant{}, refuse(http.StatusBadRequest, "the gossip key has %d bytes, want %d", len(in.GossipKey), ed25519.PublicKeySize)
 	}
-	addr, err := h.admit(r, in, p, a)
+	var csr *x509.CertificateRequest
+	addr, err := h.admit(r, in, p, a, func() (err error) {
+		csr, err = requestOf(in.CSR)
+		return err
+	})
 	if err != nil {
 		return AgentGrant{}, err
 	}
-	request, err := requestOf(in.CSR)
-	if err != nil {
+	if err := h.config.Admit(r.Context(), in.Name, csr, in.GossipKey); err != nil {
 		return AgentGrant{}, err
 	}
-	if err := h.config.Admit(r.Context(), in.Name, request, in.GossipKey); err != nil {
-		return AgentGrant{}, err
-	}
-	certificates, err := h.issue(in.Name, addr, in.CSR, in.GossipKey, 0)
+	certificates, err := h.issue(in.Name, addr, csr, in.GossipKey, 0)
 	if err != nil {
 		return AgentGrant{}, err
 	}
 	return AgentGrant{Cluster: h.config.Cluster(), Certificates: certificates}, nil
 }
 
-// requestOf reads the signing request of an agent.
+// requestOf reads the signing request of an agent, and refuses one that its own key has not signed.
 func requestOf(csr []byte) (*x509.CertificateRequest, error) {
-	block, _ := pem.Decode(csr)
-	if block == nil {
-		return nil, refuse(http.StatusBadRequest, "the signing request is not in PEM")
-	}
-	request, err := x509.ParseCertificateRequest(block.Bytes)
+	request, err := pki.ParseRequest(csr)
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "the signing request: %w", err)
+		return nil, refuse(http.StatusBadRequest, "%w", err)
 	}
 	return request, nil
 }
 
 // issue issues an agent's certificates, dated with the revision at least.
-func (h *Handler) issue(name string, addr netip.Addr, csr, gossipKey []byte, revision uint64) (c Certificates, err error) {
+func (h *Handler) issue(name string, addr netip.Addr, csr *x509.CertificateRequest, gossipKey []byte, revision uint64) (c Certificates, err error) {
 	now, ca, life := h.config.Now(), h.config.Authority, h.config.Lifetime()
 	c.CA = ca.Bundle() // before they are issued: they are never of an older CA than this bundle
 	client, serving := NodeClient(name), NodeServing(name, addr)
 	client.Lifetime, serving.Lifetime = life, life
 	client.Revision, serving.Revision = revision, revision
-	if c.Client, err = ca.IssueCSR(csr, client, now); err != nil {
-		return c, refuse(http.StatusBadRequest, "%w", err)
+	if c.Client, err = ca.Issue(client, csr.PublicKey, now); err != nil {
+		return c, err
 	}
-	if c.Serving, err = ca.IssueCSR(csr, serving, now); err != nil {
+	if c.Serving, err = ca.Issue(serving, csr.PublicKey, now); err != nil {
 		return c, err
 	}
 	c.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: token.Agent, Public: gossipKey, NotAfter: now.Add(life)})

@@ -30,7 +30,11 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
 		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
 	}
-	if err := h.ownKey(r.Context(), name, cert, in.CSR); err != nil {
+	csr, err := requestOf(in.CSR)
+	if err != nil {
+		return Certificates{}, err
+	}
+	if err := h.ownKey(r.Context(), name, cert, csr); err != nil {
 		return Certificates{}, err
 	}
 	if h.config.Now().After(cert.NotAfter) {
@@ -51,18 +55,14 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 		}
 	}
 	// This server may lag behind the one that issued the present certificate.
-	return h.issue(name, addr, in.CSR, in.GossipKey, pki.RevisionOf(cert))
+	return h.issue(name, addr, csr, in.GossipKey, pki.RevisionOf(cert))
 }
 
 // ownKey refuses a certificate with another key than the agent's, and a request for another key
 // than the certificate's. A thief of a CA's key signs for any name: while the CA is exchanged, it
 // would get a certificate of the new one.
-func (h *Handler) ownKey(ctx context.Context, name string, cert *x509.Certificate, csr []byte) error {
-	request, err := requestOf(csr)
-	if err != nil {
-		return err
-	}
-	if !slices.Equal(request.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) {
+func (h *Handler) ownKey(ctx context.Context, name string, cert *x509.Certificate, csr *x509.CertificateRequest) error {
+	if !slices.Equal(csr.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) {
 		return refuse(http.StatusForbidden, "a certificate of %q is renewed for its own key only", name)
 	}
 	return h.hasOwnKey(ctx, name, cert)

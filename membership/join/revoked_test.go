@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"net/http"
 	"reflect"
@@ -140,4 +141,38 @@ func TestARevokedAgentIsAStranger(t *testing.T) {
 		}
 	}
 	t.Error("a thousand guesses are answered")
+}
+
+// TestAnUnsignedRequestVoidsNothing: a request for certificates whose signature is not by its own
+// key voids no certificates of the name, and costs no use of the token.
+func TestAnUnsignedRequestVoidsNothing(t *testing.T) {
+	c := newCluster(t)
+	good := c.agent(t)
+	c.admitted, c.uses = nil, nil
+	block, _ := pem.Decode(good.csr)
+	forged := slices.Clone(block.Bytes)
+	forged[len(forged)-1] ^= 1 // within the signature
+	for name, csr := range map[string][]byte{
+		"forged":     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: forged}),
+		"other kind": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: block.Bytes}),
+		"cut off":    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: block.Bytes[:len(block.Bytes)-9]}),
+		"no PEM":     block.Bytes,
+		"none":       nil,
+	} {
+		r := c.request()
+		r.CSR, r.GossipKey = csr, good.gossip
+		var refused *join.RefusedError
+		if _, err := c.client(t, nil).Agent(t.Context(), r); !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
+			t.Errorf("%s: %v, want a refusal with 400", name, err)
+		}
+		if len(c.admitted) > 0 || len(c.uses) > 0 {
+			t.Errorf("%s: admitted %q with uses %q of the token", name, c.admitted, c.uses)
+		}
+		renewal := good.renewal()
+		renewal.CSR = csr
+		if _, err := c.client(t, good.identity(t)).Renew(t.Context(), renewal); !errors.As(err, &refused) || refused.Status != http.StatusBadRequest {
+			t.Errorf("%s: renewed with %v, want a refusal with 400", name, err)
+		}
+		c.admitted, c.uses = nil, nil
+	}
 }
