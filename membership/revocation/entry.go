@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -38,6 +39,9 @@ type Entry struct {
 	// operator has taken the act back for the holder of that key.
 	Key        string `json:"key,omitempty"`
 	Readmitted bool   `json:"readmitted,omitempty"`
+	// Provisional is set until Revision is that at which the entry was made, see voidUpTo. The leader
+	// finishes an entry whose writer has failed before.
+	Provisional bool `json:"provisional,omitempty"`
 	// Proven is the revision in a later certificate of the agent. It proves an admission of which
 	// the store has lost the record, as after a restored backup.
 	Proven uint64 `json:"proven,omitempty"`
@@ -72,8 +76,8 @@ func (e *Entry) admits() bool { return len(e.Admitted) > 0 || e.Proven > 0 || e.
 
 // over reports whether the entry has no certificate left to mean.
 func (e *Entry) over(now time.Time, believed []string) bool {
-	gone := func(ca string) bool { return !slices.Contains(believed, ca) }
-	return now.After(e.Until) || len(e.CAs) > 0 && len(believed) > 0 && !slices.ContainsFunc(e.CAs, func(ca string) bool { return !gone(ca) })
+	believes := slices.ContainsFunc(e.CAs, func(ca string) bool { return slices.Contains(believed, ca) })
+	return now.After(e.Until) || len(e.CAs) > 0 && len(believed) > 0 && !believes
 }
 
 // Error is the reason why a genuine certificate does not count.
@@ -141,9 +145,7 @@ const (
 )
 
 // Check returns an *Error for a certificate that is revoked. Its chain is verified elsewhere.
-func (e *Entries) Check(cert *x509.Certificate) error { return e.check(cert) }
-
-func (e *Entries) check(cert *x509.Certificate) error {
+func (e *Entries) Check(cert *x509.Certificate) error {
 	if len(e.List) == 0 {
 		return nil
 	}
@@ -187,6 +189,16 @@ func (e *Entries) checkCredential(c pki.Credential) error {
 		return nil
 	}
 	return &Error{*is}
+}
+
+// equal compares the entries as they are written down: times in other zones are the same.
+func (e *Entries) equal(other *Entries) bool {
+	if len(e.List) == 0 || len(other.List) == 0 {
+		return len(e.List) == len(other.List)
+	}
+	a, errA := json.Marshal(e.List)
+	b, errB := json.Marshal(other.List)
+	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
 // SerialOf returns the serial number of a certificate as entries have it.

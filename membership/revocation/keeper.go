@@ -254,7 +254,7 @@ func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 		return err
 	}
 	e := k.entry(Agent, name, k.Self, "its Node was deleted")
-	e.Key = string(key)
+	e.Key, e.Provisional = string(key), true
 	if was != nil {
 		e.Revision = max(e.Revision, was.Revision)
 	}
@@ -267,32 +267,68 @@ func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 		changes = append(changes, Change{Name: keysAt + name, Revision: keyAt})
 	}
 	made, won, err := k.Store.Commit(ctx, term, changes...)
-	if err != nil || !won {
+	if err != nil {
+		k.tidied = time.Time{} // the write may have been made: the next look finishes it
 		return err
 	}
-	// A server that did not know the entry may have issued certificates up to its revision.
-	e.Revision = max(e.Revision, made)
-	if change, err = put(e, made); err != nil {
+	if !won {
+		return nil
+	}
+	if err := k.finish(ctx, term, e, made); err != nil {
+		k.tidied = time.Time{}
 		return err
 	}
-	if _, _, err = k.Store.Commit(ctx, term, change); err != nil {
-		return err
-	}
-	k.recent = append(k.recent, k.Now())
-	k.Revoked(e)
 	if uid == "" {
 		return nil
 	}
 	return k.deleteStray(ctx, name, uid)
 }
 
-// tidy drops records that are over, and writes those that a restored backup has lost.
-func (k *Keeper) tidy(ctx context.Context, term uint64) error {
-	keys, err := k.over(ctx)
+// finish makes an entry final that was made at the revision. It reports the removal of an agent,
+// so that one whose leader failed between its writes is reported, too.
+func (k *Keeper) finish(ctx context.Context, term uint64, e Entry, made uint64) error {
+	if _, err := k.voidUpTo(ctx, term, e, made); err != nil {
+		return err
+	}
+	if e.Kind == Agent && !e.admits() {
+		e.Revision, e.Provisional = max(e.Revision, made), false
+		k.recent = append(k.recent, k.Now())
+		k.Revoked(e)
+	}
+	return nil
+}
+
+// finishAll makes the entries final whose writers have failed.
+func (k *Keeper) finishAll(ctx context.Context, term uint64) error {
+	records, err := k.Store.Known(ctx, entriesAt)
 	if err != nil {
 		return err
 	}
 	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		var known Entry
+		if json.Unmarshal(records[key], &known) != nil || !known.Provisional {
+			continue
+		}
+		e, at, err := k.read(ctx, key)
+		if err == nil && e != nil && e.Provisional {
+			err = k.finish(ctx, term, *e, at)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("finish the revocation %q: %w", key, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tidy finishes entries, drops records that are over, and writes those that a restored backup has
+// lost.
+func (k *Keeper) tidy(ctx context.Context, term uint64) error {
+	errs := []error{k.finishAll(ctx, term)}
+	keys, err := k.over(ctx)
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
 	for _, key := range keys {
 		_, revision, err := k.Store.Get(ctx, entriesAt+key)
 		if err == nil && revision > 0 {
@@ -306,6 +342,7 @@ func (k *Keeper) tidy(ctx context.Context, term uint64) error {
 	}
 	for _, e := range lost {
 		if e.Kind != Server { // see recordServers
+			e.Provisional = false // the record's revision will be that of now
 			errs = append(errs, k.putBack(ctx, term, e))
 		}
 	}

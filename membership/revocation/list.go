@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -89,7 +88,7 @@ func (l *List) Changed() <-chan struct{} {
 
 // Check returns an *Error for a certificate that is revoked, else nil. Its chain is verified
 // elsewhere.
-func (l *List) Check(cert *x509.Certificate) error { return l.Entries().check(cert) }
+func (l *List) Check(cert *x509.Certificate) error { return l.Entries().Check(cert) }
 
 // CheckCredential is Check for a credential of gossip.
 func (l *List) CheckCredential(c pki.Credential) error { return l.Entries().checkCredential(c) }
@@ -110,7 +109,7 @@ func (l *List) set(version uint64, entries []Entry, takes func(is *Entries) bool
 	next := (&Entries{Version: version, List: slices.Clone(entries)}).index()
 	l.mu.Lock()
 	is := l.Entries()
-	switch same := reflect.DeepEqual(next.List, is.List); {
+	switch same := next.equal(is); {
 	case !takes(is), same && version == is.Version:
 	case same:
 		l.entries.Store(next)

@@ -23,14 +23,15 @@ func (b *Book) Mixed(ctx context.Context) (bool, error) {
 	return len(is) > 0, err
 }
 
-// NoteMixed records that servers of an earlier version are or were members.
-func (b *Book) NoteMixed(ctx context.Context, servers ...string) error {
+// NoteMixed records that servers of an earlier version are or were members: for the leader in its
+// term, for a server about itself with 0.
+func (b *Book) NoteMixed(ctx context.Context, term uint64, servers ...string) error {
 	for ctx.Err() == nil {
 		_, revision, err := b.Store.Get(ctx, mixedAt)
 		if err != nil || revision > 0 {
 			return err
 		}
-		if _, won, err := b.Store.Commit(ctx, 0, Change{Name: mixedAt, Value: []byte(strings.Join(servers, " "))}); err != nil || won {
+		if _, won, err := b.Store.Commit(ctx, term, Change{Name: mixedAt, Value: []byte(strings.Join(servers, " "))}); err != nil || won {
 			return err
 		}
 	}
@@ -55,7 +56,7 @@ func (k *Keeper) judges(ctx context.Context, term uint64) (bool, error) {
 		if len(ran) == 0 {
 			return false, nil
 		}
-		return false, k.NoteMixed(ctx, ran...)
+		return false, k.NoteMixed(ctx, term, ran...)
 	}
 	_, at, err := k.Store.Get(ctx, mixedAt)
 	if err != nil || at == 0 {

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -154,6 +153,7 @@ func (b *Book) RevokeUser(ctx context.Context, name, by, why string) (Entry, err
 		if was != nil {
 			e.Revision = max(e.Revision, was.Revision)
 		}
+		e.Provisional = true
 		change, err := put(e, at)
 		if err != nil {
 			return e, err
@@ -163,8 +163,8 @@ func (b *Book) RevokeUser(ctx context.Context, name, by, why string) (Entry, err
 			return e, err
 		}
 		if won {
-			e.Revision = max(e.Revision, made)
-			_, err = b.voidUpTo(ctx, e, made)
+			e.Revision, e.Provisional = max(e.Revision, made), false
+			_, err = b.voidUpTo(ctx, 0, e, made)
 			return e, err
 		}
 	}
@@ -193,7 +193,7 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 			// The machine asks again. Its first request may not have raised the entry yet to the
 			// revision of the admission, which is that of the agent's record.
 			if was.Revision < known {
-				return b.voidUpTo(ctx, *was, at)
+				return b.voidUpTo(ctx, 0, *was, at)
 			}
 			return was.Revision + 1, nil
 		}
@@ -204,7 +204,7 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 			if e = &is; was != nil {
 				e.Revision = max(e.Revision, was.Revision)
 			}
-			e.Admitted = [][]byte{gossipKey}
+			e.Admitted, e.Provisional = [][]byte{gossipKey}, true
 			change, err := put(*e, at)
 			if err != nil {
 				return 0, err
@@ -221,7 +221,7 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 		if e == nil {
 			return made, nil
 		}
-		return b.voidUpTo(ctx, *e, made)
+		return b.voidUpTo(ctx, 0, *e, made)
 	}
 	return 0, context.Cause(ctx)
 }
@@ -229,14 +229,15 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 // voidUpTo raises the revision of an entry of an agent or user to that at which it was made: a
 // server that did not know the entry may have issued certificates until then. It returns the
 // revision from which on certificates count.
-func (b *Book) voidUpTo(ctx context.Context, e Entry, made uint64) (uint64, error) {
-	e.Revision = max(e.Revision, made)
+func (b *Book) voidUpTo(ctx context.Context, term uint64, e Entry, made uint64) (uint64, error) {
+	e.Revision, e.Provisional = max(e.Revision, made), false
 	change, err := put(e, made)
 	if err != nil {
 		return 0, err
 	}
-	// A faster write is that of a later admission, removal or revocation. It has raised it further.
-	raised, won, err := b.Store.Commit(ctx, 0, change)
+	// A faster write is that of a later admission, removal or revocation, or of the leader. It has
+	// raised it at least as far.
+	raised, won, err := b.Store.Commit(ctx, term, change)
 	if err == nil && !won {
 		raised = e.Revision + 1
 	}
@@ -304,12 +305,6 @@ func (b *Book) Compile(ctx context.Context, removed []Removed, isMember func(nam
 	return nil
 }
 
-func (e *Entries) equal(other *Entries) bool {
-	a, errA := json.Marshal(e.List)
-	b, errB := json.Marshal(other.List)
-	return errA == nil && errB == nil && bytes.Equal(a, b)
-}
-
 // missing returns the entries of this server's list that the store has no record of, or an older
 // one: a restored backup lacks them, and so does the store after a server was removed.
 func (b *Book) missing(ctx context.Context) ([]Entry, error) {
@@ -342,7 +337,7 @@ func (b *Book) over(ctx context.Context) (keys []string, err error) {
 	now, believed := b.Now(), b.CAs()
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		var e Entry
-		if json.Unmarshal(records[key], &e) == nil && strings.Contains(key, "/") && e.Kind != Server && e.over(now, believed) {
+		if json.Unmarshal(records[key], &e) == nil && e.Kind != Server && e.over(now, believed) {
 			keys = append(keys, key)
 		}
 	}

@@ -30,10 +30,19 @@ type records struct {
 	at       map[string]uint64
 	before   func(changes []Change) // called before the next Commit
 	read     func()                 // called after the next read of all records of a kind
+	term     uint64                 // of the leader
+	led      bool                   // the leader's work is under way: its writes are fenced
+	fail     func(changes []Change) error
+	after    func() error // the error of a write that was made
+	others   uint64       // revisions of others' writes before the next Commit
+	unfenced []string     // records that the leader's work wrote without its term
 }
 
+// errTerm is the refusal of a write of another term.
+var errTerm = errors.New("the write is of another term")
+
 func newRecords() *records {
-	return &records{revision: 10, values: map[string][]byte{}, at: map[string]uint64{}}
+	return &records{revision: 10, term: 1, values: map[string][]byte{}, at: map[string]uint64{}}
 }
 
 func (r *records) Get(_ context.Context, name string) ([]byte, uint64, error) {
@@ -58,25 +67,46 @@ func (r *records) Known(_ context.Context, under string) (map[string][]byte, err
 	return out, nil
 }
 
-func (r *records) Commit(_ context.Context, _ uint64, changes ...Change) (uint64, bool, error) {
+// Commit does as the store's state machine: a write with a term counts in that term alone.
+func (r *records) Commit(_ context.Context, term uint64, changes ...Change) (uint64, bool, error) {
+	led := r.led
 	if before := r.before; before != nil {
-		r.before = nil
+		r.before, r.led = nil, false // another one's work
 		before(changes)
+		r.led = led
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, c := range changes {
+		if led && term == 0 {
+			r.unfenced = append(r.unfenced, c.Name)
+		}
+	}
+	if term != 0 && term != r.term {
+		return 0, false, errTerm
+	}
+	if r.fail != nil {
+		if err := r.fail(changes); err != nil {
+			return 0, false, err
+		}
+	}
 	for _, c := range changes {
 		if r.at[c.Name] != c.Revision {
 			return 0, false, nil
 		}
 	}
-	r.revision++
+	r.revision, r.others = r.revision+r.others+1, 0
 	for _, c := range changes {
 		if c.Value == nil {
 			delete(r.values, c.Name)
 			delete(r.at, c.Name)
 		} else {
 			r.values[c.Name], r.at[c.Name] = c.Value, r.revision
+		}
+	}
+	if r.after != nil {
+		if err := r.after(); err != nil {
+			return 0, false, err
 		}
 	}
 	return r.revision, true, nil
@@ -144,10 +174,23 @@ func (s *site) setNode(name, uid string) error {
 func (s *site) look(t *testing.T) {
 	t.Helper()
 	s.keeper.tidied = time.Time{}
-	if err := s.keeper.look(t.Context(), 1); err != nil {
+	if err := s.lead(t, s.records.term); err != nil {
 		t.Fatal(err)
 	}
 	s.compile(t)
+}
+
+// lead lets the keeper look once, as the leader of the term. All its writes are fenced by that.
+func (s *site) lead(t *testing.T, term uint64) error {
+	t.Helper()
+	s.records.led = true
+	err := s.keeper.look(t.Context(), term)
+	s.records.led = false
+	if len(s.records.unfenced) > 0 {
+		t.Errorf("the leader wrote %q without its term", s.records.unfenced)
+		s.records.unfenced = nil
+	}
+	return err
 }
 
 func (s *site) compile(t *testing.T, removed ...Removed) {
@@ -347,7 +390,7 @@ func TestOneAgentHoldsNothingUp(t *testing.T) {
 	_ = s.setNode("a0", "uid-a0")
 	_ = s.setNode("a4", "uid-a4")
 	s.keeper.tidied = time.Time{}
-	if err := s.keeper.look(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "agent/a0") || !strings.Contains(err.Error(), "agent/a1") {
+	if err := s.lead(t, 1); err == nil || !strings.Contains(err.Error(), "agent/a0") || !strings.Contains(err.Error(), "agent/a1") {
 		t.Errorf("of the stuck names it says: %v", err)
 	}
 	s.compile(t)
@@ -582,7 +625,7 @@ func TestARemovedServerInANewCluster(t *testing.T) {
 	old := s.issue(t, pki.Request{CommonName: "s3", Organization: []string{"barque:servers"}, Usage: pki.Client | pki.Server, Holder: "s3.old"})
 	s.compile(t, Removed{ID: "s3.old", Name: "s3", At: time.Now()})
 	s.keeper.tidied = s.Now() // an exchange of the CA may be over sooner than the next look for lost entries
-	if err := s.keeper.look(t.Context(), 1); err != nil {
+	if err := s.lead(t, 1); err != nil {
 		t.Fatal(err)
 	}
 	restored := newSite(t)
@@ -639,6 +682,8 @@ func TestReadmittedMeanwhile(t *testing.T) {
 	_ = s.setNode("a1", "uid-2")
 	s.keeper.Revoked = func(Entry) {
 		s.keeper.Node = func(ctx context.Context, name string) (string, error) {
+			s.records.led = false // the operator's write is of no term
+			defer func() { s.records.led = true }()
 			if _, err := s.Readmit(ctx, name, "ann", "by mistake"); err != nil && !errors.Is(err, ErrNotRevoked) {
 				t.Error(err)
 			}

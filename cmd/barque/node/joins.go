@@ -29,7 +29,7 @@ func (s *server) openBook(context.Context) error {
 	folder, logger := register.NewFolder(s.store, joinFolder), s.logger.With("part", "join")
 	s.tokens = &token.Store{Records: folder, Client: s.ownClient, CAs: s.caDigests, Now: time.Now}
 	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer, Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
-	s.book.Former = func(ctx context.Context) error { return s.revoked.book.NoteMixed(ctx, s.options.Name) }
+	s.book.Former = func(ctx context.Context) error { return s.revoked.book.NoteMixed(ctx, 0, s.options.Name) }
 	s.revoked.overlap = s.newOverlap()
 	s.ids.Announce = func(ctx context.Context) error { return s.book.Publish(ctx, s.peerCertificate()) }
 	return nil
