@@ -5,8 +5,6 @@ import (
 	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-
-	"github.com/barque/barque/internal/httpserver"
 )
 
 // revocable authenticates as next does, unless the client's certificate is revoked.
@@ -21,7 +19,6 @@ func (c *revocable) AuthenticateRequest(r *http.Request) (*authenticator.Respons
 	response, ok, err := c.next.AuthenticateRequest(r)
 	if ok && c.revoked != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		if why := c.revoked(r.TLS.PeerCertificates[0]); why != nil {
-			httpserver.Estrange(r.Context())
 			return nil, false, why
 		}
 	}

@@ -126,8 +126,8 @@ func (l *Limiter) Enter(conn net.Conn) *Conn {
 	return c
 }
 
-// add counts a connection, and returns another one that is to be closed, or nil. The caller holds
-// mu.
+// add counts a connection, in its place by age. It returns the connection that is one too many and
+// is to be closed, which may be the same, or nil. The caller holds mu.
 func (l *Limiter) add(c *Conn) (surplus *Conn) {
 	all := l.from[c.source]
 	at, _ := slices.BinarySearchFunc(all, c.number, func(c *Conn, number uint64) int { return cmp.Compare(c.number, number) })

@@ -179,33 +179,3 @@ func TestClientsStay(t *testing.T) {
 		}
 	})
 }
-
-// TestEstrange: the connections of a client that is known no longer are bounded like others, and a
-// closed one is not counted again.
-func TestEstrange(t *testing.T) {
-	l := New(Limits{Total: 100, PerSource: 10}, quiet())
-	var open []*Conn
-	for i := range 50 {
-		c := l.Enter(from(fmt.Sprintf("10.0.0.1:%d", i+1)))
-		c.Authenticate()
-		open = append(open, c)
-	}
-	if n := l.Count(); n != 0 {
-		t.Fatalf("%d are counted while the client is known", n)
-	}
-	_ = open[49].Close()
-	for range 2 {
-		for _, c := range open {
-			c.Estrange()
-		}
-	}
-	closed := 0
-	for _, c := range open[:49] {
-		if c.Conn.(*fakeConn).closed {
-			closed++
-		}
-	}
-	if n := l.Count(); n != 10 || closed != 39 {
-		t.Errorf("%d are counted, %d of 49 are closed", n, closed)
-	}
-}
