@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
 )
 
 // GossipKeys are the keys of the gossip pool at one generation; the first one is used for sending.
@@ -112,21 +113,18 @@ func (h *Handler) belongs(name, role string) error {
 
 // node returns the name and role in the request's client certificate.
 func (h *Handler) node(r *http.Request) (name, role string, err error) {
-	cert, err := h.caller(r, nodesGroup, 0)
-	if err == nil {
-		if name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix); ok {
-			return name, token.Agent, nil
+	role, organization := token.Server, ServersOrganization
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		is := r.TLS.PeerCertificates[0].Subject
+		if strings.HasPrefix(is.CommonName, pki.NodeUser) && slices.Contains(is.Organization, pki.NodesGroup) {
+			role, organization = token.Agent, pki.NodesGroup
 		}
 	}
-	var revoked *revocation.Error
-	if errors.As(err, &revoked) {
-		return "", "", err
-	}
-	server, err := h.caller(r, ServersOrganization, 0)
+	cert, err := h.caller(r, organization, 0)
 	if err != nil {
 		return "", "", err
 	}
-	return server.Subject.CommonName, token.Server, nil
+	return strings.TrimPrefix(cert.Subject.CommonName, pki.NodeUser), role, nil
 }
 
 // GossipKeys asks for the gossip keys of the cluster, with the client's certificate. At a server of

@@ -450,7 +450,7 @@ func (h *Handler) issue(name string, addr netip.Addr, csr *x509.CertificateReque
 	client.Lifetime, serving.Lifetime = life, life
 	client.Revision, serving.Revision = revision, revision
 	if c.Client, err = ca.Issue(client, csr.PublicKey, now); err != nil {
-		return c, err
+		return c, refuse(http.StatusBadRequest, "%w", err)
 	}
 	if c.Serving, err = ca.Issue(serving, csr.PublicKey, now); err != nil {
 		return c, err
@@ -461,7 +461,7 @@ func (h *Handler) issue(name string, addr netip.Addr, csr *x509.CertificateReque
 
 // NodeClient describes the certificate with which a kubelet calls the API server.
 func NodeClient(name string) pki.Request {
-	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Client}
+	return pki.Request{CommonName: pki.NodeUser + name, Organization: []string{pki.NodesGroup}, Usage: pki.Client}
 }
 
 // NodeServing describes the certificate that a kubelet's own server shows. Callers demand the
@@ -471,10 +471,5 @@ func NodeServing(name string, addr netip.Addr) pki.Request {
 	if strings.Count(name, ".") != 1 {
 		names = append(names, name)
 	}
-	return pki.Request{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}, Usage: pki.Server, Names: names}
+	return pki.Request{CommonName: pki.NodeUser + name, Organization: []string{pki.NodesGroup}, Usage: pki.Server, Names: names}
 }
-
-const (
-	nodeUserPrefix = "system:node:"
-	nodesGroup     = "system:nodes"
-)

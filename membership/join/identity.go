@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/barque/barque/pki"
 )
 
 // A certificate of the cluster's CA has addresses, and an address changes hands: a machine may get
@@ -39,11 +41,11 @@ func IsKubelet(member string, state tls.ConnectionState) error {
 		return errNoCertificate
 	}
 	subject := state.PeerCertificates[0].Subject
-	if subject.CommonName != nodeUserPrefix+member {
+	if subject.CommonName != pki.NodeUser+member {
 		return fmt.Errorf("another machine answers at the address of node %q: its certificate is of %q", member, subject.CommonName)
 	}
-	if !slices.Contains(subject.Organization, nodesGroup) {
-		return fmt.Errorf("the certificate of %q at the address of node %q is not of the organization %s", subject.CommonName, member, nodesGroup)
+	if !slices.Contains(subject.Organization, pki.NodesGroup) {
+		return fmt.Errorf("the certificate of %q at the address of node %q is not of the organization %s", subject.CommonName, member, pki.NodesGroup)
 	}
 	return nil
 }
@@ -63,7 +65,7 @@ func IsForeignKubelet(foreign string, state tls.ConnectionState) error {
 	}
 	if !slices.ContainsFunc(cert.DNSNames, func(name string) bool { return strings.EqualFold(name, foreign) }) {
 		return fmt.Errorf("the certificate of %q at the address of node %q does not name the node: it must be of %q, or have the DNS name %q",
-			cert.Subject.CommonName, foreign, nodeUserPrefix+foreign, foreign)
+			cert.Subject.CommonName, foreign, pki.NodeUser+foreign, foreign)
 	}
 	return nil
 }

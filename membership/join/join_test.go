@@ -31,6 +31,7 @@ type cluster struct {
 	ca      *pki.Authority
 	token   pki.Token
 	address string
+	handler http.Handler
 	useErr  error
 	uses    []string
 
@@ -79,7 +80,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now, strays: map[string]string{}, audited: make(chan join.Audited, 1000)}
-	handler := join.NewHandler(join.Config{
+	c.handler = join.NewHandler(join.Config{
 		Authority: c.trust,
 		Lifetime:  func() time.Duration { return c.life },
 		Grace:     24 * time.Hour,
@@ -162,7 +163,7 @@ func newCluster(t *testing.T) *cluster {
 		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
 		Now:    func() time.Time { return c.now() },
 	})
-	server := httptest.NewUnstartedServer(handler)
+	server := httptest.NewUnstartedServer(c.handler)
 	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{*certificate(t, ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"10.0.0.1"}})},
 		ClientAuth:   tls.RequestClientCert,

@@ -19,14 +19,14 @@ import (
 // renew issues new certificates to an agent that shows its old one. The TLS handshake has proven
 // that it has the key.
 func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error) {
-	cert, err := h.caller(r, nodesGroup, h.config.Grace)
+	cert, err := h.caller(r, pki.NodesGroup, h.config.Grace)
 	if err != nil {
 		return Certificates{}, err
 	}
 	defer func() {
-		h.decided(r.Context(), r, Decision{Act: ActRenew, Role: token.Agent, Name: strings.TrimPrefix(cert.Subject.CommonName, nodeUserPrefix), Address: in.Address}, err)
+		h.decided(r.Context(), r, Decision{Act: ActRenew, Role: token.Agent, Name: strings.TrimPrefix(cert.Subject.CommonName, pki.NodeUser), Address: in.Address}, err)
 	}()
-	name, ok := strings.CutPrefix(cert.Subject.CommonName, nodeUserPrefix)
+	name, ok := strings.CutPrefix(cert.Subject.CommonName, pki.NodeUser)
 	if !ok || len(in.GossipKey) != ed25519.PublicKeySize {
 		return Certificates{}, refuse(http.StatusBadRequest, "only a node can renew its certificates, with its gossip key")
 	}
@@ -144,6 +144,7 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 		return nil, refuse(http.StatusForbidden, "client certificate of %q is not one of %s", cert.Subject.CommonName, organization)
 	}
 	if err := h.config.Revoked(cert); err != nil {
+		httpserver.Estrange(r.Context())
 		return nil, refuse(http.StatusForbidden, "%w", err)
 	}
 	httpserver.Authenticate(r.Context())

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/pki"
@@ -174,5 +176,52 @@ func TestAnUnsignedRequestVoidsNothing(t *testing.T) {
 			t.Errorf("%s: renewed with %v, want a refusal with 400", name, err)
 		}
 		c.admitted, c.uses = nil, nil
+	}
+}
+
+// TestAnAgentHearsWhyItIsRefused: also while the CA is exchanged, and its key is not recorded.
+func TestAnAgentHearsWhyItIsRefused(t *testing.T) {
+	c := newCluster(t)
+	for name, of := range map[string]pki.Request{"an agent": join.NodeClient("n1"), "a server": {CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client}} {
+		client := c.client(t, certificate(t, c.ca, of))
+		c.revoked = func(*x509.Certificate) error { return errors.New("the CA is exchanged") }
+		var refused *join.RefusedError
+		if _, err := client.GossipKeys(t.Context(), ""); !errors.As(err, &refused) || refused.Reason != "the CA is exchanged" {
+			t.Errorf("%s asks for the keys of gossip: %v", name, err)
+		}
+		if _, err := client.Revoked(t.Context(), 0); !errors.As(err, &refused) || refused.Reason != "the CA is exchanged" {
+			t.Errorf("%s asks for the list: %v", name, err)
+		}
+	}
+}
+
+// TestTheConnectionOfARevokedAgent: it was one of the cluster, and is bounded like a stranger's
+// from the refusal on.
+func TestTheConnectionOfARevokedAgent(t *testing.T) {
+	c := newCluster(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving := certificate(t, c.ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"127.0.0.1"}})
+	server := httpserver.New(httpserver.Config{Listener: listener, Logger: quiet(), Handler: c.handler,
+		TLS: &tls.Config{Certificates: []tls.Certificate{*serving}, ClientAuth: tls.RequestClientCert}})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve() }() // ends with Close
+	defer func() {
+		_ = server.Close()
+		<-ended
+	}()
+	c.address = "https://" + listener.Addr().String()
+	agent := c.client(t, certificate(t, c.ca, join.NodeClient("n1")))
+	if _, err := agent.Revoked(t.Context(), 0); err != nil || server.Strangers() != 0 {
+		t.Fatalf("%v; %d strangers", err, server.Strangers())
+	}
+	c.revoked = func(*x509.Certificate) error {
+		return &revocation.Error{Entry: revocation.Entry{Kind: revocation.Agent, Name: "n1"}}
+	}
+	var refused *join.RefusedError
+	if _, err := agent.Revoked(t.Context(), 0); !errors.As(err, &refused) || server.Strangers() != 1 {
+		t.Errorf("%v; %d strangers, want its connection", err, server.Strangers())
 	}
 }

@@ -1,0 +1,12 @@
+package pki
+
+import "crypto/x509"
+
+// NodeUser is the beginning of the common name of a node, and NodesGroup the organization of all.
+const (
+	NodeUser   = "system:node:"
+	NodesGroup = "system:nodes"
+)
+
+// KeyOf returns the digest of a certificate's key, see DigestOfKey.
+func KeyOf(cert *x509.Certificate) string { return DigestOfKey(cert.RawSubjectPublicKeyInfo) }
