@@ -39,8 +39,8 @@ type Entry struct {
 	// operator has taken the act back for the holder of that key.
 	Key        string `json:"key,omitempty"`
 	Readmitted bool   `json:"readmitted,omitempty"`
-	// Provisional is set until Revision is that at which the entry was made, see voidUpTo. The leader
-	// finishes an entry whose writer has failed before.
+	// Provisional is set until Revision is that at which the entry was made, see voidUpTo. The
+	// leader finishes an entry whose writer has failed before.
 	Provisional bool `json:"provisional,omitempty"`
 	// Proven is the revision in a later certificate of the agent. It proves an admission of which
 	// the store has lost the record, as after a restored backup.
@@ -124,6 +124,16 @@ func (e *Entries) ForAgents() *Entries {
 	return out
 }
 
+// UnmarshalJSON implements json.Unmarshaler. The entries are ready for Check.
+func (e *Entries) UnmarshalJSON(data []byte) error {
+	type plain Entries
+	if err := json.Unmarshal(data, (*plain)(e)); err != nil {
+		return err
+	}
+	e.index()
+	return nil
+}
+
 // index prepares the entries for questions.
 func (e *Entries) index() *Entries {
 	slices.SortFunc(e.List, func(a, b Entry) int { return strings.Compare(a.key(), b.key()) })
@@ -138,11 +148,7 @@ func (e *Entries) index() *Entries {
 	return e
 }
 
-const (
-	serversGroup   = "barque:servers"
-	nodesGroup     = "system:nodes"
-	nodeUserPrefix = "system:node:"
-)
+const serversGroup = "barque:servers"
 
 // Check returns an *Error for a certificate that is revoked. Its chain is verified elsewhere.
 func (e *Entries) Check(cert *x509.Certificate) error {
@@ -165,11 +171,11 @@ func (e *Entries) Check(cert *x509.Certificate) error {
 	if is := e.byKey[userKey(subject.CommonName)]; is != nil && pki.RevisionOf(cert) <= is.Revision && !slices.Contains(subject.Organization, serversGroup) {
 		return &Error{*is}
 	}
-	name, node := strings.CutPrefix(subject.CommonName, nodeUserPrefix)
-	if !node || !slices.Contains(subject.Organization, nodesGroup) {
+	name, node := strings.CutPrefix(subject.CommonName, pki.NodeUser)
+	if !node || !slices.Contains(subject.Organization, pki.NodesGroup) {
 		return nil
 	}
-	if is := e.byKey[Agent+"/"+name]; is != nil && pki.RevisionOf(cert) <= is.Revision && (!is.Readmitted || is.Key != pki.DigestOfKey(cert.RawSubjectPublicKeyInfo)) {
+	if is := e.byKey[Agent+"/"+name]; is != nil && pki.RevisionOf(cert) <= is.Revision && (!is.Readmitted || is.Key != pki.KeyOf(cert)) {
 		return &Error{*is}
 	}
 	if is := e.legacy[name]; is != nil && pki.RevisionOf(cert) == 0 { // the kubelet of a removed server

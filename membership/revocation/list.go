@@ -60,7 +60,7 @@ func Load(dataDir string, logger *slog.Logger) (*List, error) {
 	if f.Format > listFormat {
 		return nil, fmt.Errorf("%s was written by a newer Barque (format %d, this one reads %d): update this node", l.path, f.Format, listFormat)
 	}
-	l.entries.Store(f.Entries.index())
+	l.entries.Store(f.Entries)
 	l.saved = l.Entries()
 	return l, nil
 }

@@ -1,19 +1,14 @@
 package revocation
 
 import (
-	"context"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/internal/nodename"
 	"github.com/barque/barque/pki"
@@ -104,35 +99,4 @@ func ParseSerial(text string) string {
 		digits = digits[2:]
 	}
 	return digits
-}
-
-// Revoke makes the order at a server.
-func Revoke(ctx context.Context, client rest.Interface, o Order) (e Entry, err error) {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return e, err
-	}
-	data, err := client.Post().AbsPath(APIPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
-	if err != nil {
-		return e, err
-	}
-	return e, json.Unmarshal(data, &e)
-}
-
-// ErrNotServed is returned by All for a server of a version from before 29 November 2026.
-var ErrNotServed = errors.New("the server is of an earlier version, which revokes no certificates; upgrade it")
-
-// All returns the entries of a server, ready for Check.
-func All(ctx context.Context, client rest.Interface) (e Entries, err error) {
-	data, err := client.Get().AbsPath(APIPath).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return e, ErrNotServed
-	}
-	if err != nil {
-		return e, err
-	}
-	if err := json.Unmarshal(data, &e); err != nil {
-		return e, err
-	}
-	return *e.index(), nil
 }

@@ -1,17 +1,9 @@
 package revocation
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/pki"
 )
@@ -149,33 +141,5 @@ func TestOrdersOfUsers(t *testing.T) {
 		if err := (&Order{User: name}).Check(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// TestAllJudges: a client judges by the entries of a server as the server does.
-func TestAllJudges(t *testing.T) {
-	s := newSite(t)
-	cert := s.issue(t, person("ann"))
-	if _, err := s.RevokeUser(t.Context(), "ann", "root", ""); err != nil {
-		t.Fatal(err)
-	}
-	s.compile(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if err := json.NewEncoder(w).Encode(s.List.Entries()); err != nil {
-			t.Error(err)
-		}
-	}))
-	defer server.Close()
-	client, err := rest.UnversionedRESTClientFor(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{GroupVersion: &schema.GroupVersion{},
-		NegotiatedSerializer: serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := All(t.Context(), client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all.Check(cert) == nil || all.Check(s.issue(t, person("ann"))) != nil {
-		t.Errorf("%+v judges otherwise", all.List)
 	}
 }

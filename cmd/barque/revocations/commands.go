@@ -48,7 +48,7 @@ it means have ended, or the CA has, or when the CA was exchanged.`,
 		}
 		var all revocation.Entries
 		err = remote.Ask(c.Context(), config, "list the revoked certificates", func(ctx context.Context) (err error) {
-			all, err = revocation.All(ctx, client)
+			all, err = remote.Revoked(ctx, client)
 			return err
 		})
 		if err != nil {
@@ -113,13 +113,9 @@ Node (barque kubectl delete node NAME).`,
 		if err != nil {
 			return err
 		}
-		var made revocation.Entry
-		err = remote.Ask(c.Context(), config, "revoke the certificate", func(ctx context.Context) (err error) {
-			made, err = revocation.Revoke(ctx, client, order)
-			return err
-		})
+		made, err := revoke(c.Context(), client, config, "revoke the certificate", order, "`barque cert revoked` shows whether it is revoked")
 		if err != nil {
-			return remote.Outcome(err, "`barque cert revoked` shows whether it is revoked; the command may be repeated")
+			return err
 		}
 		return t.Print(c, *format, made, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "certificate %s of %q is revoked\n", made.ID, made.Name)
@@ -127,6 +123,18 @@ Node (barque kubectl delete node NAME).`,
 		})
 	}
 	return cmd
+}
+
+// revoke makes the order. shows is the sentence after an unknown outcome, about the way to look.
+func revoke(ctx context.Context, client rest.Interface, config *rest.Config, what string, order revocation.Order, shows string) (made revocation.Entry, err error) {
+	err = remote.Ask(ctx, config, what, func(ctx context.Context) (err error) {
+		made, err = remote.Revoke(ctx, client, order)
+		return err
+	})
+	if err != nil {
+		err = remote.Outcome(err, shows+"; the command may be repeated")
+	}
+	return made, err
 }
 
 func orderOf(c *cobra.Command, file, serial string) (revocation.Order, error) {
@@ -174,13 +182,9 @@ lost or stolen is not to be let in again: let the new machine join with a token.
 		if err != nil {
 			return err
 		}
-		var made revocation.Entry
-		err = remote.Ask(c.Context(), config, "let the agent in again", func(ctx context.Context) (err error) {
-			made, err = revocation.Revoke(ctx, client, order)
-			return err
-		})
+		made, err := revoke(c.Context(), client, config, "let the agent in again", order, "`barque cert revoked` shows whether it is revoked")
 		if err != nil {
-			return remote.Outcome(err, "`barque cert revoked` shows whether it is revoked; the command may be repeated")
+			return err
 		}
 		return t.Print(c, *format, made, func(w io.Writer) error {
 			_, err := fmt.Fprintf(w, "agent %q is let in again\n", made.Name)

@@ -26,8 +26,8 @@ func listed(ctx context.Context, client rest.Interface, config *rest.Config) (al
 		return nil, err
 	}
 	err = remote.Ask(ctx, config, "list the users", func(ctx context.Context) error {
-		revoked, err := revocation.All(ctx, client)
-		if err != nil && !errors.Is(err, revocation.ErrNotServed) {
+		revoked, err := remote.Revoked(ctx, client)
+		if err != nil && !errors.Is(err, remote.ErrRevokesNothing) {
 			return fmt.Errorf("list the revoked certificates: %w", err)
 		}
 		all, err = users.List(ctx, api, time.Now(), revoked.Check)
@@ -126,13 +126,9 @@ accounts' tokens (a day at most), users, join tokens, roles and bindings.`,
 		if order, err = onList(order, all); err != nil {
 			return err
 		}
-		var made revocation.Entry
-		err = remote.Ask(c.Context(), config, "revoke the user's certificates", func(ctx context.Context) (err error) {
-			made, err = revocation.Revoke(ctx, client, order)
-			return err
-		})
+		made, err := revoke(c.Context(), client, config, "revoke the user's certificates", order, "`barque user ls` shows whether they are revoked")
 		if err != nil {
-			return remote.Outcome(err, "`barque user ls` shows whether they are revoked; the command may be repeated")
+			return err
 		}
 		for _, line := range left(made, all) {
 			fmt.Fprintln(c.ErrOrStderr(), line)
