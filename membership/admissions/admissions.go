@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
 )
 
 // Records is the interface of the store. See token.Records.
@@ -136,7 +137,7 @@ const maxAdmins = 64
 // Publish records the key of this server's certificate for other servers.
 func (b *Book) Publish(ctx context.Context, own *x509.Certificate) error {
 	err := b.change(ctx, serverAt+b.Self, func(was []byte) (any, error) {
-		key := serverKey{Digest: digestOf(own)}
+		key := serverKey{Digest: pki.KeyOf(own)}
 		if b.Others == nil {
 			return key, nil
 		}
@@ -190,14 +191,14 @@ func (b *Book) Earlier(ctx context.Context, members []string) (ran, may []string
 func (k *serverKey) add(before []byte, others func() (machine []*x509.Certificate, admin *x509.Certificate), now time.Time) {
 	machine, admin := others()
 	for _, cert := range machine {
-		k.Keys = append(k.Keys, digestOf(cert))
+		k.Keys = append(k.Keys, pki.KeyOf(cert))
 	}
 	var was serverKey
 	if json.Unmarshal(before, &was) != nil {
 		was = serverKey{} // none, or a damaged one
 	}
 	now = now.UTC()
-	own := adminKey{digestOf(admin), admin.NotAfter.UTC()}
+	own := adminKey{pki.KeyOf(admin), admin.NotAfter.UTC()}
 	k.Admins = slices.DeleteFunc(was.Admins, func(a adminKey) bool { return a.Digest == own.Digest || now.After(a.Until) })
 	k.Admins = append(k.Admins, own)
 	k.Admins = k.Admins[max(0, len(k.Admins)-maxAdmins):]
@@ -225,13 +226,11 @@ func (b *Book) Current(ctx context.Context, cert *x509.Certificate) error {
 	if err := json.Unmarshal(data, &key); err != nil {
 		return fmt.Errorf("the record of the key of server %q: %w", name, err)
 	}
-	if key.Digest != digestOf(cert) {
+	if key.Digest != pki.KeyOf(cert) {
 		return fmt.Errorf("%w: server %q has another key", join.ErrNotCurrent, name)
 	}
 	return nil
 }
-
-func digestOf(cert *x509.Certificate) string { return KeyOf(cert) }
 
 // names returns the names of all records.
 func (b *Book) names(ctx context.Context) (records []string, err error) {

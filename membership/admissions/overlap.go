@@ -47,16 +47,11 @@ type Overlap struct {
 // readAgain is the least time between two looks at the records for a key that is not known.
 const readAgain = 200 * time.Millisecond
 
-const (
-	nodeUser   = "system:node:"
-	nodesGroup = "system:nodes"
-)
-
 // AgentOf returns the name of the node for whose join the certificate was issued. The rights of any
 // other group would go with the name.
 func AgentOf(cert *x509.Certificate) (name string, ok bool) {
-	name, ok = strings.CutPrefix(cert.Subject.CommonName, nodeUser)
-	return name, ok && slices.Equal(cert.Subject.Organization, []string{nodesGroup}) && !pki.SignedOnRequest(cert)
+	name, ok = strings.CutPrefix(cert.Subject.CommonName, pki.NodeUser)
+	return name, ok && slices.Equal(cert.Subject.Organization, []string{pki.NodesGroup}) && !pki.SignedOnRequest(cert)
 }
 
 // Check returns the reason why a genuine certificate does not count for now, or nil.
@@ -77,7 +72,7 @@ func (o *Overlap) Ends(cert *x509.Certificate) bool {
 
 // recorded reports whether the certificate's key is recorded, or keys are not judged.
 func (o *Overlap) recorded(cert *x509.Certificate) bool {
-	key := KeyOf(cert)
+	key := pki.KeyOf(cert)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.known[key] && time.Since(o.read) >= readAgain {
@@ -95,6 +90,21 @@ func (o *Overlap) recorded(cert *x509.Certificate) bool {
 	}
 	recorded, known := o.agents[name]
 	return known && string(recorded) == key || !known && o.IsAgent(name)
+}
+
+// Announce records the keys of this server's certificates, and returns when this server judges by
+// them. Until then a client that has its certificate from this server must not use it.
+func (o *Overlap) Announce(ctx context.Context, own *x509.Certificate) error {
+	if err := o.Book.Publish(ctx, own); err != nil {
+		return err
+	}
+	if _, _, err := o.Book.Records.Get(ctx, serverAt+o.Book.Self); err != nil { // this server has it then
+		return fmt.Errorf("wait for the record of this server's keys: %w", err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.read = time.Time{}
+	return nil
 }
 
 func (o *Overlap) load(ctx context.Context) (err error) {
@@ -128,9 +138,3 @@ func (o *Overlap) load(ctx context.Context) (err error) {
 	}
 	return nil
 }
-
-// KeyOf returns the digest of a certificate's key, as records have it.
-func KeyOf(cert *x509.Certificate) string { return DigestOf(cert.RawSubjectPublicKeyInfo) }
-
-// DigestOf returns the digest of a public key in its encoding of PKIX.
-func DigestOf(key []byte) string { return pki.DigestOfKey(key) }

@@ -23,8 +23,8 @@ func TestTheOverlap(t *testing.T) {
 	}
 	issue := func(trust *pki.Trust, cn string, groups ...string) *x509.Certificate {
 		t.Helper()
-		if strings.HasPrefix(cn, nodeUser) && groups == nil {
-			groups = []string{nodesGroup}
+		if strings.HasPrefix(cn, pki.NodeUser) && groups == nil {
+			groups = []string{pki.NodesGroup}
 		}
 		i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "x", Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Organization: groups, Usage: pki.Client} }, time.Now)})
@@ -43,7 +43,7 @@ func TestTheOverlap(t *testing.T) {
 	}
 	old, forged := issue(trust, "barque:admin"), issue(trust, "barque:admin")
 	agent, thief, unseen := issue(trust, "system:node:a1"), issue(trust, "system:node:a1"), issue(trust, "system:node:a2")
-	masters, both, unknown, server := issue(trust, "system:node:a2", "system:masters"), issue(trust, "system:node:a2", nodesGroup, "system:masters"),
+	masters, both, unknown, server := issue(trust, "system:node:a2", "system:masters"), issue(trust, "system:node:a2", pki.NodesGroup, "system:masters"),
 		issue(trust, "system:node:a9"), issue(trust, "system:node:s1")
 	book, _ := newBook("s1")
 	admin := old
@@ -52,7 +52,7 @@ func TestTheOverlap(t *testing.T) {
 	}
 	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler), Members: func() []string { return []string{"s1"} },
 		AgentKeys: func(context.Context) (map[string][]byte, error) {
-			return map[string][]byte{"a1": []byte(KeyOf(agent))}, nil
+			return map[string][]byte{"a1": []byte(pki.KeyOf(agent))}, nil
 		},
 		IsAgent: func(name string) bool { return name == "a1" || name == "a2" || name == "s1" }}
 	check := func(what string, cert *x509.Certificate, good bool) {
@@ -154,7 +154,7 @@ func TestKeysAreMerged(t *testing.T) {
 			t.Fatalf("%s, %v", store.values["server/s1"], err)
 		}
 		for i, a := range admins {
-			if is.Admins[i].Digest != KeyOf(a) {
+			if is.Admins[i].Digest != pki.KeyOf(a) {
 				t.Errorf("the key %d is another one", i)
 			}
 		}
@@ -195,5 +195,45 @@ func TestKeysAreMerged(t *testing.T) {
 	book.Unrecorded = func(context.Context) (bool, error) { return true, nil }
 	if ran, may, err := book.Earlier(t.Context(), []string{"s1", "s2"}); err != nil || len(ran) > 0 || !slices.Equal(may, []string{"s2"}) {
 		t.Errorf("ran %q, may %q, %v", ran, may, err)
+	}
+}
+
+// TestAnAnnouncedKeyCountsAtOnce: a server records the key of a kubeconfig before it writes the
+// file. From then on the key counts, although the server has just looked for another one.
+func TestAnAnnouncedKeyCountsAtOnce(t *testing.T) {
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ca.Key()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := pki.NewTrust(pki.NewBundle(ca), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issue := func(cn string) *x509.Certificate {
+		t.Helper()
+		i, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: cn, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Issue: trust.Signs(func() pki.Request { return pki.Request{CommonName: cn, Usage: pki.Client} }, time.Now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Certificate().Leaf
+	}
+	book, _ := newBook("s1")
+	peer, other, admin, forged := issue("s1"), issue("other"), issue("barque:admin"), issue("barque:admin")
+	book.Others = func() ([]*x509.Certificate, *x509.Certificate) { return []*x509.Certificate{other}, admin }
+	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler), Members: func() []string { return []string{"s1"} },
+		AgentKeys: func(context.Context) (map[string][]byte, error) { return nil, nil }, IsAgent: func(string) bool { return false }}
+	for range 100 {
+		if err := o.Announce(t.Context(), peer); err != nil {
+			t.Fatal(err)
+		}
+		if !o.recorded(admin) || o.recorded(forged) {
+			t.Fatal("want that the announced key counts, and a forged one does not")
+		}
+		admin = issue("barque:admin") // the server renews its kubeconfig
 	}
 }

@@ -54,9 +54,9 @@ func (f *revokedFollower) run(ctx context.Context) error {
 	for {
 		changed := f.Changed()
 		if due == nil || f.Shown() > f.Have() {
-			wait := f.fetch(ctx, &told)
+			wait, failed := f.fetch(ctx, &told)
 			due = time.After(wait)
-			if wait < revokedEvery {
+			if failed {
 				changed = nil // it changes all the time, and says nothing about the failure
 			}
 		}
@@ -70,8 +70,9 @@ func (f *revokedFollower) run(ctx context.Context) error {
 	}
 }
 
-// fetch asks once, and returns the time until the next question.
-func (f *revokedFollower) fetch(ctx context.Context, told *time.Time) time.Duration {
+// fetch asks once, and returns the time until the next question. It has failed if this node may
+// lack a newer list.
+func (f *revokedFollower) fetch(ctx context.Context, told *time.Time) (next time.Duration, failed bool) {
 	err := f.Fetch(ctx)
 	var refused *join.RefusedError
 	switch {
@@ -81,14 +82,14 @@ func (f *revokedFollower) fetch(ctx context.Context, told *time.Time) time.Durat
 			*told = now
 			f.Logger.Error("this agent was removed from the cluster; its pods go on, and nobody manages them", "err", err, "again", f.Again())
 		}
-		return revokedEvery - 1
+		return revokedEvery, true
 	case err != nil:
 		f.Logger.Warn("the list of revoked certificates is not the newest", "retryIn", revokedRetry, "err", err)
-		return revokedRetry
+		return revokedRetry, true
 	case f.Shown() > f.Have():
-		return revokedRetry // the server that gossip shows has not answered
+		return revokedRetry, true // the server that gossip shows has not answered
 	}
-	return revokedEvery
+	return revokedEvery, false
 }
 
 // fetchRevoked asks the servers until one has a newer list. Others may lag.

@@ -63,8 +63,9 @@ type Server struct {
 	admin         *pki.Identity // in the administrator's kubeconfig
 	proof         *credential
 
-	// Announce makes the peer certificate of the moment known to the other servers, which give
-	// shared keys to no other one. It is set before the first FetchKey; nil does nothing.
+	// Announce makes the certificates of the moment known to the other servers: they give shared
+	// keys to no other peer certificate. It is set before the first FetchKey and before Serving;
+	// nil does nothing.
 	Announce func(ctx context.Context) error
 
 	// id is the server's ID in the store, which its certificates name once the store is open.
@@ -197,7 +198,7 @@ func (ids *Server) saveAgain(ctx context.Context) error {
 			continue
 		}
 		ids.renewing.Lock()
-		err := ids.save()
+		err := ids.save(ctx)
 		ids.renewing.Unlock()
 		if err != nil {
 			ids.logger.Error("the administrator's kubeconfig still cannot be written", "retryIn", saveEvery, "err", err)
@@ -207,9 +208,32 @@ func (ids *Server) saveAgain(ctx context.Context) error {
 	}
 }
 
+// announcePatience bounds the recording of the keys before the kubeconfig is written.
+const announcePatience = 5 * time.Second
+
+var errUnrecorded = errors.New("while the CA is exchanged, the new key is recorded before the file is written")
+
+// announce records the key of the kubeconfig before anybody has the file: while the CA is
+// exchanged, one that is not recorded counts for nothing. Otherwise the file is written without a
+// quorum, too.
+func (ids *Server) announce(ctx context.Context) error {
+	if ids.Announce == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, announcePatience)
+	defer cancel()
+	if err := ids.Announce(ctx); err != nil && ids.Trust.Bundle().ExchangesCA() {
+		return fmt.Errorf("%w: %w", errUnrecorded, err)
+	}
+	return nil
+}
+
 // save writes the administrator's kubeconfig. The caller holds renewing.
-func (ids *Server) save() error {
-	err := ids.writeAdminKubeconfig()
+func (ids *Server) save(ctx context.Context) error {
+	err := ids.announce(ctx)
+	if err == nil {
+		err = ids.writeAdminKubeconfig()
+	}
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
 	ids.unsaved = err != nil
@@ -243,7 +267,7 @@ func (ids *Server) Renew(ctx context.Context) error {
 	ids.changed = make(chan struct{})
 	ids.mu.Unlock()
 	if ready {
-		if err := ids.save(); err != nil {
+		if err := ids.save(ctx); err != nil {
 			ids.logger.Error("the administrator's kubeconfig cannot be written; the earlier one is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
 		}
 	}
@@ -253,15 +277,19 @@ func (ids *Server) Renew(ctx context.Context) error {
 // Serving is called when the API serves: from now on the administrator's kubeconfig exists and
 // stays valid. A full disk must not stop a server, whose work includes deletions: the earlier
 // kubeconfig is valid for long.
-func (ids *Server) Serving() error {
+func (ids *Server) Serving(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
 	ids.mu.Lock()
 	ids.ready = true
 	ids.mu.Unlock()
-	err := ids.save()
+	err := ids.save(ctx)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		ids.logger.Error("the administrator's kubeconfig is not renewed, because the disk is full", "retryIn", saveEvery, "err", err)
+		return nil
+	}
+	if errors.Is(err, errUnrecorded) {
+		ids.logger.Warn("the administrator's kubeconfig is not renewed yet", "retryIn", saveEvery, "err", err)
 		return nil
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"log/slog"
 	"net"
@@ -289,7 +290,7 @@ func key(t *testing.T) crypto.Signer {
 // and the administrator's kubeconfig is whole.
 func TestAServerRenewsEverythingInAnExchange(t *testing.T) {
 	ids, dir, _ := newServer(t)
-	if err := ids.Serving(); err != nil {
+	if err := ids.Serving(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check := func(generation uint64, cas int) {
@@ -347,7 +348,7 @@ func TestAServerRenewsEverythingInAnExchange(t *testing.T) {
 // an exchange from going on; it is written as soon as that works.
 func TestAKubeconfigThatCannotBeWrittenHoldsNothingUp(t *testing.T) {
 	ids, dir, _ := newServer(t)
-	if err := ids.Serving(); err != nil {
+	if err := ids.Serving(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	_, b := nextCA(t, ids.Home)
@@ -469,4 +470,76 @@ func TestKubeletConnectionsInAnExchange(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheKubeconfigIsRecordedFirst: the key in the file is recorded before anybody can read it, at
+// a start and at each renewal. While the CA is exchanged an unrecorded one is not written.
+func TestTheKubeconfigIsRecordedFirst(t *testing.T) {
+	ids, dir, r := newServer(t)
+	recorded := map[string]bool{}
+	var lost error
+	read := func() string {
+		t.Helper()
+		config, err := clientcmd.LoadFromFile(KubeconfigPath(dir))
+		if errors.Is(err, os.ErrNotExist) {
+			return ""
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, _ := pem.Decode(config.AuthInfos["barque:admin"].ClientCertificateData)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pki.KeyOf(cert)
+	}
+	check := func(when string) {
+		t.Helper()
+		if key := read(); key != "" && !recorded[key] {
+			t.Errorf("%s: the key in the file is not recorded", when)
+		}
+	}
+	ids.Announce = func(context.Context) error {
+		check("while it is announced")
+		if lost == nil {
+			_, admin := ids.Others()
+			recorded[pki.KeyOf(admin)] = true
+		}
+		return lost
+	}
+	act := func(when string, f func(context.Context) error, changes bool) {
+		t.Helper()
+		before := read()
+		if err := f(t.Context()); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if changed := read() != before; changed != changes {
+			t.Errorf("%s: the file is another one: %v", when, changed)
+		}
+	}
+	act("at the start", ids.Serving, true)
+	check("at the start")
+	act("at a renewal", ids.Renew, true)
+	check("at a renewal")
+	lost = errors.New("the quorum is lost")
+	act("without a quorum", ids.Renew, true)
+	lost, recorded[read()] = nil, true // by the next try
+	act("with one again", ids.Renew, true)
+	_, b := nextCA(t, ids.Home)
+	if err := ids.Home.Adopt(b); err != nil {
+		t.Fatal(err)
+	}
+	if r.ca.Step == pki.Settled {
+		t.Fatal("no exchange is under way")
+	}
+	act("in an exchange", ids.Renew, true)
+	check("in an exchange")
+	lost = errors.New("the quorum is lost")
+	act("in an exchange without a quorum", ids.Renew, false)
+	act("at a start in an exchange without a quorum", ids.Serving, false)
+	check("without a quorum")
+	lost = nil
+	act("with one again", ids.save, true)
+	check("with one again")
 }

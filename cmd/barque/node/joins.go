@@ -31,7 +31,7 @@ func (s *server) openBook(context.Context) error {
 	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer, Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
 	s.book.Former = func(ctx context.Context) error { return s.revoked.book.NoteMixed(ctx, 0, s.options.Name) }
 	s.revoked.overlap = s.newOverlap()
-	s.ids.Announce = func(ctx context.Context) error { return s.book.Publish(ctx, s.peerCertificate()) }
+	s.ids.Announce = func(ctx context.Context) error { return s.revoked.overlap.Announce(ctx, s.peerCertificate()) }
 	return nil
 }
 
@@ -67,13 +67,24 @@ func (s *server) decided(ctx context.Context, d join.Decision) {
 	if d.Act != join.ActJoin || !d.Granted {
 		return
 	}
+	message := fmt.Sprintf("%s %s at %s was let in by the join token %s, at server %s", d.Role, d.Name, d.Address, d.TokenID, s.options.Name)
 	// A machine that goes away, and an API that does not take events, keep nobody from joining.
+	s.tellOfNode(ctx, joinEvents, d.Name, "NodeAdmitted", message)
+}
+
+// Components that write events.
+const (
+	joinEvents       = "barque-join"
+	revocationEvents = "barque-revocation"
+)
+
+// tellOfNode writes an event about a Node that may not exist. It does not wait.
+func (s *server) tellOfNode(ctx context.Context, component, name, reason, message string) {
 	go func() { // ends within eventPatience, and the API refuses it once the server stops
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventPatience)
 		defer cancel()
-		message := fmt.Sprintf("%s %s at %s was let in by the join token %s, at server %s", d.Role, d.Name, d.Address, d.TokenID, s.options.Name)
-		if err := s.writeEvent(ctx, corev1.ObjectReference{Kind: "Node", Name: d.Name, UID: types.UID(d.Name)}, "NodeAdmitted", message); err != nil {
-			s.logger.Warn("no event says that a machine was let in", "name", d.Name, "err", err)
+		if err := s.writeEvent(ctx, component, corev1.ObjectReference{Kind: "Node", Name: name, UID: types.UID(name)}, reason, message); err != nil {
+			s.logger.Warn("an event about a node is not written", "node", name, "reason", reason, "err", err)
 		}
 	}()
 }
@@ -84,13 +95,13 @@ func (s *server) formerTokenEnded(ctx context.Context, i token.Info) {
 	defer cancel()
 	message := fmt.Sprintf("the join token %s for the role %s was removed: it was readable in its Secret, and all servers keep tokens elsewhere now; make a new one if it is needed", i.ID, i.Role)
 	of := corev1.ObjectReference{APIVersion: "v1", Kind: "Secret", Namespace: metav1.NamespaceSystem, Name: "bootstrap-token-" + i.ID}
-	if err := s.writeEvent(ctx, of, "JoinTokenRemoved", message); err != nil {
+	if err := s.writeEvent(ctx, joinEvents, of, "JoinTokenRemoved", message); err != nil {
 		s.logger.Warn("no event says that a join token was removed", "tokenID", i.ID, "err", err)
 	}
 }
 
 // writeEvent writes an event about an object that may not exist (yet).
-func (s *server) writeEvent(ctx context.Context, of corev1.ObjectReference, reason, message string) error {
+func (s *server) writeEvent(ctx context.Context, component string, of corev1.ObjectReference, reason, message string) error {
 	client, err := s.ownClient()
 	if err != nil {
 		return err
@@ -102,7 +113,7 @@ func (s *server) writeEvent(ctx context.Context, of corev1.ObjectReference, reas
 	_, err = client.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: of.Name + ".", Namespace: namespace},
 		InvolvedObject: of, Type: corev1.EventTypeNormal, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
-		Source: corev1.EventSource{Component: "barque-join", Host: s.options.Name}, ReportingController: "barque-join", ReportingInstance: s.options.Name,
+		Source: corev1.EventSource{Component: component, Host: s.options.Name}, ReportingController: component, ReportingInstance: s.options.Name,
 	}, metav1.CreateOptions{})
 	return err
 }

@@ -126,7 +126,7 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ids.Serving(); err != nil {
+	if err := ids.Serving(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/gossip.key", "admin.kubeconfig"}

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/audit"
@@ -203,7 +202,7 @@ func (s *server) removedServers() (out []revocation.Removed) {
 // newer ones.
 func (s *server) admit(ctx context.Context, name string, key *x509.CertificateRequest, gossipKey []byte) error {
 	s.revoked.seen.Delete(name)
-	revision, err := s.revoked.book.Admit(ctx, name, admissions.DigestOf(key.RawSubjectPublicKeyInfo), gossipKey)
+	revision, err := s.revoked.book.Admit(ctx, name, pki.DigestOfKey(key.RawSubjectPublicKeyInfo), gossipKey)
 	if err != nil {
 		return fmt.Errorf("note that agent %q joins: %w", name, err)
 	}
@@ -236,8 +235,6 @@ func (s *server) counts(leaf *x509.Certificate) error {
 	return nil
 }
 
-const nodeUser = "system:node:"
-
 // isAgent reports whether the name is that of a member Node of an agent, as this server knows.
 func (s *server) isAgent(name string) bool {
 	known := s.synced()
@@ -256,7 +253,7 @@ func (s *server) noteAgent(leaf *x509.Certificate) {
 	if !node || !proves && !s.isAgent(name) {
 		return
 	}
-	if key, ok := s.revoked.seen.Load(name); !proves && ok && key == admissions.KeyOf(leaf) {
+	if key, ok := s.revoked.seen.Load(name); !proves && ok && key == pki.KeyOf(leaf) {
 		return
 	}
 	select {
@@ -272,31 +269,36 @@ func (s *server) recordAgents(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case leaf := <-s.revoked.agents:
-			name := strings.TrimPrefix(leaf.Subject.CommonName, nodeUser)
+			name := strings.TrimPrefix(leaf.Subject.CommonName, pki.NodeUser)
 			mixed, err := s.revoked.book.Mixed(ctx)
 			if err == nil && s.revoked.list.Proves(name, pki.RevisionOf(leaf)) {
 				err = s.revoked.book.Prove(ctx, name, pki.RevisionOf(leaf))
 			}
 			if err == nil && !mixed {
-				err = s.ownKey(ctx, name, leaf)
+				if err = s.checkKey(ctx, name, leaf); err == nil && !s.ids.Trust.Bundle().ExchangesCA() {
+					s.revoked.seen.Store(name, pki.KeyOf(leaf))
+				}
 			}
-			if err == nil && !mixed && !s.ids.Trust.Bundle().ExchangesCA() {
-				s.revoked.seen.Store(name, admissions.KeyOf(leaf))
-			} else if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil {
 				s.logger.Debug("the key of an agent is not recorded", "agent", name, "err", err)
 			}
 		}
 	}
 }
 
-// ownKey refuses a certificate with another key than the agent's. While the CA is exchanged no key
-// is learned: a thief of its key would be first. With a server of an earlier version the recorded
-// key may be an old one.
+// ownKey refuses a certificate with another key than the agent's. With a server of an earlier
+// version the recorded key may be an old one.
 func (s *server) ownKey(ctx context.Context, name string, leaf *x509.Certificate) error {
 	if mixed, err := s.revoked.book.Mixed(ctx); err != nil || mixed {
 		return err
 	}
-	return s.revoked.book.CheckKey(ctx, name, admissions.KeyOf(leaf), !s.ids.Trust.Bundle().ExchangesCA())
+	return s.checkKey(ctx, name, leaf)
+}
+
+// checkKey is ownKey while the records are judged by. While the CA is exchanged no key is learned:
+// a thief of its key would be first.
+func (s *server) checkKey(ctx context.Context, name string, leaf *x509.Certificate) error {
+	return s.revoked.book.CheckKey(ctx, name, pki.KeyOf(leaf), !s.ids.Trust.Bundle().ExchangesCA())
 }
 
 // needed returns the reason why an operator's order would shut out a present member, or nil. Of a
@@ -306,10 +308,12 @@ func (s *server) needed(o revocation.Order) error {
 	if slices.ContainsFunc(append(own, s.peerCertificate()), func(c *x509.Certificate) bool { return revocation.SerialOf(c) == o.Serial }) {
 		return fmt.Errorf("it is a certificate of server %s", s.options.Name)
 	}
-	if i := slices.IndexFunc(s.store.Members(), func(m raftstore.Member) bool { return m.ID == o.Holder }); i >= 0 {
-		return fmt.Errorf("it is a certificate of server %s, which is a member", s.store.Members()[i].Name)
+	for _, m := range s.store.Members() {
+		if m.ID == o.Holder {
+			return fmt.Errorf("it is a certificate of server %s, which is a member", m.Name)
+		}
 	}
-	name := strings.TrimPrefix(o.Name, nodeUser)
+	name := strings.TrimPrefix(o.Name, pki.NodeUser)
 	if s.isServer(name) || name != o.Name && s.isAgent(name) {
 		return fmt.Errorf("it is a certificate of %s, which is a member", name)
 	}
@@ -346,7 +350,7 @@ func (s *server) revocationUpkeep(ctx context.Context, client kubernetes.Interfa
 		Revoked: func(e revocation.Entry) { s.revokedAgent(ctx, e) },
 		Waiting: func(names []string) {
 			message := fmt.Sprintf("the Nodes of many agents were deleted: the certificates of %d are revoked later; `barque cert readmit NODE` lets agents in again", len(names))
-			s.tellOfNode(ctx, names[0], "RevocationsWait", message)
+			s.tellOfNode(ctx, revocationEvents, names[0], "RevocationsWait", message)
 		},
 	}
 	return keeper.Lead(ctx, runtime.TermFrom(ctx))
@@ -372,16 +376,5 @@ func (s *server) agentNodes() (map[string]string, bool) {
 func (s *server) revokedAgent(ctx context.Context, e revocation.Entry) {
 	s.audit.Record(audit.Request{User: "barque:leader", Method: http.MethodPost, Path: revokedFolder, URI: revokedFolder, Received: time.Now(), Status: http.StatusOK,
 		Annotations: map[string]string{"revocation.barque.io/kind": e.Kind, "revocation.barque.io/name": e.Name, "revocation.barque.io/why": e.Why}})
-	s.tellOfNode(ctx, e.Name, "CertificatesRevoked", fmt.Sprintf("the certificates of agent %s are revoked: %s; the machine joins again with a new token", e.Name, e.Why))
-}
-
-// tellOfNode writes an event about a Node that may be gone. It does not wait.
-func (s *server) tellOfNode(ctx context.Context, name, reason, message string) {
-	go func() { // ends with its time-out
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventPatience)
-		defer cancel()
-		if err := s.writeEvent(ctx, corev1.ObjectReference{Kind: "Node", Name: name, UID: types.UID(name)}, reason, message); err != nil {
-			s.logger.Warn("no event says that certificates are revoked", "name", name, "err", err)
-		}
-	}()
+	s.tellOfNode(ctx, revocationEvents, e.Name, "CertificatesRevoked", fmt.Sprintf("the certificates of agent %s are revoked: %s; the machine joins again with a new token", e.Name, e.Why))
 }

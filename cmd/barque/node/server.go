@@ -431,7 +431,7 @@ func (s *server) waitReady(ctx context.Context) error {
 	if err := s.api.AwaitReady(ctx); err != nil {
 		return err
 	}
-	return s.ids.Serving()
+	return s.ids.Serving(ctx)
 }
 
 // nameTaken keeps a machine from taking the name of another one, or one by which clients call the
