@@ -72,6 +72,7 @@ type Server struct {
 	id atomic.Pointer[string]
 
 	renewing sync.Mutex
+	issuedBy *pki.Bundle   // the CAs of the last renewal, see follow; guarded by renewing
 	mu       sync.Mutex    // guards what follows
 	ready    bool          // the API serves, so the kubeconfig leads somewhere
 	unsaved  bool          // the kubeconfig on disk is not that of the certificates
@@ -167,7 +168,7 @@ func (ids *Server) Run(ctx context.Context) error {
 
 func (ids *Server) upkeep() pki.Upkeep {
 	return pki.Upkeep{
-		Name: "of this server", Terms: ids.terms, Renew: ids.failed.counting(ids.Renew), Now: time.Now, Logger: ids.logger, Changed: ids.Trust.Changed,
+		Name: "of this server", Terms: ids.terms, Renew: ids.failed.counting(ids.follow), Now: time.Now, Logger: ids.logger, Changed: ids.Trust.Changed,
 		Wanted: func() string {
 			if ids.proof.proof().Trust != ids.Trust.Bundle().Generation {
 				return "the cluster's CAs have changed"
@@ -254,7 +255,8 @@ func (ids *Server) terms() []pki.Term {
 func (ids *Server) Renew(ctx context.Context) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
-	generation := ids.Trust.Bundle().Generation
+	b := ids.Trust.Bundle()
+	ids.issuedBy = nil
 	for _, i := range ids.identities() {
 		if err := i.Renew(ctx); err != nil {
 			return err
@@ -271,7 +273,9 @@ func (ids *Server) Renew(ctx context.Context) error {
 			ids.logger.Error("the administrator's kubeconfig cannot be written; the earlier one is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
 		}
 	}
-	return ids.prove(generation)
+	by := withoutAccounts(b)
+	ids.issuedBy = &by
+	return ids.prove(b.Generation)
 }
 
 // Serving is called when the API serves: from now on the administrator's kubeconfig exists and

@@ -543,3 +543,49 @@ func TestTheKubeconfigIsRecordedFirst(t *testing.T) {
 	act("with one again", ids.save, true)
 	check("with one again")
 }
+
+// TestAnExchangeOfTheAccountKeyRenewsNothing: a server proves each generation, and renews its
+// certificates for another CA alone, or when they are due.
+func TestAnExchangeOfTheAccountKeyRenewsNothing(t *testing.T) {
+	ids, _, _ := newServer(t)
+	if err := errors.Join(ids.Serving(t.Context()), ids.Renew(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	adopt := func(when string, b pki.Bundle, err error, renews bool) {
+		t.Helper()
+		if err := errors.Join(err, ids.Home.Adopt(b)); err != nil {
+			t.Fatal(err)
+		}
+		before := map[string]*tls.Certificate{}
+		for _, i := range ids.identities() {
+			before[i.Name()] = i.Certificate()
+		}
+		if err := ids.upkeep().Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range ids.identities() {
+			if renewed := i.Certificate() != before[i.Name()]; renewed != renews {
+				t.Errorf("%s: the certificate %s is a new one: %v", when, i.Name(), renewed)
+			}
+		}
+		if got := ids.proof.proof().Trust; got != b.Generation {
+			t.Errorf("%s: the generation %d is proven, want %d", when, got, b.Generation)
+		}
+	}
+	key, err := pki.GenerateKey()
+	if err := errors.Join(err, ids.Home.Hold(pki.AccountKey, key)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := ids.Trust.Bundle().BeginAccounts(key.Public(), time.Now())
+	adopt("the key is made known", b, err, false)
+	for _, when := range []string{"the key signs", "it is over"} {
+		b, err = ids.Trust.Advance(time.Now())
+		adopt(when, b, err, false)
+	}
+	_, b = nextCA(t, ids.Home)
+	adopt("a CA is made known", b, nil, true)
+	for _, when := range []string{"the CA issues", "it is over"} {
+		b, err = ids.Trust.Advance(time.Now())
+		adopt(when, b, err, true)
+	}
+}
