@@ -46,14 +46,29 @@ func WriteCA(dataDir string, b pki.Bundle) error {
 // ClusterKeys returns the secret keys that every server has, by file name.
 func ClusterKeys(dataDir string) (map[string][]byte, error) {
 	keys := map[string][]byte{}
-	for _, name := range []string{CAKey, ServiceAccountKey} {
-		data, err := os.ReadFile(filepath.Join(Dir(dataDir), name))
+	for use, name := range KeyFiles() {
+		data, err := readKey(dataDir, use)
 		if err != nil {
 			return nil, err
 		}
 		keys[name] = data
 	}
 	return keys, nil
+}
+
+// readKey reads the file of a key that all servers have.
+func readKey(dataDir string, use pki.KeyUse) ([]byte, error) {
+	path := filepath.Join(Dir(dataDir), KeyFiles()[use])
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s is missing. It has the key of %s, which is the same on all servers: copy the file from "+
+			"another server (owner root, mode 600). Without another server, begin a new cluster with a sealed backup: "+
+			"barque server --restore-from FILE --restore-key-file FILE: %w", path, use, os.ErrNotExist)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the key of %s: %w", use, err)
+	}
+	return data, nil
 }
 
 // GossipKeyOf returns the node's own Ed25519 key, making it at the first time.

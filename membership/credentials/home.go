@@ -4,7 +4,6 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -43,9 +42,9 @@ func LoadHome(dataDir string, r Record) (*Home, error) {
 	h := &Home{dataDir: dataDir, record: r, keys: map[pki.KeyUse][]crypto.Signer{}, retired: map[pki.KeyNeed]bool{}}
 	for use, name := range KeyFiles() {
 		path := filepath.Join(Dir(dataDir), name)
-		data, err := os.ReadFile(path)
+		data, err := readKey(dataDir, use)
 		if err != nil {
-			return nil, fmt.Errorf("the key of %s: %w", use, err)
+			return nil, err
 		}
 		if h.keys[use], err = pki.ParseKeys(data); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -587,5 +588,29 @@ func TestAnExchangeOfTheAccountKeyRenewsNothing(t *testing.T) {
 	for _, when := range []string{"the CA issues", "it is over"} {
 		b, err = ids.Trust.Advance(time.Now())
 		adopt(when, b, err, true)
+	}
+}
+
+// TestAMissingKey: a server that lacks a key of all servers says which one that is, and the remedy.
+func TestAMissingKey(t *testing.T) {
+	for use, name := range KeyFiles() {
+		_, dir, r := newServer(t)
+		path := filepath.Join(Dir(dir), name)
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		_, loads := LoadHome(dir, r)
+		_, shares := ClusterKeys(dir)
+		for _, err := range []error{loads, shares} {
+			if !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s: %v; want it to be missing", name, err)
+				continue
+			}
+			for _, says := range []string{path, "the key of " + string(use), "copy the file from another server"} {
+				if !strings.Contains(err.Error(), says) {
+					t.Errorf("%s: the error %q lacks %q", name, err, says)
+				}
+			}
+		}
 	}
 }
