@@ -182,11 +182,7 @@ func testFlood(t *testing.T, c *cluster, entered <-chan struct{}, release chan<-
 		return fmt.Errorf("no request waits: %s", level)
 	})
 	for _, name := range rbac.ControlPlane() {
-		var groups []string
-		if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
-			groups = serviceaccount.MakeGroupNames(namespace)
-		}
-		res, err := answerTo(ctx, c.LoopbackConfigAs(name, groups...), "/api/v1/namespaces/default/pods/x")
+		res, err := answerTo(ctx, c.LoopbackConfigAs(name, rbac.GroupsOf(name)...), "/api/v1/namespaces/default/pods/x")
 		if err != nil || res.StatusCode == http.StatusTooManyRequests {
 			t.Errorf("%s: %v, %v (%s)", name, res, err, level)
 		}

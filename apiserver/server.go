@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -66,10 +65,9 @@ type Server struct {
 	caches       []ager
 	closers      []func()
 	failing      *failing
-	synced       atomic.Bool                       // see unsynced
-	leads        atomic.Bool                       // LeaderRoutine runs
-	believed     func() (x509.VerifyOptions, bool) // CAs of clients
-	lasting      *cutoff.Requests                  // nil where no certificate is ever revoked
+	synced       atomic.Bool      // see unsynced
+	leads        atomic.Bool      // LeaderRoutine runs
+	lasting      *cutoff.Requests // nil where no certificate is ever revoked
 	logger       *slog.Logger
 }
 
@@ -92,7 +90,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim(podparts.New(podParts))))
 
-	s.believed = s.port.ClientCA().VerifyOptions
 	sec, err := s.newSecurity(s.port.ClientCA())
 	if err != nil {
 		return nil, err
@@ -178,7 +175,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		if s.cfg.Revoked != nil {
 			if s.lasting == nil {
-				s.lasting = cutoff.New(s.cfg.Revoked, s.believed, func(r *http.Request) bool {
+				s.lasting = cutoff.New(s.cfg.Revoked, s.port.ClientCA().VerifyOptions, func(r *http.Request) bool {
 					info, ok := request.RequestInfoFrom(r.Context())
 					return ok && c.LongRunningFunc(r, info)
 				})
@@ -324,7 +321,7 @@ func withUnauthenticated(next http.Handler, handlers map[string]http.Handler) ht
 	})
 }
 
-// underPrefix tells whether path is prefix or lies below it.
+// underPrefix reports whether path is prefix or lies below it.
 func underPrefix(path, prefix string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(prefix, "/"))
 	return ok && (rest == "" || rest[0] == '/')

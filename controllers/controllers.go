@@ -33,7 +33,7 @@ type Config struct {
 	// needs (see Users).
 	ClientsOf func(user string) Clients
 	Logger    *slog.Logger
-	// Serves tells which resources the API has; nil means all. No informer is made of another one:
+	// Serves reports which resources the API has; nil means all. No informer is made of another one:
 	// it would never be warm.
 	Serves func(schema.GroupVersionResource) bool
 	// Settings are the users' choices: DefaultSettings if there are none.
@@ -72,8 +72,8 @@ type Clients struct {
 	Config func(lead context.Context) *rest.Config
 }
 
-// run runs a controller in a term, with the client of its user.
-func (c Clients) run(of controller) func(lead context.Context, _ kubernetes.Interface) error {
+// Run runs a controller, or the scheduler, in a term with the client of its user.
+func (c Clients) Run(of controller) func(lead context.Context, _ kubernetes.Interface) error {
 	return func(lead context.Context, _ kubernetes.Interface) error {
 		client, err := c.API(lead)
 		if err != nil {
@@ -146,7 +146,7 @@ func New(cfg Config) ([]runtime.Routine, error) {
 			if err != nil {
 				return nil, fmt.Errorf("controller %s: %w", e.name, err)
 			}
-			routines = append(routines, runtime.Routine{Name: e.name, Run: cfg.clients.run(c)})
+			routines = append(routines, runtime.Routine{Name: e.name, Run: cfg.clients.Run(c)})
 		}
 	}
 	return routines, nil

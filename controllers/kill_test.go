@@ -80,7 +80,7 @@ func isWrite(a clienttesting.Action) bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "delete-collection"}, a.GetVerb()) && a.GetResource().Resource != "events"
 }
 
-// begin notes a write, and tells whether the leader ends at it.
+// begin notes a write, and reports whether the leader ends at it.
 func (l *ledger) begin(a clienttesting.Action) (here bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

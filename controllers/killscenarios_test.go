@@ -79,7 +79,7 @@ func remove(t *testing.T, client interface {
 	}
 }
 
-// gone tells whether an object has gone.
+// gone reports whether an object has gone.
 func gone[T any](t *testing.T, client interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*T, error)
 }, names ...string) error {
@@ -91,7 +91,7 @@ func gone[T any](t *testing.T, client interface {
 	return nil
 }
 
-// there tells whether objects are there.
+// there reports whether objects are there.
 func there[T any](t *testing.T, client interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*T, error)
 }, names ...string) error {

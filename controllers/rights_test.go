@@ -64,11 +64,7 @@ func newRightsOf() *rightsOf {
 
 // userOf has the groups of a user of a controller.
 func userOf(name string) user.Info {
-	groups := []string{user.AllAuthenticated}
-	if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
-		groups = append(groups, serviceaccount.MakeGroupNames(namespace)...)
-	}
-	return &user.DefaultInfo{Name: name, Groups: groups}
+	return &user.DefaultInfo{Name: name, Groups: append(rbac.GroupsOf(name), user.AllAuthenticated)}
 }
 
 // right writes a verb and a resource.
@@ -176,7 +172,7 @@ var unseen = map[string]string{
 	user.KubeControllerManager: "delete secrets, get serviceaccounts",
 }
 
-// elsewhere tells whether a right is seen by admission, or used by nearly all controllers.
+// elsewhere reports whether a right is seen by admission, or used by nearly all controllers.
 func elsewhere(verb, resource string) bool {
 	return resource == "events" || resource == "signers" || strings.HasSuffix(resource, "/finalizers") || verb == "escalate"
 }
@@ -184,8 +180,12 @@ func elsewhere(verb, resource string) bool {
 // mine returns the rules that a user has, and not everybody with an account in kube-system.
 func (r *rightsOf) mine(t *testing.T, name string) (mine []rbacv1.PolicyRule) {
 	t.Helper()
+	namespaces := sets.New("") // without one, the rules of ClusterRoles
+	for _, b := range rbac.DefaultRoleBindings() {
+		namespaces.Insert(b.Namespace)
+	}
 	rules := func(name string) (all []rbacv1.PolicyRule) {
-		for _, namespace := range []string{"", metav1.NamespaceSystem, metav1.NamespacePublic, "kube-node-lease"} {
+		for namespace := range namespaces {
 			found, err := r.authz.Rules(userOf(name), namespace)
 			if err != nil {
 				t.Error(err)

@@ -80,8 +80,8 @@ func (a *Authorizer) RulesFor(_ context.Context, u user.Info, namespace string) 
 	return resources, urls, false, err
 }
 
-// Rules lists what the user may do in namespace, and cluster-wide. What is returned is valid even
-// with an error, which tells of bindings to roles that do not exist.
+// Rules lists the user's rights in namespace, and cluster-wide. The rules are valid even with an
+// error, which names bindings to roles that do not exist.
 func (a *Authorizer) Rules(u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	err := a.visit(u, namespace, func(_ fmt.Stringer, rule *rbacv1.PolicyRule) bool {

@@ -89,7 +89,7 @@ func (g *Guard) binding(ctx context.Context, a admission.Attributes, ref rbacv1.
 
 // covers refuses unless the writer has every one of rules.
 func (g *Guard) covers(a admission.Attributes, rules []rbacv1.PolicyRule) error {
-	// An error tells of broken bindings of the writer; the rules found stand all the same.
+	// An error reports broken bindings of the writer; the rules found stand all the same.
 	own, resolveErr := g.rules.Rules(a.GetUserInfo(), a.GetNamespace())
 	ok, missing := validation.Covers(own, rules)
 	if ok {
@@ -131,7 +131,7 @@ func describe(r *rbacv1.PolicyRule) string {
 	return "{" + b.String() + "}"
 }
 
-// grantsSame tells that an update leaves what the role grants as it is.
+// grantsSame reports whether an update leaves the rights of the role as they are.
 func grantsSame(old runtime.Object, rules []rbacv1.PolicyRule, aggregation *rbacv1.AggregationRule) bool {
 	switch o := old.(type) {
 	case *rbacv1.Role:
@@ -142,7 +142,7 @@ func grantsSame(old runtime.Object, rules []rbacv1.PolicyRule, aggregation *rbac
 	return false
 }
 
-// bindsSame tells that an update leaves who gets which role as it is.
+// bindsSame reports whether an update leaves the role and the subjects of a binding as they are.
 func bindsSame(old, obj runtime.Object) bool {
 	switch o := old.(type) {
 	case *rbacv1.RoleBinding:

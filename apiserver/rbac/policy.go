@@ -124,9 +124,7 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 
 // approves allows to approve requests for one signer.
 func approves(signer string) rbacv1.PolicyRule {
-	rule := on("certificates.k8s.io", verbs("approve"), "signers")
-	rule.ResourceNames = []string{signer}
-	return rule
+	return named(on("certificates.k8s.io", verbs("approve"), "signers"), signer)
 }
 
 // NodeRules is what a kubelet may do, before the node authorizer narrows it to its own node.
@@ -259,10 +257,7 @@ func kubeletClientBinding() rbacv1.ClusterRoleBinding {
 func DefaultRoles() []rbacv1.Role {
 	return append(controllerRoles(), rbacv1.Role{
 		ObjectMeta: defaultMeta(metav1.NamespaceSystem, "extension-apiserver-authentication-reader"),
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: readVerbs,
-			ResourceNames: []string{"extension-apiserver-authentication"},
-		}},
+		Rules:      []rbacv1.PolicyRule{named(on("", readVerbs, "configmaps"), "extension-apiserver-authentication")},
 	})
 }
 

@@ -57,7 +57,16 @@ func ControlPlane() []string {
 	return users
 }
 
-// IsController tells whether a service account is that of a controller in the servers' processes,
+// GroupsOf returns the groups of a user of the control plane. The scheduler has none.
+func GroupsOf(name string) []string {
+	namespace, _, err := serviceaccount.SplitUsername(name)
+	if err != nil {
+		return nil
+	}
+	return serviceaccount.MakeGroupNames(namespace)
+}
+
+// IsController reports whether a service account is that of a controller in the servers' processes,
 // and of nobody else.
 func IsController(namespace, name string) bool {
 	return namespace == metav1.NamespaceSystem && accounts()[name]
@@ -198,10 +207,9 @@ func workloadControllers() []controller {
 
 func networkControllers() []controller {
 	return []controller{
-		{account: "barque-api-endpoints", own: true, rules: []rbacv1.PolicyRule{
-			on("", verbs("create"), "endpoints"),
-			named(on("", verbs("update"), "endpoints"), "kubernetes"),
-			on("discovery.k8s.io", verbs("create", "update", "delete"), "endpointslices"),
+		// The Service kubernetes is in the namespace default.
+		{account: "barque-api-endpoints", own: true, within: map[string][]rbacv1.PolicyRule{
+			metav1.NamespaceDefault: apiEndpointsRules(),
 		}},
 		{account: "endpoint-controller", rules: []rbacv1.PolicyRule{
 			on("", verbs("create", "update", "delete"), "endpoints"),
@@ -222,6 +230,14 @@ func networkControllers() []controller {
 			on("networking.k8s.io", verbs("update"), "servicecidrs/status"),
 			on("networking.k8s.io", verbs("list"), "ipaddresses"),
 		}},
+	}
+}
+
+func apiEndpointsRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		on("", verbs("create"), "endpoints"),
+		named(on("", verbs("update"), "endpoints"), "kubernetes"),
+		on("discovery.k8s.io", verbs("create", "update", "delete"), "endpointslices"),
 	}
 }
 

@@ -18,11 +18,7 @@ import (
 
 // member is a user of the control plane, with its groups.
 func member(name string) user.Info {
-	groups := []string{user.AllAuthenticated}
-	if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {
-		groups = append(groups, serviceaccount.MakeGroupNames(namespace)...)
-	}
-	return &user.DefaultInfo{Name: name, Groups: groups}
+	return &user.DefaultInfo{Name: name, Groups: append(GroupsOf(name), user.AllAuthenticated)}
 }
 
 // TestControlPlaneMayNot: what a thief of one controller's identity would look for.
@@ -141,6 +137,30 @@ func TestEarlierRightsAreRemoved(t *testing.T) {
 		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "example.com") }) {
 			t.Error("an added rule was taken away")
 		}
+	}
+}
+
+// TestRightsOfAllNamespacesAreRemoved: in a cluster whose controller of the API's endpoints had its
+// rights everywhere, it keeps them in the namespace of the Service.
+func TestRightsOfAllNamespacesAreRemoved(t *testing.T) {
+	const name = "barque:controller:api-endpoints"
+	earlier := clusterRole(name, apiEndpointsRules()...)
+	client := fake.NewClientset(&earlier)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	known := factory.Rbac().V1()
+	Reconciled(known) // asks for the informers
+	factory.StartWithContext(t.Context())
+	factory.WaitForCacheSync(t.Context().Done())
+	if err := Reconcile(t.Context(), client, known); err != nil {
+		t.Fatal(err)
+	}
+	everywhere, err := client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil || len(everywhere.Rules) > 0 {
+		t.Errorf("in all namespaces it has the rules %v (%v)", everywhere.Rules, err)
+	}
+	here, err := client.RbacV1().Roles(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil || len(here.Rules) != len(apiEndpointsRules()) {
+		t.Errorf("in the namespace of the Service it has the rules %v (%v)", here.Rules, err)
 	}
 }
 

@@ -29,7 +29,7 @@ func Reconcile(ctx context.Context, client kubernetes.Interface, known informers
 	return errors.Join(r.errs...)
 }
 
-// Reconciled tells whether all default roles and bindings are right by the informers, which is
+// Reconciled reports whether all default roles and bindings are right by the informers, which is
 // some moments after Reconcile has written them.
 func Reconciled(known informers.Interface) bool {
 	r := &reconciler{ctx: context.Background(), known: known}

@@ -23,6 +23,8 @@ func retired() map[string][]rbacv1.PolicyRule {
 			on("certificates.k8s.io", verbs("approve", "sign", "attest"), "signers"),
 			urls("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
 		},
+		// Its role was one of all namespaces for some days of November 2026.
+		ownControllerRole + "api-endpoints": apiEndpointsRules(),
 	}
 }
 
@@ -48,7 +50,8 @@ func (r *reconciler) retire(name string, rules []rbacv1.PolicyRule) {
 		role.Rules = left(role)
 		// The removed rules may have covered those that the role has today.
 		for _, d := range DefaultClusterRoles() {
-			if _, missing := validation.Covers(role.Rules, d.Rules); d.Name == name {
+			if d.Name == name {
+				_, missing := validation.Covers(role.Rules, d.Rules)
 				role.Rules = append(role.Rules, missing...)
 			}
 		}

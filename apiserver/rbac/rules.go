@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Allows tells whether the rule covers the request.
+// Allows reports whether the rule covers the request.
 func Allows(rule *rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	if !has(rule.Verbs, a.GetVerb(), rbacv1.VerbAll) {
 		return false
@@ -69,7 +69,7 @@ func urlMatches(rule, path string) bool {
 	return rule == path
 }
 
-// names tells whether the subject of a binding in namespace (empty for a ClusterRoleBinding) is
+// names reports whether the subject of a binding in namespace (empty for a ClusterRoleBinding) is
 // the user or one of the user's groups.
 func names(s *rbacv1.Subject, u user.Info, namespace string) bool {
 	switch s.Kind {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -13,19 +12,10 @@ import (
 	"github.com/barque/barque/controllers"
 )
 
-// groupsOf are the groups of a controller's user, or of the scheduler's, which has none.
-func groupsOf(user string) []string {
-	namespace, _, err := serviceaccount.SplitUsername(user)
-	if err != nil {
-		return nil
-	}
-	return serviceaccount.MakeGroupNames(namespace)
-}
-
 // controllerGroups are the groups of all of them.
 func controllerGroups() (all []string) {
 	for _, user := range rbac.ControlPlane() {
-		all = append(all, groupsOf(user)...)
+		all = append(all, rbac.GroupsOf(user)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -35,7 +25,7 @@ func controllerGroups() (all []string) {
 // this server's own API and no others. Requests stay in the process; no token of such a user leaves
 // it. All share one transport, so that a controller costs no connection.
 func (s *server) clientsOf(user string) controllers.Clients {
-	config := s.api.LoopbackConfigAs(user, groupsOf(user)...)
+	config := s.api.LoopbackConfigAs(user, rbac.GroupsOf(user)...)
 	// Endpoints are deprecated, which every write of them is warned of; they are kept on purpose.
 	config.WarningHandler = rest.NoWarnings{}
 	return controllers.Clients{

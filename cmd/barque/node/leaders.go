@@ -165,14 +165,7 @@ func (s *server) routines(life nodelifecycle.Liveness) ([]runtime.Routine, error
 		return nil, err
 	}
 	s.dumpScheduler = func() { pods.Dump(scheduling.Logger) }
-	schedulers := s.clientsOf(user.KubeScheduler)
-	schedule := runtime.Routine{Name: "scheduler", Run: func(ctx context.Context, _ kubernetes.Interface) error {
-		client, err := schedulers.API(ctx)
-		if err != nil {
-			return err
-		}
-		return pods.Run(ctx, client)
-	}}
+	schedule := runtime.Routine{Name: "scheduler", Run: s.clientsOf(user.KubeScheduler).Run(pods)}
 	// Direct writes of the API server to the store are fenced by the term in its context.
 	ensure := runtime.Routine{Name: "apiserver", Run: func(ctx context.Context, client kubernetes.Interface) error {
 		return s.api.LeaderRoutine(storage.WithLeaderTerm(ctx, runtime.TermFrom(ctx)), client)
