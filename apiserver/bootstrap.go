@@ -101,7 +101,7 @@ func (s *Server) keepFlows(ctx context.Context, client kubernetes.Interface) {
 	}
 }
 
-// hasFlows tells whether the kinds that configure priority and fairness are served.
+// hasFlows reports whether the kinds that configure priority and fairness are served.
 func (s *Server) hasFlows() bool {
 	v1 := flowcontrolv1.SchemeGroupVersion
 	return s.serves(v1.WithResource("flowschemas")) && s.serves(v1.WithResource("prioritylevelconfigurations"))

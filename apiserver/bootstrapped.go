@@ -19,7 +19,7 @@ const BootstrapCheck = "bootstrap"
 // errNotBootstrapped is why a server is not ready although its store is.
 var errNotBootstrapped = errors.New("the leader has not created the cluster's default objects yet")
 
-// bootstrapped tells whether this server knows the default namespace. ensure creates it after the
+// bootstrapped reports whether this server knows the default namespace. ensure creates it after the
 // system namespaces, the default roles and the priority classes. It cannot be deleted, so a
 // cluster is bootstrapped once.
 func (s *Server) bootstrapped() bool {

@@ -67,13 +67,13 @@ func (f *freshDefinitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.again.ServeHTTP(w, r.WithContext(context.WithValue(ctx, askedAgain{}, true)))
 }
 
-// serves tells whether a definition makes the server serve a version.
+// serves reports whether a definition makes the server serve a version.
 func serves(crd *apiextensionsv1.CustomResourceDefinition, version string) bool {
 	return apihelpers.HasServedCRDVersion(crd, version) &&
 		(apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted))
 }
 
-// knows tells whether this server has heard of a definition as it is.
+// knows reports whether this server has heard of a definition as it is.
 func (f *freshDefinitions) knows(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	known, err := f.known.Get(crd.Name)
 	if err != nil {

@@ -18,7 +18,7 @@ var scalarTypes = map[reflect.Type]schema.Scalar{
 	reflect.TypeFor[resource.Quantity](): schema.String,
 }
 
-// fits tells whether objects of a Go type need no check against their type in a merge schema:
+// fits reports whether objects of a Go type need no check against their type in a merge schema:
 // their fields are all declared, and of the right kind. Two things depend on values:
 //
 //   - Raw JSON may be none, and an IntOrString of a third type: walking over them panics. Nothing
@@ -105,7 +105,7 @@ func (f *fitting) fitsList(atom schema.Atom, t reflect.Type, atomic bool) bool {
 	return f.fits(atom.List.ElementType, t.Elem(), atomic || atom.List.ElementRelationship == schema.Atomic)
 }
 
-// alwaysHas tells whether elements of a list have all their keys, whatever their value.
+// alwaysHas reports whether elements of a list have all their keys, whatever their value.
 func alwaysHas(element reflect.Type, keys []string) bool {
 	if element.Kind() != reflect.Struct {
 		return false

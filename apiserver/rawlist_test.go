@@ -262,7 +262,7 @@ func (c *rawClient) get(t testing.TB, path string, header http.Header) response 
 	return response{answer.Status, string(must(io.ReadAll(body))(t)), answer.Header}
 }
 
-// compare gets a list that must be the same as the plain one, and tells whether it was made of
+// compare gets a list that must be the same as the plain one, and reports whether it was made of
 // stored bytes.
 func (c *rawClient) compare(t testing.TB, gr schema.GroupResource, path, query string, header http.Header) (got response, raw bool) {
 	t.Helper()

@@ -24,7 +24,7 @@ import (
 // reach no better one. Its answers name the missing leader, so that a dead cluster does not look
 // like missing rights.
 
-// unsynced tells whether authorization and admission have not read their objects yet. Once they
+// unsynced reports whether authorization and admission have not read their objects yet. Once they
 // have, it stays so.
 func (s *Server) unsynced() bool {
 	if s.synced.Load() {
@@ -74,7 +74,7 @@ func (s *Server) withoutWritesUntilSynced(next http.Handler, codecs runtime.Nego
 	})
 }
 
-// stores tells whether a request would write to the store.
+// stores reports whether a request would write to the store.
 func stores(info *request.RequestInfo) bool {
 	return info.IsResourceRequest && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb) &&
 		info.APIGroup != "authentication.k8s.io" && info.APIGroup != "authorization.k8s.io"

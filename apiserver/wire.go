@@ -268,7 +268,7 @@ func add[T any](k *resource.Kind[T], name string, build func(*resource.Storage) 
 	k.Subresources[name] = func(st *resource.Storage) (rest.Storage, error) { return build(st), nil }
 }
 
-// serves tells whether a resource is among those that are configured.
+// serves reports whether a resource is among those that are configured.
 func (s *Server) serves(gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(s.cfg.Resources, func(r resource.Resource) bool { return r.GroupVersionResource() == gvr })
 }

@@ -353,7 +353,7 @@ func storeStatusOf(s *raftstore.Status) *StoreStatus {
 	return out
 }
 
-// seenDead tells whether the answering server's gossip has lost the node.
+// seenDead reports whether the answering server's gossip has lost the node.
 func (m *MemberStatus) seenDead() bool { return m.Gossip == gossip.Dead }
 
 // Warn adds a warning to those from the servers' reports.

@@ -8,7 +8,7 @@ import (
 	"github.com/barque/barque/raftstore"
 )
 
-// JoinAgain tells, in the store's messages, how a server joins again as a new one.
+// JoinAgain is the command, in the store's messages, by which a server joins again as a new one.
 const JoinAgain = "let it join again as a new one: start it with --wipe --join https://SERVER:6443 --token TOKEN"
 
 // RemovedError ends a server that is a member no more.

@@ -318,7 +318,7 @@ func (e *Examination) checks(m machine) {
 	for _, d := range m {
 		var findings []check.Finding
 		if json.Unmarshal([]byte(d.Files["check.json"]), &findings) != nil {
-			continue // an older server, which tells it in another way
+			continue // an older server, which reports it in another way
 		}
 		for _, f := range findings {
 			if f.OK {

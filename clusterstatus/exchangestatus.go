@@ -32,7 +32,7 @@ func (a *assembly) exchange() {
 	}
 }
 
-// ExchangeUnderWay tells whether the CA, or the key of service accounts, is being exchanged.
+// ExchangeUnderWay reports whether the CA, or the key of service accounts, is being exchanged.
 func (s *ClusterStatus) ExchangeUnderWay() bool { return s.CA != nil && s.CA.Step != pki.Settled }
 
 // ExchangeOf names the keys that are exchanged.
@@ -104,5 +104,5 @@ func (w *warner) exchange() {
 
 // ExchangeWarning is the text of `cert show` about a running exchange of the CA.
 func ExchangeWarning(s *exchange.Status) string {
-	return fmt.Sprintf("%s is being exchanged since %s: %s. Ways on: %s", ExchangeOf(s), s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
+	return fmt.Sprintf("the exchange of %s began at %s: %s. Ways on: %s", ExchangeOf(s), s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
 }

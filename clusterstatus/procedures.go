@@ -5,7 +5,7 @@ import "github.com/barque/barque/pki"
 // Procedures are an operator's commands for nodes, for the remedies of warnings. They depend on how
 // nodes are run.
 type Procedures struct {
-	// Here tells that they are run on this machine, not on the node's own.
+	// Here is set where they are run on this machine, not on the node's own.
 	Here bool
 	// Look shows the state of a node of the role, and why it is down. Any does so for all nodes.
 	Look func(name, role string) string

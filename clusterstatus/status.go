@@ -97,7 +97,7 @@ type LeaderChange struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// QuorumStatus tells how many servers may be lost.
+// QuorumStatus has the number of servers that may be lost.
 type QuorumStatus struct {
 	Voters    int `json:"voters"`
 	Needed    int `json:"needed"`

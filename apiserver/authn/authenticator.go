@@ -24,7 +24,7 @@ import (
 // on after the object that it is bound to.
 const cacheFor = 10 * time.Second
 
-// The headers in which a server tells another one whose request it passes on.
+// The headers by which a server names the user of a request that it passes on.
 const (
 	UserHeader        = "X-Remote-User"
 	UIDHeader         = "X-Remote-Uid"

@@ -96,7 +96,7 @@ func (c *certificates) vouchedFor(leaf *cryptox509.Certificate, chain []*cryptox
 	return v
 }
 
-// holds tells whether the authorities are the same, and valid.
+// holds reports whether the authorities are the same, and valid.
 func (v *verified) holds(options cryptox509.VerifyOptions) bool {
 	now := options.CurrentTime
 	if now.IsZero() {

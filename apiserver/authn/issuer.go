@@ -108,7 +108,7 @@ func keyID(key crypto.PublicKey) (string, error) {
 // URL of the issuer, the iss claim of its tokens.
 func (i *Issuer) URL() string { return i.url }
 
-// Issue signs a token and tells its credential id and when it expires.
+// Issue signs a token, and returns its credential ID and expiry with it.
 func (i *Issuer) Issue(b Binding) (token, id string, expires time.Time, err error) {
 	now := i.now()
 	c := b.claims(i.url, string(uuid.NewUUID()), now)

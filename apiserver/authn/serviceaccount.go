@@ -22,7 +22,7 @@ type Objects struct {
 	ServiceAccounts listers.ServiceAccountLister
 	Pods            listers.PodLister
 	Nodes           listers.NodeLister
-	// Reserved tells which service accounts are those of controllers, which run in the servers'
+	// Reserved reports which service accounts are those of controllers, which run in the servers'
 	// processes. Neither a token nor a certificate counts for these; nil reserves none.
 	Reserved func(namespace, name string) bool
 }
@@ -115,7 +115,7 @@ func (s *serviceAccountTokens) check(ctx context.Context, c *claims) (*serviceac
 		info.PodName, info.PodUID = k.Pod.Name, k.Pod.UID
 	}
 	if k.Node != nil {
-		if k.Pod == nil { // the node of a pod is only told, not bound
+		if k.Pod == nil { // a pod's node is information, and binds nothing
 			node, err := s.objects.node(ctx, k.Node.Name)
 			if err := alive("node", "", k.Node, node, err, s.now()); err != nil {
 				return nil, err

@@ -72,7 +72,7 @@ func validate(config *apiserver.AuthenticationConfiguration, ownIssuers []string
 type generation struct {
 	tokens authenticator.Token // nil without issuers
 	health []func() error      // of each issuer
-	// anonymous is nil where the configuration does not permit such requests; says tells whether it
+	// anonymous is nil where the configuration does not permit such requests; says reports whether it
 	// mentions them.
 	anonymous authenticator.Request
 	says      bool

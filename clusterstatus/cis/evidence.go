@@ -61,7 +61,7 @@ type ServerReport struct {
 // Audit is the audit log of a server.
 type Audit struct {
 	File string `json:"file,omitempty"`
-	// Webhook tells whether events go to a webhook.
+	// Webhook reports whether events go to a webhook.
 	Webhook bool `json:"webhook,omitempty"`
 	// Levels are the levels of the policy in use, by the requests of [Audited].
 	Levels map[string]string `json:"levels,omitempty"`
@@ -112,16 +112,16 @@ type Door struct {
 	Unreached string
 	// Anonymous is the status of a request for data without credentials.
 	Anonymous int
-	// Verified tells whether the certificate is of the cluster's CA.
+	// Verified reports whether the certificate is of the cluster's CA.
 	Verified bool
 	// Subject is the common name of the certificate, and Issuer the key of its issuer.
 	Subject, Issuer string
-	// AsksForCertificate tells whether clients are asked for a certificate, and DemandsIt whether
+	// AsksForCertificate reports whether clients are asked for a certificate, and DemandsIt whether
 	// none gets in without.
 	AsksForCertificate, DemandsIt bool
 	// Weak are the accepted protocols and cipher suites that the benchmark does not list.
 	Weak []string
-	// Plain tells whether the port speaks without TLS.
+	// Plain reports whether the port speaks without TLS.
 	Plain bool
 }
 
@@ -139,7 +139,7 @@ type Node struct {
 	Foreign bool // it runs a kubelet of others
 	OS      string
 	Port    Door
-	// ReadOnly tells whether port 10255 answers.
+	// ReadOnly reports whether port 10255 answers.
 	ReadOnly bool
 }
 

@@ -48,7 +48,7 @@ type Row struct {
 	// Mend is the flag or command that mends a failure, and Flags are the flags in it.
 	Mend  string
 	Flags []string
-	// Hardened tells why the row fails with the profile too; "" where it does not.
+	// Hardened is the reason why the row fails with the profile too; "" where it does not.
 	Hardened string
 	Scope    Scope
 
@@ -72,7 +72,7 @@ type Report struct {
 	Rows      []Result       `json:"rows"`
 }
 
-// Judge judges all rows. has tells whether this version has a flag. Without servers only rows of
+// Judge judges all rows. has reports whether this version has a flag. Without servers only rows of
 // the machine are judged.
 func Judge(e *Evidence, has func(flag string) bool) *Report {
 	r := &Report{Benchmark: Version, Counts: map[Status]int{}}

@@ -31,7 +31,7 @@ func Exceptions(has func(flag string) bool) string {
 	return b.String()
 }
 
-// Exception tells why the row fails in a cluster with the profile; "" where it does not.
+// Exception returns why the row fails in a cluster with the profile; "" where it does not.
 func (r *Row) Exception(has func(flag string) bool) string {
 	if r.Hardened != "" {
 		return r.Hardened

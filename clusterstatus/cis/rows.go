@@ -82,9 +82,9 @@ func apiServer() []Row {
 		{ID: "1.2.21", Level: 1, Asks: "tokens of deleted service accounts are refused", Looks: "--service-account-lookup; without the flag they always are", Mend: "remove --service-account-lookup=false", judge: flag("service-account-lookup", lookup)},
 		{ID: "1.2.22", Level: 1, Asks: "a key of their own for tokens of service accounts", Looks: "DATA-DIR/pki/service-account.key", Mend: "restore the file from another server", judge: servers(accountKey)},
 		{ID: "1.2.23", Level: 1, Asks: "a client certificate towards etcd", Looks: "the store is in the process; its port is for other servers, which need a certificate", Mend: "restart the server", judge: servers(peerDemandsCertificate)},
-		{ID: "1.2.24", Level: 1, Asks: "a serving certificate", Looks: "the certificate at the port of the API, verified by the cluster's CA", Mend: "barque cert renew", judge: servers(servesTLS)},
+		{ID: "1.2.24", Level: 1, Asks: "a serving certificate", Looks: "the certificate at the port of the API, verified by the cluster's CA", Mend: "barque cert rotate", judge: servers(servesTLS)},
 		{ID: "1.2.25", Level: 1, Asks: "client certificates are asked for", Looks: "the handshake at the port of the API", Mend: "restart the server", judge: servers(asksForCertificates)},
-		{ID: "1.2.26", Level: 1, Asks: "etcd's certificate is verified", Looks: "the port for other servers: its certificate is of the cluster's CA", Mend: "barque cert renew", judge: servers(peerVerified)},
+		{ID: "1.2.26", Level: 1, Asks: "etcd's certificate is verified", Looks: "the port for other servers: its certificate is of the cluster's CA", Mend: "barque cert rotate", judge: servers(peerVerified)},
 		{ID: "1.2.27", Level: 1, Asks: "Secrets are encrypted at rest", Looks: "the cipher of Secrets in the store", Mend: "barque secrets-encrypt enable", judge: reports(encrypted)},
 		{ID: "1.2.28", Level: 1, Asks: "a suitable provider of encryption", Looks: "the cipher of Secrets in the store", Mend: "barque secrets-encrypt enable", judge: reports(goodProvider)},
 		{ID: "1.2.29", Level: 1, Asks: "strong cipher suites only", Looks: "handshakes at the port of the API: " + strongSuite, Mend: "--tls-cipher-suites=" + strings.Join(StrongSuites(), ","), Flags: []string{"tls-cipher-suites"}, judge: servers(func(s *Server) Verdict { return strong(&s.API) })},
@@ -113,10 +113,10 @@ func store() []Row {
 	return []Row{
 		{ID: "2.1", Level: 1, Asks: "etcd serves TLS", Looks: port, Mend: "restart the server", judge: servers(peerTLS)},
 		{ID: "2.2", Level: 1, Asks: "etcd's clients need a certificate", Looks: port + " refuses callers without one", Mend: "restart the server", judge: servers(peerDemandsCertificate)},
-		{ID: "2.3", Level: 1, Asks: "etcd has no self-signed certificate", Looks: port + ": its certificate is of the cluster's CA", Mend: "barque cert renew", judge: servers(peerVerified)},
+		{ID: "2.3", Level: 1, Asks: "etcd has no self-signed certificate", Looks: port + ": its certificate is of the cluster's CA", Mend: "barque cert rotate", judge: servers(peerVerified)},
 		{ID: "2.4", Level: 1, Asks: "TLS between peers", Looks: port, Mend: "restart the server", judge: servers(peerTLS)},
 		{ID: "2.5", Level: 1, Asks: "peers need a certificate", Looks: port + " refuses callers without one", Mend: "restart the server", judge: servers(peerDemandsCertificate)},
-		{ID: "2.6", Level: 1, Asks: "peers have no self-signed certificates", Looks: port + ": its certificate is of the cluster's CA", Mend: "barque cert renew", judge: servers(peerVerified)},
+		{ID: "2.6", Level: 1, Asks: "peers have no self-signed certificates", Looks: port + ": its certificate is of the cluster's CA", Mend: "barque cert rotate", judge: servers(peerVerified)},
 		{ID: "2.7", Level: 2, Asks: "a CA of its own for etcd", Looks: "the issuers of the certificates at the port for servers and at that of the API", Mend: "upgrade all servers to a version with separate CAs, then exchange the CA", judge: servers(ownCA), Hardened: "a cluster of this version has one CA"},
 	}
 }
@@ -227,7 +227,7 @@ func policies() []Row {
 		{ID: "5.3.1", Level: 1, Asks: "the pod network enforces NetworkPolicies", Looks: "--network: Barque's own enforces them", judge: flag("network", ownNetwork)},
 		{ID: "5.3.2", Level: 2, Asks: "NetworkPolicies in every namespace", Looks: "namespaces of users that have pods", judge: objects(networkPolicies)},
 		{ID: "5.4.1", Level: 2, Asks: "Secrets as files, not in the environment", Looks: "pods with Secrets in variables", judge: objects(secretVariables)},
-		{ID: "5.4.2", Level: 2, Asks: "an external store of Secrets", Looks: "nothing in a cluster tells that one was considered", judge: objects(func(*Objects) Verdict {
+		{ID: "5.4.2", Level: 2, Asks: "an external store of Secrets", Looks: "nothing in a cluster shows whether one was considered", judge: objects(func(*Objects) Verdict {
 			return person("decide whether Secrets belong into a store of your own, such as a vault")
 		})},
 		{ID: "5.5.1", Level: 2, Asks: "images are verified at admission", Looks: "validating webhooks and policies for pods; ImagePolicyWebhook is not in this version", Mend: "install a policy controller that verifies images by a ValidatingWebhookConfiguration, or write a ValidatingAdmissionPolicy for their registries", judge: objects(imagePolicies),
