@@ -33,8 +33,8 @@ type Config struct {
 	// needs (see Users).
 	ClientsOf func(user string) Clients
 	Logger    *slog.Logger
-	// Serves reports which resources the API has; nil means all. No informer is made of another one:
-	// it would never be warm.
+	// Serves reports which resources the API has; nil means all. No informer is made of another
+	// one: it would never be warm.
 	Serves func(schema.GroupVersionResource) bool
 	// Settings are the users' choices: DefaultSettings if there are none.
 	Settings Settings

@@ -72,8 +72,8 @@ func validate(config *apiserver.AuthenticationConfiguration, ownIssuers []string
 type generation struct {
 	tokens authenticator.Token // nil without issuers
 	health []func() error      // of each issuer
-	// anonymous is nil where the configuration does not permit such requests; says reports whether it
-	// mentions them.
+	// anonymous is nil where the configuration does not permit such requests; says reports whether
+	// it mentions them.
 	anonymous authenticator.Request
 	says      bool
 	end       context.CancelFunc
