@@ -25,6 +25,7 @@ import (
 	"github.com/barque/barque/apiserver/resource"
 	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/apiserver/switches"
 	"github.com/barque/barque/internal/connlimit"
 	"github.com/barque/barque/internal/tlsoptions"
 )
@@ -115,6 +116,8 @@ type Config struct {
 	Serving     *secureport.Options
 	TLS         tlsoptions.Options
 	Connections connlimit.Limits
+	// Versions may turn API versions off. Feature gates are the process's: see switches.Gates.
+	Versions switches.Versions
 	// RequestTimeout bounds requests that are not watches or streams; 0 means Serving's.
 	RequestTimeout time.Duration
 

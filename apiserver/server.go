@@ -199,7 +199,11 @@ func (s *Server) installResources(config *genericapiserver.Config, parts *parts)
 		if err != nil {
 			return err
 		}
-		installations = append(installations, built...)
+		for _, i := range built {
+			if s.cfg.Versions.Serves(i.GroupVersion) {
+				installations = append(installations, i)
+			}
+		}
 	}
 	in := &installer{server: s.chain.own, config: config, scheme: parts.scheme, types: types}
 	if err := in.install(installations); err != nil {

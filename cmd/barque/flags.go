@@ -141,6 +141,7 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	o.Logins.AddFlags(flags)
 	o.Authorization.AddFlags(flags)
 	o.Serving.AddServerFlags(flags)
+	o.Switches.AddFlags(flags)
 }
 
 // addAdmissionFlags adds the flags of kube-apiserver that choose admission plugins.

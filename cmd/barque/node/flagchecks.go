@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/barque/barque/apiserver"
 )
 
 // Checks of the options before a start. Without them the error would only show after a cluster was
@@ -70,6 +72,9 @@ func (o *Options) CheckServer() error {
 		return errors.New("--peer-port 0: want a port from 1 to 65535")
 	case o.MinVoters < 1:
 		return fmt.Errorf("--min-voters %d: want 1 at least", o.MinVoters)
+	}
+	if err := o.Switches.Check(apiserver.Versions()); err != nil {
+		return err
 	}
 	if o.Audit != nil {
 		if err := o.Audit.Check(); err != nil {

@@ -41,7 +41,10 @@ func (s *server) startLogins(ctx context.Context) (err error) {
 
 // configFiles are those of this server that must be the same on all servers, for its report.
 func (s *server) configFiles() []clusterstatus.ConfigFile {
-	var states []configfile.State
+	states := s.options.Switches.Files()
+	if profile := s.options.Profile; profile != "" {
+		states = append(states, configfile.State{Flag: "--profile", Hash: profile})
+	}
 	if s.logins != nil {
 		states = append(states, s.logins.Files()...)
 	}

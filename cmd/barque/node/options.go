@@ -20,6 +20,7 @@ import (
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/logins"
+	"github.com/barque/barque/apiserver/switches"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers"
 	"github.com/barque/barque/internal/sdnotify"
@@ -114,6 +115,8 @@ type Options struct {
 
 	Tokens  TokenOptions   // of service accounts, on a server
 	Serving ServingOptions // of this node's ports
+	// Switches are the feature gates and versions of the API, on a server.
+	Switches switches.Options
 
 	// AgentCIDRs are the ranges of public addresses that agents may have without calling from them.
 	AgentCIDRs []string

@@ -106,6 +106,9 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 	if err := o.complete(); err != nil {
 		return err
 	}
+	if err := o.Switches.Gates.Apply(); err != nil {
+		return err
+	}
 	held, err := enroll.Lock(ctx, o.DataDir)
 	if err != nil {
 		return err
@@ -404,6 +407,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Limits:            o.Limits,
 		Serving:           o.Serving.API,
 		TLS:               o.Serving.TLS,
+		Versions:          o.Switches.Versions,
 		Connections:       o.Serving.limits(),
 		Audit:             s.audit,
 		Logins:            s.logins,
