@@ -230,7 +230,7 @@ func policies() []Row {
 		{ID: "5.4.2", Level: 2, Asks: "an external store of Secrets", Looks: "nothing in a cluster shows whether one was considered", judge: objects(func(*Objects) Verdict {
 			return person("decide whether Secrets belong into a store of your own, such as a vault")
 		})},
-		{ID: "5.5.1", Level: 2, Asks: "images are verified at admission", Looks: "validating webhooks and policies for pods; ImagePolicyWebhook is not in this version", Mend: "install a policy controller that verifies images by a ValidatingWebhookConfiguration, or write a ValidatingAdmissionPolicy for their registries", judge: objects(imagePolicies),
+		{ID: "5.5.1", Level: 2, Asks: "images are verified at admission", Looks: "validating webhooks and policies for pods, and the plugin ImagePolicyWebhook", Mend: "install a policy controller that verifies images by a ValidatingWebhookConfiguration, write a ValidatingAdmissionPolicy for their registries, or enable ImagePolicyWebhook with a backend of yours", Flags: []string{"enable-admission-plugins"}, judge: imagePolicies,
 			Hardened: "which images are to be trusted is known to you only"},
 		{ID: "5.6.1", Level: 1, Asks: "namespaces separate users", Looks: "namespaces of users", judge: objects(namespaces)},
 		{ID: "5.6.2", Level: 2, Asks: "pods have seccomp", Looks: "seccompDefault of all kubelets, or the profile of each pod", Mend: "--seccomp-default", Flags: []string{"seccomp-default"}, judge: seccompOfPods},

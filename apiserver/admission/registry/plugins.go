@@ -137,7 +137,9 @@ func plugins() []plugin {
 		})},
 		{name: "TaintNodesByCondition", on: true, create: step(func(*Parts) admission.Interface { return barqueadmission.NewNewNodes() })},
 		{name: "AlwaysPullImages", create: step(func(*Parts) admission.Interface { return optional.NewAlwaysPullImages() })},
-		{name: "ImagePolicyWebhook"},
+		{name: "ImagePolicyWebhook", create: func(_ *Parts, config io.Reader) (admission.Interface, error) {
+			return optional.NewImagePolicy(config)
+		}},
 		{
 			name: "PodSecurity", on: true, needs: configurations(),
 			create: func(p *Parts, config io.Reader) (admission.Interface, error) {

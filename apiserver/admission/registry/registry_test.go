@@ -101,7 +101,7 @@ func TestWrongSettings(t *testing.T) {
 		"none":               {Settings{}, ""},
 		"unknown":            {Settings{Enable: []string{"Prioriti"}}, `--enable-admission-plugins: unknown admission plugin "Prioriti"`},
 		"unknown, disabled":  {Settings{Disable: []string{"X"}}, `--disable-admission-plugins: unknown admission plugin "X"`},
-		"upstream's only":    {Settings{Enable: []string{"ImagePolicyWebhook"}}, "no admission plugin ImagePolicyWebhook"},
+		"upstream's only":    {Settings{Enable: []string{"PodGroupProtection"}}, "no admission plugin PodGroupProtection"},
 		"both":               {Settings{Enable: []string{"Priority"}, Disable: []string{"Priority"}}, "take it out of one"},
 		"no file":            {Settings{ConfigFile: filepath.Join(dir, "none")}, "no such file"},
 		"no YAML":            {Settings{ConfigFile: write("text", "x")}, "--admission-control-config-file"},
@@ -121,9 +121,14 @@ func TestWrongSettings(t *testing.T) {
 
 // Every plugin can be made, and what upstream has on by default is on.
 func TestAllPlugins(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "config")
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n" +
-		"plugins: [{name: EventRateLimit, configuration: {limits: [{type: Server, qps: 1, burst: 1}]}}]\n"
+	dir := t.TempDir()
+	path, backend := filepath.Join(dir, "config"), filepath.Join(dir, "backend")
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
+		"- {name: EventRateLimit, configuration: {limits: [{type: Server, qps: 1, burst: 1}]}}\n" +
+		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: " + backend + "}}}\n"
+	if err := os.WriteFile(backend, []byte("clusters: [{name: b, cluster: {server: 'https://127.0.0.1:1'}}]\ncontexts: [{name: b, context: {cluster: b}}]\ncurrent-context: b\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

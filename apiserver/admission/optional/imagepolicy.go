@@ -1,0 +1,229 @@
+package optional
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/api/imagepolicy/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+)
+
+// ImagePolicy asks a backend whether the images of a pod may run, by the ImageReview of
+// imagepolicy.k8s.io/v1alpha1. Unlike that of Kubernetes it sends the images of volumes as well, it
+// does not ask about an update that brings no new image, and it writes nothing into a pod that was
+// let through because the backend failed: the audit log has that.
+type ImagePolicy struct {
+	*admission.Handler
+	backend  *webhook.GenericWebhook
+	verdicts *cache.LRUExpireCache // v1alpha1.ImageReviewStatus by the JSON of a spec
+	config   imagePolicy
+}
+
+var _ admission.ValidationInterface = (*ImagePolicy)(nil)
+
+// imagePolicy is the configuration, in the form of Kubernetes: TTLs in seconds, the time between two
+// calls in milliseconds, 0 for the default and -1 for none.
+type imagePolicy struct {
+	KubeConfigFile string `json:"kubeConfigFile"`
+	AllowTTL       int64  `json:"allowTTL"`
+	DenyTTL        int64  `json:"denyTTL"`
+	RetryBackoff   int64  `json:"retryBackoff"`
+	DefaultAllow   bool   `json:"defaultAllow"`
+
+	allowed, denied, retry time.Duration
+}
+
+const (
+	// auditPrefix is that of the annotations of audit events.
+	auditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
+	failedOpen  = auditPrefix + "failed-open"
+	// forBackend is a part of the names of annotations that the backend sees.
+	forBackend = ".image-policy.k8s.io/"
+	// mostVerdicts are remembered.
+	mostVerdicts = 1024
+)
+
+// NewImagePolicy returns the step.
+func NewImagePolicy(config io.Reader) (*ImagePolicy, error) {
+	var c struct {
+		ImagePolicy imagePolicy `json:"imagePolicy"`
+	}
+	if err := decode(config, &c); err != nil {
+		return nil, err
+	}
+	p := &ImagePolicy{Handler: admission.NewHandler(admission.Create, admission.Update), verdicts: cache.NewLRUExpireCache(mostVerdicts), config: c.ImagePolicy}
+	if err := p.config.complete(); err != nil {
+		return nil, fmt.Errorf("imagePolicy.%w", err)
+	}
+	client, err := webhook.LoadKubeconfig(p.config.KubeConfigFile, nil)
+	if err != nil {
+		return nil, fmt.Errorf("imagePolicy.kubeConfigFile: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	p.backend, err = webhook.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), client, []schema.GroupVersion{v1alpha1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(p.config.retry))
+	return p, err
+}
+
+func (c *imagePolicy) complete() error {
+	if c.KubeConfigFile == "" {
+		return errors.New("kubeConfigFile: Required value: the path of a kubeconfig that leads to the backend")
+	}
+	for _, d := range []struct {
+		name            string
+		value           int64
+		unit            time.Duration
+		least, most, by time.Duration
+		into            *time.Duration
+	}{
+		{"allowTTL", c.AllowTTL, time.Second, time.Second, 30 * time.Minute, 5 * time.Minute, &c.allowed},
+		{"denyTTL", c.DenyTTL, time.Second, time.Second, 30 * time.Minute, 30 * time.Second, &c.denied},
+		{"retryBackoff", c.RetryBackoff, time.Millisecond, time.Millisecond, 5 * time.Minute, 500 * time.Millisecond, &c.retry},
+	} {
+		switch {
+		case d.value == -1:
+		case d.value == 0:
+			*d.into = d.by
+		case d.value < int64(d.least/d.unit) || d.value > int64(d.most/d.unit):
+			return fmt.Errorf("%s: Invalid value: %d: want %d to %d (of %s), 0 for the default, or -1 for none", d.name, d.value, d.least/d.unit, d.most/d.unit, d.unit)
+		default:
+			*d.into = time.Duration(d.value) * d.unit
+		}
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (p *ImagePolicy) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	spec := reviewOf(a)
+	if spec == nil {
+		return nil
+	}
+	status, err := p.review(ctx, spec)
+	if err != nil {
+		klog.FromContext(ctx).Info("the backend of the image policy did not answer", "letThrough", p.config.DefaultAllow, "namespace", a.GetNamespace(), "err", err)
+		if !p.config.DefaultAllow {
+			return admission.NewForbidden(a, fmt.Errorf("the image policy's backend did not answer: %w", err))
+		}
+		return a.AddAnnotation(failedOpen, "true")
+	}
+	for name, value := range status.AuditAnnotations {
+		if err := a.AddAnnotation(auditPrefix+name, value); err != nil {
+			klog.FromContext(ctx).Info("an annotation of the image policy's backend cannot be in the audit log", "name", name, "err", err)
+		}
+	}
+	switch {
+	case status.Allowed:
+		return nil
+	case status.Reason == "":
+		return admission.NewForbidden(a, errors.New("one or more images rejected by webhook backend"))
+	default:
+		return admission.NewForbidden(a, fmt.Errorf("image policy webhook backend denied one or more images: %s", status.Reason))
+	}
+}
+
+// reviewOf returns the images that a request brings, or nil.
+func reviewOf(a admission.Attributes) *v1alpha1.ImageReviewSpec {
+	if sub := a.GetSubresource(); a.GetResource().GroupResource() != corev1.Resource("pods") || sub != "" && sub != "ephemeralcontainers" {
+		return nil
+	}
+	pod, ok := a.GetObject().(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	images := imageNames(pod)
+	if old, ok := a.GetOldObject().(*corev1.Pod); ok && a.GetOperation() == admission.Update && !bringsNew(images, imageNames(old)) {
+		return nil
+	}
+	spec := &v1alpha1.ImageReviewSpec{Namespace: a.GetNamespace()}
+	for _, name := range images {
+		spec.Containers = append(spec.Containers, v1alpha1.ImageReviewContainerSpec{Image: name})
+	}
+	for name, value := range pod.Annotations {
+		if strings.Contains(name, forBackend) {
+			if spec.Annotations == nil {
+				spec.Annotations = map[string]string{}
+			}
+			spec.Annotations[name] = value
+		}
+	}
+	return spec
+}
+
+// imageNames returns the images of a pod, each once.
+func imageNames(pod *corev1.Pod) []string {
+	var names []string
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(pod.Spec.Containers[i].Image)
+	}
+	for i := range pod.Spec.InitContainers {
+		add(pod.Spec.InitContainers[i].Image)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		add(pod.Spec.EphemeralContainers[i].Image)
+	}
+	for i := range pod.Spec.Volumes {
+		if v := pod.Spec.Volumes[i].Image; v != nil {
+			add(v.Reference)
+		}
+	}
+	return names
+}
+
+func bringsNew(images, old []string) bool {
+	return slices.ContainsFunc(images, func(name string) bool { return !slices.Contains(old, name) })
+}
+
+// review asks the backend, or the memory of its verdicts.
+func (p *ImagePolicy) review(ctx context.Context, spec *v1alpha1.ImageReviewSpec) (v1alpha1.ImageReviewStatus, error) {
+	key, err := json.Marshal(spec)
+	if err != nil {
+		return v1alpha1.ImageReviewStatus{}, err
+	}
+	if known, ok := p.verdicts.Get(string(key)); ok {
+		return known.(v1alpha1.ImageReviewStatus), nil
+	}
+	review := &v1alpha1.ImageReview{Spec: *spec}
+	result := p.backend.WithExponentialBackoff(ctx, func() rest.Result {
+		return p.backend.RestClient.Post().Body(review).Do(ctx)
+	})
+	if err := result.Error(); err != nil {
+		return v1alpha1.ImageReviewStatus{}, err
+	}
+	var code int
+	if result.StatusCode(&code); code < 200 || code >= 300 {
+		return v1alpha1.ImageReviewStatus{}, fmt.Errorf("it answered with status %d", code)
+	}
+	if err := result.Into(review); err != nil {
+		return v1alpha1.ImageReviewStatus{}, fmt.Errorf("its answer cannot be read: %w", err)
+	}
+	ttl := p.config.denied
+	if review.Status.Allowed {
+		ttl = p.config.allowed
+	}
+	if ttl > 0 {
+		p.verdicts.Add(string(key), review.Status, ttl)
+	}
+	return review.Status, nil
+}
