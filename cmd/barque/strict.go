@@ -48,7 +48,7 @@ var mayNotBeEmpty = []string{"file", "serial", "anonymous-paths", "pod-security-
 	"tls-min-version", "tls-cipher-suites", "tls-san", "max-unauthenticated-connections-exempt",
 	"authentication-config", "oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix",
 	"oidc-signing-algs", "authentication-token-webhook-config-file", "authentication-token-webhook-version", "token-auth-file", "basic-auth-file",
-	"authorization-config", "feature-gates", "runtime-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version", "group", "merge"}
+	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version", "group", "merge"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.
 func refuseEmpty(c *cobra.Command, args []string) error {

@@ -35,8 +35,8 @@ type ImagePolicy struct {
 
 var _ admission.ValidationInterface = (*ImagePolicy)(nil)
 
-// imagePolicy is the configuration, in the form of Kubernetes: TTLs in seconds, the time between two
-// calls in milliseconds, 0 for the default and -1 for none.
+// imagePolicy is the configuration, in the form of Kubernetes: TTLs in seconds, the time between
+// two calls in milliseconds, 0 for the default and -1 for none.
 type imagePolicy struct {
 	KubeConfigFile string `json:"kubeConfigFile"`
 	AllowTTL       int64  `json:"allowTTL"`

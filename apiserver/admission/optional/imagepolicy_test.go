@@ -102,7 +102,7 @@ func (a annotated) AddAnnotation(name, value string) error {
 	return nil
 }
 
-// TestImagePolicy: every image that a pod brings is judged, wherever it stands, and nothing else is.
+// TestImagePolicy: every image that a pod brings is judged, wherever it stands, and no other.
 func TestImagePolicy(t *testing.T) {
 	b := &imageBackend{}
 	step := b.step(t, ", allowTTL: -1, denyTTL: -1")
