@@ -108,7 +108,7 @@ func TestPlainCluster(t *testing.T) {
 // StatefulSet with a claim, and an autoscaler.
 func hardenedWorkloads(s *Space) {
 	s.K("apply", "-f", examples+"hello.yaml")
-	s.K("apply", "-f", examples+"statefulset.yaml")
+	s.K("apply", "-f", examples+"database.yaml")
 	s.K("apply", "-f", examples+"hpa.yaml")
 	s.K("rollout", "status", "deployment/hello", "--timeout=120s")
 	s.K("rollout", "status", "deployment/busy", "--timeout=120s")
