@@ -66,8 +66,11 @@ type Config struct {
 	// CheckSaved is called with the state and the secrets of a sealed backup before it is written.
 	// It returns why nobody could use it. nil checks nothing.
 	CheckSaved func(view raftstore.View, secrets map[string][]byte) error
-	Logger     *slog.Logger
-	Now        func() time.Time
+	// Scheduled is called with the outcome of each scheduled backup, for the audit log. file is ""
+	// if there is none. nil reports to nobody.
+	Scheduled func(file string, began time.Time, err error)
+	Logger    *slog.Logger
+	Now       func() time.Time
 }
 
 // Cluster is the data about the cluster in a backup besides its state.
@@ -265,6 +268,9 @@ func (b *Manager) scheduled(ctx context.Context) error {
 	}
 	if err != nil && ctx.Err() != nil {
 		return err
+	}
+	if b.Scheduled != nil {
+		b.Scheduled(file.Path, began, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -359,3 +359,27 @@ func TestABackupOfTheFuture(t *testing.T) {
 		t.Errorf("kept: %+v, %v", files, err)
 	}
 }
+
+// TestScheduledBackupsAreReported: each one is, made or failed, once.
+func TestScheduledBackupsAreReported(t *testing.T) {
+	store := &failing{Store: testStore(t, "/a")}
+	b := newBackups(t, t.TempDir(), store)
+	var reports []string
+	b.Scheduled = func(file string, began time.Time, err error) {
+		if began.IsZero() || (file == "") != (err != nil) {
+			t.Errorf("a report of %s with the file %q and %v", began, file, err)
+		}
+		reports = append(reports, filepath.Base(file))
+	}
+	if err := b.scheduled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost := errors.New("no quorum")
+	store.err.Store(&lost)
+	if err := b.scheduled(t.Context()); !errors.Is(err, lost) {
+		t.Fatal(err)
+	}
+	if want := []string{b.Status().Newest.Name, "."}; !slices.Equal(reports, want) {
+		t.Errorf("reported are %q, want %q", reports, want)
+	}
+}

@@ -19,7 +19,7 @@ type Request struct {
 	Groups      []string
 	Method      string
 	Path, URI   string
-	Source      string // IP address
+	Source      string // IP address; "" of what nobody requested
 	UserAgent   string
 	Received    time.Time
 	Status      int
@@ -46,9 +46,12 @@ func (l *Log) Record(r Request) {
 	e := &auditinternal.Event{
 		Level: config.Level, AuditID: uuid.NewUUID(), Stage: auditinternal.StageResponseComplete, Verb: verb, RequestURI: r.URI,
 		User:      authnv1.UserInfo{Username: r.User, Groups: r.Groups},
-		SourceIPs: []string{r.Source}, UserAgent: r.UserAgent, Annotations: r.Annotations,
+		UserAgent: r.UserAgent, Annotations: r.Annotations,
 		ResponseStatus:           &metav1.Status{Code: int32(r.Status), Status: metav1.StatusSuccess},
 		RequestReceivedTimestamp: metav1.NewMicroTime(r.Received), StageTimestamp: metav1.NewMicroTime(time.Now()),
+	}
+	if r.Source != "" {
+		e.SourceIPs = []string{r.Source}
 	}
 	if r.Status >= http.StatusBadRequest {
 		e.ResponseStatus.Status, e.ResponseStatus.Message = metav1.StatusFailure, r.Reason

@@ -3,9 +3,12 @@ package node
 import (
 	"context"
 	"net"
+	"net/http"
 	"path/filepath"
+	"time"
 
 	"github.com/barque/barque/apiserver/audit"
+	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/join"
@@ -33,6 +36,17 @@ func (s *server) auditLosses() (out []clusterstatus.AuditLoss) {
 		out = append(out, clusterstatus.AuditLoss(l))
 	}
 	return out
+}
+
+// auditBackup records a scheduled backup, which nobody requests, as one that this server requests
+// of itself.
+func (s *server) auditBackup(file string, began time.Time, err error) {
+	r := audit.Request{User: s.options.Name, Groups: []string{join.ServersOrganization}, Method: http.MethodPost, URI: backups.SnapshotSavePath, Path: backups.SnapshotSavePath,
+		Received: began, Status: http.StatusOK, Annotations: map[string]string{"backup.barque.io/file": file}}
+	if err != nil {
+		r.Status, r.Reason = http.StatusInternalServerError, err.Error()
+	}
+	s.audit.Record(r)
 }
 
 // annotationPrefix is that of the claims of a joining machine in its event.

@@ -290,7 +290,7 @@ func reserveBytes(mib int) int64 {
 
 // prepareBackups runs before the store, whose status shows the faults of backups.
 func (s *server) prepareBackups() (err error) {
-	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, CheckRestored: s.checkRestored, CheckSaved: checkSaved, Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
+	s.backups, err = backups.New(backups.Config{Options: s.options.Backups, Server: s.options.Name, CheckRestored: s.checkRestored, CheckSaved: checkSaved, Scheduled: s.auditBackup, Cluster: enroll.BackedUp{Record: s.record, DataDir: s.options.DataDir},
 		Logger: s.logger.With("part", "backup"), Now: time.Now}, legacyregistry.Registerer())
 	return err
 }
