@@ -49,7 +49,7 @@ func extension(t *testing.T, ca *testCA) *httptest.Server {
 	mux.HandleFunc("/apis/stars.example.com/v1/stars/polaris", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, map[string]any{
 			"apiVersion": "stars.example.com/v1", "kind": "Star", "metadata": map[string]any{"name": "polaris"},
-			"user": r.Header.Get("X-Remote-User"), "groups": r.Header["X-Remote-Group"],
+			"user": r.Header.Get("X-Remote-User"), "groups": r.Header["X-Remote-Group"], "header": r.Header,
 		})
 	})
 	mux.HandleFunc("/openapi/v2", func(w http.ResponseWriter, _ *http.Request) {
@@ -94,7 +94,7 @@ func withProxyClient(t *testing.T, ca *testCA) func(*Config) {
 
 func TestAggregation(t *testing.T) {
 	ca := newCA(t)
-	c := startCluster(t, withProxyClient(t, ca))
+	c := startCluster(t, withProxyClient(t, ca), withFrontProxy(t, newCA(t)))
 	if err := c.ensure(t.Context(), c.client); err != nil {
 		t.Fatal(err)
 	}
@@ -152,6 +152,11 @@ func TestAggregation(t *testing.T) {
 	})
 	if groups := star.Object["groups"].([]any); star.Object["user"] != "admin" || !slices.Contains(groups, any("system:masters")) {
 		t.Errorf("the extension was told of %v in %v", star.Object["user"], groups)
+	}
+	// Headers of the proxy in front of the API stay here, whoever has sent them.
+	code, body := c.raw(t, "/apis/stars.example.com/v1/stars/polaris", http.Header{"X-My-User": {"mallory"}, "X-My-Group": {"mallory"}, "X-Remote-Extra-A": {"mallory"}, "X-Other": {"other"}})
+	if text := string(body); code != http.StatusOK || strings.Contains(text, "mallory") || !strings.Contains(text, "other") {
+		t.Errorf("the extension has got %d %s", code, text)
 	}
 	await(t, "discovery lists stars", func(context.Context) (error, bool) {
 		_, lists, err := c.admin.Discovery().ServerGroupsAndResources()

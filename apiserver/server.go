@@ -124,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) newPort() (*secureport.Port, error) {
 	handler := func() http.Handler { return s.chain.aggregator.GenericAPIServer.Handler }
 	return secureport.New(secureport.Config{
-		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, Renewed: s.cfg.Renewed,
+		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, ProxyCA: s.frontProxy().CAs, Renewed: s.cfg.Renewed,
 		Handler: handler, Opens: func() { s.loopback.transport.Serve(handler()) }, Closes: func() { s.loopback.transport.Refuse() },
 		Patience: streamGrace, TLS: s.cfg.TLS, Limits: s.cfg.Connections, HTTP2Streams: s.cfg.Serving.HTTP2Streams,
 		Now: s.cfg.Now, Logger: s.cfg.Logger,
@@ -140,6 +140,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.PublicAddress = s.cfg.Advertise.Addr().AsSlice()
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
+	c.Authentication.RequestHeaderConfig = s.frontProxy().Headers()
 	c.Authentication.Authenticator = roomyAuthenticator{secureport.Authenticator(sec.authenticator)}
 	c.Authorization.Authorizer = sec.authorizer
 	c.RuleResolver = sec.rules

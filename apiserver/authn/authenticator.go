@@ -18,6 +18,8 @@ import (
 	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
+
+	"github.com/barque/barque/apiserver/frontproxy"
 )
 
 // cacheFor is how long a token that was good is taken to be so. It bounds how long a token lives
@@ -64,6 +66,8 @@ type Config struct {
 type Logins interface {
 	Tokens() []authenticator.Token
 	Requests() []authenticator.Request
+	// FrontProxy is the authenticating proxy of users; nil means that there is none.
+	FrontProxy() *frontproxy.Proxy
 	// Anonymous returns the authenticator of requests without credentials at this moment, nil for
 	// none, and whether it counts in place of NoAnonymous and AnonymousPaths.
 	Anonymous() (authenticator.Request, bool)
@@ -100,6 +104,12 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 			headerrequest.StaticStringSlice{UserHeader}, headerrequest.StaticStringSlice{UIDHeader},
 			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix})
 		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ClientCAs, cfg.ProxyClients, proxied}})
+	}
+	if cfg.Logins != nil {
+		// Before tokens: a proxy may pass on credentials that its user has shown to it.
+		if proxy := cfg.Logins.FrontProxy(); proxy != nil {
+			ways = append(ways, proxy)
+		}
 	}
 	if cfg.ClientCAs != nil {
 		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)})

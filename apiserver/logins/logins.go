@@ -16,12 +16,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	tokencache "k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
+	"k8s.io/apiserver/pkg/authentication/user"
 	configmetrics "k8s.io/apiserver/pkg/server/options/authenticationconfig/metrics"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/configfile"
+	"github.com/barque/barque/apiserver/frontproxy"
 	"github.com/barque/barque/internal/lifecycle"
 )
 
@@ -40,6 +42,8 @@ type Config struct {
 	Server string
 	// Issuers of the cluster's own tokens: no other system issues or reviews such a token.
 	Issuers []string
+	// OwnCAs returns the cluster's CAs in PEM, which are no proxy's; nil where there are none.
+	OwnCAs func() []byte
 	// Audiences of tokens for this API.
 	Audiences []string
 	Logger    *slog.Logger
@@ -52,6 +56,7 @@ type Logins struct {
 	webhook  authenticator.Token
 	static   authenticator.Token
 	password *passwords
+	proxy    *frontproxy.Proxy // nil without one
 	files    []*configfile.File
 	settings []configfile.State
 }
@@ -108,8 +113,14 @@ func New(cfg Config) (*Logins, error) {
 		l.files = append(l.files, configfile.New(configfile.Config{Flag: basicFlag, Path: path, Logger: cfg.Logger,
 			Apply: func(_ context.Context, data []byte) error { return l.password.replace(data) }}, data))
 	}
-	return l, nil
+	var err error
+	l.proxy, err = frontproxy.New(frontproxy.Config{Options: &o.Proxy, OwnCAs: cfg.OwnCAs, Logger: cfg.Logger,
+		Check: func(who user.Info) error { return fromOutside("an authenticating proxy", who) }})
+	return l, err
 }
+
+// FrontProxy is the authenticating proxy of users, or nil.
+func (l *Logins) FrontProxy() *frontproxy.Proxy { return l.proxy }
 
 // fixed reports a file that is read at the start only.
 func (l *Logins) fixed(flag, path string, data []byte) {
@@ -215,6 +226,9 @@ func (l *Logins) Run(ctx context.Context) error {
 	for _, f := range l.files {
 		runs = append(runs, f.Run)
 	}
+	if l.proxy != nil {
+		runs = append(runs, l.proxy.Run)
+	}
 	err := lifecycle.All(ctx, append(runs, func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
@@ -273,6 +287,7 @@ func (l *Logins) Files() []configfile.State {
 	for _, f := range l.files {
 		out = append(out, f.State())
 	}
+	out = append(out, l.proxy.States()...)
 	if g := l.current.Load(); g != nil {
 		if err := g.healthy(); err != nil {
 			for i := range out {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/spf13/pflag"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -332,4 +333,47 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFrontProxyFlags: the flags of an authenticating proxy make one, which names no reserved user,
+// and the state of its file and of its flags is shown. A wrong file stops the start.
+func TestFrontProxyFlags(t *testing.T) {
+	ca := logintest.NewIssuer(t).CA()
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "proxy-ca.crt"), ca)
+	parse := func(args ...string) *Options {
+		t.Helper()
+		o, flags := NewOptions(), pflag.NewFlagSet("server", pflag.ContinueOnError)
+		o.AddFlags(flags)
+		if err := flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	config := func(o *Options) Config { return Config{Options: o, Logger: slog.New(slog.DiscardHandler)} }
+	o := parse("--requestheader-client-ca-file="+path, "--requestheader-allowed-names=a,b", "--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group", "--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-")
+	if err := o.Check(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := New(config(o))
+	if err != nil || l.FrontProxy() == nil {
+		t.Fatal(l, err)
+	}
+	files := l.Files()
+	if len(files) != 2 || files[0].Flag != "--requestheader-client-ca-file" || files[0].Path != path || files[1].Path != "" || files[1].Hash == "" {
+		t.Errorf("the files are %+v", files)
+	}
+	if l, err := New(config(NewOptions())); err != nil || l.FrontProxy() != nil || len(l.Files()) != 0 {
+		t.Errorf("without flags: %v, %v", l.FrontProxy(), err)
+	}
+	wrong := parse("--requestheader-client-ca-file="+logintest.Write(t, path+".wrong", "nothing"), "--requestheader-username-headers=X-Remote-User")
+	_, starts := New(config(wrong))
+	for _, err := range []error{wrong.Check(), starts} {
+		if err == nil || !strings.Contains(err.Error(), "--requestheader-client-ca-file") {
+			t.Errorf("a file without a certificate: %v", err)
+		}
+	}
+	if _, err := New(Config{Options: o, OwnCAs: func() []byte { return []byte(ca) }, Logger: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "the cluster's own CA") {
+		t.Errorf("the cluster's CA: %v", err)
+	}
 }

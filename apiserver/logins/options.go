@@ -16,6 +16,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/barque/barque/apiserver/configfile"
+	"github.com/barque/barque/apiserver/frontproxy"
 )
 
 // The flags that name files.
@@ -34,6 +35,7 @@ type Options struct {
 	Webhook    Webhook
 	TokenFile  string
 	BasicFile  string
+	Proxy      frontproxy.Options
 
 	changed func(flag string) bool
 	// anonymousPaths are those of the flag --anonymous-paths.
@@ -81,6 +83,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "how long an answer of the webhook counts; 0 asks each time")
 	fs.StringVar(&o.TokenFile, tokensFlag[2:], "", "file with static bearer tokens, lines of token,user,uid,\"group1,group2\"; read at the start")
 	fs.StringVar(&o.BasicFile, basicFlag[2:], "", "file with users' passwords for HTTP basic authentication, lines of USER:BCRYPT-HASH[:GROUP,GROUP]. Not recommended: see docs/authentication.md")
+	o.Proxy.AddFlags(fs)
 	o.changed = fs.Changed
 	o.anonymousPaths = func() []string {
 		paths, err := fs.GetStringSlice("anonymous-paths")
@@ -208,7 +211,7 @@ func (o *Options) Check() error {
 			return fmt.Errorf("%s %s: %w", basicFlag, o.BasicFile, err)
 		}
 	}
-	return nil
+	return o.Proxy.Check()
 }
 
 // webhookClient reads the kubeconfig of a webhook.

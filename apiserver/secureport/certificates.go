@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
+	"slices"
 	"sync"
 	"time"
 
@@ -164,6 +165,21 @@ func (c *clientCA) VerifyOptions() (x509.VerifyOptions, bool) {
 		c.logger.Error("keeping the old client CA", "err", err)
 	}
 	return c.options, true
+}
+
+// shownCAs are the authorities that the port names to clients, which choose a certificate by them.
+type shownCAs struct {
+	*clientCA
+	more func() []byte // nil: there are none
+}
+
+// CurrentCABundleContent implements dynamiccertificates.CAContentProvider.
+func (s shownCAs) CurrentCABundleContent() []byte {
+	bundle := s.clientCA.CurrentCABundleContent()
+	if s.more == nil {
+		return bundle
+	}
+	return slices.Concat(bundle, s.more())
 }
 
 // selfSigned makes a certificate for the connection of this process to itself. It lives as long as

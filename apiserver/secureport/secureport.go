@@ -28,14 +28,17 @@ import (
 	"github.com/barque/barque/internal/tlsoptions"
 )
 
-// Config of a Port. Only TLS, Limits, HTTP2Streams, Renewed and the hooks are optional.
+// Config of a Port. Only TLS, Limits, HTTP2Streams, Renewed, ProxyCA and the hooks are optional.
 type Config struct {
 	Listener net.Listener // without TLS
 	// Certificate gives the serving certificate, and ClientCA the PEM bundle of the authorities for
 	// client certificates. Renewed returns a channel that is closed when they give something new.
 	Certificate func() (*tls.Certificate, error)
 	ClientCA    func() ([]byte, error)
-	Renewed     func() <-chan struct{}
+	// ProxyCA returns further authorities, in PEM, for certificates that name no user. Clients that
+	// ask the port which certificates it knows show them, too.
+	ProxyCA func() []byte
+	Renewed func() <-chan struct{}
 	// Handler returns the handler. It is called when the port opens.
 	Handler func() http.Handler
 	// Opens is called before the port accepts connections, Closes when it stops to.
@@ -156,7 +159,7 @@ func (p *Port) tls(ctx context.Context, following *sync.WaitGroup) *tls.Config {
 		ClientAuth: tls.RequestClientCert, // the authenticator verifies: there are other credentials
 	}
 	p.config.TLS.Apply(base)
-	controller := dynamiccertificates.NewDynamicServingCertificateController(base, p.ca, p.cert, []dynamiccertificates.SNICertKeyContentProvider{p.sni}, nil)
+	controller := dynamiccertificates.NewDynamicServingCertificateController(base, shownCAs{p.ca, p.config.ProxyCA}, p.cert, []dynamiccertificates.SNICertKeyContentProvider{p.sni}, nil)
 	p.cert.AddListener(controller)
 	if err := controller.RunOnce(); err != nil {
 		p.config.Logger.Error("cannot use the serving certificate yet", "err", err)

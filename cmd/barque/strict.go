@@ -48,6 +48,8 @@ var mayNotBeEmpty = []string{"file", "serial", "anonymous-paths", "pod-security-
 	"tls-min-version", "tls-cipher-suites", "tls-san", "max-unauthenticated-connections-exempt",
 	"authentication-config", "oidc-issuer-url", "oidc-client-id", "oidc-ca-file", "oidc-username-claim", "oidc-username-prefix", "oidc-groups-claim", "oidc-groups-prefix",
 	"oidc-signing-algs", "authentication-token-webhook-config-file", "authentication-token-webhook-version", "token-auth-file", "basic-auth-file",
+	"requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
+	"requestheader-extra-headers-prefix",
 	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version", "group", "merge"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.
