@@ -375,3 +375,15 @@ func pod(change func(*corev1.Pod)) func(*Evidence) {
 		e.Objects.Pods, e.Objects.NetworkPolicies = append(e.Objects.Pods, p), []networkingv1.NetworkPolicy{}
 	}
 }
+
+// TestOtherLogins: each way to log in besides certificates and tokens of accounts is one to look at.
+func TestOtherLogins(t *testing.T) {
+	for flag, want := range map[string]Status{
+		"authentication-config": Person, "oidc-issuer-url": Person, "authentication-token-webhook-config-file": Person,
+		"requestheader-client-ca-file": Person, "token-auth-file": Fail, "": Fail,
+	} {
+		if v := otherLogins(&ServerReport{Flags: map[string]string{flag: "x"}}); v.Status != want {
+			t.Errorf("with --%s: %+v, want %s", flag, v, want)
+		}
+	}
+}

@@ -354,7 +354,7 @@ func closed(port int) func(*Server) Verdict {
 }
 
 func otherLogins(r *ServerReport) Verdict {
-	for _, name := range []string{"authentication-config", "oidc-issuer-url", "authentication-token-webhook-config-file"} {
+	for _, name := range []string{"authentication-config", "oidc-issuer-url", "authentication-token-webhook-config-file", "requestheader-client-ca-file"} {
 		if r.Flags[name] != "" {
 			return person("--%s is there; see that people use it", name)
 		}
