@@ -75,7 +75,6 @@ func (s *Server) admissionParts(sec *security) (*registry.Parts, error) {
 		NotReadySeconds:    s.cfg.TolerationSeconds.NotReady,
 		UnreachableSeconds: s.cfg.TolerationSeconds.Unreachable,
 		NodeAddress:        s.cfg.NodeAddress,
-		ProxyNames:         s.frontProxy().Names(),
 	}
 	if signs := s.cfg.SignsOfLife; signs != nil {
 		p.Member = func(node string) bool {

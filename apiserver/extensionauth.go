@@ -11,21 +11,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/authn"
-	"github.com/barque/barque/apiserver/frontproxy"
 )
 
 // ProxyClientName is the common name of the certificate with which servers call extension API
 // servers. Those take the user from the headers of a request only when it comes with this name:
 // certificates of nodes and users have the same authority, and must never carry it.
 const ProxyClientName = "barque:front-proxy"
-
-// frontProxy is the configured proxy of users, or nil.
-func (s *Server) frontProxy() *frontproxy.Proxy {
-	if s.cfg.Logins == nil {
-		return nil
-	}
-	return s.cfg.Logins.FrontProxy()
-}
 
 const extensionAuthentication = "extension-apiserver-authentication"
 
@@ -37,10 +28,14 @@ func (s *Server) ensureExtensionAuthentication(ctx context.Context, client kuber
 	if err != nil {
 		return err
 	}
-	want, err := frontproxy.Trust{ClientCAs: ca, ProxyCAs: ca, Names: []string{ProxyClientName}, UserHeader: authn.UserHeader,
-		UIDHeader: authn.UIDHeader, GroupHeader: authn.GroupHeader, ExtraPrefix: authn.ExtraHeaderPrefix}.With(s.frontProxy()).Data()
-	if err != nil {
-		return err
+	want := map[string]string{
+		"client-ca-file":                     string(ca),
+		"requestheader-client-ca-file":       string(ca),
+		"requestheader-allowed-names":        `["` + ProxyClientName + `"]`,
+		"requestheader-username-headers":     `["` + authn.UserHeader + `"]`,
+		"requestheader-uid-headers":          `["` + authn.UIDHeader + `"]`,
+		"requestheader-group-headers":        `["` + authn.GroupHeader + `"]`,
+		"requestheader-extra-headers-prefix": `["` + authn.ExtraHeaderPrefix + `"]`,
 	}
 	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	existing, err := configMaps.Get(ctx, extensionAuthentication, metav1.GetOptions{})

@@ -101,14 +101,15 @@ func TestFrontProxy(t *testing.T) {
 		t.Errorf("with a client that chooses: %+v, %v", who, err)
 	}
 
+	// Extension API servers believe headers from whom the ConfigMap names: servers alone.
 	var published *corev1.ConfigMap
 	await(t, "the leader publishes", func(ctx context.Context) (err error, ok bool) {
 		published, err = c.admin.CoreV1().ConfigMaps("kube-system").Get(ctx, extensionAuthentication, metav1.GetOptions{})
 		return err, err == nil
 	})
 	for key, want := range map[string]string{
-		"client-ca-file": string(c.ca.pem), "requestheader-client-ca-file": string(c.ca.pem) + string(proxies.pem),
-		"requestheader-allowed-names": `["` + ProxyClientName + `","auth"]`, "requestheader-group-headers": `["X-Remote-Group"]`,
+		"client-ca-file": string(c.ca.pem), "requestheader-client-ca-file": string(c.ca.pem),
+		"requestheader-allowed-names": `["` + ProxyClientName + `"]`, "requestheader-username-headers": `["X-Remote-User"]`, "requestheader-group-headers": `["X-Remote-Group"]`,
 	} {
 		if got := published.Data[key]; got != want {
 			t.Errorf("%s is %s, want %s", key, got, want)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/apiserver/authn"
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/frontproxy"
 	"github.com/barque/barque/apiserver/nodeauth"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/refusals"
@@ -184,4 +185,12 @@ func (s *Server) newAuthorizer(sec *security) error {
 		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || rbac.Reconciled(r)
 	}
 	return nil
+}
+
+// frontProxy returns the authenticating proxy of users, or nil.
+func (s *Server) frontProxy() *frontproxy.Proxy {
+	if s.cfg.Logins == nil {
+		return nil
+	}
+	return s.cfg.Logins.FrontProxy()
 }

@@ -49,12 +49,8 @@ type TrustBundleAttest struct {
 }
 
 // CertificateSubjects refuses requests for client certificates that stand above all roles: those of
-// the group system:masters, and those with a name of Barque's own, of the control plane, or of an
-// authenticating proxy, which extension API servers believe by its name.
-type CertificateSubjects struct {
-	*admission.Handler
-	proxies []string
-}
+// the group system:masters, and those that carry a name of Barque's own, or of the control plane.
+type CertificateSubjects struct{ *admission.Handler }
 
 var (
 	_ admission.ValidationInterface = (*CertificateApproval)(nil)
@@ -78,9 +74,9 @@ func NewTrustBundleAttest(authz authorizer.UnconditionalAuthorizer) *TrustBundle
 	return &TrustBundleAttest{admission.NewHandler(admission.Create, admission.Update), authz}
 }
 
-// NewCertificateSubjects returns the step; proxies are the names of authenticating proxies.
-func NewCertificateSubjects(proxies ...string) *CertificateSubjects {
-	return &CertificateSubjects{admission.NewHandler(admission.Create), proxies}
+// NewCertificateSubjects returns the step.
+func NewCertificateSubjects() *CertificateSubjects {
+	return &CertificateSubjects{admission.NewHandler(admission.Create)}
 }
 
 // Validate implements admission.ValidationInterface. The stored signer counts: an update may try to
@@ -173,9 +169,6 @@ func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes
 	for _, name := range subjectNames(request, admins) {
 		if rbac.IsOwnUser(name) {
 			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: it is a part of the control plane, and runs in the servers", signer, name))
-		}
-		if slices.Contains(c.proxies, name) {
-			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: it is that of an authenticating proxy, which has another CA", signer, name))
 		}
 		if strings.HasPrefix(name, ownNames) {
 			if name == clusterusers.AdminGroup {

@@ -94,14 +94,6 @@ func (p *Proxy) CAs() []byte {
 	return p.current.Load().pem
 }
 
-// Names returns the common names of proxies; none means all. A nil Proxy has none.
-func (p *Proxy) Names() []string {
-	if p == nil {
-		return nil
-	}
-	return slices.Clone(p.cfg.Options.AllowedNames)
-}
-
 // Headers returns the headers to remove from each request, whoever has made it: what a client has
 // written there must reach no extension API server. It is nil for a nil Proxy.
 func (p *Proxy) Headers() *authenticatorfactory.RequestHeaderConfig {

@@ -292,35 +292,3 @@ func TestOwnCAIsRefused(t *testing.T) {
 		}
 	}
 }
-
-// TestTrust: extension API servers believe servers as before, and the proxy by its name. A proxy
-// without a name adds no other, and headers of its own are left out.
-func TestTrust(t *testing.T) {
-	own, ca := newCA(t), newCA(t)
-	trust := Trust{ClientCAs: own.pem(), ProxyCAs: own.pem(), Names: []string{"barque:front-proxy"},
-		UserHeader: "X-Remote-User", UIDHeader: "X-Remote-Uid", GroupHeader: "X-Remote-Group", ExtraPrefix: "X-Remote-Extra-"}
-	want := map[string]string{
-		"client-ca-file": string(own.pem()), "requestheader-client-ca-file": string(own.pem()), "requestheader-allowed-names": `["barque:front-proxy"]`,
-		"requestheader-username-headers": `["X-Remote-User"]`, "requestheader-uid-headers": `["X-Remote-Uid"]`,
-		"requestheader-group-headers": `["X-Remote-Group"]`, "requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
-	}
-	check := func(name string, p *Proxy) {
-		t.Helper()
-		data, err := trust.With(p).Data()
-		if err != nil || len(data) != len(want) {
-			t.Fatal(data, err)
-		}
-		for key, value := range want {
-			if data[key] != value {
-				t.Errorf("%s: %s is %q, want %q", name, key, data[key], value)
-			}
-		}
-	}
-	check("without a proxy", nil)
-	p, _, _ := start(t, ca, func(o *Options) { o.AllowedNames = nil })
-	want["requestheader-client-ca-file"] = string(own.pem()) + string(ca.pem())
-	check("without names", p)
-	p, _, _ = start(t, ca)
-	want["requestheader-allowed-names"] = `["barque:front-proxy","auth"]`
-	check("with a name", p)
-}

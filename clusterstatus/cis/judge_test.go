@@ -376,7 +376,7 @@ func pod(change func(*corev1.Pod)) func(*Evidence) {
 	}
 }
 
-// TestOtherLogins: each way to log in besides certificates and tokens of accounts is one to look at.
+// TestOtherLogins: each way to log in besides certificates and tokens of accounts needs a look.
 func TestOtherLogins(t *testing.T) {
 	for flag, want := range map[string]Status{
 		"authentication-config": Person, "oidc-issuer-url": Person, "authentication-token-webhook-config-file": Person,

@@ -76,8 +76,6 @@ type Parts struct {
 	Member func(node string) bool
 	// NodeAddress returns the reason why a node may not have an address; nil where all may.
 	NodeAddress func(node string, addr netip.Addr) error
-	// ProxyNames are the common names of authenticating proxies.
-	ProxyNames []string
 	// NotReadySeconds and UnreachableSeconds are the default tolerations of pods.
 	NotReadySeconds, UnreachableSeconds int64
 }
@@ -205,8 +203,8 @@ func plugins() []plugin {
 		{name: "ClusterTrustBundleAttest", on: true, create: step(func(p *Parts) admission.Interface {
 			return barqueadmission.NewTrustBundleAttest(p.Authorizer)
 		})},
-		{name: "CertificateSubjectRestriction", on: true, create: step(func(p *Parts) admission.Interface {
-			return barqueadmission.NewCertificateSubjects(p.ProxyNames...)
+		{name: "CertificateSubjectRestriction", on: true, create: step(func(*Parts) admission.Interface {
+			return barqueadmission.NewCertificateSubjects()
 		})},
 		{
 			name: "DefaultIngressClass", on: true,
