@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
@@ -54,26 +55,109 @@ func hasPrefix(key string, prefixes []string) bool {
 	return false
 }
 
-// Count returns how many values are under which key of the newest state, and how many values of the
-// resources are in clear, which is under "". A value of another provider counts for its beginning.
-func (o *Objects) Count(ctx context.Context, resources []string) (map[string]int, error) {
+// forms knows the form in which each object is to be.
+type forms struct {
+	all     *Transformers
+	epoch   *Epoch
+	covered []string
+	where   locator
+}
+
+func (o *Objects) forms(e *Epoch) *forms {
+	f := &forms{all: o.Transformers, epoch: e, covered: o.prefixes(e.Resources)}
+	if f.all.outside != nil {
+		f.where = f.all.locator()
+	}
+	return f
+}
+
+// form is that of one object: under a data key, as a transformer from outside writes it, or else in
+// clear.
+type form struct {
+	resource schema.GroupResource // known if there may be a transformer from outside
+	outside  value.Transformer
+	id       string
+}
+
+func (f *forms) of(key string) (is form) {
+	if f.where != nil {
+		if resource, ok := f.where.resource(key); ok {
+			is.resource = resource
+			if is.outside = f.all.outsideWrites(resource, f.epoch); is.outside != nil {
+				return is
+			}
+			if f.all.outsideOf(resource) != nil {
+				is.id = f.epoch.Writes
+				return is
+			}
+		}
+	}
+	if hasPrefix(key, f.covered) {
+		is.id = f.epoch.Writes
+	}
+	return is
+}
+
+// has reports whether an object is in its form. Only a transformer from outside has to decrypt a
+// value for that, which may fail.
+func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
+	want := f.of(item.Key)
+	if want.outside == nil {
+		return KeyOf(item.Value) == want.id && (want.id != "" || !Enciphered(item.Value)), nil
+	}
+	if bytes.HasPrefix(item.Value, []byte(Prefix)) {
+		return false, nil
+	}
+	_, stale, err := want.outside.TransformFromStorage(ctx, item.Value, place(item.Key))
+	return !stale, err
+}
+
+// Count returns how many values are under which key of the newest state, and how many values are in
+// clear that are to be encrypted, which is under "". A value of another provider counts for its
+// beginning.
+func (o *Objects) Count(ctx context.Context, e *Epoch) (map[string]int, error) {
 	view, err := o.Store.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("count the encrypted objects: %w", err)
 	}
-	n, covered := map[string]int{}, o.prefixes(resources)
+	n, forms := map[string]int{}, o.forms(e)
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
 		switch id := KeyOf(item.Value); {
 		case id != "":
 			n[id]++
-		case bytes.HasPrefix(item.Value, []byte(storage.Enciphered)):
-			n[provider(item.Value)]++
-		case hasPrefix(item.Key, covered):
+		case Enciphered(item.Value):
+			n[Provider(item.Value)]++
+		case !forms.clear(ctx, &item):
 			n[""]++
 		}
-		return true
+		return ctx.Err() == nil
 	})
-	return n, nil
+	return n, context.Cause(ctx)
+}
+
+// clear reports whether a value in clear is to be so. Without keys it is to be encrypted if they
+// cover it: somebody may ask how much is not.
+func (f *forms) clear(ctx context.Context, item *raftstore.Item) bool {
+	want := f.of(item.Key)
+	if want.outside != nil {
+		has, _ := f.has(ctx, item) // reading a value in clear does not fail
+		return has
+	}
+	return want.id == "" && !hasPrefix(item.Key, f.covered)
+}
+
+// Left returns how many objects are not in the form of the Epoch. An object of which that is not
+// known is an error.
+func (o *Objects) Left(ctx context.Context, e *Epoch) (n int, err error) {
+	view, err := o.Store.View(ctx, raftstore.ViewOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("look for objects that are not rewritten: %w", err)
+	}
+	found, err := o.look(ctx, view, o.forms(e))
+	if err != nil {
+		return 0, err
+	}
+	return len(found.stale), unreadable(found.unreadable)
 }
 
 // InUse reports whether a value of the newest state is under the key of the ID.
@@ -99,64 +183,74 @@ func (o *Objects) DropHistory(ctx context.Context) (floor uint64, err error) {
 }
 
 // Rewrite brings all objects into the form of the Epoch: those of its resources under the key that
-// encrypts, all others in clear. It writes in the term, and only while the Epoch is the newest one.
-// An object that cannot be read is an error that names it, after all others are done.
+// encrypts, all others in clear, and those of resources from outside as their transformer writes.
+// It writes in the term, and only while the Epoch is the newest one. An object that cannot be read
+// is an error that names it, after all others are done.
 func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error {
 	for {
 		view, err := o.Store.View(ctx, raftstore.ViewOptions{})
 		if err != nil {
 			return fmt.Errorf("look for objects to rewrite: %w", err)
 		}
-		stale := o.stale(view, e)
-		report(len(stale))
-		if len(stale) == 0 {
+		forms := o.forms(e)
+		found, err := o.look(ctx, view, forms)
+		if err != nil {
+			return err
+		}
+		report(len(found.stale) + len(found.unreadable))
+		if len(found.stale)+len(found.unreadable) == 0 {
 			return nil
 		}
-		if err := o.rewriteAll(ctx, term, e, stale, report); err != nil {
+		if err := o.rewriteAll(ctx, term, forms, found, report); err != nil {
 			return err
 		}
 	}
 }
 
-// wanted returns the ID of the key under which the Epoch wants a value; empty: in clear. covered
-// are the prefixes of the Epoch's resources.
-func wanted(key string, e *Epoch, covered []string) string {
-	if e.Writes != "" && hasPrefix(key, covered) {
-		return e.Writes
-	}
-	return ""
+// look has the objects that are not in their form, and those of which that is not known.
+type look struct {
+	stale      []raftstore.Item
+	unreadable []*unreadableError
 }
 
-// stale returns the items that are not in the form of the Epoch.
-func (o *Objects) stale(view raftstore.View, e *Epoch) (items []raftstore.Item) {
-	covered := o.prefixes(e.Resources)
+// maxFailing bounds the time for which a look tries values that cannot be decrypted: each may wait
+// for a plugin that does not answer.
+const maxFailing = 10 * time.Second
+
+func (o *Objects) look(ctx context.Context, view raftstore.View, forms *forms) (found look, err error) {
+	var failing time.Duration
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
-		want := wanted(item.Key, e, covered)
-		if KeyOf(item.Value) != want || want == "" && bytes.HasPrefix(item.Value, []byte(storage.Enciphered)) {
-			items = append(items, item)
+		began := o.Now()
+		has, err := forms.has(ctx, &item)
+		switch {
+		case err != nil:
+			failing += o.Now().Sub(began)
+			found.unreadable = append(found.unreadable, &unreadableError{item.Key, err})
+		case !has:
+			found.stale = append(found.stale, item)
 		}
-		return true
+		return ctx.Err() == nil && failing < maxFailing
 	})
-	return items
+	return found, context.Cause(ctx)
 }
 
 // maxNamed bounds how many unreadable objects an error names.
 const maxNamed = 5
 
-func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items []raftstore.Item, report func(left int)) error {
+func (o *Objects) rewriteAll(ctx context.Context, term uint64, forms *forms, found look, report func(left int)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var working sync.WaitGroup
 	var left atomic.Int64
-	left.Store(int64(len(items)))
+	left.Store(int64(len(found.stale)))
 	todo := make(chan raftstore.Item)
 	var mu sync.Mutex
 	var failed error // ends it
-	var unreadable []*unreadableError
+	cannotRead := found.unreadable
 	for range writers {
 		working.Go(func() {
 			for item := range todo {
-				err := o.rewrite(ctx, term, e, item)
+				err := o.rewrite(ctx, term, forms, item)
 				if n := left.Add(-1); n%100 == 0 {
 					report(int(n))
 				}
@@ -165,7 +259,7 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 				}
 				mu.Lock()
 				if cannot, is := errors.AsType[*unreadableError](err); is {
-					unreadable = append(unreadable, cannot)
+					cannotRead = append(cannotRead, cannot)
 				} else if failed == nil {
 					failed = err
 					cancel()
@@ -174,7 +268,7 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 			}
 		})
 	}
-	for _, item := range items {
+	for _, item := range found.stale {
 		if ctx.Err() != nil {
 			break
 		}
@@ -187,16 +281,22 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 		return failed
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case len(unreadable) > 0:
-		// In the order of keys, so that the same objects are the same error.
-		slices.SortFunc(unreadable, func(a, b *unreadableError) int { return strings.Compare(a.key, b.key) })
-		var named []error
-		for _, cannot := range unreadable[:min(len(unreadable), maxNamed)] {
-			named = append(named, cannot)
-		}
-		return fmt.Errorf("%d objects cannot be read, and are as they were: %w", len(unreadable), errors.Join(named...))
 	}
-	return nil
+	return unreadable(cannotRead)
+}
+
+// unreadable returns one error for all objects that cannot be read, or nil without any.
+func unreadable(all []*unreadableError) error {
+	if len(all) == 0 {
+		return nil
+	}
+	// In the order of keys, so that the same objects are the same error.
+	slices.SortFunc(all, func(a, b *unreadableError) int { return strings.Compare(a.key, b.key) })
+	var named []error
+	for _, cannot := range all[:min(len(all), maxNamed)] {
+		named = append(named, cannot)
+	}
+	return fmt.Errorf("%d objects cannot be read, and are as they were: %w", len(all), errors.Join(named...))
 }
 
 // unreadableError is returned for an object that cannot be decrypted.
@@ -215,15 +315,20 @@ type place string
 func (p place) AuthenticatedData() []byte { return []byte(p) }
 
 // rewrite writes one object anew. One that has changed meanwhile is left for the next look.
-func (o *Objects) rewrite(ctx context.Context, term uint64, e *Epoch, item raftstore.Item) error {
-	value, _, err := o.Transformers.Open(ctx, item.Value, place(item.Key))
+func (o *Objects) rewrite(ctx context.Context, term uint64, forms *forms, item raftstore.Item) error {
+	e, want := forms.epoch, forms.of(item.Key)
+	value, _, _, err := o.Transformers.open(ctx, want.resource, item.Value, place(item.Key))
 	if err != nil {
 		return &unreadableError{item.Key, err}
 	}
-	if id := wanted(item.Key, e, o.prefixes(e.Resources)); id != "" {
-		if value, err = o.Transformers.Seal(ctx, id, value, place(item.Key)); err != nil {
-			return err
-		}
+	switch {
+	case want.outside != nil:
+		value, err = want.outside.TransformToStorage(ctx, value, place(item.Key))
+	case want.id != "":
+		value, err = o.Transformers.Seal(ctx, want.id, value, place(item.Key))
+	}
+	if err != nil {
+		return err
 	}
 	op := raftstore.Op{Kind: raftstore.Put, Key: item.Key, Value: value}
 	if item.Expires > 0 {

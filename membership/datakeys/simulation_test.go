@@ -85,6 +85,14 @@ func (s source) Epoch(ctx context.Context) (*encryption.Epoch, error) {
 
 type stored struct{ *encryption.Objects }
 
+func (o stored) Count(ctx context.Context, e *datakeys.Epoch) (map[string]int, error) {
+	return o.Objects.Count(ctx, (*encryption.Epoch)(e))
+}
+
+func (o stored) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
+	return o.Objects.Left(ctx, (*encryption.Epoch)(e))
+}
+
 func (o stored) Rewrite(ctx context.Context, term uint64, e *datakeys.Epoch, report func(int)) error {
 	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
 }

@@ -20,11 +20,24 @@ type Status struct {
 	Clear      int            `json:"clear"` // objects of the resources that are in clear
 	Servers    []ServerStatus `json:"servers"`
 	Waiting    []string       `json:"waiting,omitempty"`
+	// File is that of the server that answers; nil: there is none on any server.
+	File *FileStatus `json:"file,omitempty"`
 	// Problem is why the server that answers does not follow or cannot read.
 	Problem string `json:"problem,omitempty"`
 }
 
-// KeyStatus is one key.
+// FileStatus is that of a file of providers, which encrypt resources in place of the keys.
+type FileStatus struct {
+	Path      string            `json:"path"`
+	Problem   string            `json:"problem,omitempty"`
+	Resources map[string]string `json:"resources"` // and the providers that write them
+	// Writes is false while the data key of the cluster writes in place of the providers.
+	Writes bool     `json:"writes"`
+	Differ []string `json:"differ,omitempty"` // living servers with another file, or without one
+}
+
+// KeyStatus is one key. The ID of a provider of a file is the beginning of its values, and its Made
+// is zero.
 type KeyStatus struct {
 	ID      string    `json:"id"`
 	Writes  bool      `json:"writes"` // it encrypts; all keys are read
@@ -98,6 +111,9 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		s.Began = d.Began
 		s.Waiting = m.kind.Waiting(d)
 	}
+	if m.kind.File != nil {
+		s.File = m.kind.File()
+	}
 	n, err := m.kind.count(ctx, d)
 	if err != nil {
 		return s, err
@@ -108,8 +124,8 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		delete(n, k.ID)
 	}
 	delete(n, "")
-	for id, objects := range n { // of which nobody has the key
-		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: objects})
+	for _, id := range slices.Sorted(maps.Keys(n)) { // of a provider, or of which nobody has the key
+		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: n[id]})
 	}
 	for _, server := range m.kind.servers() {
 		s.Servers = append(s.Servers, ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation, Alive: server.Alive,
@@ -134,7 +150,7 @@ func (k *kind) count(ctx context.Context, d document) (map[string]int, error) {
 	if d.Step != AtRest && last.objects != nil && k.Now().Sub(last.at) < countAgain {
 		return maps.Clone(last.objects), nil
 	}
-	objects, err := k.Objects.Count(ctx, d.Resources)
+	objects, err := k.Objects.Count(ctx, &Epoch{Resources: d.Resources, Writes: d.Writes})
 	if err == nil {
 		k.mu.Lock()
 		k.counted = counted{k.Now(), maps.Clone(objects)}

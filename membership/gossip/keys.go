@@ -31,6 +31,14 @@ func (p *Pool) SetDataKeys(generation uint64) {
 	p.tell()
 }
 
+// SetEncryptionFile tells the others the digest of this server's file of providers.
+func (p *Pool) SetEncryptionFile(digest uint32) {
+	p.mu.Lock()
+	p.facts.EncryptionFile = digest
+	p.mu.Unlock()
+	p.tell()
+}
+
 // setKeys makes the ring exactly the keys. memberlist reads the ring concurrently, and its
 // RemoveKey moves later keys under readers' eyes. So keys are only removed from the end.
 func setKeys(ring *memberlist.Keyring, keys [][]byte) error {

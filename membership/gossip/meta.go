@@ -39,6 +39,9 @@ type Facts struct {
 	// DataKeys is the generation of the data keys that a server has taken over, datakeys.First or
 	// more. Earlier versions, which cannot read encrypted objects, do not send it.
 	DataKeys uint64 `json:"e,omitempty"`
+	// EncryptionFile is a digest of the file of providers by which a server encrypts objects; 0 is
+	// none. Earlier versions have none.
+	EncryptionFile uint32 `json:"f,omitempty"`
 }
 
 // Proof is how a member proves itself.

@@ -43,6 +43,15 @@ func (m *Members) DataKeys() []rollover.Member {
 	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return f.DataKeys })
 }
 
+// EncryptionFiles are all members, by the digests of their files of providers as generations. Only
+// servers have any.
+func (m *Members) EncryptionFiles() []rollover.Member {
+	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return uint64(f.EncryptionFile) })
+}
+
+// Unmet reports whether this server has heard nothing of a member since it started.
+func Unmet(m rollover.Member) bool { return m.State == away }
+
 // CAs are the members that the exchange of the CA waits for, by the CAs that they have taken over.
 // An agent that registers just now is one. So is a server that is none any more, if gossip does not
 // know it: people may have marked an agent.
