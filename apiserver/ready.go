@@ -22,7 +22,7 @@ func (s *Server) AwaitReady(ctx context.Context) error {
 	defer ticker.Stop()
 	request := func() *rest.Request {
 		r := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck)
-		if plugins := s.cfg.Plugins; plugins != nil {
+		for _, plugins := range s.cfg.Plugins {
 			r = r.Param("exclude", plugins.Name())
 		}
 		return r

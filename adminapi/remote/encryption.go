@@ -168,6 +168,9 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	if s.Enabled {
 		state = "on"
 	}
+	if clear := s.File.InClear(); len(clear) > 0 && s.Enabled {
+		state = "on; in clear by the file, whose first provider is identity: " + strings.Join(clear, ", ")
+	}
 	fmt.Fprintf(w, "encryption\t%s\nresources\t%s\nstep\t%s\n", state, strings.Join(s.Resources, ", "), s.Text)
 	if len(s.Waiting) > 0 {
 		fmt.Fprintf(w, "waiting\t%s\n", strings.Join(s.Waiting, ", "))

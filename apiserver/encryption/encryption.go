@@ -50,6 +50,8 @@ type Outside interface {
 	// Writes reports whether all servers read what the transformers write. Until they do, the data
 	// key of now writes, which all servers have. Without one, the transformers write.
 	Writes() bool
+	// Digest identifies what Of returns; it is another one after a change.
+	Digest() uint32
 	// Unreadable returns the error for a value that this server cannot decrypt. The error is a
 	// storage.UnavailableError unless no server can decrypt the value.
 	Unreadable(stored []byte, at value.Context, cause error) error
@@ -96,8 +98,13 @@ func (t *Transformers) outsideOf(resource schema.GroupResource) value.Transforme
 
 // outsideWrites returns the transformer that writes a resource, or nil if the data keys write it.
 func (t *Transformers) outsideWrites(resource schema.GroupResource, e *Epoch) value.Transformer {
+	return t.writer(resource, e, func() bool { return t.outside.Writes() })
+}
+
+// writer is outsideWrites with an answer of Outside.Writes.
+func (t *Transformers) writer(resource schema.GroupResource, e *Epoch, writes func() bool) value.Transformer {
 	with := t.outsideOf(resource)
-	if with == nil || e.Writes != "" && !t.outside.Writes() {
+	if with == nil || e.Writes != "" && !writes() {
 		return nil
 	}
 	return with

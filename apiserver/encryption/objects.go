@@ -55,20 +55,58 @@ func hasPrefix(key string, prefixes []string) bool {
 	return false
 }
 
-// forms knows the form in which each object is to be.
+// forms knows the form in which each object is to be. That is decided once: objects that were
+// rewritten by two decisions would be in two forms.
 type forms struct {
 	all     *Transformers
 	epoch   *Epoch
 	covered []string
 	where   locator
+	now     func() time.Time
+
+	writes  bool     // of Outside, when it was decided
+	digest  uint32   // of Outside then
+	failing sync.Map // *atomic.Int64, a time.Duration for which the transformer failed, by schema.GroupResource
 }
 
 func (o *Objects) forms(e *Epoch) *forms {
-	f := &forms{all: o.Transformers, epoch: e, covered: o.prefixes(e.Resources)}
+	f := &forms{all: o.Transformers, epoch: e, covered: o.prefixes(e.Resources), now: o.Now}
 	if f.all.outside != nil {
-		f.where = f.all.locator()
+		f.where, f.writes, f.digest = f.all.locator(), f.all.outside.Writes(), f.all.outside.Digest()
 	}
 	return f
+}
+
+// errDecidedAnew is returned if objects would be written in another way by now.
+var errDecidedAnew = errors.New("the file of providers, or whether all servers have it, has changed meanwhile")
+
+// hold returns an error if the decision does not hold any more.
+func (f *forms) hold() error {
+	if out := f.all.outside; out != nil && (out.Writes() != f.writes || out.Digest() != f.digest) {
+		return errDecidedAnew
+	}
+	return nil
+}
+
+// maxFailing bounds the time for which the transformer of a resource is tried that fails: each
+// attempt may wait for a plugin that does not answer. Other resources go on.
+const maxFailing = 10 * time.Second
+
+var errNotTried = errors.New("it was not tried, because others of its resource have failed for long")
+
+// try calls the transformer of a resource from outside, unless it has failed for long.
+func (f *forms) try(of schema.GroupResource, key string, call func() error) error {
+	known, _ := f.failing.LoadOrStore(of, new(atomic.Int64))
+	failing := known.(*atomic.Int64)
+	if time.Duration(failing.Load()) >= maxFailing {
+		return fmt.Errorf("%s: %w", key, errNotTried)
+	}
+	began := f.now()
+	err := call()
+	if err != nil {
+		failing.Add(int64(f.now().Sub(began)))
+	}
+	return err
 }
 
 // form is that of one object: under a data key, as a transformer from outside writes it, or else in
@@ -83,7 +121,7 @@ func (f *forms) of(key string) (is form) {
 	if f.where != nil {
 		if resource, ok := f.where.resource(key); ok {
 			is.resource = resource
-			if is.outside = f.all.outsideWrites(resource, f.epoch); is.outside != nil {
+			if is.outside = f.all.writer(resource, f.epoch, func() bool { return f.writes }); is.outside != nil {
 				return is
 			}
 			if f.all.outsideOf(resource) != nil {
@@ -108,7 +146,11 @@ func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
 	if bytes.HasPrefix(item.Value, []byte(Prefix)) {
 		return false, nil
 	}
-	_, stale, err := want.outside.TransformFromStorage(ctx, item.Value, place(item.Key))
+	var stale bool
+	err := f.try(want.resource, item.Key, func() (err error) {
+		_, stale, err = want.outside.TransformFromStorage(ctx, item.Value, place(item.Key))
+		return err
+	})
 	return !stale, err
 }
 
@@ -153,7 +195,11 @@ func (o *Objects) Left(ctx context.Context, e *Epoch) (n int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("look for objects that are not rewritten: %w", err)
 	}
-	found, err := o.look(ctx, view, o.forms(e))
+	forms := o.forms(e)
+	found, err := o.look(ctx, view, forms)
+	if err == nil {
+		err = forms.hold()
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -187,13 +233,16 @@ func (o *Objects) DropHistory(ctx context.Context) (floor uint64, err error) {
 // It writes in the term, and only while the Epoch is the newest one. An object that cannot be read
 // is an error that names it, after all others are done.
 func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error {
+	forms := o.forms(e)
 	for {
 		view, err := o.Store.View(ctx, raftstore.ViewOptions{})
 		if err != nil {
 			return fmt.Errorf("look for objects to rewrite: %w", err)
 		}
-		forms := o.forms(e)
 		found, err := o.look(ctx, view, forms)
+		if err == nil {
+			err = forms.hold()
+		}
 		if err != nil {
 			return err
 		}
@@ -213,25 +262,28 @@ type look struct {
 	unreadable []*unreadableError
 }
 
-// maxFailing bounds the time for which a look tries values that cannot be decrypted: each may wait
-// for a plugin that does not answer.
-const maxFailing = 10 * time.Second
-
+// look returns the objects that do not need a transformer from outside first: that may wait long.
 func (o *Objects) look(ctx context.Context, view raftstore.View, forms *forms) (found look, err error) {
-	var failing time.Duration
+	var last []raftstore.Item
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
-		began := o.Now()
 		has, err := forms.has(ctx, &item)
 		switch {
 		case err != nil:
-			failing += o.Now().Sub(began)
 			found.unreadable = append(found.unreadable, &unreadableError{item.Key, err})
+		case !has && forms.outside(&item):
+			last = append(last, item)
 		case !has:
 			found.stale = append(found.stale, item)
 		}
-		return ctx.Err() == nil && failing < maxFailing
+		return ctx.Err() == nil
 	})
+	found.stale = append(found.stale, last...)
 	return found, context.Cause(ctx)
+}
+
+// outside reports whether a rewrite of an object needs a transformer from outside.
+func (f *forms) outside(item *raftstore.Item) bool {
+	return f.of(item.Key).outside != nil || Enciphered(item.Value) && KeyOf(item.Value) == ""
 }
 
 // maxNamed bounds how many unreadable objects an error names.
@@ -285,7 +337,7 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, forms *forms, fou
 	return unreadable(cannotRead)
 }
 
-// unreadable returns one error for all objects that cannot be read, or nil without any.
+// unreadable returns one error for all objects that cannot be rewritten, or nil without any.
 func unreadable(all []*unreadableError) error {
 	if len(all) == 0 {
 		return nil
@@ -296,10 +348,10 @@ func unreadable(all []*unreadableError) error {
 	for _, cannot := range all[:min(len(all), maxNamed)] {
 		named = append(named, cannot)
 	}
-	return fmt.Errorf("%d objects cannot be read, and are as they were: %w", len(all), errors.Join(named...))
+	return fmt.Errorf("%d objects cannot be read or encrypted, and are as they were: %w", len(all), errors.Join(named...))
 }
 
-// unreadableError is returned for an object that cannot be decrypted.
+// unreadableError is returned for an object that cannot be decrypted, or encrypted from outside.
 type unreadableError struct {
 	key string
 	err error
@@ -317,18 +369,30 @@ func (p place) AuthenticatedData() []byte { return []byte(p) }
 // rewrite writes one object anew. One that has changed meanwhile is left for the next look.
 func (o *Objects) rewrite(ctx context.Context, term uint64, forms *forms, item raftstore.Item) error {
 	e, want := forms.epoch, forms.of(item.Key)
-	value, _, _, err := o.Transformers.open(ctx, want.resource, item.Value, place(item.Key))
-	if err != nil {
+	var value []byte
+	open := func() (err error) {
+		value, _, _, err = o.Transformers.open(ctx, want.resource, item.Value, place(item.Key))
+		return err
+	}
+	var err error
+	if Enciphered(item.Value) && KeyOf(item.Value) == "" {
+		err = forms.try(want.resource, item.Key, open)
+	} else {
+		err = open()
+	}
+	if err == nil && want.outside != nil {
+		err = forms.try(want.resource, item.Key, func() (err error) {
+			value, err = want.outside.TransformToStorage(ctx, value, place(item.Key))
+			return err
+		})
+	}
+	if err != nil { // of this object alone
 		return &unreadableError{item.Key, err}
 	}
-	switch {
-	case want.outside != nil:
-		value, err = want.outside.TransformToStorage(ctx, value, place(item.Key))
-	case want.id != "":
-		value, err = o.Transformers.Seal(ctx, want.id, value, place(item.Key))
-	}
-	if err != nil {
-		return err
+	if want.outside == nil && want.id != "" {
+		if value, err = o.Transformers.Seal(ctx, want.id, value, place(item.Key)); err != nil {
+			return err
+		}
 	}
 	op := raftstore.Op{Kind: raftstore.Put, Key: item.Key, Value: value}
 	if item.Expires > 0 {

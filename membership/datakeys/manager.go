@@ -32,6 +32,9 @@ type Config struct {
 	// Refuses returns why no change can begin now, for a reason outside of the keys, or nil.
 	// inClear is set for a change that writes all objects in clear. nil refuses nothing.
 	Refuses func(inClear bool) error
+	// Settled returns why the leader must not rewrite objects now, or nil: servers may not agree by
+	// what they are encrypted. nil: they always do.
+	Settled func() error
 	// File returns the status of this server's file of providers, or nil; nil: there is no file.
 	File func() *FileStatus
 	// Self is this server's name, and Leader returns that of the leader in its view.
@@ -340,6 +343,9 @@ func (m *Manager) workOn(ctx context.Context, d document, term uint64) error {
 // perform does the leader's part of a step.
 func (k *kind) perform(ctx context.Context, d document, term uint64) (work, error) {
 	w := work{generation: d.Generation}
+	if err := k.settled(); err != nil {
+		return w, err
+	}
 	if err := k.Keys.Renew(ctx); err != nil {
 		return w, err
 	}
@@ -349,6 +355,9 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 	}
 	if d.Step == Clean {
 		w.dirty, err = k.Objects.Left(ctx, e)
+		if err == nil {
+			err = k.settled()
+		}
 		w.done = err == nil
 		return w, err
 	}
@@ -363,10 +372,20 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 		k.setWork(work{generation: d.Generation, state: state})
 	})
 	if err == nil {
+		err = k.settled() // again: a server may have got another file meanwhile
+	}
+	if err == nil {
 		w.floor, err = k.Objects.DropHistory(ctx)
 	}
 	w.done = err == nil
 	return w, err
+}
+
+func (k *kind) settled() error {
+	if k.Settled == nil {
+		return nil
+	}
+	return k.Settled()
 }
 
 // reseal seals the keys in the store with the key of the CA of now: those of former CAs go.

@@ -72,6 +72,7 @@ type server struct {
 	purgeFails   atomic.Pointer[error]
 	purgeTries   atomic.Int64
 	noteFails    atomic.Pointer[error] // to note that there are no keys
+	unsettled    atomic.Pointer[error] // why this server must not rewrite as the leader
 	stop         context.CancelFunc
 	ended        sync.WaitGroup
 }
@@ -187,6 +188,12 @@ func (s *server) start() {
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
 		Objects: s.objects(), Self: s.name, Leader: w.leader,
+		Settled: func() error {
+			if err := s.unsettled.Load(); err != nil {
+				return *err
+			}
+			return nil
+		},
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())

@@ -1,10 +1,12 @@
 package datakeys
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -79,16 +81,48 @@ func (m *Manager) Progress(ctx context.Context) Progress {
 	return p
 }
 
-// Covers reports whether all objects of a resource are encrypted. While a change is under way that
-// is not known: some may be in clear, also on the disks of servers.
+// Covers reports whether all objects of a resource are encrypted, by the keys or by a file. While a
+// change is under way that is not known: some may be in clear, also on the disks of servers.
 func (s *Status) Covers(resource string) (bool, error) {
-	switch {
-	case s.Step != AtRest:
+	if s.Step != AtRest {
 		return false, fmt.Errorf("a change of the data keys is under way (%s): try again when it is at rest", s.Text)
-	case !s.Enabled || !slices.Contains(s.Resources, resource):
+	}
+	if by := s.File.writer(resource); by != "" && (s.File.Writes || !s.Enabled) {
+		return by != identity && s.Clear == 0, nil
+	}
+	if !s.Enabled || !slices.Contains(s.Resources, resource) && s.File.writer(resource) == "" {
 		return false, nil
 	}
 	return s.Clear == 0, nil
+}
+
+// identity is the provider of a file that changes nothing.
+const identity = "identity"
+
+// writer returns the provider that writes a resource by the file; empty: the file does not name it.
+func (f *FileStatus) writer(resource string) string {
+	if f == nil {
+		return ""
+	}
+	group := "*."
+	if _, g, ok := strings.Cut(resource, "."); ok {
+		group += g
+	}
+	return cmp.Or(f.Resources[resource], f.Resources[group], f.Resources["*.*"])
+}
+
+// InClear names the resources that a file writes in clear.
+func (f *FileStatus) InClear() (names []string) {
+	if f == nil || !f.Writes {
+		return nil
+	}
+	for resource, by := range f.Resources {
+		if by == identity {
+			names = append(names, resource)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Problem returns why this server does not follow, or cannot read all objects; empty: it does.

@@ -31,10 +31,11 @@ func (p *Pool) SetDataKeys(generation uint64) {
 	p.tell()
 }
 
-// SetEncryptionFile tells the others the digest of this server's file of providers.
-func (p *Pool) SetEncryptionFile(digest uint32) {
+// SetEncryption tells the others the digests of this server's file of providers and of the keys of
+// its plugins, and whether it cannot read all objects.
+func (p *Pool) SetEncryption(file uint32, keys uint16, blind bool) {
 	p.mu.Lock()
-	p.facts.EncryptionFile = digest
+	p.facts.EncryptionFile, p.facts.PluginKeys, p.facts.Blind = file, keys, blind
 	p.mu.Unlock()
 	p.tell()
 }

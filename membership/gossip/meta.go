@@ -42,6 +42,10 @@ type Facts struct {
 	// EncryptionFile is a digest of the file of providers by which a server encrypts objects; 0 is
 	// none. Earlier versions have none.
 	EncryptionFile uint32 `json:"f,omitempty"`
+	// PluginKeys is a digest of the keys that the plugins of this file report; 0 is none.
+	PluginKeys uint16 `json:"y,omitempty"`
+	// Blind is set while a server cannot read all objects that were encrypted by a file.
+	Blind bool `json:"b,omitempty"`
 }
 
 // Proof is how a member proves itself.

@@ -37,6 +37,7 @@ type plugin struct {
 	healthz  string
 	hang     chan struct{} // calls wait until it is closed
 	decrypts atomic.Int32
+	asked    atomic.Int32 // for its status
 	server   *grpc.Server
 }
 
@@ -110,6 +111,7 @@ func mix(id string, data []byte) []byte {
 
 // Status implements the API of KMS v2.
 func (p *plugin) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+	p.asked.Add(1)
 	if err := p.wait(ctx); err != nil {
 		return nil, err
 	}
@@ -147,6 +149,7 @@ func (p *plugin) provider(name string) string {
 
 // healthy is the check of the plugins, as /readyz and /healthz ask it.
 func (s *server) healthy(ctx context.Context) error {
+	s.providers.lookAtPlugins(ctx)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/kms-providers", nil)
 	if err != nil {
 		return err
@@ -255,19 +258,39 @@ func TestKMSThatHangs(t *testing.T) {
 	p := newPlugin(t).start(t)
 	p.timeout = time.Second
 	c := newCluster(t, "")
-	a := c.start(t, "a", entry("secrets", p.provider("vault")))
+	file := entry("secrets", p.provider("vault")) + entry("configmaps, zebras", keyed("secretbox", "k1", 1))
+	a := c.start(t, "a", file)
 	await.NoError(t, "a is healthy", a.healthy)
 	for i := range 30 {
 		a.create(t, fmt.Sprint(i))
 	}
+	for _, of := range []string{"configmaps", "zebras"} { // before and after the Secrets
+		if _, err := c.backend.Put(t.Context(), "/registry/"+of+"/ns/x", []byte("clear")); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p.set(func() { p.hang = make(chan struct{}) })
-	b := c.start(t, "b", entry("secrets", p.provider("vault"))) // without a key of the plugin
+	b := c.start(t, "b", file) // without a key of the plugin
 	if err := b.healthy(t.Context()); err == nil {
 		t.Error("it is healthy")
 	}
 	b.unavailable(t, "1")
 	if err := b.rewrite(t); err == nil || !strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("a rewrite: %v", err)
+	}
+	for _, of := range []string{"configmaps", "zebras"} {
+		if got := c.at(t, "/registry/"+of+"/ns/x"); !strings.HasPrefix(got, "k8s:enc:secretbox:v1:k1:") {
+			t.Errorf("%s wait for the plugin of others: %q", of, got)
+		}
+	}
+	asked := p.asked.Load()
+	for range 100 { // while it hangs, each would wait for the timeout
+		if b.providers.Health().Check(nil) == nil || b.providers.Status().Problem == "" {
+			t.Fatal("it is healthy")
+		}
+	}
+	if p.asked.Load() != asked {
+		t.Error("requests ask the plugin for its health")
 	}
 	if err := a.read(t, "1"); err != nil {
 		t.Errorf("a has the key: %v", err)
@@ -369,5 +392,40 @@ func TestReloadOfAPlugin(t *testing.T) {
 		if got := c.stored(t, name); !strings.HasPrefix(got, want) || s.read(t, name) != nil {
 			t.Errorf("%s is %q, %v", name, got, s.read(t, name))
 		}
+	}
+}
+
+// TestKeysThatDiffer: a plugin has another key than that of another server, as while a key is
+// exchanged. A rewrite is not settled before both have the same.
+func TestKeysThatDiffer(t *testing.T) {
+	one, two := newPlugin(t).start(t), newPlugin(t).start(t)
+	c := newCluster(t, "")
+	file := entry("secrets", one.provider("vault"))
+	a, b := c.start(t, "a", file), c.start(t, "b", file)
+	b.providers.current.Load().plugins["vault"] = c.start(t, "of two", entry("secrets", two.provider("vault"))).providers.current.Load().plugins["vault"]
+	c.servers = c.servers[:2]
+	look := func() {
+		for _, s := range c.servers {
+			s.providers.lookAtPlugins(t.Context())
+		}
+		c.look()
+	}
+	if look(); a.providers.Settled() != nil || a.providers.Keys() == 0 {
+		t.Errorf("the same key: %v", a.providers.Settled())
+	}
+	two.set(func() { two.keyID = "two" })
+	look()
+	for _, s := range []*server{a, b} {
+		if err := s.providers.Settled(); err == nil || !strings.Contains(err.Error(), "other keys on these servers") || !s.providers.Writes() {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+	one.set(func() { one.keyID = "two" })
+	if look(); a.providers.Settled() != nil {
+		t.Errorf("the same key again: %v", a.providers.Settled())
+	}
+	two.stop()
+	if look(); a.providers.Settled() != nil {
+		t.Errorf("one does not answer: %v", a.providers.Settled())
 	}
 }

@@ -1,16 +1,15 @@
 package provider
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 	configmetrics "k8s.io/apiserver/pkg/server/options/encryptionconfig/metrics"
 	"k8s.io/apiserver/pkg/storage/value"
+	kmsservice "k8s.io/kms/pkg/service"
 
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/encryption"
@@ -40,9 +40,10 @@ type Config struct {
 	Options *Options
 	// Server is this server's name, for errors and metrics.
 	Server string
-	// Others returns the other servers of the cluster, by the files that they show.
-	Others func() []Other
-	// Took is called after a changed file has come into effect.
+	// Others returns the other servers of the cluster, by the files that they show; false: they are
+	// not known yet.
+	Others func() (others []Other, known bool)
+	// Took is called after Digest or Keys has changed.
 	Took   func()
 	Logger *slog.Logger
 	Now    func() time.Time
@@ -51,16 +52,18 @@ type Config struct {
 // Other is another server.
 type Other struct {
 	Name string
-	// File is the Digest of its file; 0: it has none.
+	// File is the Digest of its file, the last one of a server that is off; 0: it has none.
 	File uint32
-	// Alive is false for a server that is off. Its file is not known.
+	// Keys are the Keys of its plugins; 0: not known.
+	Keys  uint16
 	Alive bool
-	// Unmet is set for a server of which nothing was heard since this one was started.
+	// Unmet is set for a server of which nothing was heard since this one was started: its file is
+	// not known.
 	Unmet bool
 }
 
-// unmetFor is how long after its start this server takes a server that it has not met for one with
-// another file.
+// unmetFor is how long changes wait for servers that were not met yet, from when this server knows
+// which ones there are.
 const unmetFor = 30 * time.Second
 
 // Providers are those of the file in effect, if there is one. Their owner calls Run.
@@ -70,8 +73,9 @@ type Providers struct {
 	cfg     Config
 	file    *configfile.File // nil without one
 	current atomic.Pointer[generation]
-	started time.Time
+	knows   atomic.Pointer[time.Time] // since when the other servers are known
 	seen    atomic.Pointer[agreement]
+	keys    atomic.Uint32 // see Keys
 	// ctx ends with Run; it is that of connections to plugins.
 	ctx context.Context
 	end context.CancelFunc
@@ -86,6 +90,8 @@ type generation struct {
 	transformers map[schema.GroupResource]value.Transformer
 	first        map[schema.GroupResource]string // names of the providers that write
 	health       healthz.HealthChecker
+	healthy      atomic.Pointer[error] // of the last look at health; nil: there was none yet
+	plugins      map[string]kmsservice.Service
 	grace        time.Duration // in which plugins may still answer requests
 	end          context.CancelFunc
 
@@ -94,7 +100,7 @@ type generation struct {
 
 // New reads the file. A plugin that does not answer is no error: it may come later.
 func New(cfg Config) (*Providers, error) {
-	p := &Providers{options: *cfg.Options, server: cfg.Server, cfg: cfg, started: cfg.Now()}
+	p := &Providers{options: *cfg.Options, server: cfg.Server, cfg: cfg}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	if p.options.File == "" {
 		return p, nil
@@ -147,10 +153,11 @@ func (p *Providers) load(data []byte) (*generation, error) {
 	ctx, end := context.WithCancel(p.ctx)
 	// With reload, upstream checks more, and has exactly one check of health.
 	made, err := encryptionconfig.LoadEncryptionConfig(ctx, p.options.File, true, p.server)
-	switch {
+	switch now, _ := configfile.Read(p.options.File); {
+	case !bytes.Equal(now, data), err == nil && made.EncryptionFileContentHash != configfile.Hash(data):
+		err = errors.New("the file changes at this moment") // an error of upstream's may quote it
 	case err != nil:
-	case made.EncryptionFileContentHash != configfile.Hash(data):
-		err = fmt.Errorf("the file changes at this moment")
+		err = withoutKeys(config, err)
 	case len(made.HealthChecks) != 1:
 		err = fmt.Errorf("it has %d checks of health: want 1", len(made.HealthChecks))
 	}
@@ -158,8 +165,16 @@ func (p *Providers) load(data []byte) (*generation, error) {
 		end()
 		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
 	}
-	return &generation{digest: Digest(data), transformers: made.Transformers, first: firstOf(config), health: made.HealthChecks[0],
-		grace: made.KMSCloseGracePeriod, end: end}, nil
+	g := &generation{digest: Digest(data), transformers: made.Transformers, first: firstOf(config), health: made.HealthChecks[0],
+		grace: made.KMSCloseGracePeriod, end: end}
+	if g.plugins, err = pluginsOf(ctx, config); err != nil {
+		end()
+		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
+	}
+	if len(g.plugins) == 0 {
+		g.healthy.Store(new(error(nil)))
+	}
+	return g, nil
 }
 
 // firstOf returns the names of the providers that write. Of several entries with a resource, the
@@ -221,6 +236,7 @@ func (p *Providers) reload(ctx context.Context, data []byte) error {
 		g.end()
 		return fmt.Errorf("a plugin of the file is not healthy: %w", err)
 	}
+	g.healthy.Store(new(error(nil)))
 	former := p.current.Swap(g)
 	p.seen.Store(nil)
 	time.AfterFunc(max(lingers, former.grace), former.end)
@@ -228,40 +244,14 @@ func (p *Providers) reload(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// awaitHealth repeats the check of health until it passes, for some time.
-func awaitHealth(ctx context.Context, g *generation) error {
-	ctx, cancel := context.WithTimeout(ctx, max(healthWithin, g.grace))
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/"+g.health.Name(), nil)
-	if err != nil {
-		return err
-	}
-	ticks := time.NewTicker(healthEvery)
-	defer ticks.Stop()
-	for {
-		err := g.health.Check(request)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-ticks.C:
-		}
-	}
-}
-
 // Run looks for a changed file until the context ends. Then it closes the connections to plugins.
 func (p *Providers) Run(ctx context.Context) error {
 	defer p.end()
-	runs := []func(context.Context) error{func(ctx context.Context) error {
+	if p.file == nil {
 		<-ctx.Done()
 		return nil
-	}}
-	if p.file != nil {
-		runs = append(runs, p.file.Run)
 	}
-	return lifecycle.All(ctx, runs...)
+	return lifecycle.All(ctx, p.file.Run, p.followPlugins)
 }
 
 // Files returns the state of the file, if there is one.
@@ -278,72 +268,6 @@ func (p *Providers) Digest() uint32 {
 		return g.digest
 	}
 	return 0
-}
-
-// Health returns upstream's check of the plugins, or nil without a file.
-func (p *Providers) Health() healthz.HealthChecker {
-	g := p.current.Load()
-	if g == nil {
-		return nil
-	}
-	return healthz.NamedCheck(g.health.Name(), func(r *http.Request) error { return p.current.Load().health.Check(r) })
-}
-
-// agreement is whether the servers have the same file, or none.
-type agreement struct {
-	at     time.Time
-	differ []string // living servers with another file, or whose file is not known yet
-	all    bool     // all servers have the same one, and none is off
-}
-
-// lookAgain is how long an agreement counts: each write asks for it.
-const lookAgain = time.Second
-
-func (p *Providers) agreement() *agreement {
-	now := p.cfg.Now()
-	if last := p.seen.Load(); last != nil && now.Sub(last.at) < lookAgain {
-		return last
-	}
-	own, is := p.Digest(), &agreement{at: now, all: true}
-	for _, o := range p.cfg.Others() {
-		switch {
-		case !o.Alive && (!o.Unmet || now.Sub(p.started) > unmetFor):
-			is.all = false
-		case !o.Alive:
-			is.all, is.differ = false, append(is.differ, o.Name+" (not met yet)")
-		case o.File == 0 && own != 0:
-			is.all, is.differ = false, append(is.differ, o.Name+" (without a file)")
-		case o.File != own:
-			is.all, is.differ = false, append(is.differ, o.Name)
-		}
-	}
-	slices.Sort(is.differ)
-	p.seen.Store(is)
-	return is
-}
-
-// Writes implements encryption.Outside.
-func (p *Providers) Writes() bool { return len(p.agreement().differ) == 0 }
-
-// Refuses returns why the data keys cannot be changed now, or nil. inClear is set for a change that
-// writes all objects in clear.
-func (p *Providers) Refuses(inClear bool) error {
-	if differ := p.agreement().differ; len(differ) > 0 {
-		of := "this server has none"
-		if p.options.File != "" {
-			of = "this server has " + p.options.File
-		}
-		return fmt.Errorf("the file of %s differs between servers, so that one could not read what another writes: %s, %s: give all servers the same file first", fileFlag, of, strings.Join(differ, ", "))
-	}
-	if !inClear {
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Values(p.Resources())) {
-		if name != identity {
-			return fmt.Errorf("the provider %s of %s %s would go on to encrypt: put the provider identity first in the file on all servers, and begin with `barque secrets-encrypt rewrite`", name, fileFlag, p.options.File)
-		}
-	}
-	return nil
 }
 
 // Resources returns the first providers by the names of resources in the file.
@@ -370,34 +294,24 @@ type Status struct {
 	Resources map[string]string `json:"resources"` // and their first providers
 	// Writes is false while the data key of the cluster writes in place of the providers.
 	Writes bool     `json:"writes"`
-	Differ []string `json:"differ,omitempty"` // living servers with another file, or without one
+	Differ []string `json:"differ,omitempty"` // servers with another file, without one, or not met yet
 }
 
 // Status returns the status, nil without a file on any server.
 func (p *Providers) Status() *Status {
-	differ := p.agreement().differ
-	if p.file == nil && len(differ) == 0 {
+	is := p.agreement()
+	if p.file == nil && len(is.differ) == 0 {
 		return nil
 	}
-	s := &Status{Resources: p.Resources(), Writes: len(differ) == 0, Differ: differ}
+	s := &Status{Resources: p.Resources(), Writes: is.writes, Differ: slices.Concat(is.differ, is.away)}
 	if p.file != nil {
 		state := p.file.State()
 		s.Path, s.Problem = state.Path, state.Problem
-		s.Problem = cmp.Or(s.Problem, p.health())
+		if err := p.healthy(); err != nil {
+			s.Problem = cmp.Or(s.Problem, "a plugin is not healthy: "+err.Error())
+		}
 	}
 	return s
-}
-
-// health returns why a plugin is not healthy, or nothing.
-func (p *Providers) health() string {
-	request, err := http.NewRequestWithContext(p.ctx, http.MethodGet, "/healthz", nil)
-	if err == nil {
-		err = p.current.Load().health.Check(request)
-	}
-	if err != nil {
-		return "a plugin is not healthy: " + err.Error()
-	}
-	return ""
 }
 
 // Cipher returns the provider that writes a resource, and whether the file says: without it, or

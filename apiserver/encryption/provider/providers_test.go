@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kstorage "k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/kubernetes/scheme"
+	kmsservice "k8s.io/kms/pkg/service"
 
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/encryption"
@@ -99,14 +100,14 @@ func (c *cluster) start(t *testing.T, name, content string) *server {
 		t.Fatal(err)
 	}
 	var err error
-	s.providers, err = New(Config{Options: o, Server: name, Others: func() []Other { return c.others(s) }, Took: func() {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	s.providers, err = New(Config{Options: o, Server: name, Others: func() ([]Other, bool) { return c.others(s), true }, Took: func() {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.providers.end)
 	s.transformers = encryption.New(c, guard)
 	s.transformers.Use(s.providers)
-	for _, resource := range []schema.GroupResource{secrets, {Resource: "configmaps"}, {Resource: "events"}} {
+	for _, resource := range []schema.GroupResource{secrets, {Resource: "configmaps"}, {Resource: "events"}, {Resource: "zebras"}} {
 		s.transformers.Place(resource, "/registry/"+resource.Resource+"/")
 	}
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
@@ -133,7 +134,7 @@ func (c *cluster) look() {
 func (c *cluster) others(of *server) (all []Other) {
 	for _, s := range c.servers {
 		if s != of {
-			all = append(all, Other{Name: s.name, File: s.providers.Digest(), Alive: s.alive})
+			all = append(all, Other{Name: s.name, File: s.providers.Digest(), Keys: s.providers.Keys(), Alive: s.alive})
 		}
 	}
 	return all
@@ -199,11 +200,17 @@ func (s *server) update(t *testing.T, name string) error {
 // stored is the value of a Secret in the store.
 func (c *cluster) stored(t *testing.T, name string) string {
 	t.Helper()
+	return c.at(t, "/registry/secrets/ns/"+name)
+}
+
+// at is the value at a key of the store.
+func (c *cluster) at(t *testing.T, key string) string {
+	t.Helper()
 	view, err := c.backend.View(t.Context(), raftstore.ViewOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	item, _ := view.Get("/registry/secrets/ns/" + name)
+	item, _ := view.Get(key)
 	return string(item.Value)
 }
 
@@ -244,7 +251,7 @@ func TestProviders(t *testing.T) {
 			c.epoch.Writes = "one"
 			s.create(t, "own")
 			s = c.start(t, "s2", entry("secrets", keyed(provider, "k1", 1)))
-			c.servers[0].alive = false
+			c.servers = c.servers[1:] // the server without a file is removed
 			c.look()
 			s.create(t, "file")
 			prefix := "k8s:enc:" + provider + ":v1:k1:"
@@ -386,20 +393,25 @@ func TestLostProvider(t *testing.T) {
 	c := newCluster(t, "one")
 	a := c.start(t, "a", entry("secrets", keyed("secretbox", "k1", 1)))
 	a.create(t, "s")
-	for what, change := range map[string]func(){
-		"one is off":       func() { c.start(t, "b", entry("secrets", keyed("secretbox", "k2", 2))).alive = false },
-		"a plugin of then": func() { c.servers = c.servers[:1]; a.providers.seen.Store(&agreement{at: time.Now(), all: true}) },
-	} {
-		change()
-		stored := []byte(c.stored(t, "s"))
-		if what != "one is off" {
-			stored = []byte("k8s:enc:kms:v2:p:x")
-		}
-		err := a.providers.Unreadable(stored, at("/registry/secrets/ns/s"), errors.New("no"))
-		if _, unavailable := errors.AsType[*storage.UnavailableError](err); !unavailable {
-			t.Errorf("%s: it counts as lost: %v", what, err)
-		}
+	lost := func(stored string) bool {
+		err := a.providers.Unreadable([]byte(stored), at("/registry/secrets/ns/s"), errors.New("no"))
+		_, unavailable := errors.AsType[*storage.UnavailableError](err)
+		return !unavailable
 	}
+	c.start(t, "b", entry("secrets", keyed("secretbox", "k2", 2))).alive = false
+	if c.look(); lost(c.stored(t, "s")) {
+		t.Error("the server with its provider may be off")
+	}
+	c.servers = []*server{a}
+	c.look()
+	if !lost("k8s:enc:kms:v2:p:x") {
+		t.Error("an object of a plugin that no file has can never be deleted")
+	}
+	a.providers.current.Load().plugins = map[string]kmsservice.Service{"p": nil}
+	if lost("k8s:enc:kms:v2:p:x") {
+		t.Error("an object of a plugin of the file is lost, which may be away")
+	}
+	a.providers.current.Load().plugins = nil
 	c.servers = []*server{a}
 	if problem := a.reload(t, entry("secrets", keyed("secretbox", "k2", 2))); problem != "" {
 		t.Fatal(problem)
@@ -515,7 +527,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	fixed, err := New(Config{Options: &Options{File: s.path}, Server: "s2", Others: func() []Other { return nil }, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	fixed, err := New(Config{Options: &Options{File: s.path}, Server: "s2", Others: func() ([]Other, bool) { return nil, true }, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -529,33 +541,131 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAgreement: a server that is off, or was not met yet, is told from one with another file.
+// TestAgreement: a server that is off counts by its last file, and one that was not met yet as one
+// with another file. Without a file on any server nothing is refused, and only rewriting waits.
 func TestAgreement(t *testing.T) {
-	now := time.Now()
-	var others []Other
-	p, err := New(Config{Options: new(Options), Server: "s", Others: func() []Other { return others }, Now: func() time.Time { return now }})
-	if err != nil {
+	type want struct{ writes, all, refuses, settled bool }
+	for what, c := range map[string]struct {
+		own     bool // a file
+		others  []Other
+		unknown bool
+		after   time.Duration
+		want    want
+	}{
+		"alone":                    {others: nil, want: want{true, true, false, true}},
+		"no file":                  {others: []Other{{Name: "a", Alive: true}}, want: want{true, true, false, true}},
+		"no file, one is off":      {others: []Other{{Name: "a"}}, want: want{true, false, false, true}},
+		"no file, one is not met":  {others: []Other{{Name: "a", Unmet: true}}, want: want{true, false, false, false}},
+		"no file, one is long off": {others: []Other{{Name: "a", Unmet: true}}, after: time.Minute, want: want{true, false, false, true}},
+		"no file, before the API":  {unknown: true, want: want{false, false, false, false}},
+		"the others have one":      {others: []Other{{Name: "a", Alive: true, File: 7}}, want: want{false, false, true, false}},
+		"one with it is off":       {others: []Other{{Name: "a", File: 7}}, want: want{false, false, false, true}},
+		"the same":                 {own: true, others: []Other{{Name: "a", Alive: true, File: 1}}, want: want{true, true, false, true}},
+		"the others have none":     {own: true, others: []Other{{Name: "a", Alive: true}}, want: want{false, false, true, false}},
+		"a rolling start":          {own: true, others: []Other{{Name: "a", Alive: true, File: 1}, {Name: "b"}}, want: want{false, false, false, true}},
+		"the last one is off":      {own: true, others: []Other{{Name: "a", Alive: true, File: 1}, {Name: "b", File: 1}}, want: want{true, false, false, true}},
+		"one is not met":           {own: true, others: []Other{{Name: "a", Unmet: true}}, want: want{false, false, true, false}},
+		"one is long off":          {own: true, others: []Other{{Name: "a", Unmet: true}}, after: time.Minute, want: want{false, false, false, true}},
+		"before the API":           {own: true, unknown: true, after: time.Hour, want: want{false, false, true, false}},
+		"the same keys":            {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 5}}, want: want{true, true, false, true}},
+		"other keys":               {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 6}}, want: want{true, true, false, false}},
+		"keys are not known":       {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 0}}, want: want{true, true, false, true}},
+	} {
+		now := time.Now()
+		known := !c.unknown
+		p, err := New(Config{Options: new(Options), Server: "s", Others: func() ([]Other, bool) { return c.others, known }, Now: func() time.Time { return now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.own {
+			p.current.Store(&generation{digest: 1})
+			p.keys.Store(5)
+		}
+		p.Writes()
+		now = now.Add(max(c.after, lookAgain))
+		got := want{p.Writes(), p.agreement().all, p.Refuses(false) != nil, p.Settled() == nil}
+		if got != c.want {
+			t.Errorf("%s: writes, all, refuses, settled: %v, want %v (%v, %v)", what, got, c.want, p.Refuses(false), p.Settled())
+		}
+		if c.unknown { // the time for the others begins when they are known
+			known, c.others = true, []Other{{Name: "a", Unmet: true}}
+			if now = now.Add(lookAgain); p.Settled() == nil {
+				t.Errorf("%s: nobody is waited for", what)
+			}
+		}
+		p.end()
+	}
+}
+
+// TestSight: a server with a wrong file, or without one, knows that it cannot read what others have
+// written, and that it can again. Values that no server can read are no reason.
+func TestSight(t *testing.T) {
+	c := newCluster(t, "")
+	right, wrong := entry("secrets", keyed("secretbox", "k1", 1)), entry("secrets", keyed("secretbox", "k1", 2))
+	a := c.start(t, "a", right)
+	a.create(t, "s")
+	b, none := c.start(t, "b", wrong), c.start(t, "c", "")
+	reads := func(what string, s *server, want bool) {
+		t.Helper()
+		o := &encryption.Objects{Store: c.backend, Transformers: s.transformers, Now: time.Now}
+		changes := 0
+		sight := &encryption.Sight{Objects: func() *encryption.Objects { return o }, Changed: func() { changes++ }}
+		sight.Look(t.Context())
+		if err := sight.Err(); (err == nil) != want || changes != 1 || err != nil && !strings.Contains(err.Error(), "/registry/secrets/ns/s") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	reads("the right file", a, true)
+	reads("a wrong file", b, false)
+	reads("no file", none, false)
+	if problem := b.reload(t, right); problem != "" {
+		t.Fatal(problem)
+	}
+	reads("mended", b, true)
+	if _, err := c.backend.Put(t.Context(), "/registry/secrets/ns/a", []byte("k8s:enc:secretbox:v1:k1:damaged")); err != nil {
 		t.Fatal(err)
 	}
-	defer p.end()
-	for _, c := range []struct {
-		others []Other
-		after  time.Duration
-		writes bool
-		all    bool
-	}{
-		{nil, 0, true, true},
-		{[]Other{{Name: "a", Alive: true}}, 0, true, true},
-		{[]Other{{Name: "a", Alive: true, File: 1}}, 0, false, false},
-		{[]Other{{Name: "a", File: 1}}, 0, true, false},
-		{[]Other{{Name: "a", Unmet: true}}, 0, false, false},
-		{[]Other{{Name: "a", Unmet: true}}, time.Minute, true, false},
-	} {
-		others, now = c.others, p.started.Add(c.after)
-		p.seen.Store(nil)
-		if p.Writes() != c.writes || p.agreement().all != c.all {
-			t.Errorf("%+v after %s: writes %t, all %t", c.others, c.after, p.Writes(), p.agreement().all)
+	reads("one value is damaged", a, true)
+	c.servers = c.servers[:2]
+	c.look()
+	if _, err := c.backend.Put(t.Context(), "/registry/secrets/ns/b", []byte("k8s:enc:aescbc:v1:gone:x")); err != nil {
+		t.Fatal(err)
+	}
+	reads("no server has its provider", a, true)
+}
+
+// TestRewriteDecidesOnce: servers get another file, or lose the agreement, while a leader rewrites.
+// It is never taken for done then.
+func TestRewriteDecidesOnce(t *testing.T) {
+	c := newCluster(t, "one")
+	a := c.start(t, "a", entry("secrets", keyed("secretbox", "k1", 1)))
+	for i := range 300 {
+		a.create(t, fmt.Sprint(i))
+	}
+	a.reload(t, entry("secrets", keyed("secretbox", "k2", 2), keyed("secretbox", "k1", 1)))
+	o := &encryption.Objects{Store: c.backend, Transformers: a.transformers, Now: time.Now}
+	c.step(t)
+	reports := 0
+	err := o.Rewrite(t.Context(), 0, c.epoch, func(int) {
+		if reports++; reports == 2 { // midway
+			c.start(t, "b", "")
 		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "has changed meanwhile") {
+		t.Fatalf("the rewrite is done, after %d reports: %v", reports, err)
+	}
+	under := map[string]int{}
+	for i := range 300 {
+		under[encryption.Provider([]byte(c.stored(t, fmt.Sprint(i))))]++
+	}
+	if len(under) != 1 {
+		t.Errorf("objects are in several forms by one rewrite: %v", under)
+	}
+	if err := o.Rewrite(t.Context(), 0, c.epoch, func(int) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.stored(t, "7"); !strings.HasPrefix(got, encryption.Prefix) {
+		t.Errorf("%q, which b cannot read", got)
 	}
 }
 

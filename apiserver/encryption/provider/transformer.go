@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -43,10 +42,11 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, at va
 }
 
 // kmsPrefix is how values begin whose key a plugin of KMS has encrypted.
-var kmsPrefix = []byte("k8s:enc:kms:")
+const kmsPrefix = storage.Enciphered + "kms:"
 
 // Unreadable implements encryption.Outside. Only if all servers have the same file, or none, can no
-// server decrypt a value that this one cannot. A plugin may answer later.
+// server decrypt a value that this one cannot. A plugin of the file may answer later. One that no
+// file has any more never does.
 func (p *Providers) Unreadable(stored []byte, at value.Context, cause error) error {
 	which := encryption.Provider(stored)
 	var err error
@@ -59,10 +59,11 @@ func (p *Providers) Unreadable(stored []byte, at value.Context, cause error) err
 		err = fmt.Errorf("read %s: it is encrypted by the provider %q, and does not decrypt with %s %s of server %s: %w", at.AuthenticatedData(), which, fileFlag, p.options.File, p.server, cause)
 	}
 	agreement := p.agreement()
-	if len(agreement.differ) > 0 {
+	if agreement.file && len(agreement.differ) > 0 {
 		err = fmt.Errorf("%w; the file differs between servers: %s", err, strings.Join(agreement.differ, ", "))
 	}
-	if !agreement.all || cause != nil && bytes.HasPrefix(stored, kmsPrefix) {
+	g := p.current.Load()
+	if !agreement.all || cause != nil && g != nil && g.has(stored) {
 		return &storage.UnavailableError{Err: err}
 	}
 	return err

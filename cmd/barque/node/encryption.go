@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,35 +57,48 @@ func (s *server) startProviders(ctx context.Context) (err error) {
 		o = new(provider.Options)
 	}
 	s.providers, err = provider.New(provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders, Now: time.Now, Logger: s.logger.With("part", "encryption"),
-		Took: func() {
-			if pool := s.met.Load(); pool != nil {
-				pool.SetEncryptionFile(s.providers.Digest())
-			}
-		}})
+		Took: s.showEncryption})
 	if err != nil {
 		return err
 	}
+	s.sight = &encryption.Sight{Objects: func() *encryption.Objects { return s.storedObjects().Objects }, Needed: s.providers.Anywhere, Changed: s.showEncryption}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "encryption providers", Run: s.providers.Run})
 }
 
-// otherProviders are the other servers by their files of providers. There are none before this
+// showEncryption shows the others how this server encrypts by a file.
+func (s *server) showEncryption() {
+	if pool := s.met.Load(); pool != nil {
+		pool.SetEncryption(s.providers.Digest(), s.providers.Keys(), s.sight.Err() != nil)
+	}
+}
+
+// otherProviders are the other servers by their files of providers. They are not known before this
 // server's API starts.
-func (s *server) otherProviders() (others []provider.Other) {
+func (s *server) otherProviders() (others []provider.Other, known bool) {
 	m := s.membersOfAPI.Load()
 	if m == nil {
-		return nil
+		return nil, false
 	}
 	for _, is := range m.EncryptionFiles() {
 		if is.Role == pki.RoleServer && is.Barred == "" && is.Name != s.options.Name {
-			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Alive: is.Alive, Unmet: members.Unmet(is)})
+			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Alive: is.Alive, Unmet: members.Unmet(is)})
 		}
 	}
-	return others
+	return others, true
+}
+
+// pluginChecks are the checks of the plugins, and of this server's reading what a file encrypts.
+func (s *server) pluginChecks() []healthz.HealthChecker {
+	all := []healthz.HealthChecker{healthz.NamedCheck("encryption-file", func(*http.Request) error { return s.sight.Err() })}
+	if plugins := s.providers.Health(); plugins != nil {
+		all = append(all, plugins)
+	}
+	return all
 }
 
 // encrypts reports whether objects are encrypted, so that earlier versions cannot read them.
 func (s *server) encrypts(ctx context.Context) (bool, error) {
-	if s.providers.Digest() != 0 {
+	if s.providers.Encrypts() {
 		return true, nil
 	}
 	return s.encryption.Encrypts(ctx)
@@ -140,7 +154,7 @@ func (s *server) storedObjects() storedObjects {
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
-		Members: s.dataKeyMembers, Refuses: s.providers.Refuses,
+		Members: s.dataKeyMembers, Refuses: s.providers.Refuses, Settled: s.providers.Settled,
 		File:    func() *datakeys.FileStatus { return (*datakeys.FileStatus)(s.providers.Status()) },
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
@@ -260,19 +274,21 @@ func (s *server) startHandingOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: runner.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: func(ctx context.Context) error {
+		return lifecycle.All(ctx, s.sight.Run, runner.Run)
+	}})
 }
 
 // handOverAgain is the pause between two attempts to hand leadership over for want of keys: gossip
 // may not know the others yet, and a failed attempt delays writes.
 const handOverAgain = 30 * time.Second
 
-// leadWithKeys hands leadership over to a voter that shows in gossip that it has the keys, if this
-// server cannot read all objects. Without one it leads all the same: the cluster needs a leader,
+// leadWithKeys hands leadership over to a voter that shows in gossip that it has the keys, and reads
+// all objects, if this server cannot. Without one it leads all the same: the cluster needs a leader,
 // and only a leader makes the state of the keys right.
 func (s *server) leadWithKeys(ctx context.Context, _ kubernetes.Interface) error {
 	for told := false; ; {
-		if cannot := s.dataKeys.Ready(ctx); cannot != nil && ctx.Err() == nil {
+		if cannot := cmp.Or(s.dataKeys.Ready(ctx), s.sight.Err()); cannot != nil && ctx.Err() == nil {
 			generation, err := s.dataKeys.Stored(ctx)
 			if err == nil {
 				err = s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
@@ -295,7 +311,7 @@ func (s *server) leadWithKeys(ctx context.Context, _ kubernetes.Interface) error
 func readers(members []gossip.Member, generation uint64) func(id string) bool {
 	ids := map[string]bool{}
 	for _, m := range members {
-		if m.State == gossip.Alive && m.Facts.PeerID != "" && m.Facts.DataKeys >= max(generation, datakeys.First) {
+		if m.State == gossip.Alive && m.Facts.PeerID != "" && !m.Facts.Blind && m.Facts.DataKeys >= max(generation, datakeys.First) {
 			ids[m.Facts.PeerID] = true
 		}
 	}

@@ -39,9 +39,7 @@ func (p *process) withFile(t *testing.T, path string) *process {
 	<-p.ended
 	o := p.order
 	o.Join, o.Token, o.Providers = "", "", &provider.Options{File: path, Reload: true}
-	again := p.space.startProcess(t, o)
-	until(t, patience, o.Name+" is ready again", again.ready)
-	return again
+	return p.space.startProcess(t, o)
 }
 
 func putFile(t *testing.T, path, content string) {
@@ -101,6 +99,7 @@ func TestFileOfProviders(t *testing.T) {
 	}
 	for i := range all {
 		all[i] = all[i].withFile(t, files[i])
+		until(t, patience, all[i].order.Name+" is ready again", all[i].ready)
 		name := fmt.Sprintf("while-%d", i)
 		want[name] = all[i].putSecret(t, name)
 		check(name)
@@ -137,6 +136,15 @@ func TestFileOfProviders(t *testing.T) {
 		}
 		return nil
 	})
+	until(t, patience, "s3 is not ready", func(ctx context.Context) error {
+		data, err := all[2].client().Discovery().RESTClient().Get().AbsPath("/readyz/encryption-file").DoRaw(ctx)
+		if err == nil {
+			err = errors.New("it is")
+		} else if strings.Contains(string(data), "this server cannot read all objects: read /registry/secrets/") {
+			return nil
+		}
+		return fmt.Errorf("%w: %s", err, data)
+	})
 	until(t, patience, "the status names the server", func(ctx context.Context) error {
 		is, err := all[0].encryption(ctx, "")
 		if err == nil && (is.File == nil || len(is.File.Differ) == 0) {
@@ -152,6 +160,32 @@ func TestFileOfProviders(t *testing.T) {
 	putFile(t, files[2], providersFile(secretbox("k1", 'a')))
 	status("all have the file again", writes)
 	check("mended")
+	until(t, patience, "s3 is ready again", all[2].ready)
+
+	// The leader gets a wrong file, as by a mistake in a template.
+	leads := func() (at int) {
+		until(t, patience, "a leader", func(ctx context.Context) error {
+			for i, p := range all {
+				if is, err := p.metric(ctx, "barque_store_is_leader"); err == nil && is == 1 {
+					at = i
+					return nil
+				}
+			}
+			return errors.New("no server says that it leads")
+		})
+		return at
+	}
+	wrong := leads()
+	putFile(t, files[wrong], providersFile(secretbox("k2", 'b')))
+	until(t, patience, "another server leads, which reads all", func(context.Context) error {
+		if now := leads(); now == wrong {
+			return fmt.Errorf("%s leads, and has a wrong file", all[now].order.Name)
+		}
+		return nil
+	})
+	putFile(t, files[wrong], providersFile(secretbox("k1", 'a')))
+	until(t, patience, "the former leader is ready again", all[wrong].ready)
+	status("the leader has the file again", writes)
 
 	// In clear, and back.
 	for _, path := range files {

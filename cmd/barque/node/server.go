@@ -67,6 +67,7 @@ type server struct {
 	transformers *encryption.Transformers
 	encryption   *datakeys.Manager
 	providers    *provider.Providers // encrypt in place of dataKeys what a file names
+	sight        *encryption.Sight   // whether this server reads what they have encrypted
 	backups      *backups.Manager
 	exchange     *exchange.Exchange
 	audit        *audit.Log
@@ -415,7 +416,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
 		Transformers:      s.transformers,
-		Plugins:           s.providers.Health(),
+		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),
