@@ -283,9 +283,9 @@ func (s *server) startHandingOver(ctx context.Context) error {
 // may not know the others yet, and a failed attempt delays writes.
 const handOverAgain = 30 * time.Second
 
-// leadWithKeys hands leadership over to a voter that shows in gossip that it has the keys, and reads
-// all objects, if this server cannot. Without one it leads all the same: the cluster needs a leader,
-// and only a leader makes the state of the keys right.
+// leadWithKeys hands leadership over to a voter that shows in gossip that it has the keys, and
+// reads all objects, if this server cannot. Without one it leads all the same: the cluster needs a
+// leader, and only a leader makes the state of the keys right.
 func (s *server) leadWithKeys(ctx context.Context, _ kubernetes.Interface) error {
 	for told := false; ; {
 		if cannot := cmp.Or(s.dataKeys.Ready(ctx), s.sight.Err()); cannot != nil && ctx.Err() == nil {
