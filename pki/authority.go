@@ -35,7 +35,7 @@ type Authority struct {
 // NewAuthority makes a new CA whose subject carries the cluster's id, so that two clusters' CAs
 // can be told apart by eye.
 func NewAuthority(clusterID string, now time.Time) (*Authority, error) {
-	return newSelfSigned("barque-ca "+clusterID, now)
+	return newSelfSigned(builtInName+clusterID, now)
 }
 
 // ParseAuthority reads a CA from PEM. keyPEM may be empty: such an Authority verifies only.

@@ -36,9 +36,10 @@ type Bundle struct {
 	Step       Step   `json:"step,omitempty"`
 	// CAs are the certificates of all CAs that are believed, PEM; the first one issues.
 	CAs []string `json:"cas"`
-	// Bridges are certificates of CAs of this cluster that were signed by the CA before them, the
-	// newest first. They are sent along with what is issued: who knows an old CA only, as a
-	// kubeconfig that was copied long ago, goes on to believe the servers until that CA ends.
+	// Bridges are certificates of CAs of this cluster that another CA has signed. They are sent
+	// along with what is issued, for clients that believe the other one only. That is the CA
+	// before: a kubeconfig that was copied long ago goes on to believe the servers until that CA
+	// ends. Or it is one above an External CA. Bridges are never believed themselves.
 	Bridges []string `json:"bridges,omitempty"`
 	// Former are the digests of the CAs that were believed once, those of exchanges that were
 	// undone among them. Tokens that pin one were made for this cluster, and let nobody in any
@@ -117,6 +118,7 @@ func (b Bundle) Undo() (Bundle, error) {
 		out.AccountKeys = slices.Clip(b.AccountKeys[:n-1])
 		out.FormerAccountKeys = append(slices.Clone(b.FormerAccountKeys), FormerKey{Key: b.AccountKeys[n-1]})
 	}
+	out.Bridges = out.useful(time.Time{})
 	return out, nil
 }
 
@@ -138,15 +140,19 @@ func (b Bundle) signByNew() Bundle {
 }
 
 // issueByNew makes the new CA the one that issues, too. bridge is its certificate, signed by the
-// one before.
+// one before; nil if that one may certify no CAs. What leads to a company's root comes before it:
+// some clients try the first way only.
 func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
 	out := b.signByNew()
 	out.CAs = lastFirst(b.CAs)
-	out.Bridges = append([]string{string(bridge)}, b.Bridges...)
-	out.Bridges = slices.DeleteFunc(out.Bridges, func(text string) bool {
-		cert, err := parseCertificate([]byte(text))
-		return err != nil || now.After(cert.NotAfter)
-	})
+	if bridge != nil {
+		at := 0
+		if next, err := ParseAuthority([]byte(out.CAs[0]), nil); err == nil {
+			at = len(next.path(b.along()))
+		}
+		out.Bridges = slices.Insert(slices.Clone(b.Bridges), min(at, len(b.Bridges)), string(bridge))
+	}
+	out.Bridges = out.useful(now)
 	return out
 }
 
@@ -163,6 +169,7 @@ func (b Bundle) retire(now time.Time, former ...string) Bundle {
 	out.CAs, out.Since, out.Forced = b.CAs[:1:1], time.Time{}, false
 	out.FormerAccountKeys = b.formerAccountKeys(now)
 	out.AccountKeys = slices.Clip(b.AccountKeys[:min(1, len(b.AccountKeys))])
+	out.Bridges = out.useful(now)
 	return out
 }
 
@@ -200,7 +207,7 @@ func (b Bundle) authorities() ([]*Authority, error) {
 // NextAuthority makes the CA that is to follow the given ones. Its name tells when it was made, so
 // that it and the CA before it can be told apart by eye.
 func NextAuthority(clusterID string, now time.Time) (*Authority, error) {
-	return newSelfSigned("barque-ca "+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
+	return newSelfSigned(builtInName+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
 }
 
 // bridge signs the next CA's certificate with this one, for those who know this one only.
@@ -214,7 +221,7 @@ func (a *Authority) bridge(next *Authority, now time.Time) ([]byte, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               next.cert.Subject,
+		RawSubject:            next.cert.RawSubject,
 		SubjectKeyId:          next.cert.SubjectKeyId,
 		NotBefore:             now.Add(-clockAllowance),
 		NotAfter:              earlier(a.cert.NotAfter, next.cert.NotAfter),

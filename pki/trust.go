@@ -62,8 +62,8 @@ func newTrusted(b Bundle, keys []crypto.Signer) (*trusted, error) {
 			}
 		}
 	}
-	for _, bridge := range b.Bridges {
-		t.bridges = append(t.bridges, bridge...)
+	for _, bridge := range t.cas[0].path(b.along()) {
+		t.bridges = append(t.bridges, encodePEM("CERTIFICATE", bridge.Raw)...)
 	}
 	t.accounts, err = b.accounts(keys)
 	return t, err
@@ -206,9 +206,12 @@ func (t *Trust) Advance(now time.Time) (Bundle, error) {
 		if !is.bundle.ExchangesCA() {
 			return is.bundle.signByNew(), nil
 		}
-		bridge, err := is.cas[0].bridge(is.cas[len(is.cas)-1], now)
-		if err != nil {
-			return is.bundle, err
+		var bridge []byte
+		if is.cas[0].certifiesCAs() {
+			var err error
+			if bridge, err = is.cas[0].bridge(is.cas[len(is.cas)-1], now); err != nil {
+				return is.bundle, err
+			}
 		}
 		return is.bundle.issueByNew(bridge, now), nil
 	case Issuing:

@@ -1,0 +1,312 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// External is a CA that an operator brings: an intermediate that a company's CA has signed, or a
+// root. It signs as a built-in CA does.
+//
+//	company's root ── other intermediates ── the cluster's CA ── certificates of the cluster
+//	└──────────── sent along, never believed ───────────────┘
+//
+// What holds: a cluster believes the key of its own CA alone, never what is above it. The company's
+// root and its other intermediates can sign any name and any group. So the anchor of the cluster is
+// a certificate of that key that the key has signed itself; it has the limits of the company's, and
+// ends with the first of the chain. Clients that believe the company's root only get the chain from
+// the servers, as Bundle.Bridges.
+type External struct {
+	ca    *Authority
+	given []*x509.Certificate // as in the file: the cluster's CA, and then each one's issuer
+}
+
+// builtInName begins the common name of every CA that a cluster makes itself.
+const builtInName = "barque-ca "
+
+// External reports whether the CA was brought by an operator.
+func (a *Authority) External() bool {
+	return !strings.HasPrefix(a.cert.Subject.CommonName, builtInName)
+}
+
+// External reports whether an operator has brought the CA that issues.
+func (b Bundle) External() bool {
+	cas, err := b.authorities()
+	return err == nil && cas[0].External()
+}
+
+// ReadExternal reads a CA from files, and checks it as ParseExternal does. Others may not read the
+// key's file.
+func ReadExternal(chainFile, keyFile string, now time.Time) (*External, error) {
+	chainPEM, err := os.ReadFile(chainFile)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, unfit("%s, which has the CA's key, can be used by others than its owner (mode %04o): run chmod 600 on it, and make another CA if others may have read it", keyFile, mode)
+	}
+	keyPEM, err := os.ReadFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := ParseExternal(chainPEM, keyPEM, now)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", chainFile, keyFile, err)
+	}
+	return ca, nil
+}
+
+// ParseExternal reads the chain and the key of a CA, PEM, or returns ErrUnfit with the reason.
+func ParseExternal(chainPEM, keyPEM []byte, now time.Time) (*External, error) {
+	given, err := parseChain(chainPEM)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseExternalKey(keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkChain(given, key, now); err != nil {
+		return nil, err
+	}
+	ca, err := anchor(given, key)
+	if err != nil {
+		return nil, err
+	}
+	return &External{ca, given}, nil
+}
+
+// Authority is the anchor of the cluster that has this CA, with its key.
+func (e *External) Authority() *Authority { return e.ca }
+
+// Along returns the certificates that lead from the CA to the company's root, PEM, without the
+// root, which helps nobody who does not have it.
+func (e *External) Along() []string {
+	var out []string
+	for _, cert := range e.given {
+		if !selfSigned(cert) {
+			out = append(out, string(encodePEM("CERTIFICATE", cert.Raw)))
+		}
+	}
+	return out
+}
+
+// Issues returns ErrUnfit unless certificates for all these names, and for clients, verify by the
+// company's root.
+func (e *External) Issues(names []string, now time.Time) error {
+	key, err := GenerateKey()
+	if err != nil {
+		return err
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	for i, cert := range e.given {
+		if i == len(e.given)-1 {
+			roots.AddCert(cert)
+		} else {
+			between.AddCert(cert)
+		}
+	}
+	tries := [][]string{nil}
+	for _, name := range names {
+		tries = append(tries, []string{name})
+	}
+	for _, names := range tries {
+		text, err := e.ca.Issue(Request{CommonName: "barque:trial", Names: names, Usage: Client | Server}, key.Public(), now)
+		if err != nil {
+			return err
+		}
+		leaf, err := parseCertificate(text)
+		if err != nil {
+			return err
+		}
+		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+			for _, by := range []x509.VerifyOptions{{Roots: roots, Intermediates: between}, {Roots: e.ca.Pool()}} {
+				by.CurrentTime, by.KeyUsages = now, []x509.ExtKeyUsage{usage}
+				if _, err := leaf.Verify(by); err != nil {
+					return unfitTrial(names, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func unfitTrial(names []string, err error) error {
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.CANotAuthorizedForThisName && len(names) > 0 {
+		return unfit("its name constraints, or those of a CA above it, forbid %q, for which the cluster issues certificates: have a CA signed without them", names[0])
+	}
+	return unfit("a certificate that it issues for %q does not verify: %v", strings.Join(names, ", "), err)
+}
+
+// anchor makes the certificate by which a cluster believes the CA. That of a root is its own.
+func anchor(given []*x509.Certificate, key crypto.Signer) (*Authority, error) {
+	own := given[0]
+	if selfSigned(own) {
+		return newAuthority(own.Raw, key)
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, RawSubject: own.RawSubject, SubjectKeyId: own.SubjectKeyId,
+		NotBefore: own.NotBefore, NotAfter: own.NotAfter,
+		KeyUsage: own.KeyUsage, ExtKeyUsage: own.ExtKeyUsage, UnknownExtKeyUsage: own.UnknownExtKeyUsage,
+		IsCA: true, BasicConstraintsValid: true, MaxPathLen: -1,
+	}
+	for i, cert := range given {
+		if cert.NotBefore.After(template.NotBefore) {
+			template.NotBefore = cert.NotBefore
+		}
+		template.NotAfter = earlier(template.NotAfter, cert.NotAfter)
+		if left := cert.MaxPathLen - i; cert.MaxPathLen >= 0 && (template.MaxPathLen < 0 || left < template.MaxPathLen) {
+			template.MaxPathLen, template.MaxPathLenZero = left, left == 0
+		}
+	}
+	for _, e := range own.Extensions {
+		if e.Id.Equal(nameConstraints) {
+			template.ExtraExtensions = append(template.ExtraExtensions, e)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the CA's certificate for this cluster: %w", err)
+	}
+	return newAuthority(der, key)
+}
+
+var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
+
+// certifiesCAs reports whether certificates of other CAs count that this one signs.
+func (a *Authority) certifiesCAs() bool { return a.cert.MaxPathLen != 0 || !a.cert.MaxPathLenZero }
+
+// NewExternalBundle is the first one of a cluster with an external CA.
+func NewExternalBundle(e *External) Bundle {
+	b := NewBundle(e.ca)
+	b.Bridges = e.Along()
+	return b
+}
+
+// BeginExternal is Begin with a CA that an operator brings.
+func (b Bundle) BeginExternal(e *External, account crypto.PublicKey, now time.Time) (Bundle, error) {
+	out, err := b.Begin(e.ca, account, now)
+	if err != nil {
+		return b, err
+	}
+	if b.Knows(e.ca.Digest()) {
+		return b, unfit("its key is, or was, that of a CA of this cluster: have a CA with a new key signed")
+	}
+	along := e.Along()
+	out.Bridges = append(along, slices.DeleteFunc(slices.Clone(b.Bridges), func(text string) bool { return slices.Contains(along, text) })...)
+	return out, nil
+}
+
+// path returns the certificates that lead from the CA to what may be believed elsewhere: to the
+// company's root, and to the CAs of this cluster before. Each one comes before its issuer.
+func (a *Authority) path(along []*x509.Certificate) (out []*x509.Certificate) {
+	var follow func(is func(*x509.Certificate) bool)
+	follow = func(is func(*x509.Certificate) bool) {
+		for _, cert := range along {
+			if !is(cert) || slices.Contains(out, cert) {
+				continue
+			}
+			out = append(out, cert)
+			follow(func(other *x509.Certificate) bool {
+				return bytes.Equal(other.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(other) == nil
+			})
+		}
+	}
+	follow(func(cert *x509.Certificate) bool { return samePublicKey(a.cert.PublicKey, cert.PublicKey) })
+	return out
+}
+
+// along parses the bridges. One that cannot be read helps nobody, and is left out.
+func (b Bundle) along() (out []*x509.Certificate) {
+	for _, text := range b.Bridges {
+		if cert, err := parseCertificate([]byte(text)); err == nil {
+			out = append(out, cert)
+		}
+	}
+	return out
+}
+
+// useful are the bridges that lead from the CAs anywhere, and have not ended.
+func (b Bundle) useful(now time.Time) (out []string) {
+	cas, err := b.authorities()
+	if err != nil {
+		return b.Bridges // whoever needs the CAs says it
+	}
+	along := b.along()
+	for _, cert := range along {
+		if !now.After(cert.NotAfter) && slices.ContainsFunc(cas, func(ca *Authority) bool { return slices.Contains(ca.path(along), cert) }) {
+			out = append(out, string(encodePEM("CERTIFICATE", cert.Raw)))
+		}
+	}
+	return out
+}
+
+func selfSigned(cert *x509.Certificate) bool {
+	return bytes.Equal(cert.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(cert) == nil
+}
+
+// parseExternalKey reads a key in the forms of openssl: PKCS #8, or the older ones.
+func parseExternalKey(keyPEM []byte) (crypto.Signer, error) {
+	block, rest := pem.Decode(keyPEM)
+	if block != nil && block.Type == "EC PARAMETERS" {
+		block, rest = pem.Decode(rest)
+	}
+	if block == nil {
+		return nil, unfit("the file of the key has no private key in PEM")
+	}
+	if more, _ := pem.Decode(rest); more != nil {
+		return nil, unfit("the file of the key has more than the key, a PEM block %q: leave the key alone in it", more.Type)
+	}
+	var key any
+	var err error
+	switch {
+	case block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "":
+		return nil, unfit("its key is encrypted with a passphrase, which nobody types at a start of a server: decrypt it with `openssl pkey -in FILE -out NEW`, in a directory of root's")
+	case block.Type == "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case block.Type == "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	case block.Type == "RSA PRIVATE KEY":
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case block.Type == "CERTIFICATE":
+		return nil, unfit("the file of the key has a certificate: the two files may have been swapped")
+	default:
+		return nil, unfit("the file of the key has a PEM block %q: want \"PRIVATE KEY\" or \"EC PRIVATE KEY\"", block.Type)
+	}
+	if err != nil {
+		return nil, unfit("its key cannot be read: %v", err)
+	}
+	switch key := key.(type) {
+	case *ecdsa.PrivateKey:
+		if size := key.Curve.Params().BitSize; size != 256 && size != 384 {
+			return nil, unfit("its key is of the curve %s: want P-256 or P-384, for which `openssl ecparam -genkey -name prime256v1` makes a key", key.Curve.Params().Name)
+		}
+		return key, nil
+	case *rsa.PrivateKey:
+		return nil, unfit("its key is RSA, with %d bits: want ECDSA, P-256 or P-384. Members of gossip prove themselves with the CA's signature, and one of RSA is too long for that. "+
+			"Make a key with `openssl ecparam -genkey -name prime256v1` and have it signed; the CAs above may be RSA", key.N.BitLen())
+	default:
+		return nil, unfit("its key is of type %T: want ECDSA, P-256 or P-384", key)
+	}
+}
