@@ -31,7 +31,9 @@ const (
 	CertificatesPath = "/barque/v1/certificates"
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
 	// exchange.Change, makes that, for administrators only. It answers 409 if the caller's own
-	// certificate would count no more from the beginning, unless LoseAccess is a parameter.
+	// certificate would count no more from the beginning, unless LoseAccess is a parameter. The body
+	// of exchange.BeginExternal, for members of system:masters only, is an exchange.Given. It has a
+	// key, and is not recorded anywhere.
 	CAPath = "/barque/v1/ca"
 	// LoseAccess is the parameter of an exchange that the caller may not be able to watch.
 	LoseAccess = "loseAccess"
@@ -53,7 +55,7 @@ type Certificates struct {
 	Renew    func(ctx context.Context) error // all of this server's
 	Exchange interface {
 		Status() exchange.Status
-		Apply(ctx context.Context, change exchange.Change) (exchange.Status, error)
+		Apply(ctx context.Context, request exchange.Request) (exchange.Status, error)
 	}
 	// Ends reports whether a client certificate counts no more from the beginning of an exchange.
 	Ends     func(cert *x509.Certificate) bool
@@ -78,8 +80,8 @@ func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
 	for _, ca := range s.Trust.CAs() {
 		info := credentials.InfoOf("ca", ca.Certificate(), false, now)
 		info.File = s.CAFile
-		if left := ca.Certificate().NotAfter.Sub(now); left < max(2*s.Lifetime, 30*24*time.Hour) && !s.Trust.Bundle().ExchangesCA() {
-			info.Warning = "it ends soon: exchange it with `barque cert rotate --ca`"
+		if !all.CA.UnderWay() || all.CA.Accounts {
+			info.Warning = credentials.CAWarning(ca, s.Lifetime, now)
 		}
 		all.CAs = append(all.CAs, info)
 	}
@@ -202,16 +204,25 @@ func (s *Certificates) serveRenewal(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// longestGiven bounds the text of a CA that an operator brings.
+const longestGiven = 128 << 10
+
 func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	change := exchange.Change(query.Get("change"))
-	if change == exchange.Begin && !query.Has(LoseAccess) && s.locksOut(r) {
+	request := exchange.Request{Change: exchange.Change(query.Get("change"))}
+	if request.Change.BeginsCA() && !query.Has(LoseAccess) && s.locksOut(r) {
 		http.Error(w, "nothing was changed: your own certificate counts no more from the beginning of the exchange, because the cluster has not recorded its key. "+
 			"Use admin.kubeconfig of the data directory of a server (barque cert rotate --ca --kubeconfig FILE). "+
 			"To begin all the same, give --lose-access; you get a new certificate from another administrator when the exchange is over", http.StatusConflict)
 		return
 	}
-	status, err := s.Exchange.Apply(r.Context(), change)
+	if request.Change == exchange.BeginExternal {
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestGiven)).Decode(&request.Given); err != nil {
+			http.Error(w, "the body is not a CA with its key in JSON", http.StatusBadRequest) // the error may quote the key
+			return
+		}
+	}
+	status, err := s.Exchange.Apply(r.Context(), request)
 	var conflict *raftstore.ConflictError
 	_, earlier := errors.AsType[*exchange.EarlierError](err)
 	switch {
@@ -219,7 +230,9 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 		extra.Answer(w, http.StatusOK, status)
 	case errors.Is(err, exchange.ErrChange):
 		http.Error(w, err.Error(), http.StatusBadRequest)
-	case errors.Is(err, pki.ErrStep), earlier:
+	case errors.Is(err, pki.ErrUnfit):
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+	case errors.Is(err, pki.ErrStep), errors.Is(err, exchange.ErrExternal), earlier:
 		http.Error(w, err.Error(), http.StatusConflict)
 	case errors.As(err, &conflict):
 		http.Error(w, "the exchange has moved on; read its status again", http.StatusConflict)

@@ -111,13 +111,17 @@ func (r *Report) JSON(ctx context.Context) []byte {
 // certificateEnds tells until when the certificates of this server, and the CAs that it believes,
 // are good.
 func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
-	own, now := r.Certificates().Certificates, time.Now()
-	for _, ca := range r.Trust.CAs() {
-		own = append(own, credentials.InfoOf("ca", ca.Certificate(), false, now))
-	}
 	var out []clusterstatus.CertificateStatus
-	for _, c := range own {
+	for _, c := range r.Certificates().Certificates {
 		out = append(out, clusterstatus.CertificateStatus{Name: c.Name, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Warning: c.Warning})
+	}
+	now, settled := time.Now(), r.Trust.Bundle().Step == pki.Settled
+	for _, ca := range r.Trust.CAs() {
+		c := clusterstatus.CertificateStatus{Name: "ca", NotBefore: ca.Certificate().NotBefore, NotAfter: ca.Certificate().NotAfter, External: ca.External()}
+		if settled {
+			c.Warning = credentials.CAWarning(ca, 0, now)
+		}
+		out = append(out, c)
 	}
 	return out
 }

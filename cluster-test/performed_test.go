@@ -58,6 +58,10 @@ var performedElsewhere = map[string]map[string]string{
 	"Exchange the key of service accounts": {
 		"barque cert rotate --service-accounts --yes": "TestCertificates",
 	},
+	"A CA of your own": {
+		"barque server --ca-file chain.pem --ca-key-file ca.key":           "TestACompanysCA in cmd/barque/node",
+		"barque cert rotate --ca --ca-file chain.pem --ca-key-file ca.key": "TestACompanysCA, by the request that it makes",
+	},
 }
 
 // What is named as performed elsewhere is on the page, and a command that nobody performs is found

@@ -260,7 +260,8 @@ type CertificateStatus struct {
 	Name      string    `json:"name"`
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	NotAfter  time.Time `json:"notAfter"`
-	Warning   string    `json:"warning,omitempty"` // why it should have been renewed, and was not
+	Warning   string    `json:"warning,omitempty"`  // why it should have been renewed, and was not; or that a CA ends soon
+	External  bool      `json:"external,omitempty"` // a CA that an operator has brought
 }
 
 // BackupStatus is a server's view of its scheduled backups.

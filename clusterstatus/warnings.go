@@ -313,6 +313,9 @@ func (w *warner) certificates(m *MemberStatus) {
 		mend := "barque cert rotate --server " + m.Name
 		if c.Name == "ca" {
 			mend = "barque cert rotate --ca"
+			if c.External {
+				mend += " --ca-file CHAIN --ca-key-file KEY"
+			}
 		}
 		switch {
 		case !c.NotAfter.After(w.status.Time):

@@ -38,7 +38,7 @@ type KubeconfigCopy interface {
 
 // Status tells how far the exchange is.
 func (x *CAExchange) Status(ctx context.Context) (is exchange.Status, err error) {
-	err = x.ask(ctx, http.MethodGet, adminapi.CAPath, nil, &is)
+	err = x.ask(ctx, http.MethodGet, adminapi.CAPath, nil, nil, &is)
 	return is, err
 }
 
@@ -55,67 +55,98 @@ func (x *CAExchange) CheckNewUser(ctx context.Context) error {
 
 // Step is a change of the exchange. Text describes its effects.
 type Step struct {
-	Change exchange.Change
-	Text   string
+	exchange.Request
+	Text string
 }
 
 // Wish is what an operator wants of an exchange: to begin it, or one of the others.
 type Wish struct {
 	Accounts    bool // of the key of service accounts alone
 	Undo, Force bool
+	// Given is a CA to begin an exchange with. BuiltIn is for a CA that the cluster makes, though
+	// it has an external one.
+	Given   *exchange.Given
+	BuiltIn bool
 }
 
 // NextStep returns the step to take: to undo or force the exchange that is under way, or to begin
 // one. It is nil when an exchange is under way and only to be waited for.
 func NextStep(is *exchange.Status, w Wish) (*Step, error) {
 	of := clusterstatus.ExchangeOf(&exchange.Status{Accounts: w.Accounts})
+	refused := func(text string, args ...any) (*Step, error) {
+		return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: "+text, args...)}
+	}
+	step := func(change exchange.Change, text string) (*Step, error) {
+		return &Step{exchange.Request{Change: change}, text}, nil
+	}
 	switch {
 	case is.UnderWay() && is.Accounts != w.Accounts:
-		return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: an exchange of %s is under way; %s", clusterstatus.ExchangeOf(is), clusterstatus.ExchangeWays(is))}
+		return refused("an exchange of %s is under way; %s", clusterstatus.ExchangeOf(is), clusterstatus.ExchangeWays(is))
 	case (w.Undo || w.Force) && !is.UnderWay():
-		return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: no exchange of %s is under way", of)}
+		return refused("no exchange of %s is under way", of)
 	case w.Undo && w.Accounts:
-		return &Step{exchange.Undo, "The exchange of the key of service accounts is given up. The old key stays, the new one is dropped.\n"}, nil
+		return step(exchange.Undo, "The exchange of the key of service accounts is given up. The old key stays, the new one is dropped.\n")
 	case w.Undo:
-		return &Step{exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n"}, nil
+		return step(exchange.Undo, "The exchange of the CA is given up. The old CA stays, the new one is dropped.\n")
 	case w.Force && w.Accounts:
-		text := "The exchange of the key of service accounts waits no more for servers that show no life. They take the new key over when they come back:\n"
-		for _, who := range is.Waiting {
-			text += "  " + who + "\n"
-		}
-		return &Step{exchange.Force, text}, nil
+		return step(exchange.Force, "The exchange of the key of service accounts waits no more for servers that show no life. They take the new key over when they come back:\n"+lines(is.Waiting))
 	case w.Force:
-		text := "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n" +
-			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"
-		for _, who := range is.Waiting {
-			text += "  " + who + "\n"
-		}
-		return &Step{exchange.Force, text}, nil
+		return step(exchange.Force, "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n"+
+			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"+lines(is.Waiting))
+	case is.UnderWay() && (w.Given != nil || w.BuiltIn):
+		return refused("an exchange of the CA is under way already; `barque cert rotate --ca` waits for its end")
 	case is.UnderWay():
 		return nil, nil
 	case w.Accounts:
-		return &Step{exchange.BeginAccounts, "The key that signs the tokens of service accounts is exchanged for a new one. Tokens that the old key has signed are void in two days;\n" +
-			"kubelets replace those of pods within a day. Certificates and join tokens stay.\n"}, nil
+		return step(exchange.BeginAccounts, "The key that signs the tokens of service accounts is exchanged for a new one. Tokens that the old key has signed are void in two days;\n"+
+			"kubelets replace those of pods within a day. Certificates and join tokens stay.\n")
+	case is.External && w.Given == nil && !w.BuiltIn:
+		return refused("%w", exchange.ErrExternal)
 	}
-	return &Step{exchange.Begin, "The cluster's CA is exchanged for a new one. All nodes get new certificates; nothing is restarted. Then join tokens\n" +
+	return w.begin(), nil
+}
+
+// begin is the step that begins an exchange of the CA.
+func (w *Wish) begin() *Step {
+	request, kind := exchange.Request{Change: exchange.Begin}, "a new one"
+	switch {
+	case w.Given != nil:
+		request, kind = exchange.Request{Change: exchange.BeginExternal, Given: *w.Given}, "the one in the file"
+	case w.BuiltIn:
+		request, kind = exchange.Request{Change: exchange.BeginBuiltIn}, "one that the cluster makes itself"
+	}
+	return &Step{request, "The cluster's CA is exchanged for " + kind + ". All nodes get new certificates; nothing is restarted. Then join tokens\n" +
 		"and client certificates that were made before are void, those in copied kubeconfigs among them. Certificates of\n" +
-		"users (barque user add) are void from the beginning: those people get new ones from an administrator.\n"}, nil
+		"users (barque user add) are void from the beginning: those people get new ones from an administrator.\n"}
+}
+
+func lines(waiting []string) (text string) {
+	for _, who := range waiting {
+		text += "  " + who + "\n"
+	}
+	return text
 }
 
 // Change makes the change. The answer goes into is. Servers refuse an exchange that makes the
 // caller's own certificate void from the beginning, unless loseAccess is set.
-func (x *CAExchange) Change(ctx context.Context, change exchange.Change, loseAccess bool, is *exchange.Status) error {
-	query := map[string]string{"change": string(change)}
+func (x *CAExchange) Change(ctx context.Context, request exchange.Request, loseAccess bool, is *exchange.Status) error {
+	query := map[string]string{"change": string(request.Change)}
 	if loseAccess {
 		query[adminapi.LoseAccess] = "true"
 	}
-	err := x.ask(ctx, http.MethodPost, adminapi.CAPath, query, is)
+	var body any
+	if request.Change == exchange.BeginExternal {
+		body = request.Given
+	}
+	err := x.ask(ctx, http.MethodPost, adminapi.CAPath, query, body, is)
 	switch {
 	case err == nil:
 		return nil
 	case outcomeLost(err):
 		return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("whether that was done is not known: %w; `barque cert show` tells", err)}
-	case StatusOf(err) == http.StatusConflict:
+	case StatusOf(err) == http.StatusBadRequest:
+		return &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: %w; a server of an earlier version cannot do that, so upgrade all servers first", err)}
+	case StatusOf(err) == http.StatusConflict, StatusOf(err) == http.StatusUnprocessableEntity:
 		return &exitcode.Error{Code: exitcode.Refused, Err: err}
 	}
 	return Unchanged(err)

@@ -40,7 +40,7 @@ func (e *refusedCall) Error() string { return e.Text }
 func (e *refusedCall) Unwrap() error { return e.Err }
 
 // certificates asks a server for JSON about certificates and CAs, or to change something there.
-func certificates(ctx context.Context, config *rest.Config, method, path string, params map[string]string, out any) error {
+func certificates(ctx context.Context, config *rest.Config, method, path string, params map[string]string, body, out any) error {
 	client, end, err := Once(config, 15*time.Second)
 	if err != nil {
 		return err
@@ -49,6 +49,13 @@ func certificates(ctx context.Context, config *rest.Config, method, path string,
 	request := client.Verb(method).AbsPath(path)
 	for name, value := range params {
 		request = request.Param(name, value)
+	}
+	if body != nil {
+		content, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		request = request.SetHeader("Content-Type", "application/json").Body(content)
 	}
 	data, err := request.DoRaw(ctx)
 	if err != nil {

@@ -23,30 +23,43 @@ func TestNextStep(t *testing.T) {
 	settled := exchange.Status{Generation: 1, Issuer: "old"}
 	spreading := exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old", Waiting: []string{"a1 shows no life"}}
 	accounts := exchange.Status{Generation: 2, Step: pki.Spreading, Accounts: true, Issuer: "old", Waiting: []string{"s2 shows no life"}}
+	external := exchange.Status{Generation: 1, Issuer: "old", External: true}
+	given := &exchange.Given{Chain: []byte("chain"), Key: []byte("key")}
 	for name, c := range map[string]struct {
-		is          exchange.Status
-		undo, force bool
-		accounts    bool
-		change      exchange.Change // empty: none
-		says        string
-		code        int
+		is     exchange.Status
+		wish   Wish
+		change exchange.Change // empty: none
+		says   string
+		code   int
 	}{
-		"begin":            {settled, false, false, false, exchange.Begin, "The cluster's CA is exchanged for a new one.", 0},
-		"go on waiting":    {spreading, false, false, false, "", "", 0},
-		"undo":             {spreading, true, false, false, exchange.Undo, "The old CA stays, the new one is dropped.", 0},
-		"force":            {spreading, false, true, false, exchange.Force, "a new token.\n  a1 shows no life\n", 0},
-		"nothing to undo":  {settled, true, false, false, "", "", exitcode.Refused},
-		"nothing to force": {settled, false, true, false, "", "", exitcode.Refused},
+		"begin":            {settled, Wish{}, exchange.Begin, "The cluster's CA is exchanged for a new one.", 0},
+		"go on waiting":    {spreading, Wish{}, "", "", 0},
+		"undo":             {spreading, Wish{Undo: true}, exchange.Undo, "The old CA stays, the new one is dropped.", 0},
+		"force":            {spreading, Wish{Force: true}, exchange.Force, "a new token.\n  a1 shows no life\n", 0},
+		"nothing to undo":  {settled, Wish{Undo: true}, "", "", exitcode.Refused},
+		"nothing to force": {settled, Wish{Force: true}, "", "", exitcode.Refused},
 
-		"begin accounts":   {settled, false, false, true, exchange.BeginAccounts, "Certificates and join tokens stay.", 0},
-		"undo accounts":    {accounts, true, false, true, exchange.Undo, "The old key stays", 0},
-		"force accounts":   {accounts, false, true, true, exchange.Force, "come back:\n  s2 shows no life\n", 0},
-		"wait accounts":    {accounts, false, false, true, "", "", 0},
-		"CA meanwhile":     {accounts, false, false, false, "", "", exitcode.Refused},
-		"undo of the CA":   {accounts, true, false, false, "", "", exitcode.Refused},
-		"accounts besides": {spreading, false, true, true, "", "", exitcode.Refused},
+		"begin accounts":   {settled, Wish{Accounts: true}, exchange.BeginAccounts, "Certificates and join tokens stay.", 0},
+		"undo accounts":    {accounts, Wish{Accounts: true, Undo: true}, exchange.Undo, "The old key stays", 0},
+		"force accounts":   {accounts, Wish{Accounts: true, Force: true}, exchange.Force, "come back:\n  s2 shows no life\n", 0},
+		"wait accounts":    {accounts, Wish{Accounts: true}, "", "", 0},
+		"CA meanwhile":     {accounts, Wish{}, "", "", exitcode.Refused},
+		"undo of the CA":   {accounts, Wish{Undo: true}, "", "", exitcode.Refused},
+		"accounts besides": {spreading, Wish{Accounts: true, Force: true}, "", "", exitcode.Refused},
+
+		"to an external one":              {settled, Wish{Given: given}, exchange.BeginExternal, "exchanged for the one in the file.", 0},
+		"to another external one":         {external, Wish{Given: given}, exchange.BeginExternal, "exchanged for the one in the file.", 0},
+		"from an external one":            {external, Wish{}, "", "", exitcode.Refused},
+		"from an external one, on wish":   {external, Wish{BuiltIn: true}, exchange.BeginBuiltIn, "one that the cluster makes itself.", 0},
+		"another one meanwhile":           {spreading, Wish{Given: given}, "", "", exitcode.Refused},
+		"a built-in one meanwhile":        {spreading, Wish{BuiltIn: true}, "", "", exitcode.Refused},
+		"an external one beside accounts": {accounts, Wish{Given: given}, "", "", exitcode.Refused},
+		"accounts under an external one":  {external, Wish{Accounts: true}, exchange.BeginAccounts, "Certificates and join tokens stay.", 0},
 	} {
-		step, err := NextStep(&c.is, Wish{Accounts: c.accounts, Undo: c.undo, Force: c.force})
+		step, err := NextStep(&c.is, c.wish)
+		if step != nil && (len(step.Given.Key) > 0) != (c.change == exchange.BeginExternal) {
+			t.Errorf("%s: the request has a CA: %v", name, len(step.Given.Key) > 0)
+		}
 		if exitCode(err) != c.code {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -19,18 +19,18 @@ type Certs struct {
 	Config func() (*rest.Config, error)
 }
 
-func (c Certs) ask(ctx context.Context, method, path string, params map[string]string, out any) error {
+func (c Certs) ask(ctx context.Context, method, path string, params map[string]string, body, out any) error {
 	config, err := c.Config()
 	if err != nil {
 		return err
 	}
-	return certificates(ctx, config, method, path, params, out)
+	return certificates(ctx, config, method, path, params, body, out)
 }
 
 // All returns all certificates of the cluster.
 func (c Certs) All(ctx context.Context) (*adminapi.ClusterCertificates, error) {
 	all := new(adminapi.ClusterCertificates)
-	return all, c.ask(ctx, http.MethodGet, adminapi.CertificatesPath, nil, all)
+	return all, c.ask(ctx, http.MethodGet, adminapi.CertificatesPath, nil, nil, all)
 }
 
 // Renewals are called with the result for each server.
@@ -57,7 +57,7 @@ func (c Certs) Renew(ctx context.Context, server string, told Renewals) error {
 			return &exitcode.Error{Code: exitcode.Usage, Err: fmt.Errorf("%s is an agent: it gets new certificates from the servers by itself, in time and after an exchange of the CA", n.Node)}
 		}
 		var is credentials.NodeCertificates
-		err := c.ask(ctx, http.MethodPost, adminapi.CertificatesPath, map[string]string{"of": n.Node}, &is)
+		err := c.ask(ctx, http.MethodPost, adminapi.CertificatesPath, map[string]string{"of": n.Node}, nil, &is)
 		if ctx.Err() != nil {
 			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted: %s; whether %s has, `barque cert show` tells. Renewing again does no harm", haveNew(renewed), n.Node)}
 		}

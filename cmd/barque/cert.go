@@ -12,6 +12,7 @@ import (
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/remote"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/cmd/barque/ownca"
 	"github.com/barque/barque/cmd/barque/revocations"
 	"github.com/barque/barque/devcluster"
 	"github.com/barque/barque/membership/credentials"
@@ -112,6 +113,7 @@ type certRotate struct {
 	ca, accounts           bool
 	undo, force, yes, wait bool
 	loseAccess             bool
+	own                    ownca.Flags
 }
 
 func certRotateCommand() *cobra.Command {
@@ -134,6 +136,10 @@ continues by itself, under any leader. The signing key of service account tokens
 exchanged as well. The old key verifies tokens for two more days, in which kubelets
 replace the tokens of pods.
 
+With --ca-file and --ca-key-file the new CA is one of your own, such as an intermediate of
+a company's root. A cluster that has one goes back to a CA that it makes itself with
+--built-in only.
+
 Afterwards join tokens and client certificates of the old CA are void, also those in
 copied kubeconfigs. A client that only verifies servers by the old CA still trusts them.
 
@@ -145,6 +151,7 @@ With --service-accounts only the signing key of service account tokens is exchan
 the same way: all servers verify by the new key before any signs with it.`,
 		Example: `  barque cert rotate --server s2
   barque cert rotate --ca --yes
+  barque cert rotate --ca --ca-file chain.pem --ca-key-file ca.key
   barque cert rotate --ca --undo     # while the new CA has issued nothing
   barque cert rotate --ca --force    # do not wait for dead nodes
   barque cert rotate --service-accounts --yes`,
@@ -159,6 +166,7 @@ the same way: all servers verify by the new key before any signs with it.`,
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --ca or --service-accounts: do not ask")
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "with --ca or --service-accounts: wait until the exchange is done")
 	cmd.Flags().BoolVar(&o.loseAccess, "lose-access", false, "with --ca: begin although the client certificate in this kubeconfig is void from then on")
+	o.own.Add(cmd.Flags())
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		wrong := func(text string) error { return &usageError{c.CommandPath(), errors.New(text)} }
 		all := o.ca || o.accounts
@@ -175,7 +183,11 @@ the same way: all servers verify by the new key before any signs with it.`,
 			return wrong("--wait belongs to an exchange: give --ca or --service-accounts")
 		case all && o.server != "":
 			return wrong("--server renews the certificates of one server, --ca and --service-accounts exchange the keys of all: give one of them")
-		case all:
+		}
+		if err := o.own.Check(o.ca, o.undo || o.force); err != nil {
+			return wrong(err.Error())
+		}
+		if all {
 			return o.exchange(c)
 		}
 		return o.leaves(c)
@@ -199,7 +211,11 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	step, err := remote.NextStep(&is, remote.Wish{Accounts: o.accounts, Undo: o.undo, Force: o.force})
+	given, err := o.own.Read()
+	if err != nil {
+		return err
+	}
+	step, err := remote.NextStep(&is, remote.Wish{Accounts: o.accounts, Undo: o.undo, Force: o.force, Given: given, BuiltIn: o.own.BuiltIn})
 	switch {
 	case err != nil:
 		return err
@@ -213,7 +229,7 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 			return err
 		}
 	}
-	if err := x.Change(c.Context(), step.Change, o.loseAccess, &is); err != nil {
+	if err := x.Change(c.Context(), step.Request, o.loseAccess, &is); err != nil {
 		return err
 	}
 	if step.Change == exchange.Undo {

@@ -124,6 +124,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	flags.StringVar(&o.Restore.KeyFile, "restore-key-file", "", "file with the key that opens this backup")
 	flags.Uint64Var(&o.Restore.Gap, "restore-revision-gap", backups.DefaultRevisionGap, "by how much the revision of the new cluster is above that of the backup")
 	flags.StringVar(&f.storeMemory, "store-memory-limit", "", "memory limit of all objects in the store, such as 2Gi; the leader's limit applies (default: a quarter of this machine's memory, from 256Mi to 8Gi)")
+	flags.StringVar(&o.CAFile, "ca-file", "", "certificates of a CA of your own for a new cluster, PEM: the cluster's CA, then each one's issuer, up to the root; counts on the first server only, when the cluster begins")
+	flags.StringVar(&o.CAKeyFile, "ca-key-file", "", "file with the key of that CA, for its owner only (mode 0600); not needed after the start")
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", pki.LeafLifetime, "how long certificates last that this server issues; they are renewed when two thirds of it are over")
 	flags.DurationVar(&o.CertificateGrace, "certificate-grace", node.DefaultCertificateGrace, "time after the expiry of its certificates in which an agent that was off gets new ones, while its Node exists; 0 is never")
 	flags.StringVar(&f.schedulerConfig, "scheduler-config-file", "", "file with the scheduling policy, a KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v1; give it to all servers")

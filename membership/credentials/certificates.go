@@ -88,3 +88,19 @@ func nameOfCA(trust *pki.Trust, digest string) string {
 	}
 	return "another CA"
 }
+
+// caEndsSoon is the time before the end of a CA from which there is a warning in any case.
+const caEndsSoon = 30 * 24 * time.Hour
+
+// CAWarning returns what to do about a CA that ends soon; empty if there is time. Certificates end
+// with the CA, so they are shorter in its last year. A third of the CA's own life is soon enough.
+func CAWarning(ca *pki.Authority, lifetime time.Duration, now time.Time) string {
+	cert := ca.Certificate()
+	if cert.NotAfter.Sub(now) >= max(min(2*lifetime, cert.NotAfter.Sub(cert.NotBefore)/3), caEndsSoon) {
+		return ""
+	}
+	if ca.External() {
+		return "it ends soon, or one of the CAs above it does: have a CA with a new key signed, and exchange it with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`"
+	}
+	return "it ends soon: exchange it with `barque cert rotate --ca`"
+}

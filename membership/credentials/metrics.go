@@ -2,6 +2,7 @@ package credentials
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync/atomic"
 	"time"
@@ -50,4 +51,15 @@ func certificateMetrics(client *pki.Identity, failed *failures) []prometheus.Col
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "kubelet_server_expiration_renew_errors", Help: "Renewals of the server's certificate that failed."}, count),
 	}
+}
+
+// RegisterCA registers the metric of the end of the CA.
+func (ids *Server) RegisterCA(registerer prometheus.Registerer) error {
+	err := registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "barque_ca_not_after_timestamp_seconds", Help: "When the CA that issues ends, in Unix time. No certificate of the cluster lasts longer."},
+		func() float64 { return float64(ids.Trust.Issuer().Certificate().NotAfter.Unix()) }))
+	if err != nil {
+		return fmt.Errorf("register the metric of the CA: %w", err)
+	}
+	return nil
 }

@@ -25,6 +25,9 @@ import (
 // Server returns this server's record of its cluster. The record comes from the data directory, or
 // from the server that it joins, or it begins a new cluster.
 func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, error) {
+	if err := o.checkCA(); err != nil {
+		return nil, err
+	}
 	if err := useDirectory(o.DataDir, logger); err != nil {
 		return nil, err
 	}
@@ -59,12 +62,12 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	}
 	if o.Join == "" {
 		id := rand.Text()[:10]
-		ca, err := pki.NewAuthority(id, time.Now())
+		ca, cas, err := o.newCA(id)
 		if err != nil {
 			return nil, err
 		}
-		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir)
-		return bootstrapRecord(o, id, ca)
+		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Certificate().Subject, "caEnds", ca.Certificate().NotAfter)
+		return bootstrapRecord(o, id, ca, cas)
 	}
 	client, err := greet(ctx, o, logger)
 	if err != nil {

@@ -74,6 +74,11 @@ type Options struct {
 	APIPort, PeerPort, KubeletPort uint16
 	GossipPort                     uint16 // 0: the cluster's, see Record.GossipPort
 
+	// CAFile and CAKeyFile are those of an external CA, with which a new cluster begins: see
+	// pki.ReadExternal. Names returns those for which the server issues certificates.
+	CAFile, CAKeyFile string
+	Names             func() []string
+
 	Restore    Restore
 	ReadBackup func() (Backup, error) // reads the backup in Restore
 	// Settings returns those of a new cluster. Those of a backup, nil without one, take precedence
@@ -343,8 +348,8 @@ func (r *Record) sameCluster(is join.Cluster) error {
 }
 
 // bootstrapRecord begins a new cluster: its CA and keys are on disk before the record.
-func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*Record, error) {
-	r, err := newClusterRecord(o, clusterID, ca)
+func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority, cas pki.Bundle) (*Record, error) {
+	r, err := newClusterRecord(o, clusterID, ca, cas)
 	if err != nil {
 		return nil, err
 	}
@@ -352,7 +357,7 @@ func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority) (*Record, 
 }
 
 // newClusterRecord writes the CA and the keys, and makes the record without writing it.
-func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*Record, error) {
+func newClusterRecord(o *Options, clusterID string, ca *pki.Authority, cas pki.Bundle) (*Record, error) {
 	keyPEM, err := ca.KeyPEM()
 	if err != nil {
 		return nil, err
@@ -361,7 +366,7 @@ func newClusterRecord(o *Options, clusterID string, ca *pki.Authority) (*Record,
 	if err != nil {
 		return nil, err
 	}
-	return newRecord(o, clusterID, pki.NewBundle(ca), keyPEM, settings)
+	return newRecord(o, clusterID, cas, keyPEM, settings)
 }
 
 // newRecord is newClusterRecord with existing CAs.

@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"strings"
@@ -28,6 +29,9 @@ type Config struct {
 	// Earlier names the servers whose version would take the exchange of the key of service
 	// accounts alone for one of the CA. nil: there are none.
 	Earlier func() []string
+	// Names returns names for which the cluster issues certificates. An external CA that may not
+	// issue them is refused. nil: none.
+	Names func() []string
 }
 
 // Exchange is a server's part in the exchange of the CA.
@@ -50,6 +54,7 @@ type Status struct {
 	Forced     bool      `json:"forced,omitempty"`
 	Accounts   bool      `json:"accounts,omitempty"` // the key of service accounts alone is exchanged
 	Issuer     string    `json:"issuer"`             // digest of the CA that issues
+	External   bool      `json:"external,omitempty"` // an operator has brought it
 	Signer     string    `json:"signer,omitempty"`   // digest of the key of service accounts that signs
 	Waiting    []string  `json:"waiting,omitempty"`  // for whom, and why
 	Problem    string    `json:"problem,omitempty"`  // of this server
@@ -85,6 +90,7 @@ func statusOf(b pki.Bundle) Status {
 	s := Status{Generation: b.Generation, Step: b.Step, Since: b.Since, Forced: b.Forced, Accounts: b.Step != pki.Settled && !b.ExchangesCA(), Signer: b.Signer()}
 	if cas, err := b.Digests(); err == nil && len(cas) > 0 { // one that cannot be read is told by who needs it
 		s.Issuer = cas[0]
+		s.External = b.External()
 	}
 	return s
 }
@@ -98,18 +104,40 @@ const (
 	Force Change = "force" // do not wait for nodes that show no life
 
 	BeginAccounts Change = "accounts" // exchange the key of service accounts, and not the CA
+	// BeginExternal is Begin with the CA that an operator brings. BeginBuiltIn is Begin also if the
+	// one before was brought. Earlier versions refuse these as ErrChange.
+	BeginExternal Change = "begin-external"
+	BeginBuiltIn  Change = "begin-built-in"
 )
+
+// BeginsCA reports whether the change begins an exchange of the CA.
+func (c Change) BeginsCA() bool { return c == Begin || c == BeginExternal || c == BeginBuiltIn }
+
+// Request is a Change. Given is the CA for BeginExternal.
+type Request struct {
+	Change Change
+	Given  Given
+}
+
+// Given is a CA that an operator brings, PEM: see pki.ParseExternal.
+type Given struct {
+	Chain []byte `json:"chain"`
+	Key   []byte `json:"key"`
+}
 
 // ErrBehind is returned by a server that has not taken over the last step yet.
 var ErrBehind = errors.New("this server has not taken over the last step of the exchange of the CA yet; try again, or at another server")
+
+// ErrExternal is returned for a Begin in a cluster with an external CA: nobody said what follows.
+var ErrExternal = errors.New("an operator has brought the CA of this cluster: give its successor with --ca-file and --ca-key-file, or --built-in for a CA that the cluster makes itself")
 
 // ErrChange is returned for a Change that there is not.
 var ErrChange = errors.New("no such change of the CA")
 
 // Apply makes the change, by whichever server.
-func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
+func (e *Exchange) Apply(ctx context.Context, r Request) (Status, error) {
 	next, err := e.Manager.Change(ctx, func(now State) (State, bool, error) {
-		b, err := e.cas.plan(now.Bundle, c)
+		b, err := e.cas.plan(now.Bundle, r)
 		return e.cas.state(b), true, err
 	})
 	if err != nil {
@@ -119,10 +147,19 @@ func (e *Exchange) Apply(ctx context.Context, c Change) (Status, error) {
 }
 
 // plan returns the bundle after the change.
-func (c *cas) plan(b pki.Bundle, change Change) (pki.Bundle, error) {
-	switch change {
+func (c *cas) plan(b pki.Bundle, r Request) (pki.Bundle, error) {
+	switch r.Change {
 	case Begin:
-		return c.begin(b)
+		if b.External() {
+			return b, ErrExternal
+		}
+		return c.begin(b, c.builtIn)
+	case BeginBuiltIn:
+		return c.begin(b, c.builtIn)
+	case BeginExternal:
+		return c.begin(b, func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
+			return c.external(b, r.Given, account)
+		})
 	case BeginAccounts:
 		return c.beginAccounts(b)
 	case Undo:
@@ -130,29 +167,50 @@ func (c *cas) plan(b pki.Bundle, change Change) (pki.Bundle, error) {
 	case Force:
 		return b.Force()
 	}
-	return b, fmt.Errorf("%w: %q", ErrChange, change)
+	return b, fmt.Errorf("%w: %q", ErrChange, r.Change)
 }
 
-// begin makes a new CA, and a new key of service accounts: who had the one had the other.
-func (c *cas) begin(b pki.Bundle) (pki.Bundle, error) {
+// builtIn is the bundle with a new CA that the cluster makes itself.
+func (c *cas) builtIn(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
+	next, err := pki.NextAuthority(c.Cluster, time.Now())
+	if err != nil {
+		return b, nil, err
+	}
+	out, err := b.Begin(next, account, time.Now())
+	return out, next, err
+}
+
+// external is the bundle with the CA that an operator brings.
+func (c *cas) external(b pki.Bundle, given Given, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
+	next, err := pki.ParseExternal(given.Chain, given.Key, time.Now())
+	if err != nil {
+		return b, nil, err
+	}
+	if c.Names != nil {
+		if err := next.Issues(c.Names(), time.Now()); err != nil {
+			return b, nil, err
+		}
+	}
+	out, err := b.BeginExternal(next, account, time.Now())
+	return out, next.Authority(), err
+}
+
+// begin adds a new CA, and a new key of service accounts: who had the one had the other.
+func (c *cas) begin(b pki.Bundle, with func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error)) (pki.Bundle, error) {
 	// Who is behind may not hold a new key: taking the last step over would drop it. All else needs
 	// no key, and undoing must not: the only server that has it may be lost.
 	if b.Generation > c.Uses() {
 		return b, ErrBehind
 	}
-	next, err := pki.NextAuthority(c.Cluster, time.Now())
-	if err != nil {
-		return b, err
-	}
-	key, err := next.Key()
-	if err != nil {
-		return b, err
-	}
 	account, err := pki.GenerateKey()
 	if err != nil {
 		return b, err
 	}
-	out, err := b.Begin(next, account.Public(), time.Now())
+	out, next, err := with(b, account.Public())
+	if err != nil {
+		return b, err
+	}
+	key, err := next.Key()
 	if err != nil {
 		return b, err
 	}

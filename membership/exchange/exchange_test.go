@@ -275,7 +275,7 @@ func (c *cluster) settled(generation uint64) {
 
 func (c *cluster) apply(n *node, change Change) {
 	c.t.Helper()
-	if _, err := n.exchange.Apply(c.t.Context(), change); err != nil {
+	if _, err := n.exchange.Apply(c.t.Context(), Request{Change: change}); err != nil {
 		c.t.Errorf("%s at %s: %v", change, n.name, err)
 	}
 	synctest.Wait()
@@ -343,7 +343,7 @@ func TestUndo(t *testing.T) {
 		synctest.Wait()
 		old := c.nodes[0].signer
 		c.apply(c.nodes[0], Begin)
-		if _, err := c.nodes[1].exchange.Apply(t.Context(), Begin); !errors.Is(err, pki.ErrStep) {
+		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Begin}); !errors.Is(err, pki.ErrStep) {
 			t.Errorf("two at once: %v", err)
 		}
 		c.apply(c.nodes[1], Undo)
@@ -352,7 +352,7 @@ func TestUndo(t *testing.T) {
 		if c.nodes[0].signer != old {
 			t.Error("the CA is another one")
 		}
-		if _, err := c.nodes[1].exchange.Apply(t.Context(), Change("more")); !errors.Is(err, ErrChange) {
+		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Change("more")}); !errors.Is(err, ErrChange) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -378,7 +378,7 @@ func TestTheServerThatBeganIsLost(t *testing.T) {
 			if is := c.nodes[1].exchange.Status(); is.Step != pki.Spreading || !hangs && !strings.Contains(is.Problem, "nobody who lives has it") {
 				t.Errorf("without the key: %+v", is)
 			}
-			if _, err := c.nodes[2].exchange.Apply(t.Context(), Begin); !errors.Is(err, ErrBehind) {
+			if _, err := c.nodes[2].exchange.Apply(t.Context(), Request{Change: Begin}); !errors.Is(err, ErrBehind) {
 				t.Errorf("begin by one that is behind: %v", err)
 			}
 			began := time.Now()
@@ -511,7 +511,7 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 					c.kill(n)
 				case n.exchange != nil && random.IntN(4) == 0:
 					change := []Change{Begin, BeginAccounts, Undo}[random.IntN(3)]
-					if _, err := n.exchange.Apply(t.Context(), change); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, shelftest.ErrConflict) {
+					if _, err := n.exchange.Apply(t.Context(), Request{Change: change}); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, shelftest.ErrConflict) {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				}

@@ -194,6 +194,14 @@ func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 	return nil
 }
 
+// Called returns the names and addresses of the nodes in gossip, which their certificates have.
+func (m *Members) Called() (names []string) {
+	for _, p := range m.Pool.Members() {
+		names = append(names, p.Name, p.Addr.Addr().String())
+	}
+	return names
+}
+
 // Roles returns the role that each member has proven. A foreign node has none.
 type Roles struct {
 	Pool     Pool

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/nodeleases"
@@ -180,9 +181,13 @@ func (s *server) fetchKeys(ctx context.Context, generation uint64) (keyring.Ring
 
 // startExchange follows the state of the CAs in the store.
 func (s *server) startExchange(ctx context.Context) error {
+	if err := s.ids.RegisterCA(legacyregistry.Registerer()); err != nil {
+		return err
+	}
 	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca"), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
 		Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
-		Earlier: s.encryption.Earlier}) // data keys came with the exchange of the accounts' key alone
+		Earlier: s.encryption.Earlier, // data keys came with the exchange of the accounts' key alone
+		Names:   func() []string { return append(apiNames(s.options, s.settings), s.members.Called()...) }})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 

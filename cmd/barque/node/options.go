@@ -109,6 +109,9 @@ type Options struct {
 	// Flags are the effective values of the command's flags, without secrets.
 	Flags map[string]string
 
+	// CAFile and CAKeyFile are those of an external CA, with which a new cluster begins.
+	CAFile, CAKeyFile string
+
 	// CertificateLifetime is the lifetime of certificates that this server issues, to itself and to
 	// agents. CertificateGrace is the time after expiry in which an agent's certificate still gets
 	// it a new one.
@@ -351,6 +354,7 @@ type Logs interface{ Bytes() []byte }
 func (o *Options) enrolling() *enroll.Options {
 	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin, Ended: raftstore.Ended,
 		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
+		CAFile: o.CAFile, CAKeyFile: o.CAKeyFile, Names: func() []string { return apiNames(o, o.Settings) },
 		Restore: enroll.Restore(o.Restore), ReadBackup: o.readBackup, Settings: o.settings}
 }
 

@@ -267,8 +267,14 @@ func newOrder(t *testing.T, i int, hold string) order {
 // startThree starts a cluster of three and waits until all are ready and vote.
 func startThree(t *testing.T, hold string) []*process {
 	t.Helper()
-	s := newSpace(t)
-	first := s.startProcess(t, newOrder(t, 0, hold))
+	return startThreeFrom(t, newOrder(t, 0, hold))
+}
+
+// startThreeFrom is startThree with the configuration of the first server.
+func startThreeFrom(t *testing.T, begins order) []*process {
+	t.Helper()
+	s, hold := newSpace(t), begins.Hold
+	first := s.startProcess(t, begins)
 	until(t, patience, "s1 is ready", first.ready)
 	var key token.Made
 	until(t, patience, "a token", func(ctx context.Context) (err error) {

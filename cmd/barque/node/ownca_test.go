@@ -1,0 +1,366 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/companytest"
+	"github.com/barque/barque/raftstore/peer"
+)
+
+// byRoot leads to this server as an administrator that knows the company's root only.
+func (p *process) byRoot(root *companytest.CA) (*rest.Config, error) {
+	config, err := p.config()
+	if err != nil {
+		return nil, err
+	}
+	config.CAFile, config.CAData = "", root.Chain()
+	return config, nil
+}
+
+// connections makes each request on one of its own, so that each verifies the server.
+func connections(config *rest.Config) (kubernetes.Interface, func(), error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := kubernetes.NewForConfigAndClient(config, client)
+	return api, client.CloseIdleConnections, err
+}
+
+// intruder tries a certificate at the doors of a server, and reports each one that opens.
+type intruder struct {
+	t     *testing.T
+	p     *process
+	index int
+}
+
+// tryAll has the names of whoever is powerful at each door.
+func (i intruder) tryAll(by string, leaf func(name string, groups []string) tls.Certificate) {
+	i.t.Helper()
+	if status := i.api(leaf("mallory", []string{"system:masters"})); status != http.StatusUnauthorized {
+		i.t.Errorf("%s: an administrator of the company gets %d at the API of %s", by, status, i.p.order.Name)
+	}
+	server := leaf("s2", []string{join.ServersOrganization})
+	if status := i.api(server); status != http.StatusUnauthorized {
+		i.t.Errorf("%s: a server of the company gets %d at the API of %s", by, status, i.p.order.Name)
+	}
+	if status := i.joining(server); status != http.StatusUnauthorized && status != http.StatusForbidden {
+		i.t.Errorf("%s: a server of the company gets %d where servers get the CA's key", by, status)
+	}
+	if err := i.peer(server); !alert(err) {
+		i.t.Errorf("%s: a server of the company is not refused at the port of servers: %v", by, err)
+	}
+}
+
+func (i intruder) tls(cert tls.Certificate, protos ...string) *tls.Config {
+	return &tls.Config{InsecureSkipVerify: true, NextProtos: protos,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }} // whatever CAs the server names
+}
+
+func (i intruder) http(cert tls.Certificate, method, path, body string) int {
+	i.t.Helper()
+	transport := &http.Transport{TLSClientConfig: i.tls(cert), DialContext: i.p.space.dial}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(i.t.Context(), method, fmt.Sprintf("https://%s:%d%s", addressOf(i.index), i.p.order.APIPort, path), strings.NewReader(body))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode
+}
+
+func (i intruder) api(cert tls.Certificate) int {
+	i.t.Helper()
+	return i.http(cert, http.MethodGet, "/api/v1/namespaces/kube-system/secrets", "")
+}
+
+func (i intruder) joining(cert tls.Certificate) int {
+	i.t.Helper()
+	return i.http(cert, http.MethodPost, join.Prefix+"shared-key", `{"digest":"x"}`)
+}
+
+// peer connects to the port of servers, and returns how that ends: see alert.
+func (i intruder) peer(cert tls.Certificate) error {
+	i.t.Helper()
+	raw, err := i.p.space.dial(i.t.Context(), "tcp", fmt.Sprintf("%s:%d", addressOf(i.index), i.p.order.PeerPort))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer raw.Close()
+	if err := raw.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		i.t.Fatal(err)
+	}
+	conn := tls.Client(raw, i.tls(cert, peer.ProtoStore))
+	if err := conn.HandshakeContext(i.t.Context()); err != nil {
+		return err
+	}
+	if err := conn.CloseWrite(); err != nil { // a server that has taken the certificate hangs up
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
+}
+
+// alert tells whether the other end has refused the certificate.
+func alert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error"
+}
+
+// TestACompanysCA: a cluster begins with an intermediate of a company's root, and moves to another
+// one while clients that know the root only go on. Nobody else of the company gets in.
+func TestACompanysCA(t *testing.T) {
+	root := companytest.NewRoot(t)
+	one := root.Intermediate("Cluster CA 2026", func(c *x509.Certificate) { c.NotAfter = time.Now().AddDate(0, 8, 0) })
+	two, sibling := root.Intermediate("Cluster CA 2027", nil), root.Intermediate("Office CA", nil)
+	first := newOrder(t, 0, "")
+	first.CAFile, first.CAKeyFile = one.Files()
+	all := startThreeFrom(t, first)
+	for _, file := range []string{first.CAFile, first.CAKeyFile} { // they are needed no more
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkCompanysCA(t, all, root, one)
+	trySiblings(t, all, root, one, sibling)
+
+	old, err := all[0].config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := loadByRoot(t, all, root)
+	if err := changeCA(t.Context(), all[1], exchange.Begin, nil); codeOf(err) != http.StatusConflict {
+		t.Errorf("a built-in CA, without a word: %v", err)
+	}
+	if err := changeCA(t.Context(), all[1], exchange.BeginExternal, &exchange.Given{Chain: two.Chain(), Key: sibling.KeyPEM()}); codeOf(err) != http.StatusUnprocessableEntity {
+		t.Errorf("a CA with another's key: %v", err)
+	}
+	if err := changeCA(t.Context(), all[1], exchange.BeginExternal, &exchange.Given{Chain: two.Chain(), Key: two.KeyPEM()}); err != nil {
+		t.Fatal(err)
+	}
+	want, err := pki.KeyDigest(two.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		until(t, patience, p.order.Name+" has the other CA", func(ctx context.Context) error {
+			config, err := p.config()
+			if err != nil {
+				return err
+			}
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				return err
+			}
+			var is exchange.Status
+			text, err := client.Discovery().RESTClient().Get().AbsPath(adminapi.CAPath).Do(ctx).Raw()
+			if err == nil {
+				err = json.Unmarshal(text, &is)
+			}
+			if err == nil && (is.UnderWay() || is.Issuer != want || !is.External) {
+				err = fmt.Errorf("%+v", is)
+			}
+			return err
+		})
+	}
+	end()
+	checkCompanysCA(t, all, root, two)
+	trySiblings(t, all, root, two, sibling)
+	trySiblings(t, all, root, two, one) // which is one of the company's like any other now
+	client, err := kubernetes.NewForConfig(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		t.Errorf("a kubeconfig of the CA before: %v", err)
+	}
+
+	// The flags stay in the service's file; the files are gone.
+	all[0].signal(syscall.SIGTERM)
+	<-all[0].ended
+	again := all[0].space.startProcess(t, all[0].order)
+	until(t, patience, "s1 is ready again, without the files", again.ready)
+}
+
+// checkCompanysCA checks what each server sends and keeps, with this CA of the cluster.
+func checkCompanysCA(t *testing.T, all []*process, root, ca *companytest.CA) {
+	t.Helper()
+	for _, p := range all {
+		name := p.order.Name
+		config, err := p.byRoot(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, patience, name+" serves clients of the root", func(ctx context.Context) error {
+			_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			return err
+		})
+		kept, err := os.ReadFile(filepath.Join(p.order.DataDir, "pki", "ca.key"))
+		if err != nil || !bytes.Equal(kept, ca.KeyPEM()) {
+			t.Errorf("%s keeps another key than that of the CA: %v", name, err)
+		}
+		if info, err := os.Stat(filepath.Join(p.order.DataDir, "pki", "ca.key")); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: the mode of the key is %v: %v", name, info.Mode(), err)
+		}
+		// No CA above the cluster's is among those that the cluster believes.
+		record, err := enroll.Load(p.order.DataDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for block, rest := pem.Decode(record.CA().PEM()); block != nil; block, rest = pem.Decode(rest) {
+			cert, err := x509.ParseCertificate(block.Bytes)
+			if err != nil || !bytes.Equal(cert.RawSubjectPublicKeyInfo, ca.Cert.RawSubjectPublicKeyInfo) {
+				t.Errorf("%s believes %v (%v)", name, cert.Subject, err)
+			}
+		}
+		until(t, patience, "the published CAs", func(ctx context.Context) error {
+			given, err := client.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+			if err == nil && given.Data["client-ca-file"] != string(record.CA().PEM()) {
+				err = errors.New("extension API servers are told of others")
+			}
+			return err
+		})
+	}
+	ends, err := all[0].metric(t.Context(), "barque_ca_not_after_timestamp_seconds")
+	if err != nil || int64(ends) != ca.Cert.NotAfter.Unix() {
+		t.Errorf("the CA ends at %v by its metric, want %d: %v", ends, ca.Cert.NotAfter.Unix(), err)
+	}
+}
+
+// trySiblings tries certificates of the root and of another of its CAs at each server.
+func trySiblings(t *testing.T, all []*process, root, ca, sibling *companytest.CA) {
+	t.Helper()
+	for n, p := range all {
+		i := intruder{t, p, n}
+		for by, from := range map[string]*companytest.CA{"the root": root, "another CA": sibling} {
+			i.tryAll(by, func(name string, groups []string) tls.Certificate {
+				return from.Leaf(name, groups, []string{name}, sibling.Cert, ca.Cert, root.Cert)
+			})
+		}
+		// The same tries with the cluster's own CA get in: the doors are the right ones.
+		if status := i.api(ca.Leaf("admin", []string{"system:masters"}, nil)); status != http.StatusOK {
+			t.Errorf("a certificate of the cluster's CA gets %d", status)
+		}
+		if err := i.peer(ca.Leaf("s2", []string{join.ServersOrganization}, []string{"s2"})); alert(err) {
+			t.Errorf("a server's certificate of the cluster's CA is refused: %v", err)
+		}
+	}
+}
+
+// codeOf is the code of an answer that is an error.
+func codeOf(err error) int {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return int(status.Status().Code)
+}
+
+// changeCA asks a server for a change of the CA.
+func changeCA(ctx context.Context, p *process, change exchange.Change, given *exchange.Given) error {
+	config, err := p.config()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(given)
+	if err != nil {
+		return err
+	}
+	return client.Discovery().RESTClient().Post().AbsPath(adminapi.CAPath).Param("change", string(change)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+}
+
+// loadByRoot reads and writes at all servers, with the company's root alone, until end. A request
+// whose kubeconfig was renewed meanwhile is made again with the new one. All others must succeed.
+func loadByRoot(t *testing.T, all []*process, root *companytest.CA) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var done, failed atomic.Int64
+	for _, p := range all {
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				err := p.writeAs(ctx, root, n)
+				if apierrors.IsUnauthorized(err) {
+					err = p.writeAs(ctx, root, n)
+				}
+				switch {
+				case ctx.Err() != nil:
+				case err != nil:
+					failed.Add(1)
+					t.Errorf("a request to %s during the exchange: %v", p.order.Name, err)
+				default:
+					done.Add(1)
+				}
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+		if done.Load() < 10 {
+			t.Errorf("%d requests succeeded, which tests nothing", done.Load())
+		}
+		t.Logf("%d requests during the exchange, %d failed", done.Load(), failed.Load())
+	}
+}
+
+// writeAs writes and reads an object over a connection of its own.
+func (p *process) writeAs(ctx context.Context, root *companytest.CA, n int) error {
+	config, err := p.byRoot(root)
+	if err != nil {
+		return err
+	}
+	client, hangUp, err := connections(config)
+	if err != nil {
+		return err
+	}
+	defer hangUp()
+	maps := client.CoreV1().ConfigMaps("default")
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: p.order.Name + "-"}, Data: map[string]string{"n": fmt.Sprint(n)}}
+	made, err := maps.Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = maps.Get(ctx, made.Name, metav1.GetOptions{})
+	return err
+}

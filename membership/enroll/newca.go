@@ -1,0 +1,44 @@
+package enroll
+
+import (
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// checkCA returns why the flags of an external CA cannot count. A server that has data does not
+// read the files any more, and they may be gone.
+func (o *Options) checkCA() error {
+	switch {
+	case o.CAFile == "" && o.CAKeyFile == "":
+		return nil
+	case o.CAFile == "" || o.CAKeyFile == "":
+		return WrongOption("--ca-file and --ca-key-file belong together: give both, the certificates of the CA and its key")
+	case o.Join != "":
+		return WrongOption("--ca-file counts when a cluster begins, and --join joins one, which has its CA: leave --ca-file and --ca-key-file out")
+	case o.Restore.File != "":
+		return WrongOption("--ca-file is for a cluster that begins empty, and --restore-from has a backup, with the CA of its cluster: leave --ca-file out, " +
+			"and exchange the CA afterwards with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`")
+	}
+	return nil
+}
+
+// newCA returns the CA of a new cluster, with its key: the one in the files, or one of its own.
+func (o *Options) newCA(clusterID string) (*pki.Authority, pki.Bundle, error) {
+	now := time.Now()
+	if o.CAFile == "" {
+		ca, err := pki.NewAuthority(clusterID, now)
+		if err != nil {
+			return nil, pki.Bundle{}, err
+		}
+		return ca, pki.NewBundle(ca), nil
+	}
+	given, err := pki.ReadExternal(o.CAFile, o.CAKeyFile, now)
+	if err != nil {
+		return nil, pki.Bundle{}, WrongOption("--ca-file, --ca-key-file: %v", err)
+	}
+	if err := given.Issues(o.Names(), now); err != nil {
+		return nil, pki.Bundle{}, WrongOption("--ca-file %s: %v", o.CAFile, err)
+	}
+	return given.Authority(), pki.NewExternalBundle(given), nil
+}

@@ -1,0 +1,94 @@
+package enroll
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/companytest"
+)
+
+func optionsWithCA(t *testing.T, ca *companytest.CA) *Options {
+	t.Helper()
+	o := &Options{DataDir: t.TempDir(), Name: "s1", Names: func() []string { return []string{"kubernetes", "s1", "10.0.0.1"} },
+		Settings: func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{}"), nil }}
+	o.CAFile, o.CAKeyFile = ca.Files()
+	return o
+}
+
+// TestAClusterBeginsWithAnExternalCA: the key is in the data directory, for its owner only, and the
+// files are not read again.
+func TestAClusterBeginsWithAnExternalCA(t *testing.T) {
+	ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
+	o := optionsWithCA(t, ca)
+	first, err := Server(t.Context(), o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey)
+	key, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(key, ca.KeyPEM()) {
+		t.Errorf("the key is not that of the CA: %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the mode of the key is %v: %v", info.Mode(), err)
+	}
+	if b := first.CA(); !b.External() || len(b.CAs) != 1 || len(b.Bridges) != 1 {
+		t.Errorf("the cluster believes %d CAs, and sends %d certificates along", len(b.CAs), len(b.Bridges))
+	}
+	for _, file := range []string{o.CAFile, o.CAKeyFile} {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := Server(t.Context(), o, slog.New(slog.DiscardHandler))
+	if err != nil || again.CA().CAs[0] != first.CA().CAs[0] {
+		t.Errorf("the second start, without the files: %v", err)
+	}
+}
+
+// TestFlagsOfAnExternalCA: what cannot count, or cannot be the cluster's, is a wrong option, and
+// leaves nothing in the data directory.
+func TestFlagsOfAnExternalCA(t *testing.T) {
+	root := companytest.NewRoot(t)
+	good := root.Intermediate("Cluster CA", nil)
+	narrow := root.Intermediate("Cluster CA", func(c *x509.Certificate) { c.PermittedDNSDomains = []string{"example.com"} })
+	for name, c := range map[string]struct {
+		ca     *companytest.CA
+		change func(o *Options)
+		want   string
+	}{
+		"no key file":       {good, func(o *Options) { o.CAKeyFile = "" }, "belong together"},
+		"no file":           {good, func(o *Options) { o.CAFile = "" }, "belong together"},
+		"joining":           {good, func(o *Options) { o.Join = "https://10.0.0.1:6443" }, "--join joins one"},
+		"from a backup":     {good, func(o *Options) { o.Restore.File = "x.backup" }, "exchange the CA afterwards"},
+		"the file is gone":  {good, func(o *Options) { o.CAFile += "x" }, "no such file"},
+		"the files swapped": {good, func(o *Options) { o.CAFile, o.CAKeyFile = o.CAKeyFile, o.CAFile }, "chmod 600"},
+		"forbids names":     {narrow, func(*Options) {}, `forbid "kubernetes"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := optionsWithCA(t, c.ca)
+			c.change(o)
+			_, err := Server(t.Context(), o, slog.New(slog.DiscardHandler))
+			var wrong *usageError
+			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.As(err, &wrong) {
+				t.Errorf("got %v; want %q as a wrong option", err, c.want)
+			}
+			if left, err := os.ReadDir(o.DataDir); err != nil || len(left) != 0 {
+				t.Errorf("%d files are left in the data directory: %v", len(left), err)
+			}
+		})
+	}
+	var record pki.Bundle
+	if record.External() {
+		t.Error("no CA is an external one")
+	}
+}
