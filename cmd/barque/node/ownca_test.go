@@ -20,7 +20,10 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -45,14 +48,19 @@ func (p *process) byRoot(root *companytest.CA) (*rest.Config, error) {
 	return config, nil
 }
 
-// connections makes each request on one of its own, so that each verifies the server.
-func connections(config *rest.Config) (kubernetes.Interface, func(), error) {
-	client, err := rest.HTTPClientFor(config)
+// connection returns a client with a transport of its own, and a function that closes it.
+func connection(config *rest.Config) (kubernetes.Interface, func(), error) {
+	settings, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, nil, err
 	}
-	api, err := kubernetes.NewForConfigAndClient(config, client)
-	return api, client.CloseIdleConnections, err
+	transport := &http.Transport{TLSClientConfig: settings, DialContext: config.Dial}
+	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: wrapped, Timeout: config.Timeout})
+	return client, transport.CloseIdleConnections, err
 }
 
 // intruder tries a certificate at the doors of a server, and reports each one that opens.
@@ -309,24 +317,23 @@ func changeCA(ctx context.Context, p *process, change exchange.Change, given *ex
 	return client.Discovery().RESTClient().Post().AbsPath(adminapi.CAPath).Param("change", string(change)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 }
 
-// loadByRoot reads and writes at all servers, with the company's root alone, until end. A request
-// whose kubeconfig was renewed meanwhile is made again with the new one. All others must succeed.
+// loadByRoot reads and writes at all servers, with the company's root and a token alone, until end.
+// All requests must succeed. Certificates of clients are renewed meanwhile, and tokens stay.
 func loadByRoot(t *testing.T, all []*process, root *companytest.CA) (end func()) {
 	t.Helper()
+	bearer := tokenOfAdmin(t, all[0].client())
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	var done, failed atomic.Int64
+	var done atomic.Int64
 	for _, p := range all {
+		config := &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", p.order.APIPort), BearerToken: bearer, QPS: -1, Timeout: time.Minute, Dial: p.space.dial,
+			TLSClientConfig: rest.TLSClientConfig{CAData: root.Chain()}}
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				err := p.writeAs(ctx, root, n)
-				if apierrors.IsUnauthorized(err) {
-					err = p.writeAs(ctx, root, n)
-				}
+				err := writeAndRead(ctx, config, p.order.Name, n)
 				switch {
 				case ctx.Err() != nil:
 				case err != nil:
-					failed.Add(1)
 					t.Errorf("a request to %s during the exchange: %v", p.order.Name, err)
 				default:
 					done.Add(1)
@@ -340,23 +347,46 @@ func loadByRoot(t *testing.T, all []*process, root *companytest.CA) (end func())
 		if done.Load() < 10 {
 			t.Errorf("%d requests succeeded, which tests nothing", done.Load())
 		}
-		t.Logf("%d requests during the exchange, %d failed", done.Load(), failed.Load())
 	}
 }
 
-// writeAs writes and reads an object over a connection of its own.
-func (p *process) writeAs(ctx context.Context, root *companytest.CA, n int) error {
-	config, err := p.byRoot(root)
-	if err != nil {
-		return err
+// tokenOfAdmin returns the token of a service account that may do everything.
+func tokenOfAdmin(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "load", Namespace: "default"}}
+	if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
-	client, hangUp, err := connections(config)
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "load"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "load", Namespace: "default"}}}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "load", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, patience, "the account's rights", func(ctx context.Context) error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:default:load",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default"}}}
+		is, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err == nil && !is.Status.Allowed {
+			err = errors.New(is.Status.Reason)
+		}
+		return err
+	})
+	return made.Status.Token
+}
+
+// writeAndRead writes and reads an object over a connection of its own, which verifies the server.
+func writeAndRead(ctx context.Context, config *rest.Config, name string, n int) error {
+	client, hangUp, err := connection(config)
 	if err != nil {
 		return err
 	}
 	defer hangUp()
 	maps := client.CoreV1().ConfigMaps("default")
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: p.order.Name + "-"}, Data: map[string]string{"n": fmt.Sprint(n)}}
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"}, Data: map[string]string{"n": fmt.Sprint(n)}}
 	made, err := maps.Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
 		return err
