@@ -445,6 +445,25 @@ func TestExchangeWithExternalCAs(t *testing.T) {
 	}
 }
 
+// TestARootWithoutKeyUsage: openssl makes such roots by default.
+func TestARootWithoutKeyUsage(t *testing.T) {
+	c := &company{t: t, key: rsaKey(t, 2048)}
+	plain := template("Example Root")
+	plain.KeyUsage = 0
+	c.root = c.sign(plain, nil, c.key, c.key)
+	e := c.external("Cluster CA", nil)
+	if err := e.Issues([]string{"kubernetes"}, time.Now()); err != nil {
+		t.Error(err)
+	}
+	silent := template("Example Root")
+	silent.KeyUsage = x509.KeyUsageCRLSign
+	c.root = c.sign(silent, nil, c.key, c.key)
+	cert, key := c.intermediate("Cluster CA", nil)
+	if _, err := ParseExternal(chainText(cert, c.root), keyText(t, key), time.Now()); !errors.Is(err, ErrUnfit) {
+		t.Errorf("a root that may not sign: %v", err)
+	}
+}
+
 // TestExternalRoot: a root of an operator's own is the anchor as it is.
 func TestExternalRoot(t *testing.T) {
 	c := newCompany(t)

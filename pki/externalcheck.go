@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ const shortestExternal = 30 * 24 * time.Hour
 
 // shortestRSA is in bits, of CAs above the cluster's.
 const shortestRSA = 2048
+
+var keyUsage = asn1.ObjectIdentifier{2, 5, 29, 15}
 
 // longestChain bounds what is sent with each certificate.
 const longestChain = 5
@@ -98,7 +101,7 @@ func checkLink(i int, cert *x509.Certificate, now time.Time) error {
 	switch {
 	case !cert.BasicConstraintsValid || !cert.IsCA:
 		return unfit("%s is not that of a CA: it needs the basic constraint CA:TRUE", is)
-	case cert.KeyUsage&x509.KeyUsageCertSign == 0:
+	case cert.KeyUsage&x509.KeyUsageCertSign == 0 && (i == 0 || extension(cert, keyUsage) != nil): // many a root has no key usage
 		return unfit("%s may not sign certificates: it needs the key usage keyCertSign", is)
 	case cert.MaxPathLen >= 0 && cert.MaxPathLen < i:
 		return unfit("%s allows %d CAs below it (its path length), and there are %d: have its issuer allow more, or the cluster's CA signed by a CA that may", is, cert.MaxPathLen, i)

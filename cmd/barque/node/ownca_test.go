@@ -59,7 +59,7 @@ func connection(config *rest.Config) (kubernetes.Interface, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: wrapped, Timeout: config.Timeout})
+	client, err := kubernetes.NewForConfigAndClient(config, &http.Client{Transport: wrapped, Timeout: patience})
 	return client, transport.CloseIdleConnections, err
 }
 
