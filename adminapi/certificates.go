@@ -17,6 +17,7 @@ import (
 
 	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/clusterstatus"
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
@@ -80,7 +81,7 @@ func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
 	for _, ca := range s.Trust.CAs() {
 		info := credentials.InfoOf("ca", ca.Certificate(), false, now)
 		info.File = s.CAFile
-		if !all.CA.UnderWay() || all.CA.Accounts {
+		if !s.Trust.Bundle().ExchangesCA() {
 			info.Warning = credentials.CAWarning(ca, s.Lifetime, now)
 		}
 		all.CAs = append(all.CAs, info)
@@ -209,20 +210,25 @@ const longestGiven = 128 << 10
 
 func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	request := exchange.Request{Change: exchange.Change(query.Get("change"))}
-	if request.Change.BeginsCA() && !query.Has(LoseAccess) && s.locksOut(r) {
+	begin := exchange.Request{Change: exchange.Change(query.Get("change"))}
+	if begin.Change.BeginsCA() && !query.Has(LoseAccess) && s.locksOut(r) {
 		http.Error(w, "nothing was changed: your own certificate counts no more from the beginning of the exchange, because the cluster has not recorded its key. "+
 			"Use admin.kubeconfig of the data directory of a server (barque cert rotate --ca --kubeconfig FILE). "+
 			"To begin all the same, give --lose-access; you get a new certificate from another administrator when the exchange is over", http.StatusConflict)
 		return
 	}
-	if request.Change == exchange.BeginExternal {
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestGiven)).Decode(&request.Given); err != nil {
+	if begin.Change == exchange.BeginExternal {
+		if who, ok := request.UserFrom(r.Context()); !ok || !clusterusers.HasMasters(who.GetGroups()) {
+			http.Error(w, "nothing was changed: the cluster's next CA, whose key its sender has, comes from a member of system:masters only: use admin.kubeconfig of the data directory of a server "+
+				"(barque cert rotate --ca --kubeconfig FILE)", http.StatusForbidden)
+			return
+		}
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestGiven)).Decode(&begin.Given); err != nil {
 			http.Error(w, "the body is not a CA with its key in JSON", http.StatusBadRequest) // the error may quote the key
 			return
 		}
 	}
-	status, err := s.Exchange.Apply(r.Context(), request)
+	status, err := s.Exchange.Apply(r.Context(), begin)
 	var conflict *raftstore.ConflictError
 	_, earlier := errors.AsType[*exchange.EarlierError](err)
 	switch {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/pki"
 )
 
 // exchanges counts the changes of the CA.
@@ -23,8 +24,11 @@ type exchanges struct{ made []exchange.Change }
 
 func (e *exchanges) Status() exchange.Status { return exchange.Status{} }
 
-func (e *exchanges) Apply(_ context.Context, change exchange.Change) (exchange.Status, error) {
-	e.made = append(e.made, change)
+func (e *exchanges) Apply(_ context.Context, r exchange.Request) (exchange.Status, error) {
+	e.made = append(e.made, r.Change)
+	if r.Change == exchange.BeginExternal && (string(r.Given.Chain) != "chain" || string(r.Given.Key) != "key") {
+		return exchange.Status{}, pki.ErrUnfit
+	}
 	return exchange.Status{}, nil
 }
 
@@ -43,6 +47,8 @@ func TestAnExchangeLocksNobodyOut(t *testing.T) {
 		"a token":                       {"ann", "change=begin", nil, http.StatusOK},
 		"a token beside a certificate":  {"bob", "change=begin", personal, http.StatusOK},
 		"an exchange that is under way": {"ann", "change=undo", personal, http.StatusOK},
+		"to a built-in CA":              {"ann", "change=begin-built-in", personal, http.StatusConflict},
+		"to an operator's CA":           {"ann", "change=begin-external", personal, http.StatusConflict},
 	} {
 		made := &exchanges{}
 		handlers := map[string]http.Handler{}
@@ -59,6 +65,35 @@ func TestAnExchangeLocksNobodyOut(t *testing.T) {
 		}
 		if w.Code == http.StatusConflict && (!strings.Contains(w.Body.String(), "admin.kubeconfig") || !strings.Contains(w.Body.String(), "--lose-access")) {
 			t.Errorf("%s: %s", what, w.Body)
+		}
+	}
+}
+
+// TestWhoBringsACA: whoever brings a CA has its key, and can make itself a member of system:masters
+// for ever. So barque:admins, whose rights end with a binding or a revocation, may not.
+func TestWhoBringsACA(t *testing.T) {
+	const good = `{"chain":"Y2hhaW4=","key":"a2V5"}`
+	for name, c := range map[string]struct {
+		group, change, body string
+		status              int
+		made                bool
+	}{
+		"an administrator":       {"system:masters", "begin-external", good, http.StatusOK, true},
+		"one of barque:admins":   {clusterusers.AdminGroup, "begin-external", good, http.StatusForbidden, false},
+		"a user":                 {"dev", "begin-external", good, http.StatusForbidden, false},
+		"back, by barque:admins": {clusterusers.AdminGroup, "begin-built-in", "", http.StatusOK, true},
+		"no JSON":                {"system:masters", "begin-external", "SECRET", http.StatusBadRequest, false},
+		"a long text":            {"system:masters", "begin-external", `{"chain":"` + strings.Repeat("A", longestGiven) + `"}`, http.StatusBadRequest, false},
+		"a CA that does not fit": {"system:masters", "begin-external", `{}`, http.StatusUnprocessableEntity, true},
+		"the key is no base64":   {"system:masters", "begin-external", `{"key":"SECRET"}`, http.StatusBadRequest, false},
+	} {
+		made, handlers := &exchanges{}, map[string]http.Handler{}
+		(&Certificates{Exchange: made, Ends: func(*x509.Certificate) bool { return false }, Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?change="+c.change, strings.NewReader(c.body))
+		w := httptest.NewRecorder()
+		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{c.group}})))
+		if w.Code != c.status || len(made.made) > 0 != c.made || strings.Contains(w.Body.String(), "SECRET") {
+			t.Errorf("%s: %d %s; changes: %v", name, w.Code, w.Body, made.made)
 		}
 	}
 }

@@ -115,10 +115,10 @@ func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
 	for _, c := range r.Certificates().Certificates {
 		out = append(out, clusterstatus.CertificateStatus{Name: c.Name, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Warning: c.Warning})
 	}
-	now, settled := time.Now(), r.Trust.Bundle().Step == pki.Settled
+	now, stays := time.Now(), !r.Trust.Bundle().ExchangesCA()
 	for _, ca := range r.Trust.CAs() {
 		c := clusterstatus.CertificateStatus{Name: "ca", NotBefore: ca.Certificate().NotBefore, NotAfter: ca.Certificate().NotAfter, External: ca.External()}
-		if settled {
+		if stays {
 			c.Warning = credentials.CAWarning(ca, 0, now)
 		}
 		out = append(out, c)

@@ -125,6 +125,8 @@ type Request struct {
 	// Revision is that of the store at the time of issue, or a later one. A Trust that is dated
 	// sets its own if that is later.
 	Revision uint64
+	// origin is Bundle.Origin. A Trust sets its own.
+	origin string
 }
 
 // Issue signs a certificate for the public key. The result is PEM.
@@ -142,12 +144,12 @@ func (a *Authority) Issue(r Request, public crypto.PublicKey, now time.Time) ([]
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: r.CommonName, Organization: r.Organization},
-		NotBefore:             now.Add(-min(clockAllowance, r.Lifetime/12)),
+		NotBefore:             a.since(now.Add(-min(clockAllowance, r.Lifetime/12)), now),
 		NotAfter:              earlier(now.Add(r.Lifetime), a.cert.NotAfter),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 	}
-	if template.ExtraExtensions, err = datedExtensions(r.Revision, r.Holder); err != nil {
+	if template.ExtraExtensions, err = ownExtensions(r.Revision, r.Holder, r.origin); err != nil {
 		return nil, fmt.Errorf("certificate of %q: %w", r.CommonName, err)
 	}
 	if r.Usage&Client != 0 {
@@ -185,6 +187,15 @@ func ParseRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 		return nil, fmt.Errorf("the signing request is not signed by its own key: %w", err)
 	}
 	return csr, nil
+}
+
+// since returns the time, or the beginning of the CA if that is later, because no certificate
+// verifies before it. With a clock that is behind the CA all is in vain.
+func (a *Authority) since(t, now time.Time) time.Time {
+	if t.Before(a.cert.NotBefore) && !now.Before(a.cert.NotBefore) {
+		return a.cert.NotBefore
+	}
+	return t
 }
 
 // Verify checks that a certificate was issued by this CA for the usage and is valid at that time.

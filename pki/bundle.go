@@ -45,6 +45,10 @@ type Bundle struct {
 	// undone among them. Tokens that pin one were made for this cluster, and let nobody in any
 	// more.
 	Former []string `json:"former,omitempty"`
+	// Origin is the same as long as the cluster exists, and in clusters that go on in its place. It
+	// is in certificates, because an External CA may be that of another cluster as well. A cluster
+	// that never had an External CA has none.
+	Origin string `json:"origin,omitempty"`
 	// AccountKeys are the public keys of service accounts' tokens, PEM: the first one's signs, all
 	// verify. They are exchanged together with the CA, or alone. FormerAccountKeys verify for some
 	// time yet; those of exchanges that were undone, which have signed nothing, are among them and
@@ -210,7 +214,8 @@ func NextAuthority(clusterID string, now time.Time) (*Authority, error) {
 	return newSelfSigned(builtInName+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
 }
 
-// bridge signs the next CA's certificate with this one, for those who know this one only.
+// bridge signs the next CA's certificate with this one, for those who know this one only. It has
+// all constraints of the next one: what is good by it must be good without it.
 func (a *Authority) bridge(next *Authority, now time.Time) ([]byte, error) {
 	if a.key == nil {
 		return nil, errNoKey
@@ -223,12 +228,13 @@ func (a *Authority) bridge(next *Authority, now time.Time) ([]byte, error) {
 		SerialNumber:          serial,
 		RawSubject:            next.cert.RawSubject,
 		SubjectKeyId:          next.cert.SubjectKeyId,
-		NotBefore:             now.Add(-clockAllowance),
+		NotBefore:             next.since(a.since(now.Add(-clockAllowance), now), now),
 		NotAfter:              earlier(a.cert.NotAfter, next.cert.NotAfter),
 		KeyUsage:              next.cert.KeyUsage,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 	}
+	constrain(template, next.cert)
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, next.cert.PublicKey, a.key)
 	if err != nil {
 		return nil, fmt.Errorf("sign the next CA by this one: %w", err)

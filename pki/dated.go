@@ -20,6 +20,8 @@ var (
 	// holder has the ID of the server whose certificate it is, as the store knows it. A server that
 	// joins again has another ID.
 	holder = append(slices.Clone(onRequest), 2)
+	// origin has Bundle.Origin. Another cluster that has the same CA has another one.
+	origin = append(slices.Clone(onRequest), 3)
 )
 
 // Dated makes the certificates that t issues from now on bear the revision of the store.
@@ -48,13 +50,20 @@ func RevisionOf(cert *x509.Certificate) uint64 {
 
 // HolderOf returns the ID of the server whose certificate it is; empty for other certificates.
 func HolderOf(cert *x509.Certificate) string {
-	var id string
-	if value := extension(cert, holder); value != nil {
-		if rest, err := asn1.Unmarshal(value, &id); err != nil || len(rest) > 0 {
+	return textOf(cert, holder)
+}
+
+// OriginOf returns the Bundle.Origin of the cluster that has issued the certificate; empty without
+// one.
+func OriginOf(cert *x509.Certificate) string { return textOf(cert, origin) }
+
+func textOf(cert *x509.Certificate, id asn1.ObjectIdentifier) (text string) {
+	if value := extension(cert, id); value != nil {
+		if rest, err := asn1.Unmarshal(value, &text); err != nil || len(rest) > 0 {
 			return ""
 		}
 	}
-	return id
+	return text
 }
 
 // DigestOfKey returns the digest of a public key in its encoding of PKIX, in hexadecimal.
@@ -72,8 +81,8 @@ func extension(cert *x509.Certificate, id asn1.ObjectIdentifier) []byte {
 	return nil
 }
 
-// datedExtensions are the extensions for a revision and a holder.
-func datedExtensions(revision uint64, id string) (out []pkix.Extension, err error) {
+// ownExtensions are the extensions for a revision, a holder and an origin.
+func ownExtensions(revision uint64, id, from string) (out []pkix.Extension, err error) {
 	if revision > 0 {
 		value, err := asn1.Marshal(int64(min(revision, math.MaxInt64)))
 		if err != nil {
@@ -81,12 +90,18 @@ func datedExtensions(revision uint64, id string) (out []pkix.Extension, err erro
 		}
 		out = append(out, pkix.Extension{Id: issuedAt, Value: value})
 	}
-	if id != "" {
-		value, err := asn1.MarshalWithParams(id, "utf8")
-		if err != nil {
-			return nil, fmt.Errorf("the holder %q: %w", id, err)
+	for _, text := range []struct {
+		id    asn1.ObjectIdentifier
+		value string
+	}{{holder, id}, {origin, from}} {
+		if text.value == "" {
+			continue
 		}
-		out = append(out, pkix.Extension{Id: holder, Value: value})
+		value, err := asn1.MarshalWithParams(text.value, "utf8")
+		if err != nil {
+			return nil, fmt.Errorf("%q in an extension: %w", text.value, err)
+		}
+		out = append(out, pkix.Extension{Id: text.id, Value: value})
 	}
 	return out, nil
 }

@@ -2,10 +2,12 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/asn1"
 	"encoding/pem"
@@ -45,6 +47,16 @@ func (a *Authority) External() bool {
 func (b Bundle) External() bool {
 	cas, err := b.authorities()
 	return err == nil && cas[0].External()
+}
+
+// BundleForm is the form of bundles that this version handles. Earlier versions, which would lose
+// Bundle.Origin, have none.
+const BundleForm = 1
+
+// HasExternal reports whether an operator has brought one of the CAs.
+func (b Bundle) HasExternal() bool {
+	cas, err := b.authorities()
+	return err == nil && slices.ContainsFunc(cas, (*Authority).External)
 }
 
 // ReadExternal reads a CA from files, and checks it as ParseExternal does. Others may not read the
@@ -107,9 +119,9 @@ func (e *External) Along() []string {
 	return out
 }
 
-// Issues returns ErrUnfit unless certificates for all these names, and for clients, verify by the
-// company's root.
-func (e *External) Issues(names []string, now time.Time) error {
+// Issues returns ErrUnfit unless certificates of all these kinds verify by the company's root, and
+// by the anchor.
+func (e *External) Issues(kinds []Request, now time.Time) error {
 	key, err := GenerateKey()
 	if err != nil {
 		return err
@@ -122,24 +134,23 @@ func (e *External) Issues(names []string, now time.Time) error {
 			between.AddCert(cert)
 		}
 	}
-	tries := [][]string{nil}
-	for _, name := range names {
-		tries = append(tries, []string{name})
-	}
-	for _, names := range tries {
-		text, err := e.ca.Issue(Request{CommonName: "barque:trial", Names: names, Usage: Client | Server}, key.Public(), now)
-		if err != nil {
-			return err
-		}
-		leaf, err := parseCertificate(text)
-		if err != nil {
-			return err
-		}
-		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+	for _, kind := range kinds {
+		for _, name := range append([]string{""}, kind.Names...) { // each alone, so that the error has it
+			if kind.Names = nil; name != "" {
+				kind.Names = []string{name}
+			}
+			text, err := e.ca.Issue(kind, key.Public(), now)
+			if err != nil {
+				return err
+			}
+			leaf, err := parseCertificate(text)
+			if err != nil {
+				return err
+			}
 			for _, by := range []x509.VerifyOptions{{Roots: roots, Intermediates: between}, {Roots: e.ca.Pool()}} {
-				by.CurrentTime, by.KeyUsages = now, []x509.ExtKeyUsage{usage}
-				if _, err := leaf.Verify(by); err != nil {
-					return unfitTrial(names, err)
+				by.CurrentTime = now
+				if err := verifyUsages(leaf, by, leaf.ExtKeyUsage); err != nil {
+					return unfitTrial(kind, err)
 				}
 			}
 		}
@@ -147,12 +158,58 @@ func (e *External) Issues(names []string, now time.Time) error {
 	return nil
 }
 
-func unfitTrial(names []string, err error) error {
+func unfitTrial(kind Request, err error) error {
 	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) && invalid.Reason == x509.CANotAuthorizedForThisName && len(names) > 0 {
-		return unfit("its name constraints, or those of a CA above it, forbid %q, for which the cluster issues certificates: have a CA signed without them", names[0])
+	if errors.As(err, &invalid) && invalid.Reason == x509.CANotAuthorizedForThisName && len(kind.Names) > 0 {
+		return unfit("its name constraints, or those of a CA above it, forbid %q, for which the cluster issues certificates: have a CA signed without them", kind.Names[0])
 	}
-	return unfit("a certificate that it issues for %q does not verify: %v", strings.Join(names, ", "), err)
+	return unfit("a certificate that it issues to %q (%s) does not verify: %v", kind.CommonName, strings.Join(kind.Names, ", "), err)
+}
+
+func verifyUsages(leaf *x509.Certificate, by x509.VerifyOptions, usages []x509.ExtKeyUsage) error {
+	if len(usages) == 0 {
+		usages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	}
+	for _, usage := range usages {
+		by.KeyUsages = []x509.ExtKeyUsage{usage}
+		if _, err := leaf.Verify(by); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// issueChecked is Issue with checkIssued.
+func (a *Authority) issueChecked(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	out, err := a.Issue(r, public, now)
+	if err == nil {
+		err = a.checkIssued(out)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// checkIssued returns ErrUnfit for a certificate of this CA that its constraints forbid. A built-in
+// CA has none.
+func (a *Authority) checkIssued(text []byte) error {
+	if !a.External() {
+		return nil
+	}
+	leaf, err := parseCertificate(text)
+	if err != nil {
+		return err
+	}
+	if err := verifyUsages(leaf, x509.VerifyOptions{Roots: a.Pool(), CurrentTime: leaf.NotBefore}, leaf.ExtKeyUsage); err != nil {
+		var names []string
+		for _, ip := range leaf.IPAddresses {
+			names = append(names, ip.String())
+		}
+		return fmt.Errorf("the CA %q may not issue a certificate to %q (%s): %w", a.cert.Subject.CommonName, leaf.Subject.CommonName,
+			strings.Join(append(names, leaf.DNSNames...), ", "), err)
+	}
+	return nil
 }
 
 // anchor makes the certificate by which a cluster believes the CA. That of a root is its own.
@@ -168,9 +225,9 @@ func anchor(given []*x509.Certificate, key crypto.Signer) (*Authority, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial, RawSubject: own.RawSubject, SubjectKeyId: own.SubjectKeyId,
 		NotBefore: own.NotBefore, NotAfter: own.NotAfter,
-		KeyUsage: own.KeyUsage, ExtKeyUsage: own.ExtKeyUsage, UnknownExtKeyUsage: own.UnknownExtKeyUsage,
-		IsCA: true, BasicConstraintsValid: true, MaxPathLen: -1,
+		KeyUsage: own.KeyUsage, IsCA: true, BasicConstraintsValid: true,
 	}
+	constrain(template, own)
 	for i, cert := range given {
 		if cert.NotBefore.After(template.NotBefore) {
 			template.NotBefore = cert.NotBefore
@@ -180,11 +237,6 @@ func anchor(given []*x509.Certificate, key crypto.Signer) (*Authority, error) {
 			template.MaxPathLen, template.MaxPathLenZero = left, left == 0
 		}
 	}
-	for _, e := range own.Extensions {
-		if e.Id.Equal(nameConstraints) {
-			template.ExtraExtensions = append(template.ExtraExtensions, e)
-		}
-	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("sign the CA's certificate for this cluster: %w", err)
@@ -192,16 +244,54 @@ func anchor(given []*x509.Certificate, key crypto.Signer) (*Authority, error) {
 	return newAuthority(der, key)
 }
 
+// constrain gives a CA's certificate the constraints of another one.
+func constrain(template, of *x509.Certificate) {
+	template.ExtKeyUsage, template.UnknownExtKeyUsage = of.ExtKeyUsage, of.UnknownExtKeyUsage
+	template.MaxPathLen, template.MaxPathLenZero = of.MaxPathLen, of.MaxPathLenZero
+	for _, e := range of.Extensions {
+		if e.Id.Equal(nameConstraints) {
+			template.ExtraExtensions = append(template.ExtraExtensions, e)
+		}
+	}
+}
+
 var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
 
-// certifiesCAs reports whether certificates of other CAs count that this one signs.
-func (a *Authority) certifiesCAs() bool { return a.cert.MaxPathLen != 0 || !a.cert.MaxPathLenZero }
+// bridges reports whether this CA signs a certificate of the next one. An operator's CA does that
+// for another one of the operator's alone: a CA of which the company knows nothing would be
+// believed wherever the company's root is. Its path length may forbid it.
+func (a *Authority) bridges(next *Authority) bool {
+	return (a.cert.MaxPathLen != 0 || !a.cert.MaxPathLenZero) && (!a.External() || next.External())
+}
 
 // NewExternalBundle is the first one of a cluster with an external CA.
 func NewExternalBundle(e *External) Bundle {
 	b := NewBundle(e.ca)
-	b.Bridges = e.Along()
+	b.Bridges, b.Origin = e.Along(), newOrigin()
 	return b
+}
+
+func newOrigin() string { return rand.Text()[:10] }
+
+// belongs returns ErrOtherCluster for a certificate that another cluster has issued. One without an
+// origin is of a CA before, or on request.
+func (b Bundle) belongs(cert *x509.Certificate) error {
+	if its := OriginOf(cert); its != "" && b.Origin != "" && its != b.Origin {
+		return fmt.Errorf("%w: the certificate of %q has the origin %s, this one %s", ErrOtherCluster, cert.Subject.CommonName, its, b.Origin)
+	}
+	return nil
+}
+
+// ErrOtherCluster is returned for a certificate of another cluster that has the same CA.
+var ErrOtherCluster = errors.New("another cluster with the same CA has issued the certificate, such as one that a server without its data has begun")
+
+// SameCluster is for tls.Config.VerifyConnection, after the verification of the chain: it returns
+// ErrOtherCluster for a peer of another cluster with the same CA.
+func (t *Trust) SameCluster(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 {
+		return nil
+	}
+	return t.Bundle().belongs(state.PeerCertificates[0])
 }
 
 // BeginExternal is Begin with a CA that an operator brings.
@@ -214,6 +304,7 @@ func (b Bundle) BeginExternal(e *External, account crypto.PublicKey, now time.Ti
 		return b, unfit("its key is, or was, that of a CA of this cluster: have a CA with a new key signed")
 	}
 	along := e.Along()
+	out.Origin = cmp.Or(b.Origin, newOrigin())
 	out.Bridges = append(along, slices.DeleteFunc(slices.Clone(b.Bridges), func(text string) bool { return slices.Contains(along, text) })...)
 	return out, nil
 }
@@ -224,8 +315,8 @@ func (a *Authority) path(along []*x509.Certificate) (out []*x509.Certificate) {
 	var follow func(is func(*x509.Certificate) bool)
 	follow = func(is func(*x509.Certificate) bool) {
 		for _, cert := range along {
-			if !is(cert) || slices.Contains(out, cert) {
-				continue
+			if !is(cert) || slices.Contains(out, cert) || selfSigned(cert) {
+				continue // what is self-signed leads nowhere
 			}
 			out = append(out, cert)
 			follow(func(other *x509.Certificate) bool {

@@ -127,6 +127,11 @@ func (c *company) byRoot(chain []*x509.Certificate) error {
 	return verify(roots, chain[0], chain[1:], x509.ExtKeyUsageServerAuth, time.Now())
 }
 
+// serving is a certificate for the names, and one for a client.
+func serving(names ...string) []Request {
+	return []Request{{CommonName: "barque:apiserver", Usage: Server, Names: names}, {CommonName: "barque:admin", Usage: Client}}
+}
+
 // TestExternalRefusals: each kind of CA that could not be a cluster's is refused with the reason
 // and the way out.
 func TestExternalRefusals(t *testing.T) {
@@ -214,7 +219,7 @@ func TestExternalRefusals(t *testing.T) {
 			chain, key := bad.given()
 			e, err := ParseExternal(chain, key, now)
 			if err == nil {
-				err = e.Issues([]string{"kubernetes", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1", "10.43.0.1"}, now)
+				err = e.Issues(serving("kubernetes", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1", "10.43.0.1"), now)
 			}
 			if !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), bad.want) {
 				t.Errorf("got %v; want %q", err, bad.want)
@@ -294,7 +299,7 @@ func TestExternalAnchor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := e.Issues([]string{"kubernetes", "127.0.0.1"}, time.Now()); err != nil {
+			if err := e.Issues(serving("kubernetes", "127.0.0.1"), time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			b := NewExternalBundle(e)
@@ -452,7 +457,7 @@ func TestARootWithoutKeyUsage(t *testing.T) {
 	plain.KeyUsage = 0
 	c.root = c.sign(plain, nil, c.key, c.key)
 	e := c.external("Cluster CA", nil)
-	if err := e.Issues([]string{"kubernetes"}, time.Now()); err != nil {
+	if err := e.Issues(serving("kubernetes"), time.Now()); err != nil {
 		t.Error(err)
 	}
 	silent := template("Example Root")

@@ -40,7 +40,7 @@ func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, no
 	cert := *template
 	cert.SerialNumber, cert.BasicConstraintsValid = serial, true
 	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions), pkix.Extension{Id: onRequest, Value: asn1.NullBytes})
-	cert.NotAfter = earlier(cert.NotAfter, a.cert.NotAfter)
+	cert.NotBefore, cert.NotAfter = a.since(cert.NotBefore, now), earlier(cert.NotAfter, a.cert.NotAfter)
 	if !now.Before(cert.NotAfter) || !cert.NotBefore.Before(cert.NotAfter) {
 		return nil, fmt.Errorf("a certificate for %q would have ended at %s; the cluster's CA ends at %s",
 			cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.RFC3339), a.cert.NotAfter.UTC().Format(time.RFC3339))
@@ -55,14 +55,17 @@ func (a *Authority) Sign(template *x509.Certificate, public crypto.PublicKey, no
 // Sign is Authority.Sign by the CA that issues, with the bridges after the certificate.
 func (t *Trust) Sign(template *x509.Certificate, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
-	dated, err := datedExtensions(t.dating(), "")
+	own, err := ownExtensions(t.dating(), "", is.bundle.Origin)
 	if err != nil {
 		return nil, err
 	}
 	cert := *template
-	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions), dated...)
+	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions), own...)
 	out, err := is.cas[0].Sign(&cert, public, now)
 	if err != nil {
+		return nil, err
+	}
+	if err := is.cas[0].checkIssued(out); err != nil {
 		return nil, err
 	}
 	return append(out, is.bridges...), nil

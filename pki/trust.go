@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
@@ -117,12 +118,23 @@ func (t *Trust) CAs() []*Authority { return slices.Clone(t.current().cas) }
 // Digest is that of the CA that issues.
 func (t *Trust) Digest() string { return t.Issuer().Digest() }
 
-// Issue is Authority.Issue by the CA that issues, with the bridges after the certificate.
+// Issue is Authority.Issue by the CA that issues, with the bridges after the certificate. The
+// certificate verifies by that CA, whose constraints may forbid it. While an External CA is made
+// known, the certificate has to verify by that one as well: a node that could get none of it stops
+// the exchange where it can still be undone.
 func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
-	r.Revision = max(r.Revision, t.dating())
-	out, err := is.cas[0].Issue(r, public, now)
-	return append(out, is.bridges...), err
+	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
+	out, err := is.cas[0].issueChecked(r, public, now)
+	if err != nil {
+		return nil, err
+	}
+	if next := is.cas[len(is.cas)-1]; is.bundle.Step == Spreading && next.key != nil && next.External() {
+		if _, err := next.issueChecked(r, public, now); err != nil {
+			return nil, fmt.Errorf("by the next CA: %w; the exchange does not go on: give it up with `barque cert rotate --ca --undo`", err)
+		}
+	}
+	return append(out, is.bridges...), nil
 }
 
 // SignCredential is Authority.SignCredential by the CA that issues.
@@ -148,9 +160,11 @@ func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err er
 }
 
 // Verify checks that a certificate was issued, for the usage, by a CA that is believed, and is
-// valid at that time. others are what its holder has sent along.
+// valid at that time. others are what its holder has sent along. A certificate of another cluster
+// with the same CA does not count.
 func (t *Trust) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
-	return verify(t.Pool(), cert, others, usage, now)
+	is := t.current()
+	return cmp.Or(verify(is.pool, cert, others, usage, now), is.bundle.belongs(cert))
 }
 
 func verify(roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
@@ -207,9 +221,9 @@ func (t *Trust) Advance(now time.Time) (Bundle, error) {
 			return is.bundle.signByNew(), nil
 		}
 		var bridge []byte
-		if is.cas[0].certifiesCAs() {
+		if next := is.cas[len(is.cas)-1]; is.cas[0].bridges(next) {
 			var err error
-			if bridge, err = is.cas[0].bridge(is.cas[len(is.cas)-1], now); err != nil {
+			if bridge, err = is.cas[0].bridge(next, now); err != nil {
 				return is.bundle, err
 			}
 		}

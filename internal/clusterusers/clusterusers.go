@@ -17,6 +17,9 @@ func HasAdmin(groups []string) bool {
 	return slices.Contains(groups, AdminGroup) || slices.Contains(groups, masters)
 }
 
+// HasMasters reports whether a user of these groups may do everything, which nothing takes away.
+func HasMasters(groups []string) bool { return slices.Contains(groups, masters) }
+
 // RequestLabel is on the CertificateSigningRequests of `barque user add`. These stay until their
 // certificates end: they are the list of users.
 const RequestLabel = "barque.io/user"

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Requests are those that are answered for long.
@@ -167,7 +168,14 @@ func (q *Requests) verify(l lasting) error {
 	if !ok {
 		return nil
 	}
-	options.Intermediates, options.CurrentTime = x509.NewCertPool(), l.leaf.NotBefore
+	options.Intermediates, options.CurrentTime = x509.NewCertPool(), time.Now()
+	// The beginning of the certificate may be before that of its CA.
+	switch now := options.CurrentTime; {
+	case now.Before(l.leaf.NotBefore):
+		options.CurrentTime = l.leaf.NotBefore
+	case now.After(l.leaf.NotAfter):
+		options.CurrentTime = l.leaf.NotAfter
+	}
 	for _, other := range l.others {
 		options.Intermediates.AddCert(other)
 	}

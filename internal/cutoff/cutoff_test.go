@@ -62,7 +62,10 @@ func (a *authority) sign(t *testing.T, template, parent *x509.Certificate) *x509
 	}
 	template.SerialNumber, template.BasicConstraintsValid = serial, true
 	template.Subject.CommonName = fmt.Sprint(serial)
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if template.NotBefore.IsZero() {
+		template.NotBefore = time.Now().Add(-time.Hour)
+	}
+	template.NotAfter = time.Now().Add(time.Hour)
 	if parent == nil {
 		parent = template
 	}
@@ -153,6 +156,36 @@ func TestLastingRequestsEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestACAThatIsYoungerThanACertificate: a watch ends with its certificate, though that begins before
+// its CA, as certificates are dated back.
+func TestACAThatIsYoungerThanACertificate(t *testing.T) {
+	ca := newAuthority(t)
+	ca.cert = ca.sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute)}, nil)
+	leaf, revoked := ca.issue(t), errors.New("it is revoked")
+	isRevoked := false
+	q := New(func(*x509.Certificate) error {
+		if isRevoked {
+			return revoked
+		}
+		return nil
+	}, func() (x509.VerifyOptions, bool) {
+		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	}, func(*http.Request) bool { return true })
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+	q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		q.look()
+		if err := context.Cause(r.Context()); err != nil {
+			t.Errorf("ended by %v, though the certificate is good", err)
+		}
+		isRevoked = true
+		q.look()
+		if err := context.Cause(r.Context()); !errors.Is(err, revoked) {
+			t.Errorf("ended by %v, though the certificate is revoked", err)
+		}
+	})).ServeHTTP(httptest.NewRecorder(), r)
 }
 
 // TestALookHoldsNothingUp: requests begin and end while certificates are judged.

@@ -249,7 +249,7 @@ func (ids *Agent) ReadyProbe() func(context.Context, netip.AddrPort, int) error 
 		// Otherwise every probe would be a handshake.
 		if pool, cert := ids.Trust.Pool(), ids.Client.Certificate(); pool != of || cert != own {
 			of, own = pool, cert
-			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.Client.GetClientCertificate, VerifyConnection: join.IsServer})
+			probe = balancer.ReadyProbe(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, GetClientCertificate: ids.Client.GetClientCertificate, VerifyConnection: join.IsServerOf(ids.Trust)})
 		}
 		ask := probe
 		mu.Unlock()

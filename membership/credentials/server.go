@@ -92,26 +92,9 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	ids := &Server{config: o, Home: home, Trust: home.Trust, logger: o.Logger, changed: make(chan struct{})}
-	servers := []string{join.ServersOrganization}
-	for _, want := range []struct {
-		into    **pki.Identity
-		name    string
-		request pki.Request
-	}{
-		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}},
-		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}},
-		// Not of system:masters: a node writes the address of its kubelet, and an API server there
-		// would obey.
-		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}},
-		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}},
-		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address)},
-		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}},
-		{&ids.admin, "admin", pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}},
-	} {
-		request := want.request
-		request.Lifetime = o.Lifetime
+	for _, want := range ids.kinds() {
 		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger,
-			Issue: ids.Trust.Signs(func() pki.Request { return ids.held(request) }, time.Now)})
+			Issue: ids.Trust.Signs(func() pki.Request { return ids.held(want.request) }, time.Now)})
 		if err != nil {
 			return nil, err
 		}
@@ -124,6 +107,44 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 	ids.saveProxy()
 	return ids, ids.prove(ids.Trust.Bundle().Generation)
 }
+
+// kind is a certificate of a server.
+type kind struct {
+	into    **pki.Identity
+	name    string
+	request pki.Request
+}
+
+// kinds are all certificates of a server.
+func (ids *Server) kinds() []kind {
+	o, servers := ids.config, []string{join.ServersOrganization}
+	out := []kind{
+		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}},
+		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}},
+		// Not of system:masters: a node writes the address of its kubelet, and an API server there
+		// would obey.
+		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}},
+		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}},
+		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address)},
+		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}},
+		{&ids.admin, "admin", pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}},
+	}
+	for i := range out {
+		out[i].request.Lifetime = o.Lifetime
+	}
+	return out
+}
+
+// Requests describes all certificates of a server, for a CA that may be forbidden to issue them.
+func (o *ServerConfig) Requests() (out []pki.Request) {
+	for _, k := range (&Server{config: *o}).kinds() {
+		out = append(out, k.request)
+	}
+	return out
+}
+
+// Requests describes all certificates of this server.
+func (ids *Server) Requests() []pki.Request { return ids.config.Requests() }
 
 // Hold makes all certificates name the server's ID in the store, by which they can be revoked, and
 // dates them anew. The administrator's, which people copy, stays without: it outlives its server.
@@ -374,7 +395,7 @@ func (ids *Server) KubeletTLS() func(member string) *tls.Config {
 func KubeletServerTLS(serving *pki.Identity, trust *pki.Trust, options tlsoptions.Options) *tls.Config {
 	ofNow := trust.ForEach(func(roots *x509.CertPool) *tls.Config {
 		c := &tls.Config{NextProtos: []string{"h2", "http/1.1"},
-			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots}
+			GetCertificate: serving.GetCertificate, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots, VerifyConnection: trust.SameCluster}
 		options.Apply(c)
 		return c
 	})

@@ -44,7 +44,7 @@ func (t *transport) current() *http.Transport {
 	}
 	t.cert, t.roots = cert, roots
 	t.now = &http.Transport{
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: t.ids.Client.GetClientCertificate},
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, GetClientCertificate: t.ids.Client.GetClientCertificate, VerifyConnection: t.ids.Trust.SameCluster},
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 25,

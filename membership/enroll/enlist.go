@@ -48,6 +48,7 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	case r != nil && r.Phase != PhaseAsking && wipe && !r.joiningBy(o.Token):
 		return rejoin(ctx, o, r, logger)
 	case r != nil && r.Phase != PhaseAsking:
+		o.warnOfCA(logger)
 		return r, errors.Join(r.SameNode(o, pki.RoleServer), r.sameRestore(o), endAttempt(o.DataDir))
 	}
 	if err := o.checkNew(); err != nil {
@@ -201,7 +202,7 @@ func greet(ctx context.Context, o *Options, logger *slog.Logger) (*join.Client, 
 
 func (o *Options) joinRequest() (join.Request, error) {
 	attempt, err := attemptOf(o.DataDir)
-	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Labels: o.Labels, Replace: o.Replace, DataKeys: join.DataKeysForm, Attempt: attempt}, err
+	return join.Request{Token: o.Token, Name: o.Name, Address: o.Address.String(), Version: version.String(), Clock: time.Now(), Labels: o.Labels, Replace: o.Replace, DataKeys: join.DataKeysForm, CAs: pki.BundleForm, Attempt: attempt}, err
 }
 
 func askToServe(ctx context.Context, client *join.Client, request join.Request, logger *slog.Logger) (join.ServerGrant, error) {

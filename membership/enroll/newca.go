@@ -1,6 +1,7 @@
 package enroll
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/barque/barque/pki"
@@ -23,6 +24,15 @@ func (o *Options) checkCA() error {
 	return nil
 }
 
+// warnOfCA warns of flags that have done their part: with an empty data directory, as on a new disk,
+// they would begin another cluster with the same CA.
+func (o *Options) warnOfCA(logger *slog.Logger) {
+	if o.CAFile != "" {
+		logger.Warn("--ca-file and --ca-key-file count no more, because this server has a cluster: remove them from its configuration. "+
+			"A start without the data directory would begin another cluster with the same CA, instead of failing", "caFile", o.CAFile, "dataDir", o.DataDir)
+	}
+}
+
 // newCA returns the CA of a new cluster, with its key: the one in the files, or one of its own.
 func (o *Options) newCA(clusterID string) (*pki.Authority, pki.Bundle, error) {
 	now := time.Now()
@@ -37,7 +47,7 @@ func (o *Options) newCA(clusterID string) (*pki.Authority, pki.Bundle, error) {
 	if err != nil {
 		return nil, pki.Bundle{}, WrongOption("--ca-file, --ca-key-file: %v", err)
 	}
-	if err := given.Issues(o.Names(), now); err != nil {
+	if err := given.Issues(o.Certificates(), now); err != nil {
 		return nil, pki.Bundle{}, WrongOption("--ca-file %s: %v", o.CAFile, err)
 	}
 	return given.Authority(), pki.NewExternalBundle(given), nil

@@ -18,7 +18,10 @@ import (
 
 func optionsWithCA(t *testing.T, ca *companytest.CA) *Options {
 	t.Helper()
-	o := &Options{DataDir: t.TempDir(), Name: "s1", Names: func() []string { return []string{"kubernetes", "s1", "10.0.0.1"} },
+	o := &Options{DataDir: t.TempDir(), Name: "s1",
+		Certificates: func() []pki.Request {
+			return []pki.Request{{CommonName: "barque:apiserver", Usage: pki.Server, Names: []string{"kubernetes", "s1", "10.0.0.1"}}}
+		},
 		Settings: func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{}"), nil }}
 	o.CAFile, o.CAKeyFile = ca.Files()
 	return o

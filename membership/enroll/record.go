@@ -23,12 +23,14 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// recordFormat is raised when an older Barque could no longer read a data directory. A server's has
+// The format is raised when an older Barque could no longer read a data directory. A server's has
 // plainFormat while its store has no encrypted objects: earlier versions know no other, and could
-// not read these.
+// not read these. While a CA is External it has externalFormat: earlier versions would lose what
+// they do not know of it.
 const (
-	recordFormat = 4
-	plainFormat  = 3
+	externalFormat  = 5
+	encryptedFormat = 4
+	plainFormat     = 3
 )
 
 // Phases of a node's membership. A node stopped in one continues there.
@@ -75,9 +77,9 @@ type Options struct {
 	GossipPort                     uint16 // 0: the cluster's, see Record.GossipPort
 
 	// CAFile and CAKeyFile are those of an external CA, with which a new cluster begins: see
-	// pki.ReadExternal. Names returns those for which the server issues certificates.
+	// pki.ReadExternal. Certificates describes those that the server issues to itself.
 	CAFile, CAKeyFile string
-	Names             func() []string
+	Certificates      func() []pki.Request
 
 	Restore    Restore
 	ReadBackup func() (Backup, error) // reads the backup in Restore
@@ -88,7 +90,8 @@ type Options struct {
 
 // Record is a node's record of its cluster: DataDir/node.json. The gossip keys in it are secret.
 type Record struct {
-	Format  int          `json:"format"`
+	Format  int          `json:"format"`              // in the file; in memory plainFormat or encryptedFormat
+	Encrypt bool         `json:"encrypted,omitempty"` // with externalFormat, for encryptedFormat
 	Phase   string       `json:"phase"`
 	Name    string       `json:"name"`
 	Role    string       `json:"role"`
@@ -209,8 +212,13 @@ func Load(dir string) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory", r.Path(), err)
 	}
-	if r.Format > recordFormat {
-		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, recordFormat)
+	if r.Format > externalFormat {
+		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, externalFormat)
+	}
+	if r.Format == externalFormat {
+		if r.Format = plainFormat; r.Encrypt {
+			r.Format = encryptedFormat
+		}
 	}
 	if r.Format < plainFormat {
 		return nil, fmt.Errorf("data directory %s was written by an older Barque (format %d, this one reads %d), before the first release: begin with an empty directory", dir, r.Format, plainFormat)
@@ -268,7 +276,7 @@ func (r *Record) NoteEncryption(encrypts bool) error {
 	defer r.mu.Unlock()
 	before, next := r.Format, plainFormat
 	if encrypts {
-		next = recordFormat
+		next = encryptedFormat
 	}
 	if r.Format = next; before == next {
 		return nil
@@ -283,8 +291,13 @@ func (r *Record) NoteEncryption(encrypts bool) error {
 // Save writes the record down.
 func (r *Record) Save() error {
 	r.Version = version.String()
-	if r.Format != recordFormat {
+	if r.Format != encryptedFormat {
 		r.Format = plainFormat
+	}
+	r.Encrypt = false
+	if format := r.Format; r.Role == pki.RoleServer && r.Cluster.CA.HasExternal() {
+		r.Format, r.Encrypt = externalFormat, format == encryptedFormat
+		defer func() { r.Format = format }()
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -95,7 +95,7 @@ func TestUndoOfTheKeyOfServiceAccounts(t *testing.T) {
 		old, _ := c.nodes[0].signs(t)
 		c.apply(c.nodes[0], BeginAccounts)
 		before := c.nodes[1].exchange.Status()
-		if _, err := c.nodes[1].exchange.Apply(t.Context(), Begin); !errors.Is(err, pki.ErrStep) {
+		if _, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: Begin}); !errors.Is(err, pki.ErrStep) {
 			t.Errorf("the CA at the same time: %v", err)
 		}
 		c.apply(c.nodes[1], Undo)
@@ -118,7 +118,7 @@ func TestTheKeyOfServiceAccountsWithEarlierServers(t *testing.T) {
 		n := c.nodes[0]
 		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch, Earlier: func() []string { return []string{"s2"} },
 			Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip}})
-		_, err := e.Apply(t.Context(), BeginAccounts)
+		_, err := e.Apply(t.Context(), Request{Change: BeginAccounts})
 		if _, is := errors.AsType[*EarlierError](err); !is || !strings.Contains(err.Error(), "s2") || c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
 			t.Errorf("%v; %d writes, %d keys", err, c.shelf.Writes(), len(n.home.Keys()))
 		}

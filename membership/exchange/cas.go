@@ -37,14 +37,22 @@ func (s State) At() (generation uint64, step string) {
 	return s.Bundle.Generation, string(s.Bundle.Step)
 }
 
-// format is raised when an older Barque could no longer read a State.
-const format = 2
+// The formats of a State. One with an External CA has externalFormat: earlier versions, which would
+// lose what they do not know of it, take no part in that exchange.
+const (
+	format         = 2
+	externalFormat = 3
+)
 
 // cas are the CAs and their keys, as a rollover.Kind.
 type cas struct{ Config }
 
 func (c *cas) state(b pki.Bundle) State {
-	return State{rollover.Envelope{Format: format, Cluster: c.Cluster}, b}
+	s := State{rollover.Envelope{Format: format, Cluster: c.Cluster}, b}
+	if b.HasExternal() {
+		s.Format = externalFormat
+	}
+	return s
 }
 
 // own is the state of what this server believes.

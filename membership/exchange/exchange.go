@@ -29,9 +29,11 @@ type Config struct {
 	// Earlier names the servers whose version would take the exchange of the key of service
 	// accounts alone for one of the CA. nil: there are none.
 	Earlier func() []string
-	// Names returns names for which the cluster issues certificates. An external CA that may not
-	// issue them is refused. nil: none.
-	Names func() []string
+	// EarlierCAs names the servers whose version does not know External CAs. nil: there are none.
+	EarlierCAs func() []string
+	// Certificates describes those that the nodes have. An external CA that may not issue them is
+	// refused. nil: none.
+	Certificates func() []pki.Request
 }
 
 // Exchange is a server's part in the exchange of the CA.
@@ -42,7 +44,7 @@ type Exchange struct {
 
 // New returns an Exchange that follows nothing yet.
 func New(c Config) *Exchange {
-	about := rollover.About{Name: "the exchange of the CA", Keys: "the CAs", Format: format, First: 1}
+	about := rollover.About{Name: "the exchange of the CA", Keys: "the CAs", Oldest: format, Format: externalFormat, First: 1}
 	return &Exchange{rollover.New(c.Server, about, &cas{c}), &cas{c}}
 }
 
@@ -182,12 +184,15 @@ func (c *cas) builtIn(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.
 
 // external is the bundle with the CA that an operator brings.
 func (c *cas) external(b pki.Bundle, given Given, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
+	if err := checkVersions(c.EarlierCAs, "knows CAs of operators"); err != nil {
+		return b, nil, err
+	}
 	next, err := pki.ParseExternal(given.Chain, given.Key, time.Now())
 	if err != nil {
 		return b, nil, err
 	}
-	if c.Names != nil {
-		if err := next.Issues(c.Names(), time.Now()); err != nil {
+	if c.Certificates != nil {
+		if err := next.Issues(c.Certificates(), time.Now()); err != nil {
 			return b, nil, err
 		}
 	}
@@ -220,11 +225,24 @@ func (c *cas) begin(b pki.Bundle, with func(b pki.Bundle, account crypto.PublicK
 }
 
 // EarlierError is returned while servers are, or may be, of a version that would take the exchange
-// of the key of service accounts alone for one of the CA.
-type EarlierError struct{ Servers []string }
+// of the key of service accounts alone for one of the CA, or does not know External CAs.
+type EarlierError struct {
+	Servers []string
+	Skill   string // that versions need
+}
 
 func (e *EarlierError) Error() string {
-	return fmt.Sprintf("not all servers are known to be of a version that exchanges the key of service accounts alone: %s; start or update them first, or remove them", strings.Join(e.Servers, ", "))
+	return fmt.Sprintf("not all servers are known to be of a version that %s: %s; start or update them first, or remove them", e.Skill, strings.Join(e.Servers, ", "))
+}
+
+// checkVersions returns an *EarlierError for the servers without the skill.
+func checkVersions(earlier func() []string, skill string) error {
+	if earlier != nil {
+		if servers := earlier(); len(servers) > 0 {
+			return &EarlierError{servers, skill}
+		}
+	}
+	return nil
 }
 
 // beginAccounts makes a new key of service accounts.
@@ -232,10 +250,8 @@ func (c *cas) beginAccounts(b pki.Bundle) (pki.Bundle, error) {
 	if b.Generation > c.Uses() {
 		return b, ErrBehind
 	}
-	if c.Earlier != nil {
-		if earlier := c.Earlier(); len(earlier) > 0 {
-			return b, &EarlierError{earlier}
-		}
+	if err := checkVersions(c.Earlier, "exchanges the key of service accounts alone"); err != nil {
+		return b, err
 	}
 	account, err := pki.GenerateKey()
 	if err != nil {

@@ -2,12 +2,14 @@ package exchange
 
 import (
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/pki/companytest"
 )
@@ -63,7 +65,7 @@ func TestAnUnfitCAChangesNothing(t *testing.T) {
 		root := companytest.NewRoot(t)
 		c := newCluster(t, 1, 0)
 		n := c.nodes[0]
-		n.exchange.cas.Names = func() []string { return []string{"kubernetes", "s1"} }
+		n.exchange.cas.Certificates = func() []pki.Request { return []pki.Request{{Names: []string{"kubernetes", "s1"}, Usage: pki.Server}} }
 		synctest.Wait()
 		narrow := root.Intermediate("Cluster CA", func(x *x509.Certificate) { x.PermittedDNSDomains = []string{"example.com"} })
 		good := root.Intermediate("Cluster CA", nil)
@@ -77,6 +79,53 @@ func TestAnUnfitCAChangesNothing(t *testing.T) {
 		}
 		if c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
 			t.Errorf("%d writes, %d keys", c.shelf.Writes(), len(n.home.Keys()))
+		}
+	})
+}
+
+// TestEarlierVersionsTakeNoPart: an External CA is not made known while a server is of a version that
+// does not know it. The state with it is of a format that such a version leaves alone; a state
+// without it is read by all.
+func TestEarlierVersionsTakeNoPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 0)
+		n, earlier := c.nodes[0], []string{"s2"}
+		n.exchange.cas.EarlierCAs = func() []string { return earlier }
+		synctest.Wait()
+		ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
+		begin := func() error {
+			_, err := n.exchange.Apply(t.Context(), Request{BeginExternal, Given{ca.Chain(), ca.KeyPEM()}})
+			synctest.Wait()
+			return err
+		}
+		var refused *EarlierError
+		if err := begin(); !errors.As(err, &refused) || !slices.Equal(refused.Servers, earlier) || c.shelf.Writes() != 0 || len(n.home.Keys()) != 2 {
+			t.Errorf("with a server of an earlier version: %v; %d writes, %d keys", err, c.shelf.Writes(), len(n.home.Keys()))
+		}
+		earlier = nil
+		formats := func(want int) {
+			t.Helper()
+			value, _, err := c.shelf.Get(t.Context())
+			var is rollover.Envelope
+			if err != nil || json.Unmarshal(value, &is) != nil || is.Format != want {
+				t.Errorf("the format of the state is %d, want %d (%v)", is.Format, want, err)
+			}
+		}
+		c.apply(n, Begin) // refused to nobody
+		formats(2)
+		c.apply(n, Undo)
+		if err := begin(); err != nil {
+			t.Fatal(err)
+		}
+		formats(3)
+		c.lead(n, time.Minute)
+		formats(3)
+		c.apply(n, BeginBuiltIn)
+		formats(3)
+		c.lead(n, time.Minute)
+		formats(2)
+		if is := n.exchange.Status(); is.UnderWay() || is.External || is.Problem != "" {
+			t.Errorf("in the end: %+v", is)
 		}
 	})
 }

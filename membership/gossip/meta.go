@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/binary"
 	"encoding/json"
@@ -46,6 +47,9 @@ type Facts struct {
 	PluginKeys uint16 `json:"y,omitempty"`
 	// Blind is set while a server cannot read all objects that were encrypted by a file.
 	Blind bool `json:"b,omitempty"`
+	// CAs is the form of bundles of CAs that a server handles, pki.BundleForm. Earlier versions do
+	// not send it.
+	CAs int `json:"c,omitempty"`
 }
 
 // Proof is how a member proves itself.
@@ -65,9 +69,13 @@ type Verifier interface {
 	Changed() <-chan struct{}
 }
 
+// The versions of metadata. namelessMeta has the credential without the member's name, which
+// memberlist sends anyway. It is for metadata that do not fit otherwise, as with a long name and
+// the longer signature of a CA's key of P-384: earlier versions read metaVersion only.
 const (
-	metaVersion = 1
-	signContext = "barque gossip metadata v1\x00"
+	metaVersion  = 1
+	namelessMeta = 2
+	signContext  = "barque gossip metadata v1\x00"
 )
 
 // signed is the signed data. It includes the cluster and the address, so that copied metadata
@@ -87,9 +95,15 @@ func encodeMeta(clusterID, name string, addr netip.AddrPort, proof Proof, facts 
 		return nil, fmt.Errorf("encode gossip facts: %w", err)
 	}
 	signature := ed25519.Sign(proof.Key, signed(clusterID, name, addr, proof.Credential, text))
-	b := []byte{metaVersion}
-	b = binary.BigEndian.AppendUint16(b, uint16(len(proof.Credential)))
-	b = append(b, proof.Credential...)
+	version, credential := byte(metaVersion), proof.Credential
+	if 3+len(credential)+len(signature)+len(text)+signatureSlack > memberlist.MetaMaxSize {
+		if rest, ok := bytes.CutPrefix(credential, counted(name)); ok {
+			version, credential = namelessMeta, rest
+		}
+	}
+	b := []byte{version}
+	b = binary.BigEndian.AppendUint16(b, uint16(len(credential)))
+	b = append(b, credential...)
 	b = append(b, signature...)
 	b = append(b, text...)
 	if len(b) > memberlist.MetaMaxSize {
@@ -97,6 +111,9 @@ func encodeMeta(clusterID, name string, addr netip.AddrPort, proof Proof, facts 
 	}
 	return b, nil
 }
+
+// counted is a name as it begins a credential.
+func counted(name string) []byte { return append([]byte{byte(len(name))}, name...) }
 
 // signatureSlack is how much longer the signature in the next credential may be: the length of an
 // ECDSA signature varies.
@@ -112,7 +129,7 @@ var errMeta = errors.New("gossip metadata is malformed or of a newer version")
 // pki.ErrCredentialEnded, after all other checks.
 func decodeMeta(ca Verifier, clusterID string, node *memberlist.Node, now time.Time) (holder pki.Credential, facts Facts, err error) {
 	meta := node.Meta
-	if len(meta) < 3 || meta[0] != metaVersion {
+	if len(meta) < 3 || meta[0] != metaVersion && meta[0] != namelessMeta {
 		return holder, Facts{}, errMeta
 	}
 	n, rest := int(binary.BigEndian.Uint16(meta[1:])), meta[3:]
@@ -120,6 +137,9 @@ func decodeMeta(ca Verifier, clusterID string, node *memberlist.Node, now time.T
 		return holder, Facts{}, errMeta
 	}
 	credential, signature, text := rest[:n], rest[n:n+ed25519.SignatureSize], rest[n+ed25519.SignatureSize:]
+	if meta[0] == namelessMeta {
+		credential = append(counted(node.Name), credential...)
+	}
 	holder, credErr := ca.VerifyCredential(credential, now)
 	if credErr != nil && !errors.Is(credErr, pki.ErrCredentialEnded) {
 		return holder, Facts{}, credErr

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
@@ -240,6 +241,15 @@ func (h *Handler) readsObjects(ctx context.Context, in Request, role string) err
 	return nil
 }
 
+// knowsCA refuses a server of a version that does not know CAs of operators.
+func (h *Handler) knowsCA(in Request, role string) error {
+	if role != token.Server || in.CAs >= pki.BundleForm || !h.config.Cluster().CA.HasExternal() {
+		return nil
+	}
+	return refuse(http.StatusConflict, "an operator has brought the CA of this cluster, and the version of %s does not know such CAs: "+
+		"install the cluster's version on it (docs/operations.md)", in.Name)
+}
+
 // admit checks all that is common to both roles, and with fits what is not. The token comes first:
 // without one a client learns nothing of the cluster's nodes, and no key of its choice is computed
 // with. Its use is counted last, so that a machine that is refused for another reason can try again
@@ -280,7 +290,7 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 	if err := h.config.VersionFits(in.Name, role, in.Version); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
-	if err := h.readsObjects(r.Context(), in, role); err != nil {
+	if err := cmp.Or(h.readsObjects(r.Context(), in, role), h.knowsCA(in, role)); err != nil {
 		return netip.Addr{}, err
 	}
 	if in.Replace && role == token.Server {
@@ -452,8 +462,8 @@ func (h *Handler) issue(name string, addr netip.Addr, csr *x509.CertificateReque
 	if c.Client, err = ca.Issue(client, csr.PublicKey, now); err != nil {
 		return c, refuse(http.StatusBadRequest, "%w", err)
 	}
-	if c.Serving, err = ca.Issue(serving, csr.PublicKey, now); err != nil {
-		return c, err
+	if c.Serving, err = ca.Issue(serving, csr.PublicKey, now); err != nil { // its names may be forbidden to the CA
+		return c, refuse(http.StatusConflict, "%w", err)
 	}
 	c.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: token.Agent, Public: gossipKey, NotAfter: now.Add(life)})
 	return c, err

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -25,6 +26,11 @@ func IsServer(state tls.ConnectionState) error {
 		return errNoCertificate
 	}
 	return ofServer(state.PeerCertificates[0])
+}
+
+// IsServerOf is IsServer for the cluster of a trust: another cluster may have the same CA.
+func IsServerOf(trust *pki.Trust) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error { return cmp.Or(IsServer(state), trust.SameCluster(state)) }
 }
 
 func ofServer(cert *x509.Certificate) error {

@@ -38,6 +38,9 @@ type Request struct {
 	// DataKeys is the form of encrypted objects that a server reads, DataKeysForm. Servers of
 	// earlier versions do not send it.
 	DataKeys int `json:"dataKeys,omitempty"`
+	// CAs is the form of bundles of CAs that a server handles, pki.BundleForm. Servers of earlier
+	// versions do not send it.
+	CAs int `json:"cas,omitempty"`
 	// Replace is a server's wish to take the place of a dead one of the same name.
 	Replace bool `json:"replace,omitempty"`
 	// CSR and GossipKey are an agent's: the signing request of its key and its Ed25519 public key.

@@ -16,6 +16,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
 )
 
@@ -194,12 +195,12 @@ func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 	return nil
 }
 
-// Called returns the names and addresses of the nodes in gossip, which their certificates have.
-func (m *Members) Called() (names []string) {
+// Requests describes the certificates of the nodes in gossip.
+func (m *Members) Requests() (out []pki.Request) {
 	for _, p := range m.Pool.Members() {
-		names = append(names, p.Name, p.Addr.Addr().String())
+		out = append(out, join.NodeClient(p.Name), join.NodeServing(p.Name, p.Addr.Addr()))
 	}
-	return names
+	return out
 }
 
 // Roles returns the role that each member has proven. A foreign node has none.

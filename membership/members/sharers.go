@@ -52,6 +52,17 @@ func (m *Members) EncryptionFiles() []rollover.Member {
 // Unmet reports whether this server has heard nothing of a member since it started.
 func Unmet(m rollover.Member) bool { return m.State == away }
 
+// EarlierCAs names the servers of a version that does not know External CAs, and those whose version
+// is unknown.
+func (m *Members) EarlierCAs() (names []string) {
+	for _, is := range m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return uint64(f.CAs) }) {
+		if is.Role == pki.RoleServer && is.Barred == "" && is.Generation < pki.BundleForm {
+			names = append(names, is.Name)
+		}
+	}
+	return names
+}
+
 // CAs are the members that the exchange of the CA waits for, by the CAs that they have taken over.
 // An agent that registers just now is one. So is a server that is none any more, if gossip does not
 // know it: people may have marked an agent.

@@ -50,6 +50,7 @@ type About struct {
 	Name   string // of the rollover, in messages
 	Keys   string // in messages
 	Format int    // raised when an older Barque could no longer read a State
+	Oldest int    // least format that is read; 0 is Format
 	First  uint64 // generation with which a cluster begins
 	// Kept is set if a value that is damaged, or another cluster's, must stay: it is an error until
 	// somebody restores a backup. Otherwise it counts as none, and the leader writes a right one.

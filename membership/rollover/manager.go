@@ -90,7 +90,7 @@ func (m *Manager[S]) decode(value []byte) (s S, void, err error) {
 	switch {
 	case damage != nil:
 		void = fmt.Errorf("it is damaged: %w", damage)
-	case is != Envelope{m.about.Format, m.Cluster}:
+	case is.Cluster != m.Cluster || is.Format < cmp.Or(m.about.Oldest, m.about.Format):
 		void = errors.New("it is another cluster's")
 	default:
 		return s, nil, nil

@@ -25,17 +25,23 @@ type CA struct {
 	above *CA // nil above the root
 }
 
+// NewRootOf returns a root with a key of the curve.
+func NewRootOf(t testing.TB, curve elliptic.Curve) *CA {
+	t.Helper()
+	return (*CA)(nil).make(t, "Example Root", newKey(t, curve), nil)
+}
+
 // NewRoot returns the root of a company.
-func NewRoot(t testing.TB) *CA { return (*CA)(nil).make(t, "Example Root", nil) }
+func NewRoot(t testing.TB) *CA { return NewRootOf(t, elliptic.P256()) }
 
 // Intermediate returns a CA that this one has signed. change, which may be nil, changes its
 // certificate before that.
 func (c *CA) Intermediate(name string, change func(*x509.Certificate)) *CA {
 	c.t.Helper()
-	return c.make(c.t, name, change)
+	return c.make(c.t, name, newKey(c.t, elliptic.P256()), change)
 }
 
-func (c *CA) make(t testing.TB, name string, change func(*x509.Certificate)) *CA {
+func (c *CA) make(t testing.TB, name string, own crypto.Signer, change func(*x509.Certificate)) *CA {
 	t.Helper()
 	now := time.Now()
 	cert := &x509.Certificate{Subject: pkix.Name{Organization: []string{"Example"}, CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
@@ -43,7 +49,7 @@ func (c *CA) make(t testing.TB, name string, change func(*x509.Certificate)) *CA
 	if change != nil {
 		change(cert)
 	}
-	out := &CA{t: t, Key: newKey(t), above: c}
+	out := &CA{t: t, Key: own, above: c}
 	by := c
 	if c == nil {
 		by = &CA{Cert: cert, Key: out.Key}
@@ -52,9 +58,9 @@ func (c *CA) make(t testing.TB, name string, change func(*x509.Certificate)) *CA
 	return out
 }
 
-func newKey(t testing.TB) crypto.Signer {
+func newKey(t testing.TB, curve elliptic.Curve) crypto.Signer {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := ecdsa.GenerateKey(curve, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +88,7 @@ func (c *CA) sign(t testing.TB, cert *x509.Certificate, public crypto.PublicKey)
 // Leaf returns a certificate for both ends of a connection, with those of the given CAs sent along.
 func (c *CA) Leaf(name string, groups, names []string, along ...*x509.Certificate) tls.Certificate {
 	c.t.Helper()
-	key := newKey(c.t)
+	key := newKey(c.t, elliptic.P256())
 	cert := c.sign(c.t, &x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups}, DNSNames: names,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}}, key.Public())

@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network/path"
 	"github.com/barque/barque/network/wireguard"
+	"github.com/barque/barque/pki"
 )
 
 // handlers returns the operators' endpoints of this server's API.
@@ -125,6 +126,12 @@ func apiNames(o *Options, s Settings) []string {
 func (o *Options) certificates(s Settings, r *enroll.Record, revision func() uint64, logger *slog.Logger) credentials.ServerConfig {
 	return credentials.ServerConfig{Name: o.Name, Address: o.addr(), APIPort: o.APIPort, DataDir: o.DataDir, Names: apiNames(o, s), ProxyName: apiserver.ProxyClientName,
 		Lifetime: o.CertificateLifetime, Revision: revision, Record: r, Logger: logger}
+}
+
+// ownCertificates describes this server's certificates in a new cluster.
+func (o *Options) ownCertificates() []pki.Request {
+	c := o.certificates(o.Settings, nil, nil, nil)
+	return c.Requests()
 }
 
 // certificatesAPI shows the certificates of the cluster.

@@ -354,7 +354,7 @@ type Logs interface{ Bytes() []byte }
 func (o *Options) enrolling() *enroll.Options {
 	return &enroll.Options{DataDir: o.DataDir, Name: o.Name, Address: o.addr(), Labels: o.Labels, Join: o.Join, Token: o.Token, Replace: o.Replace, Wipe: o.Wipe, Rejoin: o.Rejoin, Ended: raftstore.Ended,
 		APIPort: o.APIPort, PeerPort: o.PeerPort, GossipPort: o.GossipPort, KubeletPort: o.KubeletPort,
-		CAFile: o.CAFile, CAKeyFile: o.CAKeyFile, Names: func() []string { return apiNames(o, o.Settings) },
+		CAFile: o.CAFile, CAKeyFile: o.CAKeyFile, Certificates: o.ownCertificates,
 		Restore: enroll.Restore(o.Restore), ReadBackup: o.readBackup, Settings: o.settings}
 }
 

@@ -46,6 +46,7 @@ import (
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/ranges"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/gctuner"
 )
@@ -313,7 +314,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest()},
+		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(), CAs: pki.BundleForm},
 		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.list.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
