@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/pki"
@@ -93,5 +94,66 @@ func TestFlagsOfAnExternalCA(t *testing.T) {
 	var record pki.Bundle
 	if record.External() {
 		t.Error("no CA is an external one")
+	}
+}
+
+// TestTheFormatOfAnOperatorsCA: an earlier version does not use the data directory of a server with
+// an operator's CA, also after the encryption of its objects has changed. It may when the CA is a
+// built-in one again.
+func TestTheFormatOfAnOperatorsCA(t *testing.T) {
+	o := optionsWithCA(t, companytest.NewRoot(t).Intermediate("Cluster CA", nil))
+	r, err := Server(t.Context(), o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(step string, file, memory int) {
+		t.Helper()
+		data, err := os.ReadFile(r.Path())
+		var is struct {
+			Format int `json:"format"`
+		}
+		if err := errors.Join(err, json.Unmarshal(data, &is)); err != nil {
+			t.Fatal(err)
+		}
+		if r, err = Load(o.DataDir); err != nil {
+			t.Fatal(err)
+		}
+		if is.Format != file || r.Format != memory {
+			t.Errorf("%s: format %d, read as %d; want %d, %d", step, is.Format, r.Format, file, memory)
+		}
+	}
+	check("begun", externalFormat, plainFormat)
+	for _, encrypts := range []bool{true, false, true} {
+		if err := r.NoteEncryption(encrypts); err != nil {
+			t.Fatal(err)
+		}
+		check("encryption", externalFormat, map[bool]int{true: encryptedFormat, false: plainFormat}[encrypts])
+	}
+	builtIn, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Believe(pki.NewBundle(builtIn)); err != nil {
+		t.Fatal(err)
+	}
+	check("a built-in CA", encryptedFormat, encryptedFormat)
+	if err := r.NoteEncryption(false); err != nil {
+		t.Fatal(err)
+	}
+	check("nothing encrypted", plainFormat, plainFormat)
+}
+
+// TestFlagsThatAreLeft: a server that has its cluster warns of the flags, with which an empty disk
+// would begin another one.
+func TestFlagsThatAreLeft(t *testing.T) {
+	o := optionsWithCA(t, companytest.NewRoot(t).Intermediate("Cluster CA", nil))
+	for i, want := range []bool{false, true} {
+		var said bytes.Buffer
+		if _, err := Server(t.Context(), o, slog.New(slog.NewTextHandler(&said, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(said.String(), "remove them") != want {
+			t.Errorf("start %d: %s", i+1, said.String())
+		}
 	}
 }

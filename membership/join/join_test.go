@@ -28,12 +28,13 @@ import (
 
 // cluster is one server of a test's cluster, with what it was asked.
 type cluster struct {
-	ca      *pki.Authority
-	token   pki.Token
-	address string
-	handler http.Handler
-	useErr  error
-	uses    []string
+	external *pki.Bundle // of an operator's CA; nil without
+	ca       *pki.Authority
+	token    pki.Token
+	address  string
+	handler  http.Handler
+	useErr   error
+	uses     []string
 
 	attempts []token.Attempt // that were counted
 	decided  []join.Decision
@@ -127,6 +128,9 @@ func newCluster(t *testing.T) *cluster {
 			return nil
 		},
 		Cluster: func() join.Cluster {
+			if c.external != nil {
+				return join.Cluster{ID: "c1", CA: *c.external, Settings: json.RawMessage(`{}`)}
+			}
 			return join.Cluster{ID: "c1", CA: pki.NewBundle(ca), Settings: json.RawMessage(`{"a":1}`)}
 		},
 		Keys: func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },

@@ -54,8 +54,10 @@ func Unmet(m rollover.Member) bool { return m.State == away }
 
 // EarlierCAs names the servers of a version that does not know External CAs, and those whose version
 // is unknown.
-func (m *Members) EarlierCAs() (names []string) {
-	for _, is := range m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return uint64(f.CAs) }) {
+func (m *Members) EarlierCAs() []string { return m.sharers().earlierCAs(time.Now()) }
+
+func (s sharers) earlierCAs(now time.Time) (names []string) {
+	for _, is := range s.list(now, func(f gossip.Facts) uint64 { return uint64(f.CAs) }) {
 		if is.Role == pki.RoleServer && is.Barred == "" && is.Generation < pki.BundleForm {
 			names = append(names, is.Name)
 		}

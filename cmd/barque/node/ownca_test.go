@@ -394,3 +394,79 @@ func writeAndRead(ctx context.Context, config *rest.Config, name string, n int) 
 	_, err = maps.Get(ctx, made.Name, metav1.GetOptions{})
 	return err
 }
+
+// TestAServerWithoutItsDisk: the first server loses its disk, and its unit has the flags of the
+// beginning yet. It begins another cluster with the same CA, which the others do not take for their
+// member: they go on without it, and give clients no way to it.
+func TestAServerWithoutItsDisk(t *testing.T) {
+	root := companytest.NewRoot(t)
+	first := newOrder(t, 0, "")
+	first.CAFile, first.CAKeyFile = root.Intermediate("Cluster CA", nil).Files()
+	all := startThreeFrom(t, first)
+	ways := func(ctx context.Context) (out []string, err error) {
+		slices, err := all[1].client().DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range slices.Items {
+			for _, e := range s.Endpoints {
+				out = append(out, e.Addresses...)
+			}
+		}
+		return out, nil
+	}
+	awaitWays := func(what string, want int) {
+		t.Helper()
+		until(t, patience, what, func(ctx context.Context) error {
+			is, err := ways(ctx)
+			if err == nil && (len(is) != want || want == 2 && strings.Contains(strings.Join(is, " ")+" ", addressOf(0)+" ")) {
+				err = fmt.Errorf("they are %q", is)
+			}
+			return err
+		})
+	}
+	awaitWays("ways to all three servers", 3)
+	all[0].signal(syscall.SIGKILL)
+	<-all[0].ended
+	awaitWays("ways to the two that are left", 2)
+	if err := os.RemoveAll(first.DataDir); err != nil {
+		t.Fatal(err)
+	}
+	twin := all[0].space.startProcess(t, first)
+	until(t, patience, "another cluster has begun", twin.ready)
+	// A probe as of the leader, with the CAs of a server, whose certificate is not asked for.
+	record, err := enroll.Load(all[1].order.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := pki.NewTrust(record.CA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*process{all[1], twin} {
+		conn, err := p.space.dial(t.Context(), "tcp", fmt.Sprintf("%s:%d", p.order.NodeIPs[0], p.order.APIPort))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		client := tls.Client(conn, &tls.Config{RootCAs: trust.Pool(), ServerName: p.order.NodeIPs[0], VerifyConnection: join.IsServerOf(trust)})
+		if err := client.HandshakeContext(t.Context()); p == twin && !errors.Is(err, pki.ErrOtherCluster) || p != twin && err != nil {
+			t.Errorf("a node of the cluster asks %s: %v", p.order.Name, err)
+		}
+	}
+	// The leader looks twice a second. The next one looks anew, and finds the same.
+	if is, err := ways(t.Context()); err != nil || len(is) != 2 {
+		t.Errorf("with the other cluster at the address of s1, ways lead to %q (%v)", is, err)
+	}
+	for _, p := range all[1:] {
+		p.signal(syscall.SIGTERM)
+		<-p.ended
+	}
+	for i := range all[1:] {
+		all[1+i] = twin.space.startProcess(t, all[1+i].order)
+	}
+	for _, p := range all[1:] {
+		until(t, patience, p.order.Name+" is ready again", p.ready)
+	}
+	awaitWays("ways to the two, as a new leader finds them", 2)
+}

@@ -1,0 +1,42 @@
+package join_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/companytest"
+)
+
+// TestEarlierServersDoNotJoinAnOperatorsCA: a server of an earlier version would lose what it does
+// not know of the CA, and exchange it without a word. Agents join as before.
+func TestEarlierServersDoNotJoinAnOperatorsCA(t *testing.T) {
+	ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
+	external, err := pki.ParseExternal(ca.Chain(), ca.KeyPEM(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := pki.NewExternalBundle(external)
+	for name, c := range map[string]struct {
+		form     int
+		external *pki.Bundle
+		refused  bool
+	}{"an earlier version": {0, &bundle, true}, "this version": {pki.BundleForm, &bundle, false}, "a built-in CA": {0, nil, false}} {
+		all := newCluster(t)
+		all.external = c.external
+		r := all.request()
+		r.CAs = c.form
+		_, err := all.client(t, nil).Server(t.Context(), r)
+		var is *join.RefusedError
+		if refused := errors.As(err, &is) && is.Status == http.StatusConflict && strings.Contains(is.Reason, "install the cluster's version"); refused != c.refused || err != nil && !refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if (len(all.uses) == 0) != c.refused {
+			t.Errorf("%s: %d uses of the token", name, len(all.uses))
+		}
+	}
+}
