@@ -123,16 +123,29 @@ func (t *Trust) Digest() string { return t.Issuer().Digest() }
 // known, the certificate has to verify by that one as well: a node that could get none of it stops
 // the exchange where it can still be undone.
 func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	out, err := t.IssueNow(r, public, now)
+	if err != nil {
+		return nil, err
+	}
+	is := t.current()
+	if next := is.cas[len(is.cas)-1]; is.bundle.Step == Spreading && next.key != nil && next.External() {
+		if _, err := next.issueChecked(r, public, now); err != nil {
+			return nil, fmt.Errorf("%w: %w; the exchange does not go on: give it up with `barque cert rotate --ca --undo`", ErrNextCA, err)
+		}
+	}
+	return out, nil
+}
+
+// ErrNextCA is returned by Issue for a certificate that the CA which is made known may not issue.
+var ErrNextCA = errors.New("the next CA may not issue the certificate")
+
+// IssueNow is Issue whatever the next CA may.
+func (t *Trust) IssueNow(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
 	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
 	out, err := is.cas[0].issueChecked(r, public, now)
 	if err != nil {
 		return nil, err
-	}
-	if next := is.cas[len(is.cas)-1]; is.bundle.Step == Spreading && next.key != nil && next.External() {
-		if _, err := next.issueChecked(r, public, now); err != nil {
-			return nil, fmt.Errorf("by the next CA: %w; the exchange does not go on: give it up with `barque cert rotate --ca --undo`", err)
-		}
 	}
 	return append(out, is.bridges...), nil
 }

@@ -47,6 +47,17 @@ func TestANodeThatTheNextCAForbidsHoldsTheExchange(t *testing.T) {
 	if proof := ids.GossipProof(); proof.Trust != 1 || ids.API.Certificate() != had {
 		t.Errorf("gossip is told generation %d, and the certificate of the API is another one: %v", proof.Trust, ids.API.Certificate() != had)
 	}
+	// It starts as well: else it would never learn that the exchange is given up.
+	again, err := NewServer(t.Context(), ids.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if proof := again.GossipProof(); proof.Trust != 1 {
+		t.Errorf("after a start gossip is told generation %d", proof.Trust)
+	}
+	if err := again.Renew(t.Context()); !errors.Is(err, pki.ErrNextCA) {
+		t.Errorf("renewed after a start: %v", err)
+	}
 	if b, err = b.Undo(); err != nil {
 		t.Fatal(err)
 	}

@@ -92,20 +92,32 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	ids := &Server{config: o, Home: home, Trust: home.Trust, logger: o.Logger, changed: make(chan struct{})}
+	starting, generation := true, ids.Trust.Bundle().Generation
 	for _, want := range ids.kinds() {
-		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger,
-			Issue: ids.Trust.Signs(func() pki.Request { return ids.held(want.request) }, time.Now)})
+		issue := func(_ context.Context, key crypto.Signer) ([]byte, error) {
+			out, err := ids.Trust.Issue(ids.held(want.request), key.Public(), time.Now())
+			if starting && errors.Is(err, pki.ErrNextCA) {
+				// A server that did not start would never learn that the exchange is given up. It
+				// takes no part in it.
+				o.Logger.Warn("this server's certificate", "of", want.name, "err", err)
+				generation = ids.Trust.Bundle().Generation - 1
+				return ids.Trust.IssueNow(ids.held(want.request), key.Public(), time.Now())
+			}
+			return out, err
+		}
+		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger, Issue: issue})
 		if err != nil {
 			return nil, err
 		}
 	}
+	starting = false
 	gossipKey, err := GossipKeyOf(o.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	ids.proof = &credential{key: gossipKey}
 	ids.saveProxy()
-	return ids, ids.prove(ids.Trust.Bundle().Generation)
+	return ids, ids.prove(generation)
 }
 
 // kind is a certificate of a server.
