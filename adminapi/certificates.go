@@ -32,9 +32,9 @@ const (
 	CertificatesPath = "/barque/v1/certificates"
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
 	// exchange.Change, makes that, for administrators only. It answers 409 if the caller's own
-	// certificate would count no more from the beginning, unless LoseAccess is a parameter. The body
-	// of exchange.BeginExternal, for members of system:masters only, is an exchange.Given. It has a
-	// key, and is not recorded anywhere.
+	// certificate would count no more from the beginning, unless LoseAccess is a parameter. The
+	// body of exchange.BeginExternal, for members of system:masters only, is an exchange.Given. It
+	// has a key, and is not recorded anywhere.
 	CAPath = "/barque/v1/ca"
 	// LoseAccess is the parameter of an exchange that the caller may not be able to watch.
 	LoseAccess = "loseAccess"

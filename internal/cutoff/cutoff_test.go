@@ -158,8 +158,8 @@ func TestLastingRequestsEnd(t *testing.T) {
 	}
 }
 
-// TestACAThatIsYoungerThanACertificate: a watch ends with its certificate, though that begins before
-// its CA, as certificates are dated back.
+// TestACAThatIsYoungerThanACertificate: a watch ends with its certificate, though that begins
+// before its CA, as certificates are dated back.
 func TestACAThatIsYoungerThanACertificate(t *testing.T) {
 	ca := newAuthority(t)
 	ca.cert = ca.sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute)}, nil)

@@ -20,8 +20,8 @@ import (
 )
 
 // TestANodeThatTheNextCAForbidsHoldsTheExchange: a server whose certificates an operator's CA may
-// not issue keeps those that it has, and does not take part, so that the exchange waits where it can
-// be undone. It says why.
+// not issue keeps those that it has, and does not take part, so that the exchange waits where it
+// can be undone. It says why.
 func TestANodeThatTheNextCAForbidsHoldsTheExchange(t *testing.T) {
 	ids, _, _ := newServer(t)
 	ca := companytest.NewRoot(t).Intermediate("Cluster CA", func(x *x509.Certificate) { x.ExcludedDNSDomains = []string{"localhost"} })

@@ -24,8 +24,8 @@ func (o *Options) checkCA() error {
 	return nil
 }
 
-// warnOfCA warns of flags that have done their part: with an empty data directory, as on a new disk,
-// they would begin another cluster with the same CA.
+// warnOfCA warns of flags that have done their part: with an empty data directory, as on a new
+// disk, they would begin another cluster with the same CA.
 func (o *Options) warnOfCA(logger *slog.Logger) {
 	if o.CAFile != "" {
 		logger.Warn("--ca-file and --ca-key-file count no more, because this server has a cluster: remove them from its configuration. "+

@@ -83,8 +83,8 @@ func TestAnUnfitCAChangesNothing(t *testing.T) {
 	})
 }
 
-// TestEarlierVersionsTakeNoPart: an External CA is not made known while a server is of a version that
-// does not know it. The state with it is of a format that such a version leaves alone; a state
+// TestEarlierVersionsTakeNoPart: an External CA is not made known while a server is of a version
+// that does not know it. The state with it is of a format that such a version leaves alone; a state
 // without it is read by all.
 func TestEarlierVersionsTakeNoPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

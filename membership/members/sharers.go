@@ -52,8 +52,8 @@ func (m *Members) EncryptionFiles() []rollover.Member {
 // Unmet reports whether this server has heard nothing of a member since it started.
 func Unmet(m rollover.Member) bool { return m.State == away }
 
-// EarlierCAs names the servers of a version that does not know External CAs, and those whose version
-// is unknown.
+// EarlierCAs names the servers of a version that does not know External CAs, and those whose
+// version is unknown.
 func (m *Members) EarlierCAs() []string { return m.sharers().earlierCAs(time.Now()) }
 
 func (s sharers) earlierCAs(now time.Time) (names []string) {
