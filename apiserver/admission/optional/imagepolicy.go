@@ -2,16 +2,19 @@ package optional
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/api/imagepolicy/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -19,7 +22,11 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
+
+	"github.com/barque/barque/apiserver/configfile"
 )
 
 // ImagePolicy asks a backend whether the images of a pod may run, by the ImageReview of
@@ -29,7 +36,7 @@ import (
 type ImagePolicy struct {
 	*admission.Handler
 	backend  *webhook.GenericWebhook
-	verdicts *cache.LRUExpireCache // v1alpha1.ImageReviewStatus by the JSON of a spec
+	verdicts *cache.LRUExpireCache // v1alpha1.ImageReviewStatus by the digest of a spec
 	config   imagePolicy
 }
 
@@ -69,7 +76,7 @@ func NewImagePolicy(config io.Reader) (*ImagePolicy, error) {
 	if err := p.config.complete(); err != nil {
 		return nil, fmt.Errorf("imagePolicy.%w", err)
 	}
-	client, err := webhook.LoadKubeconfig(p.config.KubeConfigFile, nil)
+	client, err := loadClient(p.config.KubeConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("imagePolicy.kubeConfigFile: %w", err)
 	}
@@ -79,6 +86,27 @@ func NewImagePolicy(config io.Reader) (*ImagePolicy, error) {
 	}
 	p.backend, err = webhook.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), client, []schema.GroupVersion{v1alpha1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(p.config.retry))
 	return p, err
+}
+
+// loadClient reads the kubeconfig of the backend. Of an empty one the loader would make a client
+// with the credentials of the pod that Barque runs in.
+func loadClient(path string) (*rest.Config, error) {
+	data, err := configfile.Read(path)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if clientcmdapi.IsConfigEmpty(config) {
+		return nil, fmt.Errorf("%s: it is empty: want a kubeconfig that leads to the backend", path)
+	}
+	client, err := webhook.LoadKubeconfig(path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return client, nil
 }
 
 func (c *imagePolicy) complete() error {
@@ -111,15 +139,17 @@ func (c *imagePolicy) complete() error {
 
 // Validate implements admission.ValidationInterface.
 func (p *ImagePolicy) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	spec := reviewOf(a)
-	if spec == nil {
-		return nil
+	spec, err := reviewOf(a)
+	if err != nil || spec == nil {
+		return err
 	}
 	status, err := p.review(ctx, spec)
 	if err != nil {
-		klog.FromContext(ctx).Info("the backend of the image policy did not answer", "letThrough", p.config.DefaultAllow, "namespace", a.GetNamespace(), "err", err)
-		if !p.config.DefaultAllow {
-			return admission.NewForbidden(a, fmt.Errorf("the image policy's backend did not answer: %w", err))
+		var down *downError
+		open := p.config.DefaultAllow && errors.As(err, &down)
+		klog.FromContext(ctx).Info("the backend of the image policy gave no verdict", "letThrough", open, "namespace", a.GetNamespace(), "err", err)
+		if !open {
+			return admission.NewForbidden(a, fmt.Errorf("the image policy's backend %w", err))
 		}
 		return a.AddAnnotation(failedOpen, "true")
 	}
@@ -139,17 +169,17 @@ func (p *ImagePolicy) Validate(ctx context.Context, a admission.Attributes, _ ad
 }
 
 // reviewOf returns the images that a request brings, or nil.
-func reviewOf(a admission.Attributes) *v1alpha1.ImageReviewSpec {
+func reviewOf(a admission.Attributes) (*v1alpha1.ImageReviewSpec, error) {
 	if sub := a.GetSubresource(); a.GetResource().GroupResource() != corev1.Resource("pods") || sub != "" && sub != "ephemeralcontainers" {
-		return nil
+		return nil, nil
 	}
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok {
-		return nil
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request is about pods, and its object is a %T", a.GetObject()))
 	}
 	images := imageNames(pod)
 	if old, ok := a.GetOldObject().(*corev1.Pod); ok && a.GetOperation() == admission.Update && !bringsNew(images, imageNames(old)) {
-		return nil
+		return nil, nil
 	}
 	spec := &v1alpha1.ImageReviewSpec{Namespace: a.GetNamespace()}
 	for _, name := range images {
@@ -163,7 +193,7 @@ func reviewOf(a admission.Attributes) *v1alpha1.ImageReviewSpec {
 			spec.Annotations[name] = value
 		}
 	}
-	return spec
+	return spec, nil
 }
 
 // imageNames returns the images of a pod, each once.
@@ -195,35 +225,64 @@ func bringsNew(images, old []string) bool {
 	return slices.ContainsFunc(images, func(name string) bool { return !slices.Contains(old, name) })
 }
 
+// downError is returned if the backend is unreachable or overloaded, or has failed. The author of a
+// pod can bring about other answers, as by annotations that are too long for a front. They are no
+// reason to let the pod through.
+type downError struct{ err error }
+
+func (e *downError) Error() string { return "did not answer: " + e.err.Error() }
+func (e *downError) Unwrap() error { return e.err }
+
+// failure returns the error of a call, nil for an answer. The caller may end the call, by a timeout
+// in its request: that is no failure of the backend.
+func failure(ctx context.Context, result rest.Result) error {
+	var code int
+	result.StatusCode(&code)
+	err := result.Error()
+	switch {
+	case err == nil && code >= http.StatusOK && code < http.StatusMultipleChoices:
+		return nil
+	case err == nil && code != 0:
+		return fmt.Errorf("answered with status %d", code)
+	case err == nil, ctx.Err() != nil:
+		return fmt.Errorf("was not waited for: %w", errors.Join(err, context.Cause(ctx)))
+	}
+	var status apierrors.APIStatus
+	if code == 0 && errors.As(err, &status) {
+		code = int(status.Status().Code)
+	}
+	if code == 0 || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError {
+		return &downError{err}
+	}
+	return fmt.Errorf("answered with status %d: %w", code, err)
+}
+
 // review asks the backend, or the memory of its verdicts.
 func (p *ImagePolicy) review(ctx context.Context, spec *v1alpha1.ImageReviewSpec) (v1alpha1.ImageReviewStatus, error) {
-	key, err := json.Marshal(spec)
+	text, err := json.Marshal(spec)
 	if err != nil {
-		return v1alpha1.ImageReviewStatus{}, err
+		return v1alpha1.ImageReviewStatus{}, fmt.Errorf("cannot be asked: %w", err)
 	}
-	if known, ok := p.verdicts.Get(string(key)); ok {
+	key := sha256.Sum256(text) // the text may have 256 KiB of annotations
+	if known, ok := p.verdicts.Get(key); ok {
 		return known.(v1alpha1.ImageReviewStatus), nil
 	}
 	review := &v1alpha1.ImageReview{Spec: *spec}
 	result := p.backend.WithExponentialBackoff(ctx, func() rest.Result {
 		return p.backend.RestClient.Post().Body(review).Do(ctx)
 	})
-	if err := result.Error(); err != nil {
+	if err := failure(ctx, result); err != nil {
 		return v1alpha1.ImageReviewStatus{}, err
 	}
-	var code int
-	if result.StatusCode(&code); code < 200 || code >= 300 {
-		return v1alpha1.ImageReviewStatus{}, fmt.Errorf("it answered with status %d", code)
-	}
 	if err := result.Into(review); err != nil {
-		return v1alpha1.ImageReviewStatus{}, fmt.Errorf("its answer cannot be read: %w", err)
+		return v1alpha1.ImageReviewStatus{}, fmt.Errorf("gave an answer that is no ImageReview: %w", err)
 	}
 	ttl := p.config.denied
 	if review.Status.Allowed {
 		ttl = p.config.allowed
 	}
 	if ttl > 0 {
-		p.verdicts.Add(string(key), review.Status, ttl)
+		p.verdicts.Add(key, review.Status, ttl)
 	}
 	return review.Status, nil
 }

@@ -1,6 +1,7 @@
 package optional
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -9,34 +10,46 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/api/imagepolicy/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// imageBackend judges images: it refuses those that begin with "bad", and answers with a status of
-// HTTP for the image "status:CODE".
+// imageBackend judges images: it refuses those that begin with "bad".
 type imageBackend struct {
-	mu      sync.Mutex
-	asked   []v1alpha1.ImageReviewSpec
-	failing bool
+	mu     sync.Mutex
+	asked  []v1alpha1.ImageReviewSpec
+	status int // in place of a verdict
+	odd    bool
+	server *httptest.Server
+	bound  int64 // that of a front; 0 for none
 }
 
 func (b *imageBackend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.bound > 0 && r.ContentLength > b.bound {
+		http.Error(w, "too long", http.StatusRequestEntityTooLarge) // without reading it
+		return
+	}
 	var review v1alpha1.ImageReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Kind != "ImageReview" || review.APIVersion != "imagepolicy.k8s.io/v1alpha1" {
 		http.Error(w, fmt.Sprint(err, review.TypeMeta), http.StatusBadRequest)
 		return
 	}
 	b.asked = append(b.asked, review.Spec)
-	if b.failing {
-		http.Error(w, "down", http.StatusForbidden) // which is not repeated
+	if b.status != 0 {
+		http.Error(w, "no verdict", b.status)
+		return
+	}
+	if b.odd {
+		fmt.Fprint(w, "<html>")
 		return
 	}
 	review.Status = v1alpha1.ImageReviewStatus{Allowed: true, AuditAnnotations: map[string]string{"seen": "yes"}}
@@ -64,6 +77,7 @@ func (b *imageBackend) take() []v1alpha1.ImageReviewSpec {
 func (b *imageBackend) step(t *testing.T, config string) *ImagePolicy {
 	t.Helper()
 	server := httptest.NewTLSServer(b)
+	b.server = server
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	path, ca := filepath.Join(dir, "backend"), filepath.Join(dir, "ca.pem")
@@ -172,7 +186,7 @@ func TestImagePolicyRemembers(t *testing.T) {
 // which, and a failure is no verdict to remember.
 func TestImagePolicyFails(t *testing.T) {
 	for open, want := range map[bool]string{true: "", false: "the image policy's backend did not answer: "} {
-		b := &imageBackend{failing: true}
+		b := &imageBackend{status: http.StatusServiceUnavailable} // which is not repeated
 		step := b.step(t, fmt.Sprintf(", defaultAllow: %t, retryBackoff: 1", open))
 		for range 2 {
 			a := annotated{request{obj: podOf("good")}.attributes(), map[string]string{}}
@@ -187,12 +201,106 @@ func TestImagePolicyFails(t *testing.T) {
 		if asked := b.take(); len(asked) != 2 {
 			t.Errorf("asked %d times", len(asked))
 		}
-		b.failing = false
+		b.status = 0
 		a := annotated{request{obj: podOf("good")}.attributes(), map[string]string{}}
 		check(t, "it is back", step.Validate(t.Context(), a, nil), "")
 		if a.annotations[auditPrefix+"seen"] != "yes" {
 			t.Errorf("the audit log has %v", a.annotations)
 		}
+	}
+}
+
+// TestImagePolicyRefusesByOtherAnswers: the author of a pod may bring about an answer without a
+// verdict, as by annotations that are too long for a front. It lets no pod through.
+func TestImagePolicyRefusesByOtherAnswers(t *testing.T) {
+	for status, open := range map[int]bool{
+		http.StatusNotModified: false, http.StatusBadRequest: false, http.StatusUnauthorized: false, http.StatusForbidden: false, http.StatusNotFound: false,
+		http.StatusRequestEntityTooLarge: false, http.StatusUnprocessableEntity: false, http.StatusRequestHeaderFieldsTooLarge: false,
+		http.StatusTooManyRequests: true, http.StatusInternalServerError: true, http.StatusBadGateway: true, http.StatusGatewayTimeout: true,
+	} {
+		step := (&imageBackend{status: status}).step(t, ", defaultAllow: true, retryBackoff: 1")
+		err := run(t, step, request{obj: podOf("good")})
+		if (err == nil) != open || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), strconv.Itoa(status))) {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
+	step := (&imageBackend{odd: true}).step(t, ", defaultAllow: true, retryBackoff: 1")
+	if err := run(t, step, request{obj: podOf("good")}); !apierrors.IsForbidden(err) {
+		t.Errorf("by an answer of another form: %v", err)
+	}
+}
+
+// TestImagePolicyBehindAFront: one that does not read a long request to its end refuses the pod.
+func TestImagePolicyBehindAFront(t *testing.T) {
+	step := (&imageBackend{bound: 64 << 10}).step(t, ", defaultAllow: true, retryBackoff: 1")
+	for _, length := range []int{100 << 10, 250 << 10} {
+		pod := podOf("good")
+		pod.Annotations = map[string]string{"long.image-policy.k8s.io/a": strings.Repeat("<", length)} // six bytes each in JSON
+		if err := run(t, step, request{obj: pod}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "413") {
+			t.Errorf("%d bytes: %v", length, err)
+		}
+	}
+}
+
+// TestImagePolicyWithoutBackend: an unreachable backend lets pods through if that is the choice. A
+// caller who does not wait for the verdict has no choice.
+func TestImagePolicyWithoutBackend(t *testing.T) {
+	b := &imageBackend{}
+	step := b.step(t, ", defaultAllow: true, retryBackoff: 1")
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := step.Validate(ended, request{obj: podOf("bad")}.attributes(), nil); !apierrors.IsForbidden(err) {
+		t.Errorf("with a request that has ended: %v", err)
+	}
+	b.server.Close()
+	check(t, "unreachable", run(t, step, request{obj: podOf("bad")}), "")
+}
+
+// TestImagePolicyMemory: a verdict takes little room, however long the annotations of its pod are.
+func TestImagePolicyMemory(t *testing.T) {
+	step := (&imageBackend{}).step(t, "")
+	pod := podOf("good")
+	pod.Annotations = map[string]string{"long.image-policy.k8s.io/a": strings.Repeat("x", 200<<10)}
+	check(t, "long annotations", run(t, step, request{obj: pod}), "")
+	for _, key := range step.verdicts.Keys() {
+		if long := len(fmt.Sprint(key)); long > 1<<10 {
+			t.Errorf("a verdict is remembered by %d bytes", long)
+		}
+	}
+}
+
+// TestImagePolicyJudgesPodsOnly: a request about pods without a pod is an error, and is not let
+// through.
+func TestImagePolicyJudgesPodsOnly(t *testing.T) {
+	step := (&imageBackend{}).step(t, "")
+	for _, sub := range []string{"", "ephemeralcontainers"} {
+		if err := run(t, step, request{obj: &corev1.Service{}, subresource: sub}); !apierrors.IsBadRequest(err) {
+			t.Errorf("pods/%s: %v", sub, err)
+		}
+	}
+	check(t, "binding", run(t, step, request{obj: &corev1.Binding{}, subresource: "binding"}), "")
+}
+
+// TestImagePolicyKubeconfig: a file from which the loader would take nothing, or the credentials of
+// the pod that Barque runs in, is refused.
+func TestImagePolicyKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	for what, c := range map[string]struct{ text, want string }{
+		"nothing":  {"", "it is empty"},
+		"comments": {"# later\n", "it is empty"},
+		"a head":   {"apiVersion: v1\nkind: Config\n", "it is empty"},
+		"no YAML":  {"{", "yaml"},
+	} {
+		path := filepath.Join(dir, what)
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewImagePolicy(strings.NewReader("imagePolicy: {kubeConfigFile: " + path + "}")); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := NewImagePolicy(strings.NewReader("imagePolicy: {kubeConfigFile: /dev/null}")); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a device: %v", err)
 	}
 }
 
