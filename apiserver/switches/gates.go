@@ -105,6 +105,17 @@ func (g Gates) Apply() error {
 	return nil
 }
 
+// changed returns the gates that are not at their defaults.
+func (g Gates) changed() Gates {
+	all, out := utilfeature.DefaultMutableFeatureGate.GetAll(), Gates{}
+	for name, on := range g {
+		if spec, declared := all[featuregate.Feature(name)]; !declared || spec.Default != on {
+			out[name] = on
+		}
+	}
+	return out
+}
+
 // String returns the gates as the flag takes them.
 func (g Gates) String() string {
 	var out []string

@@ -31,9 +31,10 @@ func (o Options) Check(served []schema.GroupVersion) error {
 	return errors.Join(o.Gates.check(), o.Versions.check(served))
 }
 
-// Files returns the state of the flags, which all servers must have alike.
+// Files returns the state of the flags, which all servers must have alike. A flag that leaves all
+// at the defaults is as none.
 func (o Options) Files() (out []configfile.State) {
-	for _, s := range []struct{ flag, text string }{{gatesFlag, o.Gates.String()}, {versionsFlag, o.Versions.String()}} {
+	for _, s := range []struct{ flag, text string }{{gatesFlag, o.Gates.changed().String()}, {versionsFlag, o.Versions.changed().String()}} {
 		if s.text != "" {
 			out = append(out, configfile.State{Flag: "--" + s.flag, Hash: configfile.Hash([]byte(s.text))})
 		}

@@ -58,7 +58,7 @@ func TestCheck(t *testing.T) {
 }
 
 // TestFiles: servers with other switches are seen to differ, those with the same in another order
-// are not, and one without has none.
+// or spelling are not, and one that switches nothing has none.
 func TestFiles(t *testing.T) {
 	hash := func(args string) string {
 		var o Options
@@ -83,8 +83,18 @@ func TestFiles(t *testing.T) {
 	if c := hash("--runtime-config=autoscaling/v1=false"); !strings.HasPrefix(c, "--runtime-config ") {
 		t.Errorf("versions have %q", c)
 	}
-	if c := hash(""); c != "" {
-		t.Errorf("without switches there is %q", c)
+	for _, args := range []string{"", "--feature-gates=WatchList=true,ShardedListAndWatch=false", "--runtime-config=api/all=true,api/ga=1,api/beta=true,api/alpha=false", "--runtime-config=autoscaling/v1=true,events.k8s.io/v1=T"} {
+		if c := hash(args); c != "" {
+			t.Errorf("%q switches nothing, and there is %q", args, c)
+		}
+	}
+	for args, as := range map[string]string{
+		"--feature-gates=WatchList=0,StorageVersionHash=true": "--feature-gates=WatchList=false",
+		"--runtime-config=autoscaling/v1=0,api/all=true":      "--runtime-config=autoscaling/v1=false",
+	} {
+		if a, b := hash(args), hash(as); a != b {
+			t.Errorf("%q has %q, and %q has %q", args, a, as, b)
+		}
 	}
 }
 

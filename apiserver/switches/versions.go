@@ -101,6 +101,18 @@ func (c Versions) Serves(gv schema.GroupVersion) bool {
 	return on || err != nil
 }
 
+// changed returns the versions that are off, in one spelling. By default all are on, and the groups
+// of versions such as api/all switch nothing: see checkVersion.
+func (c Versions) changed() Versions {
+	out := Versions{}
+	for key, text := range c {
+		if on, err := parseBool(text); err == nil && !on && !strings.HasPrefix(key, "api/") {
+			out[key] = "false"
+		}
+	}
+	return out
+}
+
 // String returns it as the flag takes it.
 func (c Versions) String() string {
 	var out []string
