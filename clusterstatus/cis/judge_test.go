@@ -251,6 +251,17 @@ func TestEveryRowLooks(t *testing.T) {
 	}
 }
 
+// TestABackendForImages: the plugin proves neither that its backend verifies images nor that it
+// refuses pods without an answer.
+func TestABackendForImages(t *testing.T) {
+	e := hardened()
+	e.Objects.ImagePolicies = nil
+	e.Servers[0].Report.Plugins = append(e.Servers[0].Report.Plugins, "ImagePolicyWebhook")
+	if r := judged(e, "5.5.1"); r.Status != Person || !strings.Contains(r.Reason, "backend verifies images") || !strings.Contains(r.Reason, "defaultAllow is false") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestOneOfSeveral: a row fails if it fails on one server, and names it.
 func TestOneOfSeveral(t *testing.T) {
 	e := hardened()
