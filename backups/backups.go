@@ -67,7 +67,7 @@ type Config struct {
 	// It returns why nobody could use it. nil checks nothing.
 	CheckSaved func(view raftstore.View, secrets map[string][]byte) error
 	// Scheduled is called with the outcome of each scheduled backup, for the audit log. file is ""
-	// if there is none. nil reports to nobody.
+	// if there is none. A backup that was made is one also if old ones stay. nil reports to nobody.
 	Scheduled func(file string, began time.Time, err error)
 	Logger    *slog.Logger
 	Now       func() time.Time
@@ -261,6 +261,9 @@ func (b *Manager) scheduled(ctx context.Context) error {
 	defer b.running.Unlock()
 	began := b.Now()
 	file, err := b.Save(ctx)
+	if b.Scheduled != nil {
+		b.Scheduled(file.Path, began, err)
+	}
 	if err == nil {
 		if err = backup.Prune(b.Options.Dir, file.Name, b.Options.Keep); err != nil {
 			err = fmt.Errorf("the backup %s is good, but old ones could not be removed: %w", file.Path, err)
@@ -268,9 +271,6 @@ func (b *Manager) scheduled(ctx context.Context) error {
 	}
 	if err != nil && ctx.Err() != nil {
 		return err
-	}
-	if b.Scheduled != nil {
-		b.Scheduled(file.Path, began, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

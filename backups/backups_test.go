@@ -383,3 +383,68 @@ func TestScheduledBackupsAreReported(t *testing.T) {
 		t.Errorf("reported are %q, want %q", reports, want)
 	}
 }
+
+// withUnremovable returns a directory with an old backup that cannot be removed, by root either:
+// its path is longer than the system takes. Those of new ones are not.
+func withUnremovable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for want := 3900; len(dir) < want; {
+		dir = filepath.Join(dir, strings.Repeat("d", min(200, max(1, want-len(dir)-1))))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if err := root.WriteFile("barque-"+strings.Repeat("0", 240)+".backup", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestAMadeBackupIsReportedAsMade: old backups cannot be removed, or the server stops meanwhile.
+func TestAMadeBackupIsReportedAsMade(t *testing.T) {
+	for what, c := range map[string]struct{ stuck, stops, fails bool }{
+		"old ones stay":            {stuck: true},
+		"the server stops":         {stops: true},
+		"both":                     {stuck: true, stops: true},
+		"a stop, and none is made": {stops: true, fails: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			store := &failing{Store: testStore(t, "/a")}
+			b := newBackups(t, t.TempDir(), store)
+			b.Options.Keep = 1
+			if c.stuck {
+				b.Options.Dir = withUnremovable(t)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			lost := errors.New("no quorum")
+			b.Now = func() time.Time {
+				if c.stops {
+					stop()
+				}
+				return time.Now()
+			}
+			if c.fails {
+				store.err.Store(&lost)
+			}
+			calls := 0
+			b.Scheduled = func(file string, _ time.Time, err error) {
+				if calls++; (file != "") == c.fails || errors.Is(err, lost) != c.fails || !c.fails && err != nil {
+					t.Errorf("reported is %q, %v", file, err)
+				}
+			}
+			if err := b.scheduled(ctx); (err != nil) != (c.stuck || c.fails) {
+				t.Errorf("it ended with %v", err)
+			}
+			if calls != 1 {
+				t.Errorf("%d reports", calls)
+			}
+		})
+	}
+}
