@@ -182,3 +182,42 @@ func TestRaftIsForMembersAtAnyTime(t *testing.T) {
 		t.Errorf("the connection of a stranger: %v", err)
 	}
 }
+
+// countedConn counts how often it is asked whether its peer is barred.
+type countedConn struct {
+	net.Conn
+	asked atomic.Int32
+}
+
+func (c *countedConn) Barred() error {
+	c.asked.Add(1)
+	return nil
+}
+
+// TestWhoIsBarredIsAskedWhereItCounts: the certificate of a barred peer is judged at each question.
+// Only connections for members are refused by the answer as they are read.
+func TestWhoIsBarredIsAskedWhereItCounts(t *testing.T) {
+	for _, membersOnly := range []bool{true, false} {
+		here, there := net.Pipe()
+		conn := &countedConn{Conn: here}
+		server := &checked{Conn: conn, self: self, membersOnly: membersOnly}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := server.Read(make([]byte, 1))
+			ended <- err
+		}()
+		if err := beWelcome(there, "there", "cluster", "s1-x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := there.Write([]byte("a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		there.Close()
+		if asked := conn.asked.Load(); (asked > 0) != membersOnly {
+			t.Errorf("for members only %t: asked %d times", membersOnly, asked)
+		}
+	}
+}

@@ -196,11 +196,19 @@ func (c *checked) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	// Again: the peer may have been welcome only because this server knew no leader, or was behind.
-	if barred := barredBy(c.Conn); c.membersOnly && barred != nil {
+	if barred := c.barred(); barred != nil {
 		c.Conn.Close()
 		return 0, notHere(c.RemoteAddr(), barred)
 	}
 	return n, err
+}
+
+// barred returns the reason why the peer may not speak here at all, or nil.
+func (c *checked) barred() error {
+	if !c.membersOnly {
+		return nil
+	}
+	return barredBy(c.Conn)
 }
 
 // notHere is the error of a connection whose peer is barred.
@@ -237,7 +245,7 @@ func (c *checked) check() error {
 		err = fmt.Errorf("server %s looks for server %q, this one is %q", c.RemoteAddr(), id, c.self.ServerID)
 		return errors.Join(err, c.turnAway(otherServer, c.self.ServerID))
 	}
-	if barred := barredBy(c.Conn); c.membersOnly && barred != nil {
+	if barred := c.barred(); barred != nil {
 		reason := barred.Error()
 		return errors.Join(notHere(c.RemoteAddr(), barred), c.turnAway(notWelcome, reason[:min(len(reason), maxText)]))
 	}
