@@ -285,10 +285,22 @@ func (k *Keeper) revoke(ctx context.Context, term uint64, name string) error {
 }
 
 // finish makes an entry final that was made at the revision. It reports the removal of an agent,
-// so that one whose leader failed between its writes is reported, too.
+// so that one whose leader failed between its writes is reported, too. A faster write may be final,
+// as that of an admission is in the end, and then the removal is over.
 func (k *Keeper) finish(ctx context.Context, term uint64, e Entry, made uint64) error {
-	if _, err := k.voidUpTo(ctx, term, e, made); err != nil {
-		return err
+	for {
+		_, won, err := k.raise(ctx, term, e, made)
+		if err != nil {
+			return err
+		}
+		if won {
+			break
+		}
+		is, at, err := k.read(ctx, e.key())
+		if err != nil || is == nil || !is.Provisional {
+			return err
+		}
+		e, made = *is, at
 	}
 	if e.Kind == Agent && !e.admits() {
 		e.Revision, e.Provisional = max(e.Revision, made), false

@@ -3,12 +3,15 @@ package revocation
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/x509"
 	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/barque/barque/pki"
 )
 
 // TestADeposedLeaderChangesNothing: each kind of the leader's writes is refused in a later term.
@@ -143,6 +146,108 @@ func TestAHalfRevocationIsFinished(t *testing.T) {
 			e, _, err := s.Book.read(t.Context(), c.record)
 			if err != nil || e == nil || e.Revision < made || e.Provisional {
 				t.Errorf("the entry is %+v, %v; want the revision %d", e, err, made)
+			}
+			if !slices.Equal(s.revoked, c.reported) {
+				t.Errorf("reported are %q, want %q", s.revoked, c.reported)
+			}
+		})
+	}
+}
+
+// TestACertificateFromWithinARevocation: a server that does not know the first write of a
+// revocation issues a certificate. It proves no later admission, before the second write and after.
+func TestACertificateFromWithinARevocation(t *testing.T) {
+	s := newSite(t)
+	_ = s.setNode("a1", "uid-1")
+	s.look(t)
+	var within *x509.Certificate
+	s.records.before = func([]Change) { // of the first write
+		s.records.mu.Lock()
+		s.records.revision += 5 // the store goes on meanwhile
+		s.records.mu.Unlock()
+		within = s.issue(t, agent("a1"))
+		s.records.before = func([]Change) { // of the second one
+			s.compile(t)
+			if s.List.Proves("a1", pki.RevisionOf(within)) {
+				t.Error("it proves a later admission")
+			}
+			if err := s.Prove(t.Context(), "a1", pki.RevisionOf(within)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_ = s.setNode("a1", "")
+	s.look(t)
+	s.look(t)
+	if e, _, err := s.Book.read(t.Context(), "agent/a1"); err != nil || e == nil || e.admits() || e.Provisional || e.Revision < pki.RevisionOf(within) {
+		t.Errorf("the entry is %+v, %v; the certificate of %d", e, err, pki.RevisionOf(within))
+	}
+	s.want(t, "from within", within, false)
+	if err := s.List.CheckCredential(pki.Credential{Name: "a1", Role: pki.RoleAgent, Public: make([]byte, ed25519.PublicKeySize)}); err == nil {
+		t.Error("gossip believes the removed agent")
+	}
+	if !slices.Equal(s.revoked, []string{"a1"}) {
+		t.Errorf("reported are %q", s.revoked)
+	}
+}
+
+// TestAnotherWriteWithinARevocation: the second write of a revocation does not win. The entry is
+// finished in the same look all the same, unless an admission has; what is reported is final.
+func TestAnotherWriteWithinARevocation(t *testing.T) {
+	for what, c := range map[string]struct {
+		write    func(t *testing.T, s *site)
+		reported []string
+	}{
+		"another one, not final": {func(t *testing.T, s *site) {
+			e, at, err := s.Book.read(t.Context(), "agent/a1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Why = "it was noted by an earlier version"
+			change, err := put(*e, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, won, err := s.Commit(t.Context(), 0, change); err != nil || !won {
+				t.Fatal(won, err)
+			}
+		}, []string{"a1"}},
+		"an admission": {func(t *testing.T, s *site) {
+			if _, err := s.Admit(t.Context(), "a1", "other key", make([]byte, ed25519.PublicKeySize)); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+		"an operator lets it in again": {func(t *testing.T, s *site) {
+			if _, err := s.Readmit(t.Context(), "a1", "bob", ""); err != nil {
+				t.Fatal(err)
+			}
+		}, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newSite(t)
+			if _, err := s.Admit(t.Context(), "a1", "key of a1", make([]byte, ed25519.PublicKeySize)); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.setNode("a1", "uid-1")
+			s.look(t)
+			revoked := s.keeper.Revoked
+			s.keeper.Revoked = func(e Entry) {
+				if is, _, err := s.Book.read(t.Context(), "agent/a1"); err != nil || is == nil || is.Provisional || is.Revision != e.Revision || e.Provisional {
+					t.Errorf("reported is %+v, and recorded %+v, %v", e, is, err)
+				}
+				revoked(e)
+			}
+			_ = s.setNode("a1", "")
+			s.keeper.tidied = time.Now()
+			s.records.others = 7
+			s.records.before = func([]Change) { // of the first write
+				s.records.before = func([]Change) { c.write(t, s) } // of the second one
+			}
+			if err := s.lead(t, s.records.term); err != nil {
+				t.Fatal(err)
+			}
+			if e, _, err := s.Book.read(t.Context(), "agent/a1"); err != nil || e == nil || e.Provisional {
+				t.Errorf("the entry is %+v, %v", e, err)
 			}
 			if !slices.Equal(s.revoked, c.reported) {
 				t.Errorf("reported are %q, want %q", s.revoked, c.reported)

@@ -53,18 +53,20 @@ func (b *Book) Readmit(ctx context.Context, name, by, why string) (Entry, error)
 }
 
 // Proves reports whether a genuine certificate of an agent, by the revision in it, proves a later
-// admission than that of the agent's entry.
+// admission than that of the agent's entry. The revision of a Provisional one is not final: a
+// server that did not know the entry may have dated a certificate later.
 func (l *List) Proves(name string, revision uint64) bool {
 	is := l.Entries().byKey[Agent+"/"+name]
-	return is != nil && !is.admits() && revision > is.Revision
+	return is != nil && !is.Provisional && !is.admits() && revision > is.Revision
 }
 
 // Prove records that a genuine certificate of an agent bears the revision. Certificates are dated
 // later than an agent's entry after an admission alone, so a restored backup has lost that one.
+// See Proves.
 func (b *Book) Prove(ctx context.Context, name string, revision uint64) error {
 	for ctx.Err() == nil {
 		was, at, err := b.read(ctx, Agent+"/"+name)
-		if err != nil || was == nil || was.admits() || revision <= was.Revision {
+		if err != nil || was == nil || was.Provisional || was.admits() || revision <= was.Revision {
 			return err
 		}
 		_, known, err := b.Store.Get(ctx, agentsAt+name)

@@ -230,18 +230,23 @@ func (b *Book) Admit(ctx context.Context, name, key string, gossipKey []byte) (r
 // server that did not know the entry may have issued certificates until then. It returns the
 // revision from which on certificates count.
 func (b *Book) voidUpTo(ctx context.Context, term uint64, e Entry, made uint64) (uint64, error) {
+	raised, won, err := b.raise(ctx, term, e, made)
+	// A faster write is that of a later admission, removal or revocation, or of the leader. It has
+	// raised it at least as far, or is raised itself by its writer or by the leader.
+	if err == nil && !won {
+		raised = max(e.Revision, made) + 1
+	}
+	return raised, err
+}
+
+// raise is the write of voidUpTo. won is false if another write was faster.
+func (b *Book) raise(ctx context.Context, term uint64, e Entry, made uint64) (raised uint64, won bool, err error) {
 	e.Revision, e.Provisional = max(e.Revision, made), false
 	change, err := put(e, made)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	// A faster write is that of a later admission, removal or revocation, or of the leader. It has
-	// raised it at least as far.
-	raised, won, err := b.Store.Commit(ctx, term, change)
-	if err == nil && !won {
-		raised = e.Revision + 1
-	}
-	return raised, err
+	return b.Store.Commit(ctx, term, change)
 }
 
 // Removed is a server that was taken out of the store for good.
