@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,6 +60,7 @@ func (c *cluster) over(t *testing.T, config *tls.Config, headers ...string) kube
 func TestFrontProxy(t *testing.T) {
 	proxies, stranger := newNamedCA(t, "proxies"), newNamedCA(t, "proxies")
 	c := startCluster(t, withFrontProxy(t, proxies)).lead(t)
+	must(c.admin.CoreV1().ServiceAccounts("kube-system").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))(t)
 	auth, server := pkix.Name{CommonName: "auth"}, pkix.Name{CommonName: ProxyClientName}
 	user, dev := []string{"X-Remote-User", "ann"}, []string{"X-My-User", "ann", "X-My-Group", "dev"}
 	for name, test := range map[string]struct {
@@ -95,6 +97,16 @@ func TestFrontProxy(t *testing.T) {
 			t.Errorf("%s is in %q", name, who.Groups)
 		}
 	}
+	// Credentials that the proxy passes on do not replace the user that it may not name.
+	account := must(c.admin.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))
+	bearer := "Bearer " + account(t).Status.Token
+	for named, want := range map[string]string{"ann": "ann", "system:admin": "", "": "system:serviceaccount:kube-system:robot"} {
+		who, err := whoAmI(t, c.showing(t, proxies.issue(t, auth), "X-Remote-User", named, "Authorization", bearer))
+		if want == "" && !apierrors.IsUnauthorized(err) || want != "" && (err != nil || who.Username != want) {
+			t.Errorf("the proxy for %q, with a token: %+v, %v; want %q", named, who, err, want)
+		}
+	}
+
 	// Many clients show a certificate only if the server names its CA.
 	choosing := &tls.Config{Certificates: []tls.Certificate{*proxies.issue(t, auth)}}
 	if who, err := whoAmI(t, c.over(t, choosing, user...)); err != nil || who.Username != "ann" {

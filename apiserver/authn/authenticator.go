@@ -2,6 +2,7 @@ package authn
 
 import (
 	cryptox509 "crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -105,12 +106,6 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix})
 		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ClientCAs, cfg.ProxyClients, proxied}})
 	}
-	if cfg.Logins != nil {
-		// Before tokens: a proxy may pass on credentials that its user has shown to it.
-		if proxy := cfg.Logins.FrontProxy(); proxy != nil {
-			ways = append(ways, proxy)
-		}
-	}
 	if cfg.ClientCAs != nil {
 		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)})
 	}
@@ -118,10 +113,32 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 	if cfg.Logins != nil {
 		ways = append(ways, cfg.Logins.Requests()...)
 	}
-	requests = group.NewAuthenticatedGroupAdder(union.New(ways...))
+	all := union.New(ways...)
+	if cfg.Logins != nil {
+		// First: a proxy may pass on credentials that its user has shown to it.
+		if proxy := cfg.Logins.FrontProxy(); proxy != nil {
+			all = proxied(proxy, all)
+		}
+	}
+	requests = group.NewAuthenticatedGroupAdder(all)
 	// Credentials that are wrong must not turn into anonymous access.
 	requests = union.NewFailOnError(requests, cfg.anonymous())
 	return requests, group.NewAuthenticatedGroupAdder(bearer), nil
+}
+
+// proxied asks the proxy first. The other ways count unless it named a user, permitted or not.
+func proxied(proxy, others authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := proxy.AuthenticateRequest(r)
+		if ok || errors.Is(err, frontproxy.ErrRefused) {
+			return response, ok, err
+		}
+		response, ok, failed := others.AuthenticateRequest(r)
+		if !ok && err != nil {
+			failed = errors.Join(err, failed)
+		}
+		return response, ok, failed
+	})
 }
 
 func (cfg *Config) reserved(namespace, name string) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,10 @@ import (
 
 	"github.com/barque/barque/apiserver/configfile"
 )
+
+// ErrRefused is the error of a request in which a proxy names a user that it may not name. No other
+// credentials of that request count: the proxy has spoken for somebody else.
+var ErrRefused = errors.New("no authenticating proxy may name this user")
 
 // Config of a Proxy. OwnCAs is optional.
 type Config struct {
@@ -121,7 +126,7 @@ func (p *Proxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, b
 		return nil, false, err
 	}
 	if err := p.cfg.Check(response.User); err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return response, true, nil
 }

@@ -102,6 +102,9 @@ func (o *Options) read(ownCAs func() []byte) (*authorities, error) {
 	return a, nil
 }
 
+// mostCAs bounds the names of CAs that the API sends in each handshake of TLS.
+const mostCAs = 32
+
 // authorities are the CAs of one content of the file.
 type authorities struct {
 	data []byte
@@ -122,8 +125,14 @@ func parse(data []byte, ownCAs func() []byte) (*authorities, error) {
 			return nil, fmt.Errorf("the cluster's CA: %w", err)
 		}
 	}
+	if len(certs) > mostCAs {
+		return nil, fmt.Errorf("it has %d certificates: want %d at most, as the API names them to each client", len(certs), mostCAs)
+	}
 	a := &authorities{data: data, pool: x509.NewCertPool()}
 	for _, cert := range certs {
+		if !cert.IsCA {
+			return nil, fmt.Errorf("the certificate of %q is no CA's", cert.Subject)
+		}
 		if slices.ContainsFunc(own, func(o *x509.Certificate) bool {
 			return bytes.Equal(o.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo)
 		}) {
