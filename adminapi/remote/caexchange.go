@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -155,6 +157,12 @@ func (x *CAExchange) Change(ctx context.Context, request exchange.Request, loseA
 // exchangeEvery is the time between two questions how far the exchange is.
 const exchangeEvery = time.Second
 
+// isOfOldCA reports whether the kubeconfig is of the old CA: the servers refuse its certificate, or
+// it does not trust theirs. The latter is so where the old CA may not certify the new one.
+func isOfOldCA(err error) bool {
+	return apierrors.IsUnauthorized(err) || errors.As(err, new(x509.UnknownAuthorityError))
+}
+
 // Await waits for the end of the exchange, from the status is. void is set if the servers refuse
 // the kubeconfig: its client certificate is of the old CA.
 func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, err error) {
@@ -173,11 +181,11 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 		switch {
 		case err == nil:
 			before, is = is, now
-		case apierrors.IsUnauthorized(err) && x.Kubeconfig.Renew():
+		case isOfOldCA(err) && x.Kubeconfig.Renew():
 			// The kubeconfig is a new one now.
-		case apierrors.IsUnauthorized(err) && is.Spreading():
-			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is not accepted any more, so the progress of the exchange is unknown: take admin.kubeconfig from the data directory of a server: %w", err)}
-		case apierrors.IsUnauthorized(err):
+		case isOfOldCA(err) && (is.Spreading() || !apierrors.IsUnauthorized(err)):
+			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is of the CA before, so the progress of the exchange is unknown: take admin.kubeconfig from the data directory of a server; with it `barque cert rotate --ca` waits for the end: %w", err)}
+		case isOfOldCA(err):
 			return true, nil
 		case ctx.Err() != nil:
 			return false, x.unfinished(&is)
