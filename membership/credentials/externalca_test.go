@@ -55,6 +55,12 @@ func TestANodeThatTheNextCAForbidsHoldsTheExchange(t *testing.T) {
 	if proof := again.GossipProof(); proof.Trust != 1 {
 		t.Errorf("after a start gossip is told generation %d", proof.Trust)
 	}
+	// Then its store opens, or it becomes a member.
+	for when, renew := range map[string]func() error{"with its ID": func() error { return again.Hold(t.Context(), "s1.id") }, "as a member": func() error { return again.RenewAtStart(t.Context()) }} {
+		if err := renew(); err != nil || again.GossipProof().Trust != 1 {
+			t.Errorf("%s: %v, and gossip is told generation %d", when, err, again.GossipProof().Trust)
+		}
+	}
 	if err := again.Renew(t.Context()); !errors.Is(err, pki.ErrNextCA) {
 		t.Errorf("renewed after a start: %v", err)
 	}

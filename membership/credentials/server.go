@@ -72,11 +72,16 @@ type Server struct {
 	id atomic.Pointer[string]
 
 	renewing sync.Mutex
-	issuedBy *pki.Bundle   // the CAs of the last renewal, see follow; guarded by renewing
-	mu       sync.Mutex    // guards what follows
-	ready    bool          // the API serves, so the kubeconfig leads somewhere
-	unsaved  bool          // the kubeconfig on disk is not that of the certificates
-	changed  chan struct{} // closed and replaced after every renewal
+	issuedBy *pki.Bundle // the CAs of the last renewal, see follow; guarded by renewing
+	// starting lets certificates be of the present CA alone, when the next one forbids them: a
+	// server that did not start would never learn that the exchange is given up. behind is set when
+	// one is so: this server takes no part in the exchange. Both are guarded by renewing.
+	starting, behind bool
+
+	mu      sync.Mutex    // guards what follows
+	ready   bool          // the API serves, so the kubeconfig leads somewhere
+	unsaved bool          // the kubeconfig on disk is not that of the certificates
+	changed chan struct{} // closed and replaced after every renewal
 }
 
 // serverClient is the name of a server as a client of the other servers' API.
@@ -92,15 +97,13 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	ids := &Server{config: o, Home: home, Trust: home.Trust, logger: o.Logger, changed: make(chan struct{})}
-	starting, generation := true, ids.Trust.Bundle().Generation
+	ids.starting = true
 	for _, want := range ids.kinds() {
 		issue := func(_ context.Context, key crypto.Signer) ([]byte, error) {
 			out, err := ids.Trust.Issue(ids.held(want.request), key.Public(), time.Now())
-			if starting && errors.Is(err, pki.ErrNextCA) {
-				// A server that did not start would never learn that the exchange is given up. It
-				// takes no part in it.
+			if ids.starting && errors.Is(err, pki.ErrNextCA) {
 				o.Logger.Warn("this server's certificate", "of", want.name, "err", err)
-				generation = ids.Trust.Bundle().Generation - 1
+				ids.behind = true
 				return ids.Trust.IssueNow(ids.held(want.request), key.Public(), time.Now())
 			}
 			return out, err
@@ -110,14 +113,14 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 			return nil, err
 		}
 	}
-	starting = false
+	ids.starting = false
 	gossipKey, err := GossipKeyOf(o.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	ids.proof = &credential{key: gossipKey}
 	ids.saveProxy()
-	return ids, ids.prove(generation)
+	return ids, ids.prove(ids.Trust.Bundle().Generation)
 }
 
 // kind is a certificate of a server.
@@ -162,7 +165,7 @@ func (ids *Server) Requests() []pki.Request { return ids.config.Requests() }
 // dates them anew. The administrator's, which people copy, stays without: it outlives its server.
 func (ids *Server) Hold(ctx context.Context, id string) error {
 	ids.id.Store(&id)
-	return ids.Renew(ctx)
+	return ids.RenewAtStart(ctx)
 }
 
 // held adds the holder to a request. Certificates are dated with the revision after the present
@@ -285,9 +288,16 @@ func (ids *Server) terms() []pki.Term {
 // Renew renews all certificates, and the gossip credential last: its generation tells the others
 // that everything of the current CAs is done. A failure to write the kubeconfig is no failure of
 // the renewal: the kubeconfig is a copy and is written again.
-func (ids *Server) Renew(ctx context.Context) error {
+func (ids *Server) Renew(ctx context.Context) error { return ids.renew(ctx, false) }
+
+// RenewAtStart is Renew for a server that is not a member with all its parts yet: see starting.
+func (ids *Server) RenewAtStart(ctx context.Context) error { return ids.renew(ctx, true) }
+
+func (ids *Server) renew(ctx context.Context, starting bool) error {
 	ids.renewing.Lock()
 	defer ids.renewing.Unlock()
+	ids.starting, ids.behind = starting, false
+	defer func() { ids.starting = false }()
 	b := ids.Trust.Bundle()
 	ids.issuedBy = nil
 	for _, i := range ids.identities() {
@@ -306,8 +316,9 @@ func (ids *Server) Renew(ctx context.Context) error {
 			ids.logger.Error("the administrator's kubeconfig cannot be written; the earlier one is good until its certificate ends, or its CA is exchanged", "retryIn", saveEvery, "err", err)
 		}
 	}
-	by := withoutAccounts(b)
-	ids.issuedBy = &by
+	if by := withoutAccounts(b); !ids.behind {
+		ids.issuedBy = &by
+	}
 	return ids.prove(b.Generation)
 }
 
@@ -373,7 +384,11 @@ func (ids *Server) Renewed() <-chan struct{} {
 	return ids.changed
 }
 
+// prove makes known that this server has taken part in the generation, unless it is behind it.
 func (ids *Server) prove(generation uint64) error {
+	if ids.behind {
+		generation--
+	}
 	o := ids.config
 	data, err := ids.Trust.SignCredential(pki.Credential{Name: o.Name, Role: pki.RoleServer, Public: ids.proof.public(), NotAfter: time.Now().Add(o.Lifetime)})
 	if err != nil {

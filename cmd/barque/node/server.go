@@ -241,7 +241,7 @@ func (s *server) startStore(ctx context.Context) error {
 		if err := enroll.BecomeMember(ctx, s.record, s.store); err != nil {
 			return err
 		}
-		return s.ids.Renew(ctx) // dated as a member's
+		return s.ids.RenewAtStart(ctx) // dated as a member's
 	}
 	if s.record.Restore != nil {
 		if err := s.restoreStore(ctx); err != nil {

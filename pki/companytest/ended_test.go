@@ -1,0 +1,29 @@
+package companytest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/barque/barque/pki"
+)
+
+// TestACAThatHasEnded: a server with an operator's CA that has ended starts, as one with a built-in
+// CA does: else nobody could give it another one.
+func TestACAThatHasEnded(t *testing.T) {
+	ca := NewRoot(t).Intermediate("Cluster CA", nil)
+	external, err := pki.ParseExternal(ca.Chain(), ca.KeyPEM(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := pki.NewTrust(pki.NewExternalBundle(external), ca.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := pki.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trust.Issue(pki.Request{CommonName: "s1", Usage: pki.Server, Names: []string{"s1"}}, key.Public(), time.Now().AddDate(50, 0, 0)); err != nil {
+		t.Error(err)
+	}
+}
