@@ -87,12 +87,7 @@ func (o *Options) CheckServer() error {
 		}
 	}
 	if o.Authorization != nil {
-		if err := o.Authorization.Check(); err != nil {
-			return err
-		}
-	}
-	if o.Providers != nil {
-		return o.Providers.Check()
+		return o.Authorization.Check()
 	}
 	return nil
 }

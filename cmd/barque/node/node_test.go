@@ -99,7 +99,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(r.Path(), []byte(strings.Replace(string(data), `"format": 3`, `"format": 5`, 1)), 0o600); err != nil {
+		if err := os.WriteFile(r.Path(), []byte(strings.Replace(string(data), `"format": 3`, `"format": 6`, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "newer Barque") {
