@@ -184,7 +184,7 @@ func (x *CAExchange) Await(ctx context.Context, is exchange.Status) (void bool, 
 		case isOfOldCA(err) && x.Kubeconfig.Renew():
 			// The kubeconfig is a new one now.
 		case isOfOldCA(err) && (is.Spreading() || !apierrors.IsUnauthorized(err)):
-			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is of the CA before, so the progress of the exchange is unknown: take admin.kubeconfig from the data directory of a server; with it `barque cert rotate --ca` waits for the end: %w", err)}
+			return false, &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("this kubeconfig is of the CA before and not accepted any more, so the progress of the exchange is unknown: take admin.kubeconfig from the data directory of a server; with it `barque cert rotate --ca` waits for the end: %w", err)}
 		case isOfOldCA(err):
 			return true, nil
 		case ctx.Err() != nil:
