@@ -218,7 +218,7 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if begin.Change == exchange.BeginExternal {
-		if who, ok := request.UserFrom(r.Context()); !ok || !clusterusers.HasMasters(who.GetGroups()) {
+		if !isMaster(r) {
 			http.Error(w, "nothing was changed: the cluster's next CA, whose key its sender has, comes from a member of system:masters only: use admin.kubeconfig of the data directory of a server "+
 				"(barque cert rotate --ca --kubeconfig FILE)", http.StatusForbidden)
 			return
@@ -247,6 +247,14 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	default:
 		extra.Unavailable(w, err)
 	}
+}
+
+// isMaster reports whether the client's own certificate makes it a member of system:masters. A
+// member of barque:admins may impersonate one.
+func isMaster(r *http.Request) bool {
+	who, ok := request.UserFrom(r.Context())
+	return ok && clusterusers.HasMasters(who.GetGroups()) &&
+		r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && clusterusers.HasMasters(r.TLS.PeerCertificates[0].Subject.Organization)
 }
 
 // locksOut reports whether an exchange of the CA makes the certificate void by which the caller is

@@ -80,6 +80,7 @@ func TestWhoBringsACA(t *testing.T) {
 	}{
 		"an administrator":       {"system:masters", "begin-external", good, http.StatusOK, true},
 		"one of barque:admins":   {clusterusers.AdminGroup, "begin-external", good, http.StatusForbidden, false},
+		"impersonating one":      {"system:masters", "begin-external", good, http.StatusForbidden, false},
 		"a user":                 {"dev", "begin-external", good, http.StatusForbidden, false},
 		"back, by barque:admins": {clusterusers.AdminGroup, "begin-built-in", "", http.StatusOK, true},
 		"no JSON":                {"system:masters", "begin-external", "SECRET", http.StatusBadRequest, false},
@@ -90,6 +91,11 @@ func TestWhoBringsACA(t *testing.T) {
 		made, handlers := &exchanges{}, map[string]http.Handler{}
 		(&Certificates{Exchange: made, Ends: func(*x509.Certificate) bool { return false }, Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?change="+c.change, strings.NewReader(c.body))
+		certified := c.group
+		if name == "impersonating one" {
+			certified = clusterusers.AdminGroup
+		}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "ann", Organization: []string{certified}}}}}
 		w := httptest.NewRecorder()
 		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{c.group}})))
 		if w.Code != c.status || len(made.made) > 0 != c.made || strings.Contains(w.Body.String(), "SECRET") {

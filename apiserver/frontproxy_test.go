@@ -55,8 +55,8 @@ func (c *cluster) over(t *testing.T, config *tls.Config, headers ...string) kube
 	})})
 }
 
-// TestFrontProxy: the users of the configured proxy are who its headers say, and nobody else's
-// headers count.
+// TestFrontProxy: the headers of the configured proxy name the user, and no other client's headers
+// count.
 func TestFrontProxy(t *testing.T) {
 	proxies, stranger := newNamedCA(t, "proxies"), newNamedCA(t, "proxies")
 	c := startCluster(t, withFrontProxy(t, proxies)).lead(t)

@@ -120,7 +120,7 @@ func keyText(t *testing.T, key crypto.Signer) []byte {
 	return text
 }
 
-// byRoot tells whether a client believes the chain that knows the company's root only.
+// byRoot reports whether a client that knows only the company's root believes the chain.
 func (c *company) byRoot(chain []*x509.Certificate) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(c.root)

@@ -3,11 +3,11 @@ package audit
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/pflag"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/apiserver/pkg/util/webhook"
+
+	"github.com/barque/barque/apiserver/configfile"
 )
 
 // Off is the value of --audit-log-path for no file.
@@ -103,12 +103,8 @@ func (o *Options) Check() error {
 	if o.WebhookOptions.ConfigFile == "" {
 		return nil
 	}
-	if _, err := webhook.LoadKubeconfig(o.WebhookOptions.ConfigFile, nil); err != nil {
-		err = fmt.Errorf("--audit-webhook-config-file: %w", err)
-		if !strings.Contains(err.Error(), o.WebhookOptions.ConfigFile) {
-			err = fmt.Errorf("%w (%s)", err, o.WebhookOptions.ConfigFile)
-		}
-		return err
+	if _, err := configfile.Webhook(o.WebhookOptions.ConfigFile); err != nil {
+		return fmt.Errorf("--audit-webhook-config-file: %w", err)
 	}
 	return nil
 }

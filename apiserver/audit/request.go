@@ -19,7 +19,7 @@ type Request struct {
 	Groups      []string
 	Method      string
 	Path, URI   string
-	Source      string // IP address; "" of what nobody requested
+	Source      string // IP address; "" of a server's own act
 	UserAgent   string
 	Received    time.Time
 	Status      int

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/configfile"
 )
 
 // hook is the target of the webhook sink: events in lists, by POST.
@@ -19,7 +21,7 @@ type hook struct {
 }
 
 func newHook(kubeconfig string, version schema.GroupVersion, initialBackoff time.Duration) (*hook, error) {
-	config, err := webhook.LoadKubeconfig(kubeconfig, nil)
+	config, err := configfile.Webhook(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}

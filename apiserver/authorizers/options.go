@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/load"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	authorizationcel "k8s.io/apiserver/pkg/authorization/cel"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 
 	"github.com/barque/barque/apiserver/abac"
@@ -200,13 +199,9 @@ func Load(data []byte) (*apiserver.AuthorizationConfiguration, error) {
 
 // client returns the configuration of the client of a webhook.
 func client(w *apiserver.WebhookConfiguration) (*rest.Config, error) {
-	path := *w.ConnectionInfo.KubeConfigFile
-	if _, err := configfile.Read(path); err != nil {
-		return nil, err // the loader would take an empty configuration, or this pod's
-	}
-	config, err := webhookutil.LoadKubeconfig(path, nil)
+	config, err := configfile.Webhook(*w.ConnectionInfo.KubeConfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	config.Timeout = w.Timeout.Duration
 	return config, nil

@@ -11,6 +11,11 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Every is the interval at which a file is looked at. Files are small. Reading, and not watching,
@@ -47,6 +52,27 @@ func Read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s has %d bytes: want %d at most", path, info.Size(), maxSize)
 	}
 	return os.ReadFile(path)
+}
+
+// Webhook reads the kubeconfig of a webhook. The loader would take an empty one for that of the
+// administrator, or of the pod that Barque runs in.
+func Webhook(path string) (*rest.Config, error) {
+	data, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if clientcmdapi.IsConfigEmpty(config) {
+		return nil, fmt.Errorf("%s: it is empty: want a kubeconfig that leads to the webhook", path)
+	}
+	client, err := webhook.LoadKubeconfig(path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return client, nil
 }
 
 // Config of a File. Flag and Path are required.

@@ -31,8 +31,8 @@ func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
-// Master returns the user of a request, who is an administrator as for MastersOnly. It has refused
-// the request of any other.
+// Master returns the user of an administrator's request, as for MastersOnly. It has refused any
+// other request.
 func Master(w http.ResponseWriter, r *http.Request) (user.Info, bool) {
 	who, ok := request.UserFrom(r.Context())
 	if !ok || !clusterusers.HasAdmin(who.GetGroups()) {

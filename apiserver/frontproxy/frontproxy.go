@@ -99,8 +99,8 @@ func (p *Proxy) CAs() []byte {
 	return p.current.Load().pem
 }
 
-// Headers returns the headers to remove from each request, whoever has made it: what a client has
-// written there must reach no extension API server. It is nil for a nil Proxy.
+// Headers returns the headers to remove from each request: a client's must reach no extension API
+// server. It is nil for a nil Proxy.
 func (p *Proxy) Headers() *authenticatorfactory.RequestHeaderConfig {
 	if p == nil {
 		return nil

@@ -74,7 +74,7 @@ func New(cfg Config) (*Logins, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", webhookFlag, err)
 		}
-		client, err := webhookClient(path)
+		client, err := configfile.Webhook(path)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", webhookFlag, err)
 		}

@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/apis/apiserver"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
-	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/barque/barque/apiserver/configfile"
@@ -187,7 +185,7 @@ func (o *Options) Check() error {
 		}
 	}
 	if o.Webhook.ConfigFile != "" {
-		if _, err := webhookClient(o.Webhook.ConfigFile); err != nil {
+		if _, err := configfile.Webhook(o.Webhook.ConfigFile); err != nil {
 			return fmt.Errorf("%s: %w", webhookFlag, err)
 		}
 	}
@@ -212,16 +210,4 @@ func (o *Options) Check() error {
 		}
 	}
 	return o.Proxy.Check()
-}
-
-// webhookClient reads the kubeconfig of a webhook.
-func webhookClient(path string) (*rest.Config, error) {
-	if _, err := configfile.Read(path); err != nil {
-		return nil, err // the loader would take an empty configuration, or this pod's
-	}
-	config, err := webhookutil.LoadKubeconfig(path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return config, nil
 }

@@ -52,7 +52,7 @@ func known() string {
 	return strings.Join(out, "; ")
 }
 
-// check returns what is wrong with the gates.
+// check returns an error for gates that cannot be set.
 func (g Gates) check() error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(g)) {
@@ -114,13 +114,4 @@ func (g Gates) changed() Gates {
 		}
 	}
 	return out
-}
-
-// String returns the gates as the flag takes them.
-func (g Gates) String() string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(g)) {
-		out = append(out, fmt.Sprintf("%s=%t", name, g[name]))
-	}
-	return strings.Join(out, ",")
 }

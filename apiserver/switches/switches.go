@@ -1,8 +1,7 @@
-// Package switches has what of the API server an operator may switch on and off: feature gates, by
-// --feature-gates, and API versions, by --runtime-config, as kube-apiserver takes them.
+// Package switches has the feature gates and API versions that an operator may switch on and off,
+// by --feature-gates and --runtime-config of kube-apiserver.
 //
-// What would change nothing is refused and not ignored: the operator who sets it expects something
-// of it.
+// A switch without an effect is refused and not ignored: its operator expects one.
 package switches
 
 import (
@@ -10,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/barque/barque/apiserver/configfile"
 )
@@ -26,7 +26,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	o.Versions.addFlag(f)
 }
 
-// Check returns what is wrong with the options. served are the versions that there are.
+// Check returns an error for options that are wrong. served are the versions that there are.
 func (o Options) Check(served []schema.GroupVersion) error {
 	return errors.Join(o.Gates.check(), o.Versions.check(served))
 }
@@ -34,7 +34,10 @@ func (o Options) Check(served []schema.GroupVersion) error {
 // Files returns the state of the flags, which all servers must have alike. A flag that leaves all
 // at the defaults is as none.
 func (o Options) Files() (out []configfile.State) {
-	for _, s := range []struct{ flag, text string }{{gatesFlag, o.Gates.changed().String()}, {versionsFlag, o.Versions.changed().String()}} {
+	gates, versions := map[string]bool(o.Gates.changed()), map[string]string(o.Versions.changed())
+	for _, s := range []struct{ flag, text string }{
+		{gatesFlag, cliflag.NewMapStringBool(&gates).String()}, {versionsFlag, cliflag.NewMapStringString(&versions).String()},
+	} {
 		if s.text != "" {
 			out = append(out, configfile.State{Flag: "--" + s.flag, Hash: configfile.Hash([]byte(s.text))})
 		}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// TestCheck: what would change nothing, or would take from the cluster what it works with, is
-// refused, with what can be set.
+// TestCheck: a switch without an effect, or of a version with which the cluster works, is refused.
+// The error names the switches that there are.
 func TestCheck(t *testing.T) {
 	served := []schema.GroupVersion{{Version: "v1"}, {Group: "apps", Version: "v1"}, {Group: "autoscaling", Version: "v2"}, {Group: "autoscaling", Version: "v1"}}
 	for args, want := range map[string]string{

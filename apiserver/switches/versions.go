@@ -30,7 +30,7 @@ func (c *Versions) addFlag(f *pflag.FlagSet) {
 	f.Var(cliflag.NewMapStringString((*map[string]string)(c)), versionsFlag, "API versions to serve or not, as GROUP/VERSION=true|false, or api/all, api/ga, api/beta, api/alpha; give the same to all servers. These can be off: "+joined(optional))
 }
 
-// check returns what is wrong with it. served are the versions that there are.
+// check returns an error for versions that cannot be switched. served are all versions.
 func (c Versions) check(served []schema.GroupVersion) error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(c)) {
@@ -111,15 +111,6 @@ func (c Versions) changed() Versions {
 		}
 	}
 	return out
-}
-
-// String returns it as the flag takes it.
-func (c Versions) String() string {
-	var out []string
-	for _, key := range slices.Sorted(maps.Keys(c)) {
-		out = append(out, key+"="+c[key])
-	}
-	return strings.Join(out, ",")
 }
 
 func joined(versions []schema.GroupVersion) string {

@@ -92,7 +92,7 @@ func nameOfCA(trust *pki.Trust, digest string) string {
 // caEndsSoon is the time before the end of a CA from which there is a warning in any case.
 const caEndsSoon = 30 * 24 * time.Hour
 
-// CAWarning returns what to do about a CA that ends soon; empty if there is time. Certificates end
+// CAWarning returns the remedy for a CA that ends soon; empty if there is time. Certificates end
 // with the CA, so they are shorter in its last year. A third of the CA's own life is soon enough.
 func CAWarning(ca *pki.Authority, lifetime time.Duration, now time.Time) string {
 	cert := ca.Certificate()

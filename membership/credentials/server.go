@@ -259,8 +259,12 @@ func (ids *Server) announce(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, announcePatience)
 	defer cancel()
-	if err := ids.Announce(ctx); err != nil && ids.Trust.Bundle().ExchangesCA() {
+	err := ids.Announce(ctx)
+	if err != nil && ids.Trust.Bundle().ExchangesCA() {
 		return fmt.Errorf("%w: %w", errUnrecorded, err)
+	}
+	if err != nil {
+		ids.logger.Warn("the key of the administrator's kubeconfig is not recorded yet, which an exchange of the CA needs; the server records it once the store can be written", "err", err)
 	}
 	return nil
 }

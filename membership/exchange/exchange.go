@@ -130,7 +130,7 @@ type Given struct {
 // ErrBehind is returned by a server that has not taken over the last step yet.
 var ErrBehind = errors.New("this server has not taken over the last step of the exchange of the CA yet; try again, or at another server")
 
-// ErrExternal is returned for a Begin in a cluster with an external CA: nobody said what follows.
+// ErrExternal is returned for a Begin in a cluster with an external CA: the successor is not named.
 var ErrExternal = errors.New("an operator has brought the CA of this cluster: give its successor with --ca-file and --ca-key-file, or --built-in for a CA that the cluster makes itself")
 
 // ErrChange is returned for a Change that there is not.

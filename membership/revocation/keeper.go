@@ -354,7 +354,9 @@ func (k *Keeper) tidy(ctx context.Context, term uint64) error {
 	}
 	for _, e := range lost {
 		if e.Kind != Server { // see recordServers
-			e.Provisional = false // the record's revision will be that of now
+			if e.admits() { // certificates have been issued since its own revision
+				e.Provisional = false
+			}
 			errs = append(errs, k.putBack(ctx, term, e))
 		}
 	}

@@ -1,6 +1,7 @@
 package revocation
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,34 @@ func TestARestoredBackupLacksARevokedUser(t *testing.T) {
 		t.Errorf("the store has %q", names)
 	}
 	s.want(t, "after it", cert, false)
+}
+
+// TestARestoredBackupLacksAHalfRevocation: the backup is of the time between the two writes of a
+// revocation. The entry that comes back voids all certificates until then, as the second write
+// would.
+func TestARestoredBackupLacksAHalfRevocation(t *testing.T) {
+	s, lost, writes := newSite(t), errors.New("the quorum is lost"), 0
+	s.records.fail = func([]Change) error {
+		if writes++; writes == 2 {
+			return lost
+		}
+		return nil
+	}
+	s.records.others = 7
+	if _, err := s.RevokeUser(t.Context(), "ann", "root", ""); !errors.Is(err, lost) {
+		t.Fatal(err)
+	}
+	s.records.fail = nil
+	s.compile(t)
+	s.values, s.at = map[string][]byte{}, map[string]uint64{}
+	s.look(t)
+	made := s.records.at[entriesAt+User+"/ann"]
+	s.keeper.tidied = time.Time{}
+	s.look(t)
+	e, _, err := s.Book.read(t.Context(), User+"/ann")
+	if err != nil || e == nil || e.Provisional || made == 0 || e.Revision < made {
+		t.Errorf("%+v, %v; it was put back at revision %d", e, err, made)
+	}
 }
 
 // TestOrdersOfUsers: the cluster's own parts are no users.

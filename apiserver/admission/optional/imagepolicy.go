@@ -22,8 +22,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
 	"github.com/barque/barque/apiserver/configfile"
@@ -76,7 +74,7 @@ func NewImagePolicy(config io.Reader) (*ImagePolicy, error) {
 	if err := p.config.complete(); err != nil {
 		return nil, fmt.Errorf("imagePolicy.%w", err)
 	}
-	client, err := loadClient(p.config.KubeConfigFile)
+	client, err := configfile.Webhook(p.config.KubeConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("imagePolicy.kubeConfigFile: %w", err)
 	}
@@ -86,27 +84,6 @@ func NewImagePolicy(config io.Reader) (*ImagePolicy, error) {
 	}
 	p.backend, err = webhook.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), client, []schema.GroupVersion{v1alpha1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(p.config.retry))
 	return p, err
-}
-
-// loadClient reads the kubeconfig of the backend. Of an empty one the loader would make a client
-// with the credentials of the pod that Barque runs in.
-func loadClient(path string) (*rest.Config, error) {
-	data, err := configfile.Read(path)
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.Load(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if clientcmdapi.IsConfigEmpty(config) {
-		return nil, fmt.Errorf("%s: it is empty: want a kubeconfig that leads to the backend", path)
-	}
-	client, err := webhook.LoadKubeconfig(path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return client, nil
 }
 
 func (c *imagePolicy) complete() error {

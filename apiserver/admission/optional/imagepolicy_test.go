@@ -104,7 +104,7 @@ func podOf(images ...string) *corev1.Pod {
 	})
 }
 
-// annotated keeps what a step adds to the audit log.
+// annotated keeps the annotations that a step adds to the audit log.
 type annotated struct {
 	admission.Attributes
 	annotations map[string]string
@@ -304,7 +304,7 @@ func TestImagePolicyKubeconfig(t *testing.T) {
 	}
 }
 
-// TestImagePolicyConfiguration: what is wrong is said by its field.
+// TestImagePolicyConfiguration: an error names the field.
 func TestImagePolicyConfiguration(t *testing.T) {
 	for config, want := range map[string]string{
 		"":                                "imagePolicy.kubeConfigFile: Required value",

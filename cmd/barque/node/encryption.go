@@ -189,43 +189,21 @@ func (s *server) encryptionReady() healthz.HealthChecker {
 // startHandingOver begins before the API: a server without the keys is never ready, so that a
 // leader among them would not begin its work.
 func (s *server) startHandingOver(ctx context.Context) error {
+	handover := &datakeys.Handover{Keys: s.dataKeys, Logger: s.logger.With("part", "encryption"), To: func(ctx context.Context, generation uint64) error {
+		return s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
+	}}
 	runner, err := runtime.New(runtime.Config{
 		Leadership: s.store,
 		ClientsFor: func(context.Context) (kubernetes.Interface, error) { return nil, nil }, // of the API: none is needed
-		Routines:   []runtime.Routine{{Name: "leadership with keys", Run: s.leadWithKeys}},
-		Logger:     s.logger.With("part", "encryption"),
+		Routines: []runtime.Routine{{Name: "leadership with keys", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+			return handover.Lead(ctx)
+		}}},
+		Logger: s.logger.With("part", "encryption"),
 	})
 	if err != nil {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: runner.Run})
-}
-
-// handOverAgain is the pause between two attempts to hand leadership over for want of keys: gossip
-// may not know the others yet, and a failed attempt delays writes.
-const handOverAgain = 30 * time.Second
-
-// leadWithKeys hands leadership over to a voter that shows in gossip that it has the keys, if this
-// server cannot read all objects. Without one it leads all the same: the cluster needs a leader,
-// and only a leader makes the state of the keys right.
-func (s *server) leadWithKeys(ctx context.Context, _ kubernetes.Interface) error {
-	for told := false; ; {
-		if cannot := s.dataKeys.Ready(ctx); cannot != nil && ctx.Err() == nil {
-			generation, err := s.dataKeys.Stored(ctx)
-			if err == nil {
-				err = s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
-			}
-			if err != nil && !told {
-				told = true
-				s.logger.Warn("this server leads although it cannot read all objects: no other one that can is able to lead", "why", cannot, "handOver", err, "retryIn", handOverAgain)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(handOverAgain):
-		}
-	}
 }
 
 // readers returns which servers show in gossip that they have the keys of the generation, by their

@@ -141,7 +141,7 @@ func (i intruder) peer(cert tls.Certificate) error {
 	return err
 }
 
-// alert tells whether the other end has refused the certificate.
+// alert reports whether the other end has refused the certificate.
 func alert(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error"

@@ -26,7 +26,7 @@ func (o *Flags) Add(f *pflag.FlagSet) {
 	f.BoolVar(&o.BuiltIn, "built-in", false, "with --ca: exchange a CA of your own for one that the cluster makes itself")
 }
 
-// Check returns what is wrong with the flags. ca tells that the CA is exchanged, and other that a
+// Check returns an error for wrong flags. ca is set if the CA is exchanged, and other if a
 // running exchange is undone or forced.
 func (o *Flags) Check(ca, other bool) error {
 	switch given := o.File != "" || o.KeyFile != ""; {
