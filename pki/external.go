@@ -274,7 +274,10 @@ func NewExternalBundle(e *External) Bundle {
 	return b
 }
 
-func newOrigin() string { return rand.Text()[:10] }
+// originLength is that of an origin, in characters.
+const originLength = 10
+
+func newOrigin() string { return rand.Text()[:originLength] }
 
 // belongs returns ErrOtherCluster for a certificate that another cluster has issued. One without an
 // origin is of a CA before, or on request.
@@ -306,8 +309,14 @@ func (b Bundle) BeginExternal(e *External, account crypto.PublicKey, now time.Ti
 	if b.Knows(e.ca.Digest()) {
 		return b, unfit("its key is, or was, that of a CA of this cluster: have a CA with a new key signed")
 	}
+	cas, err := b.authorities()
+	if err != nil {
+		return b, err
+	}
 	along := e.Along()
-	out.Origin = cmp.Or(b.Origin, newOrigin())
+	// A cluster that was rebuilt from a backup of before has the same origin when it begins again:
+	// its agents may know the origin from the first time.
+	out.Origin = cmp.Or(b.Origin, cas[0].Digest()[:originLength])
 	out.Bridges = append(along, slices.DeleteFunc(slices.Clone(b.Bridges), func(text string) bool { return slices.Contains(along, text) })...)
 	return out, nil
 }

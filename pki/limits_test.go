@@ -182,6 +182,10 @@ func TestATwinIsAnotherCluster(t *testing.T) {
 	if err != nil || began.Origin == "" || began.Origin == first.Origin {
 		t.Errorf("origin %q: %v", began.Origin, err)
 	}
+	again, err := built.Bundle().BeginExternal(newCompany(t).external("Another CA", nil), mustKey(t).Public(), time.Now())
+	if err != nil || again.Origin != began.Origin { // agents may have seen it before a backup was restored
+		t.Errorf("the same cluster begins again with the origin %q after %q: %v", again.Origin, began.Origin, err)
+	}
 	next, err := first.BeginExternal(newCompany(t).external("Next CA", nil), mustKey(t).Public(), time.Now())
 	if err != nil || next.Origin != first.Origin {
 		t.Errorf("origin %q after %q: %v", next.Origin, first.Origin, err)
