@@ -216,7 +216,7 @@ func TestBackupOfAFormerCA(t *testing.T) {
 			t.Errorf("the status: %+v", is)
 		}
 		// The CA's key comes back, as with the file of another server: all goes on.
-		w.cas.other = w.former
+		w.cas.hold(w.cas.issuer, w.former)
 		w.settle(s, true)
 	})
 }

@@ -434,6 +434,13 @@ func newCA(t *testing.T) *pki.Authority {
 	return ca
 }
 
+// hold changes what it has while servers open keys. Only the test itself calls it.
+func (c *cas) hold(issuer, other *pki.Authority) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.issuer, c.other = issuer, other
+}
+
 // Seal implements datakeys.Sealer.
 func (c *cas) Seal(purpose string, plain, bound []byte) ([]byte, error) {
 	c.mu.Lock()
@@ -464,19 +471,15 @@ func (c *cas) Digest() string {
 func (w *world) exchangeCA() {
 	switch old := w.cas.other; {
 	case old == nil:
-		next := newCA(w.t)
-		w.cas.mu.Lock()
-		w.cas.issuer, w.cas.other = next, w.cas.issuer
-		w.cas.mu.Unlock()
+		w.cas.hold(newCA(w.t), w.cas.issuer)
 	default:
 		sealed, err := w.servers[0].manager.SealedBy(w.cas.Digest())
 		if err != nil {
 			w.t.Error(err)
 		}
 		if sealed {
-			w.cas.mu.Lock()
-			w.former, w.cas.other = old, nil
-			w.cas.mu.Unlock()
+			w.former = old
+			w.cas.hold(w.cas.issuer, nil)
 		}
 	}
 }
