@@ -127,6 +127,11 @@ func (n *NodeRestriction) node(node string, a admission.Attributes) error {
 	if old == nil {
 		old = &corev1.Node{Spec: corev1.NodeSpec{Taints: obj.Spec.Taints}}
 	}
+	// All nodes route a share to its node: one around the address of a machine would take that
+	// machine's traffic. The leader gives shares out; upstream lets a node choose its first one.
+	if obj.Spec.PodCIDR != old.Spec.PodCIDR || !slices.Equal(obj.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		return fmt.Errorf("is not allowed to choose the addresses of its pods (spec.podCIDRs): the cluster gives them out")
+	}
 	if len(obj.OwnerReferences) > 0 && !apiequality.Semantic.DeepEqual(obj.OwnerReferences, old.OwnerReferences) {
 		return fmt.Errorf("is not allowed to set owner references of its node")
 	}

@@ -98,7 +98,7 @@ func newCluster(t *testing.T) *cluster {
 		Stray:      func(name, cluster string) { c.strays[name] = cluster },
 		SharedKey:  func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
 		CheckToken: func(_ context.Context, p token.Proof, _ token.Attempt) error { return c.check(p) },
-		AddressTaken: func(_ string, addr netip.Addr) error {
+		AddressTaken: func(_, _ string, addr netip.Addr) error {
 			if addr == netip.MustParseAddr("10.0.0.1") {
 				return errors.New("the address is that of s1")
 			}
@@ -121,7 +121,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		NameTaken: func(name string) error {
+		NameTaken: func(name, _ string) error {
 			if name == "taken" {
 				return errors.New("a node named taken is alive at 10.0.0.9")
 			}

@@ -45,7 +45,7 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 	} else if err := h.belongs(name, token.Agent); err != nil {
 		return Certificates{}, err
 	}
-	addr, err := h.address(name, in.Address)
+	addr, err := h.address(name, token.Agent, in.Address)
 	if err != nil {
 		return Certificates{}, err
 	}

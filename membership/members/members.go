@@ -180,7 +180,9 @@ func (m *Members) NameTaken(name string) error {
 	return nil
 }
 
-// AddressTaken keeps a machine from getting certificates for the address of another one.
+// AddressTaken keeps a machine from getting certificates for the address of another one. Gossip and
+// the store know one address of each; a server's Node has those of its second family and those that
+// it is called by from outside.
 func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 	for _, p := range m.Pool.Members() {
 		if p.Name != name && p.Addr.Addr() == addr && (p.Role == pki.RoleServer || p.State == gossip.Alive) {
@@ -192,7 +194,19 @@ func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 			return fmt.Errorf("the node address %s is that of the server %q: give this machine's own with --node-ip, or remove that member first", addr, s.Name)
 		}
 	}
+	for _, n := range m.nodes() {
+		if n.Name != name && hasAddress(n, addr) && m.ServerNamed(n.Name) {
+			return fmt.Errorf("the node address %s is one of the server %q, by its Node: give this machine's own with --node-ip", addr, n.Name)
+		}
+	}
 	return nil
+}
+
+func hasAddress(n *corev1.Node, addr netip.Addr) bool {
+	return slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
+		is, err := netip.ParseAddr(a.Address)
+		return err == nil && is.Unmap() == addr.Unmap()
+	})
 }
 
 // Requests describes the certificates of the nodes in gossip.

@@ -2,12 +2,16 @@ package members
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/noderole"
@@ -155,5 +159,47 @@ func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	want := []string{"a1 true 1", "a2 false 1", "a5 true 1", "a6 false 0", "a7 false 0", "a8 false 0", "s1 true 1", "s2 false 1", "s4 false 0"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+type pool []gossip.Member
+
+func (p pool) Members() []gossip.Member { return p }
+func (p pool) Member(name string) (gossip.Member, bool) {
+	for _, m := range p {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return gossip.Member{}, false
+}
+
+// TestAddressTaken: no machine gets any address of a server. Gossip has the first one only, and the
+// server's Node has the others. What the Node of a former server has is free.
+func TestAddressTaken(t *testing.T) {
+	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes()
+	add := func(name string, addresses ...string) {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, a := range addresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: a})
+		}
+		if err := nodes.Informer().GetStore().Add(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("s1", "s1", "10.0.0.1", "fd00::1", "192.168.0.1")
+	add("s9", "10.0.0.9")
+	m := &Members{
+		Servers: func() []Server { return []Server{{Name: "s1", Addr: netip.MustParseAddr("10.0.0.1")}} },
+		Pool:    pool{{Name: "s1", Addr: netip.MustParseAddrPort("10.0.0.1:6445"), Role: pki.RoleServer, State: gossip.Alive}},
+		Nodes:   nodes, Marks: marks,
+	}
+	for addr, taken := range map[string]bool{"10.0.0.1": true, "fd00::1": true, "192.168.0.1": true, "10.0.0.9": false, "10.0.0.2": false} {
+		if err := m.AddressTaken("a1", netip.MustParseAddr(addr)); (err != nil) != taken || taken && !strings.Contains(err.Error(), "--node-ip") {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if err := m.AddressTaken("s1", netip.MustParseAddr(addr)); err != nil {
+			t.Errorf("the server itself at %s: %v", addr, err)
+		}
 	}
 }

@@ -57,6 +57,13 @@ type World struct {
 	OnLink func(netip.Addr) bool
 }
 
+// pods reports whether a share is among the addresses of pods.
+func (w World) pods(share netip.Prefix) bool {
+	return slices.ContainsFunc(w.PodNetworks, func(network netip.Prefix) bool {
+		return network.Bits() <= share.Bits() && network.Contains(share.Addr())
+	})
+}
+
 // Plan is this node's routes and peers for reaching all pods.
 type Plan struct {
 	Routes map[netip.Prefix]Route
@@ -89,20 +96,20 @@ func Make(w World) Plan {
 		}
 	}
 	p.keys = keys(w)
-	nodes := slices.Clone(w.Nodes)
-	// Two nodes with one share: the same one has it on every run.
-	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	// Of two nodes with one share the older one has it, on every run.
+	nodes := byAge(w.Nodes)
 	for _, node := range nodes {
 		if node.Name == w.Self {
 			p.Own = shares(node)
 		}
 	}
+	taken := newClaims(p.Own)
 	for _, own := range p.Own {
 		p.Routes[own] = Route{Destination: own, Kind: Unreachable}
 	}
 	for _, node := range nodes {
 		if node.Name != w.Self {
-			p.reach(w, node)
+			p.reach(w, node, taken)
 		}
 	}
 	if !wishes(w) {
@@ -123,11 +130,7 @@ func keys(w World) map[wireguard.Key]string {
 	if w.WireGuard.IsValid() {
 		keys[w.WireGuard.PublicKey] = w.Self
 	}
-	byAge := slices.Clone(w.Nodes)
-	slices.SortFunc(byAge, func(a, b *corev1.Node) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	for _, node := range byAge {
+	for _, node := range byAge(w.Nodes) {
 		endpoint, err := wireguard.EndpointOf(node)
 		if _, taken := keys[endpoint.PublicKey]; err == nil && endpoint.IsValid() && !taken && node.Name != w.Self {
 			keys[endpoint.PublicKey] = node.Name
@@ -144,8 +147,19 @@ func wishes(w World) bool {
 	})
 }
 
-// reach adds the routes to one node's pods.
-func (p *Plan) reach(w World, node *corev1.Node) {
+// byAge has the oldest nodes first.
+func byAge(nodes []*corev1.Node) []*corev1.Node {
+	nodes = slices.Clone(nodes)
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return nodes
+}
+
+// reach adds the routes to one node's pods. A share is a field of the Node, and a route to it takes
+// packets from all less specific ones. So a share outside of the pod networks is not believed: it
+// may hold a machine's address. Neither is one that overlaps an older node's.
+func (p *Plan) reach(w World, node *corev1.Node, taken claims) {
 	endpoint, announced, err := overlay.EndpointOf(node)
 	if err != nil {
 		p.fail(err)
@@ -156,9 +170,11 @@ func (p *Plan) reach(w World, node *corev1.Node) {
 	}
 	peer, tunnel := overlay.Peer{Node: node.Name, Endpoint: endpoint}, wireguard.Peer{Node: node.Name, Endpoint: encrypted}
 	for _, share := range shares(node) {
-		// A share that overlaps ours is a fault of its allocator; our own pods must not lose their
-		// routes to it.
-		if _, taken := p.Routes[share]; taken || slices.ContainsFunc(p.Own, share.Overlaps) {
+		if !w.pods(share) {
+			p.fail(fmt.Errorf("the pods %v of node %s are not reached: they are outside of the pod networks %v", share, node.Name, w.PodNetworks))
+			continue
+		}
+		if !taken.claim(share) {
 			continue
 		}
 		gateway := internalIP(node, share.Addr().Is6())

@@ -31,6 +31,12 @@ func node(name, shares, ips string) *corev1.Node {
 	return n
 }
 
+// born gives a Node a time of creation, in seconds.
+func born(at int64, n *corev1.Node) *corev1.Node {
+	n.CreationTimestamp = metav1.Unix(at, 0)
+	return n
+}
+
 // with gives a Node the annotation of its overlay.
 func with(n *corev1.Node, c overlay.Config) *corev1.Node {
 	for _, a := range n.Status.Addresses {
@@ -94,6 +100,16 @@ func TestMake(t *testing.T) {
 		"a share like ours is a mistake": {auto, []*corev1.Node{me, node("node-0", "10.42.0.0/20", "192.0.2.9")}, []string{services, mine}, nil, ""},
 		"two with one share: always the same": {auto, []*corev1.Node{me, node("node-3", "10.42.2.0/24", "192.0.2.3"), node("node-2", "10.42.2.0/24", "192.0.2.2")},
 			[]string{services, mine, "10.42.2.0/24 via 192.0.2.2"}, nil, ""},
+		"the older of two with one share": {auto, []*corev1.Node{me, born(1, node("node-3", "10.42.2.0/24", "192.0.2.3")), born(2, node("node-2", "10.42.2.0/24", "192.0.2.2"))},
+			[]string{services, mine, "10.42.2.0/24 via 192.0.2.3"}, nil, ""},
+		"a share within an older node's": {auto, []*corev1.Node{me, born(1, node("node-3", "10.42.2.0/24", "192.0.2.3")), born(2, node("node-2", "10.42.2.64/26", "192.0.2.2"))},
+			[]string{services, mine, "10.42.2.0/24 via 192.0.2.3"}, nil, ""},
+		"a share around an older node's": {auto, []*corev1.Node{me, born(1, node("node-3", "10.42.2.0/24", "192.0.2.3")), born(2, node("node-2", "10.42.2.0/23", "192.0.2.2"))},
+			[]string{services, mine, "10.42.2.0/24 via 192.0.2.3"}, nil, ""},
+		"a share of machines' addresses": {auto, []*corev1.Node{me, node("node-2", "192.0.2.3/32", "192.0.2.2"), node("node-3", "10.42.3.0/24", "192.0.2.3")},
+			[]string{services, mine, "10.42.3.0/24 via 192.0.2.3"}, nil, "node node-2 are not reached: they are outside of the pod networks"},
+		"a share around the pod network": {auto, []*corev1.Node{node(self, "", "192.0.2.1"), node("node-2", "10.0.0.0/8", "192.0.2.2")},
+			[]string{services}, nil, "outside of the pod networks"},
 		"both families": {auto, []*corev1.Node{dual, with(node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "192.0.2.2,2001:db8::2"), auto)},
 			[]string{services, mine, services6, mine6, "10.42.2.0/24 via 192.0.2.2", "fd00:42:0:2::/64 via 2001:db8::2"}, nil, ""},
 		"both families, elsewhere": {auto, []*corev1.Node{dual, with(node("node-2", "10.42.2.0/24,fd00:42:0:2::/64", "203.0.113.2,2001:db8:1::2"), auto)},
@@ -106,6 +122,7 @@ func TestMake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := World{Self: self, Overlay: test.overlay, Nodes: test.nodes,
 				ServiceNetworks: []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16"), netip.MustParsePrefix("fd00:43::/112")},
+				PodNetworks:     []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/48")},
 				OnLink: func(a netip.Addr) bool {
 					return netip.MustParsePrefix("192.0.2.0/24").Contains(a) || netip.MustParsePrefix("2001:db8::/64").Contains(a)
 				}}
@@ -228,7 +245,7 @@ func TestMakeWithOneKey(t *testing.T) {
 		n.Annotations[wireguard.Annotation] = endpoint.String()
 		return n
 	}
-	plan := Make(World{Self: "node-1", Overlay: config(overlay.WireGuard),
+	plan := Make(World{Self: "node-1", PodNetworks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Overlay: config(overlay.WireGuard),
 		Nodes: []*corev1.Node{me, keyed("node-2", "10.42.2.0/24", 2, 0), keyed("node-3", "10.42.3.0/24", 2, 60), keyed("node-4", "10.42.4.0/24", 2, 60),
 			keyed("node-5", "10.42.5.0/24", 1, 90), keyed("node-6", "10.42.6.0/24", 6, 0)},
 		Addresses: nodeaddr.Addresses{Internal: []netip.Addr{self}},

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/apiserver/secureport"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
@@ -68,9 +69,9 @@ func newHost(t *testing.T) *host {
 			h.attempts = append(h.attempts, a)
 			return h.fail
 		},
-		AddressTaken: func(string, netip.Addr) error { return nil },
+		AddressTaken: func(string, string, netip.Addr) error { return nil },
 		IsAt:         func(string, netip.Addr) bool { return false },
-		NameTaken:    func(string) error { return h.taken },
+		NameTaken:    func(string, string) error { return h.taken },
 		VersionFits:  func(string, string, string) error { return nil },
 		Replace:      func(context.Context, string) error { h.taken = nil; return nil },
 		Cluster: func() join.Cluster {
@@ -303,14 +304,21 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 // With a certificate for a name or an address of the API a node could pass for the API server.
 func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 	s := &server{options: options(t, "s1"), settings: DefaultSettings()}
-	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"} {
-		if err := s.nameTaken(name); err == nil {
-			t.Errorf("a node may be called %s", name)
+	s.options.Serving.API = &secureport.Options{SANs: []string{"*.k8s.corp", "API.example.com", "10.0.0.100", "::ffff:10.0.0.101", "fd00::100"}}
+	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost",
+		"api.k8s.corp", "api.example.com"} {
+		if err := s.nameTaken(name, token.Agent); err == nil || !strings.Contains(err.Error(), "--name") {
+			t.Errorf("a node may be called %s, or does not hear of --name: %v", name, err)
 		}
 	}
-	for _, addr := range []string{"10.43.0.1", "10.42.7.7"} {
-		if err := s.addressTaken("a1", netip.MustParseAddr(addr)); err == nil {
-			t.Errorf("a node may have the address %s", addr)
+	for _, addr := range []string{"10.43.0.1", "10.42.7.7", "10.0.0.100", "10.0.0.101", "fd00::100"} {
+		if err := s.addressTaken("a1", token.Agent, netip.MustParseAddr(addr)); err == nil || !strings.Contains(err.Error(), "--node-ip") {
+			t.Errorf("a node may have the address %s, or does not hear of --node-ip: %v", addr, err)
+		}
+	}
+	for _, other := range []string{"k8s.corp", "a.b.k8s.corp", "example.com", "x.api.example.com"} {
+		if san, ok := s.options.Serving.sanOf(other); ok {
+			t.Errorf("%s is taken for a name of the API, by %s", other, san)
 		}
 	}
 }

@@ -441,32 +441,45 @@ func (s *server) waitReady(ctx context.Context) error {
 
 // nameTaken keeps a machine from taking the name of another one, or one by which clients call the
 // API or a Service: it gets a certificate for its name.
-func (s *server) nameTaken(name string) error {
+func (s *server) nameTaken(name, role string) error {
 	if why := ofServices(name, s.settings.Domain); why != "" {
 		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
 	}
 	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
 	}
+	if san, ok := s.options.Serving.sanOf(name); ok && role != token.Server {
+		return fmt.Errorf("%q may be a name of the API by --tls-san %s of server %s: "+
+			"give this machine another name with --name, or name the API's own names one by one in --tls-san", name, san, s.options.Name)
+	}
 	return s.members.NameTaken(name)
 }
 
 // addressTaken keeps a machine from getting certificates for the address of another one, or for an
 // address of services or pods.
-func (s *server) addressTaken(name string, addr netip.Addr) error {
+func (s *server) addressTaken(name, role string, addr netip.Addr) error {
 	for what, addrs := range map[string]ranges.Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
 		if addrs.Contains(addr) {
 			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
 		}
 	}
-	return s.members.AddressTaken(name, addr)
+	return s.ofAPI(name, role == token.Server, addr)
 }
 
-// nodeAddress keeps a node from writing the address of a Service, or of another member, into its
-// Node. Foreign nodes may run in pods.
+// nodeAddress keeps a node from writing the address of a Service, of the API, or of another member,
+// into its Node. Foreign nodes may run in pods.
 func (s *server) nodeAddress(name string, addr netip.Addr) error {
 	if s.settings.ServiceCIDRs.Contains(addr) {
 		return fmt.Errorf("it is among the addresses of services, %s", s.settings.ServiceCIDRs)
+	}
+	return s.ofAPI(name, s.isServer(name), addr)
+}
+
+// ofAPI keeps addresses of --tls-san to servers, such as that of a load balancer, and addresses of
+// other members to these. Each server may be given those of all servers.
+func (s *server) ofAPI(name string, isServer bool, addr netip.Addr) error {
+	if san, ok := s.options.Serving.sanOf(addr.String()); ok && !isServer {
+		return fmt.Errorf("the node address %s is one of the API by --tls-san %s of server %s: give this machine's own with --node-ip", addr, san, s.options.Name)
 	}
 	return s.members.AddressTaken(name, addr)
 }

@@ -2,6 +2,8 @@ package node
 
 import (
 	"errors"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -62,6 +64,21 @@ func (s *ServingOptions) sans() []string {
 		return nil
 	}
 	return s.API.SANs
+}
+
+// sanOf returns the entry of --tls-san that makes the API's certificate good for a name or an
+// address. As in certificates (RFC 6125), a wildcard stands for one label.
+func (s *ServingOptions) sanOf(name string) (san string, ok bool) {
+	addr, _ := netip.ParseAddr(name)
+	_, parent, _ := strings.Cut(name, ".")
+	for _, san := range s.sans() {
+		above, wildcard := strings.CutPrefix(san, "*.")
+		is, err := netip.ParseAddr(san)
+		if err == nil && is.Unmap() == addr.Unmap() || strings.EqualFold(san, name) || wildcard && strings.EqualFold(above, parent) {
+			return san, true
+		}
+	}
+	return "", false
 }
 
 // shutdownDelay is how long a server that stops goes on to serve.
