@@ -93,6 +93,7 @@ func configuration(l layout, registries, cniConf, sandboxImage string, h host) t
 		"state":            l.state(),
 		"temp":             filepath.Join(l.root(), "tmp"),
 		"disabled_plugins": []string{stockShimManager},
+		"timeouts":         table{"io.containerd.timeout.shim.load": shimLoadTimeout.String()},
 		// Without these a node is no node: rather end with an error than run half.
 		"required_plugins": []string{
 			"io.containerd.shim.v1." + shimManagerID,

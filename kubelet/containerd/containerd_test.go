@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -107,6 +108,17 @@ func TestPodOutlivesContainerd(t *testing.T) {
 	hello(t, address)
 	second.stop()
 
+	// Nor does a start of containerd while the machine does not let the shim run.
+	thaw := freeze(t, l, sandbox)
+	waking := time.AfterFunc(7*time.Second, thaw) // containerd's own default gives it 5 s
+	third := start(t, dataDir)
+	if waking.Stop() {
+		t.Fatal("containerd served before the shim had answered: the test proves nothing")
+	}
+	running(t, cri, sandbox)
+	hello(t, address)
+	third.stop()
+
 	for range 2 { // Purge is idempotent
 		if err := Purge(context.Background(), dataDir, cgroup); err != nil {
 			t.Fatal(err)
@@ -139,6 +151,27 @@ func TestPodOutlivesContainerd(t *testing.T) {
 			t.Errorf("cgroup %s is left in %q", cgroup, hierarchy)
 		}
 	}
+}
+
+// freeze stops the shim of a sandbox until the function that it returns is called.
+func freeze(t *testing.T, l layout, sandbox string) (thaw func()) {
+	t.Helper()
+	all, err := processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.isShim(l) && slices.Contains(p.args, sandbox) {
+			if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			thaw := func() { _ = syscall.Kill(p.pid, syscall.SIGCONT) }
+			t.Cleanup(thaw)
+			return thaw
+		}
+	}
+	t.Fatalf("no process is the shim of %s", sandbox)
+	return nil
 }
 
 // TestHalfMadePodIsRemoved: what a killed containerd knew but CRI has not been

@@ -24,12 +24,16 @@ import (
 )
 
 const (
-	stopTimeout  = 10 * time.Second       // from SIGTERM to SIGKILL
-	startTimeout = 60 * time.Second       // until CRI answers; a slow disk may need it
-	probeEvery   = 20 * time.Millisecond  // while waiting for CRI to answer
-	backOffMin   = 250 * time.Millisecond // first pause before a restart
-	backOffMax   = 10 * time.Second
-	backOffReset = time.Minute // a life this long starts the back-off anew
+	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
+	startTimeout = 60 * time.Second // until CRI answers; a slow disk may need it
+	// From containerd's start to a shim's answer. After that it kills the shim's containers, so that
+	// a shim that a busy machine does not let run loses them. Its own default is 5 s. It must be
+	// below startTimeout: all other pods wait for a shim that never answers.
+	shimLoadTimeout = 45 * time.Second
+	probeEvery      = 20 * time.Millisecond  // while waiting for CRI to answer
+	backOffMin      = 250 * time.Millisecond // first pause before a restart
+	backOffMax      = 10 * time.Second
+	backOffReset    = time.Minute // a life this long starts the back-off anew
 )
 
 // Config says where containerd lives. The zero value of every field but

@@ -76,6 +76,9 @@ func TestConfiguration(t *testing.T) {
 			if read.Version != 4 || read.Root != l.root() || read.State != l.state() {
 				t.Errorf("version %d, root %s, state %s", read.Version, read.Root, read.State)
 			}
+			if limit, err := time.ParseDuration(read.Timeouts["io.containerd.timeout.shim.load"]); err != nil || limit != shimLoadTimeout || limit >= startTimeout {
+				t.Errorf("shims have %v to answer, and containerd has %v to start: %v", limit, startTimeout, err)
+			}
 			images := read.Plugins["io.containerd.cri.v1.images"].(map[string]any)
 			if images["snapshotter"] != test.snapshotter {
 				t.Errorf("snapshotter %v", images["snapshotter"])
