@@ -215,6 +215,11 @@ func TestWarnings(t *testing.T) {
 		"a node lives and is not Ready": {func(w *world) {
 			w.reports["s1"].Unready = []UnreadyNode{{Name: "s2", Role: pki.RoleServer, Since: Noon.Add(-time.Hour), Why: "no network"}, {Name: "s3", Role: pki.RoleServer, Since: Noon.Add(-time.Second)}}
 		}, Degraded, Attention, "s2", "node s2 is alive, and not Ready since 2026-11-20T11:00:00Z: no network", "describe node s2"},
+		"a member lives and has no Node": {func(w *world) {
+			w.agent("a1", "v1", "v1")
+			w.reports["s1"].Unready = []UnreadyNode{{Name: "a1", Role: pki.RoleAgent, Since: Noon.Add(-time.Hour), Why: "its kubelet has not registered it", Missing: true},
+				{Name: "s3", Role: pki.RoleServer, Since: Noon.Add(-time.Second), Missing: true}}
+		}, Degraded, Attention, "a1", "agent a1 is alive since 2026-11-20T11:00:00Z, and the API has no Node of it, so that no pod runs there", lookAtAgent},
 		"nodes of others": {func(w *world) {
 			for _, name := range []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7"} {
 				w.reports["s1"].Unready = append(w.reports["s1"].Unready, UnreadyNode{Name: name, Since: Noon.Add(-time.Hour)})

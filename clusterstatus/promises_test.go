@@ -1,6 +1,7 @@
 package clusterstatus
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/pki"
@@ -65,6 +67,8 @@ var promises = map[string][]func(w *world){
 		func(w *world) { w.unready("s2", pki.RoleServer) },
 		func(w *world) { w.unready("a1", pki.RoleAgent) },
 		func(w *world) { w.unready("foreign", "") },
+		func(w *world) { w.agent("a1", "v1", "v1"); w.unregistered("a1", pki.RoleAgent) },
+		func(w *world) { w.unregistered("s2", pki.RoleServer) },
 		func(w *world) { w.Nodes[1].Ills = []string{"kubelet"} },
 	},
 	"versions": {
@@ -83,6 +87,19 @@ var promises = map[string][]func(w *world){
 		func(w *world) { w.server("s2").Warnings = []string{"the scheduled backup failed"} },
 		func(w *world) { w.reports["s2"].Backups.Refused = "no key" },
 	},
+	"data keys": {
+		func(w *world) { w.reports["s2"].DataKeys = &datakeys.Progress{Problem: "no key"} },
+		func(w *world) {
+			w.reports["s1"].DataKeys = &datakeys.Progress{Step: datakeys.Rewrite, Began: Noon.Add(-11 * time.Minute), Waiting: []string{"s2"}}
+		},
+	},
+	"local volumes": {func(w *world) { w.reports["s1"].Lost = []LostVolume{{Name: "pv-1", Node: "s2"}} }},
+	"settings": {
+		func(w *world) { w.files("a", "b", "a") },
+		func(w *world) { w.files("a", "", "a") },
+		func(w *world) { w.files("a", "a", "a"); w.reports["s2"].Files[0].Problem = "it cannot be read" },
+	},
+	"CPU":    {func(w *world) { w.server("s2").Extension = 500 * time.Millisecond }},
 	"clocks": {func(w *world) { w.reports["s2"].Time = Noon.Add(6 * time.Second) }},
 	"calls of the API server": {
 		func(w *world) { w.failing("ValidatingWebhookConfiguration", "hook") },
@@ -94,6 +111,21 @@ var promises = map[string][]func(w *world){
 
 func (w *world) unready(name, role string) {
 	w.reports["s1"].Unready = []UnreadyNode{{Name: name, Role: role, Since: Noon.Add(-61 * time.Second)}}
+}
+
+func (w *world) unregistered(name, role string) {
+	w.unready(name, role)
+	w.reports["s1"].Unready[0].Missing = true
+}
+
+// files gives each server a configuration file with a content of that hash, or none.
+func (w *world) files(hashes ...string) {
+	for i, hash := range hashes {
+		r := w.reports[fmt.Sprintf("s%d", i+1)]
+		if r.Files = []ConfigFile{}; hash != "" {
+			r.Files = append(r.Files, ConfigFile{Flag: "--audit-policy-file", Path: "/etc/p", Hash: hash})
+		}
+	}
 }
 
 func (w *world) failing(kind string, webhooks ...string) {

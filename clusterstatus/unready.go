@@ -10,7 +10,7 @@ import (
 	"github.com/barque/barque/pki"
 )
 
-// UnreadyNode is a Node of the API that is not Ready.
+// UnreadyNode is a Node of the API that is not Ready, or that is missing although its member lives.
 type UnreadyNode struct {
 	Name string `json:"name"`
 	// Role is that of a member; empty for a foreign node, which other software runs.
@@ -20,6 +20,8 @@ type UnreadyNode struct {
 	// Since is the time of the change, or of the Node's creation, and Why the reason in the Node.
 	Since time.Time `json:"since"`
 	Why   string    `json:"why,omitempty"`
+	// Missing: the API has no such Node. Since is then when the leader saw the member come alive.
+	Missing bool `json:"missing,omitempty"`
 }
 
 // startGrace is the time in which a living node becomes Ready after a start.
@@ -61,6 +63,10 @@ func (w *warner) unready() {
 				"agent %s is not Ready since %s, and no server sees it by gossip: %s", n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
 		case m == nil || m.Gossip != gossip.Alive || m.Problem != "" || len(m.Ills) > 0 || age < startGrace:
 			// A former or silent server, a dead agent and an ill node have their own warnings.
+		case n.Missing:
+			w.add(Attention, n.Name, n.Name, w.by.Look(n.Name, n.Role),
+				"%s %s is alive since %s, and the API has no Node of it, so that no pod runs there: %s; its log has the reason, such as an admission policy that refuses Nodes",
+				n.Role, n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
 		default:
 			w.add(Attention, n.Name, "", "barque kubectl describe node "+n.Name, "node %s is alive, and not Ready since %s: %s", n.Name, n.Since.UTC().Format(time.RFC3339), n.Why)
 		}

@@ -123,7 +123,7 @@ func readiness(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// Unready is a Node that is not Ready.
+// Unready is a Node that is not Ready, or that is missing although its member lives.
 type Unready struct {
 	Name string
 	// Role is that of a member; empty for a foreign node.
@@ -133,13 +133,21 @@ type Unready struct {
 	// Since is the time of the change, or of the Node's creation, and Why the reason in the Node.
 	Since time.Time
 	Why   string
+	// Missing: the API has no such Node. Since is then when this server saw the member come alive.
+	Missing bool
 }
 
-// Unready returns the Nodes that are not Ready, by name.
+// Unready returns the Nodes that are not Ready, and the living members without a Node, by name.
 func (m *Members) Unready() (nodes []Unready) {
 	for _, n := range m.nodes() {
 		if !isReady(n) {
 			nodes = append(nodes, m.unready(n))
+		}
+	}
+	for _, p := range m.Pool.Members() {
+		if _, registered, _ := m.Nodes.Informer().GetStore().GetByKey(p.Name); p.State == gossip.Alive && !registered {
+			nodes = append(nodes, Unready{Name: p.Name, Role: p.Role, Address: p.Addr.Addr().String(), Version: p.Facts.Version, Since: p.Since,
+				Why: "its kubelet has not registered it", Missing: true})
 		}
 	}
 	slices.SortFunc(nodes, func(a, b Unready) int { return strings.Compare(a.Name, b.Name) })

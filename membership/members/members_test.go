@@ -162,6 +162,26 @@ func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	}
 }
 
+// TestMembersWithoutNodes: a living member that the API has no Node of is not overlooked.
+func TestMembersWithoutNodes(t *testing.T) {
+	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes()
+	if err := nodes.Informer().GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}); err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddrPort("10.0.0.2:6445")
+	m := &Members{Nodes: nodes, Marks: marks, Pool: pool{
+		{Name: "a1", Role: pki.RoleAgent, State: gossip.Alive, Since: at},
+		{Name: "a2", Role: pki.RoleAgent, State: gossip.Alive, Since: at, Addr: addr, Facts: gossip.Facts{Version: "v1"}},
+		{Name: "a3", Role: pki.RoleAgent, State: gossip.Dead, Since: at},
+	}}
+	want := []Unready{{Name: "a2", Role: pki.RoleAgent, Address: "10.0.0.2", Version: "v1", Since: at, Why: "its kubelet has not registered it", Missing: true}}
+	if got := m.Unready(); !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 type pool []gossip.Member
 
 func (p pool) Members() []gossip.Member { return p }
