@@ -95,11 +95,15 @@ type Reporter struct {
 
 // How often the node is looked at, and how long before what others changed is put right.
 const (
-	lookEvery    = 10 * time.Second
-	lookUnready  = 500 * time.Millisecond
-	retryAfter   = time.Second
-	correctAfter = 5 * time.Second
-	repeatAfter  = 10 * time.Second // while this node is called unreachable
+	lookEvery   = 10 * time.Second
+	lookUnready = 500 * time.Millisecond
+	retryAfter  = time.Second
+	// refusedAtMost is the longest time from one refusal of the Node to the next attempt.
+	refusedAtMost = 30 * time.Second
+	// sayAgainAfter is how many failures with one text make a line in the log.
+	sayAgainAfter = 30
+	correctAfter  = 5 * time.Second
+	repeatAfter   = 10 * time.Second // while this node is called unreachable
 )
 
 // New returns a reporter.
@@ -196,7 +200,8 @@ func (r *Reporter) Run(ctx context.Context) error {
 	defer timer.Stop()
 	var last *v1.Node      // what was last found and told
 	var disputed time.Time // since when others say something else
-	var written time.Time  // when it was last told
+	var failing failures
+	var written time.Time // when it was last told
 	for {
 		select {
 		case <-ctx.Done():
@@ -231,12 +236,14 @@ func (r *Reporter) Run(ctx context.Context) error {
 			continue
 		default:
 			if err := r.write(ctx, wanted, repeat); err != nil {
-				if ctx.Err() == nil {
-					r.Logger.Warn("cannot report this node; trying again", "error", err)
+				wait, news := failing.add(err)
+				if ctx.Err() == nil && news {
+					r.Logger.Warn("cannot report this node; trying again", "error", err, "in", wait)
 				}
-				timer.Reset(retryAfter)
+				timer.Reset(wait)
 				continue
 			}
+			failing = failures{}
 			disputed, written = time.Time{}, now
 		}
 		last = wanted
@@ -245,6 +252,29 @@ func (r *Reporter) Run(ctx context.Context) error {
 		}
 		timer.Reset(next)
 	}
+}
+
+// failures are those of writing the Node, one after the other.
+type failures struct {
+	last string
+	wait time.Duration
+	told int // with the same text
+}
+
+// add returns when to try again, and whether to log the error. A refusal, such as one of an admission
+// policy, stays until somebody changes that: each one waits twice as long as the one before. A
+// server that is away comes back at any time.
+func (f *failures) add(err error) (wait time.Duration, news bool) {
+	f.told++
+	if text := err.Error(); text != f.last {
+		f.last, f.told = text, 0
+	}
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+		f.wait = 0
+		return retryAfter, f.told%sayAgainAfter == 0
+	}
+	f.wait = min(max(2*f.wait, retryAfter), refusedAtMost)
+	return f.wait, f.told%sayAgainAfter == 0
 }
 
 func isReady(n *v1.Node) bool {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,10 +13,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	crifake "github.com/barque/barque/kubelet/cri/fake"
 )
@@ -27,6 +30,7 @@ type fixture struct {
 	down     atomic.Bool // the runtime is away
 	ends     atomic.Bool // the machine goes down
 	moves    []string    // "before > now"; only while nothing else runs
+	log      bytes.Buffer
 }
 
 // inBubble runs a reporter in virtual time. It finds these objects.
@@ -49,7 +53,7 @@ func inBubble(t *testing.T, test func(f *fixture), found ...apiruntime.Object) {
 			Moved: func(before, now []string) {
 				f.moves = append(f.moves, strings.Join(before, ",")+" > "+strings.Join(now, ","))
 			},
-			Logger: slog.New(slog.DiscardHandler)})
+			Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,6 +115,53 @@ func TestRegistersAndThenKeepsQuiet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusedNode: a node whose Node is refused asks less and less often, and does not fill its log.
+// One that cannot reach a server asks each second. Both are registered soon after that ends.
+func TestRefusedNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		why      error
+		attempts int // in an hour
+	}{
+		"refused":     {apierrors.NewForbidden(v1.Resource("nodes"), "n1", errors.New("a policy denies it")), 125},
+		"unreachable": {errors.New("connection refused"), 3600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fixture) {
+				n := f.get(t)
+				var fails atomic.Bool
+				fails.Store(true)
+				for _, verb := range []string{"create", "patch"} {
+					f.client.PrependReactor(verb, "nodes", func(k8stesting.Action) (bool, apiruntime.Object, error) { return fails.Load(), nil, c.why })
+				}
+				if err := f.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "n1"); err != nil {
+					t.Fatal(err)
+				}
+				f.reporter.Observe(nil)
+				synctest.Wait()
+				f.client.ClearActions()
+				time.Sleep(time.Hour) // virtual
+				attempts := 0
+				for _, a := range f.client.Actions() {
+					if a.GetVerb() == "create" {
+						attempts++
+					}
+				}
+				if attempts < c.attempts-5 || attempts > c.attempts+5 {
+					t.Errorf("%d attempts in an hour, want about %d", attempts, c.attempts)
+				}
+				if lines := strings.Count(f.log.String(), "cannot report this node"); lines == 0 || lines > c.attempts/25 {
+					t.Errorf("%d lines in the log", lines)
+				}
+				fails.Store(false)
+				time.Sleep(refusedAtMost)
+				if again := f.get(t); again.Name != n.Name {
+					t.Errorf("registered %s", again.Name)
+				}
+			})
+		})
+	}
 }
 
 // TestTellsOfOtherAddresses: a node that finds other internal addresses of its own when it begins
