@@ -212,7 +212,11 @@ func TestPriorities(t *testing.T) {
 }
 
 func TestNodeRestriction(t *testing.T) {
-	mine := newPod(func(p *corev1.Pod) { p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "robot" })
+	mine := newPod(func(p *corev1.Pod) {
+		p.Spec.NodeName, p.Spec.ServiceAccountName = "n1", "robot"
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}}}
+	})
 	other := newPod(func(p *corev1.Pod) { p.Name, p.UID, p.Spec.NodeName = "other", "pod-2", "n2" })
 	client := fake.NewClientset(mine, other, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1"}})
 	core := informers.NewSharedInformerFactory(client, 0).Core().V1()

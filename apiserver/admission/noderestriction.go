@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -245,29 +244,6 @@ func bound(pod *corev1.Pod, node string) error {
 		return fmt.Errorf("can only write pods with spec.nodeName set to itself")
 	}
 	return nil
-}
-
-// token allows only tokens bound to a pod of the node that runs as the service account.
-func (n *NodeRestriction) token(ctx context.Context, node string, a admission.Attributes) error {
-	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
-	if !ok {
-		return fmt.Errorf("sent a %T where a TokenRequest was expected", a.GetObject())
-	}
-	ref := request.Spec.BoundObjectRef
-	if ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name == "" || ref.UID == "" {
-		return fmt.Errorf("can only request tokens bound to a pod, with its UID")
-	}
-	pod, err := n.lookup(ctx, a.GetNamespace(), ref.Name, ref.UID)
-	if err != nil {
-		return err
-	}
-	if pod.UID != ref.UID {
-		return fmt.Errorf("requested a token for pod %s with UID %s, which is not there", ref.Name, ref.UID)
-	}
-	if pod.Spec.ServiceAccountName != a.GetName() {
-		return fmt.Errorf("requested a token of service account %s for a pod that runs as %s", a.GetName(), pod.Spec.ServiceAccountName)
-	}
-	return bound(pod, node)
 }
 
 // lookup finds a pod. One that the lister has with another UID, or without a node, may have been

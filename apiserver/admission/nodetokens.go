@@ -1,0 +1,129 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// token allows only tokens bound to a pod of the node that runs as the service account, for an
+// audience that the pod has.
+func (n *NodeRestriction) token(ctx context.Context, node string, a admission.Attributes) error {
+	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
+	if !ok {
+		return fmt.Errorf("sent a %T where a TokenRequest was expected", a.GetObject())
+	}
+	ref := request.Spec.BoundObjectRef
+	if ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" || ref.Name == "" || ref.UID == "" {
+		return fmt.Errorf("can only request tokens bound to a pod, with its UID")
+	}
+	pod, err := n.lookup(ctx, a.GetNamespace(), ref.Name, ref.UID)
+	if err != nil {
+		return err
+	}
+	if pod.UID != ref.UID {
+		return fmt.Errorf("requested a token for pod %s with UID %s, which is not there", ref.Name, ref.UID)
+	}
+	if pod.Spec.ServiceAccountName != a.GetName() {
+		return fmt.Errorf("requested a token of service account %s for a pod that runs as %s", a.GetName(), pod.Spec.ServiceAccountName)
+	}
+	if err := bound(pod, node); err != nil {
+		return err
+	}
+	return n.audience(ctx, a, pod, request.Spec.Audiences)
+}
+
+// requestAudience is the verb by which RBAC allows nodes further audiences of a service account. The
+// resource is the audience, and the name is the account's (KEP-4412).
+const requestAudience = "request-serviceaccounts-token-audience"
+
+// audience allows the audiences of the pod's projected tokens and of its CSI drivers, and those that
+// the node may ask for by RBAC. A stolen node could otherwise get tokens of its pods for any other
+// program that believes the cluster's tokens, such as a cloud or a vault.
+func (n *NodeRestriction) audience(ctx context.Context, a admission.Attributes, pod *corev1.Pod, audiences []string) error {
+	audience := "" // the API server's own
+	switch len(audiences) {
+	case 0:
+	case 1:
+		audience = audiences[0]
+	default:
+		return fmt.Errorf("may only request 0 or 1 audiences")
+	}
+	if projects(pod, audience) {
+		return nil
+	}
+	var unread error
+	for _, v := range pod.Spec.Volumes {
+		driver, err := n.driver(ctx, pod, v)
+		if err == nil && driver != "" {
+			var wants bool
+			if wants, err = n.driverWants(ctx, driver, audience); wants {
+				return nil
+			}
+		}
+		if unread == nil && err != nil {
+			unread = fmt.Errorf(" (volume %s: %w)", v.Name, err)
+		}
+	}
+	decision, _, err := n.authz.Authorize(ctx, authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: requestAudience, APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version,
+		Resource: audience, Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
+	})
+	if err == nil && decision == authorizer.DecisionAllow {
+		return nil
+	}
+	if unread != nil {
+		return fmt.Errorf("audience %q not found in pod spec volume%w", audience, unread)
+	}
+	return fmt.Errorf("audience %q not found in pod spec volume", audience)
+}
+
+// projects reports whether a projected volume of the pod has a token for the audience.
+func projects(pod *corev1.Pod, audience string) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience
+		})
+	})
+}
+
+// driver returns the CSI driver of a volume; "" without one. It reads from the API: few pods with
+// such volumes start in a second, and a claim is bound just before.
+func (n *NodeRestriction) driver(ctx context.Context, pod *corev1.Pod, v corev1.Volume) (string, error) {
+	var name string
+	switch {
+	case v.CSI != nil:
+		return v.CSI.Driver, nil
+	case v.PersistentVolumeClaim != nil:
+		name = v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		name = pod.Name + "-" + v.Name
+	default:
+		return "", nil
+	}
+	claim, err := n.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || claim.Spec.VolumeName == "" {
+		return "", err
+	}
+	volume, err := n.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil || volume.Spec.CSI == nil {
+		return "", err
+	}
+	return volume.Spec.CSI.Driver, nil
+}
+
+// driverWants reports whether a CSI driver gets tokens for the audience.
+func (n *NodeRestriction) driverWants(ctx context.Context, name, audience string) (bool, error) {
+	driver, err := n.client.StorageV1().CSIDrivers().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }), nil
+}
