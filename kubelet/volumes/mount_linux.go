@@ -77,7 +77,12 @@ func (HostMounts) Tmpfs(dir string, size int64, root Root) error {
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+	// Secrets must not reach a disk by swap. Kernels before 6.4 do not know the option.
+	err = unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options+",noswap")
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
+	}
+	if err != nil {
 		return fmt.Errorf("mount a tmpfs on %s: %w", dir, err)
 	}
 	return nil

@@ -352,6 +352,27 @@ func TestHostMounts(t *testing.T) {
 	if points, err := mountpointsBelow(dir); err != nil || len(points) != 1 {
 		t.Errorf("mounted: %v %v", points, err)
 	}
+	// A kernel that can keep the files off the swap does.
+	probe := filepath.Join(dir, "probe")
+	if err := os.Mkdir(probe, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", probe, "tmpfs", 0, "noswap"); err == nil {
+		raw, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(raw)) {
+			if strings.Contains(line, " "+at+" ") && !strings.Contains(line, "noswap") {
+				t.Errorf("its files may reach the swap: %s", line)
+			}
+		}
+		if err := m.Unmount(probe); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		t.Logf("this kernel's tmpfs has no option noswap: %v", err)
+	}
 	// A symlink in the volume does not lead out of it.
 	if err := os.Symlink("/etc", filepath.Join(volume, "out")); err != nil {
 		t.Fatal(err)
