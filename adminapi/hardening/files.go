@@ -48,7 +48,8 @@ func Examine(name string, p Place) (cis.Machine, error) {
 	e.add(cis.KindStore, enroll.StoreDir(p.DataDir))
 	e.glob(cis.KindKubeconfig, filepath.Join(p.DataDir, "*.kubeconfig"))
 	e.add(cis.KindRecord, filepath.Join(p.DataDir, "node.json"))
-	e.pki(credentials.Dir(p.DataDir), credentials.CAFile(p.DataDir))
+	e.glob(cis.KindKey, filepath.Join(p.DataDir, "*.key")) // of WireGuard, and for extension API servers
+	e.pki(credentials.Dir(p.DataDir), credentials.CAFile(p.DataDir), credentials.DataKeysFile(p.DataDir))
 	e.below(cis.KindCNI, p.CNIDir)
 	e.below(cis.KindCNI, p.IPAMDir)
 	for _, path := range p.Kubelet {
@@ -126,7 +127,7 @@ func (e *examination) below(kind, path string) {
 }
 
 // pki adds a node's directory of keys and certificates.
-func (e *examination) pki(dir, ca string) {
+func (e *examination) pki(dir, ca, dataKeys string) {
 	e.add(cis.KindPKI, dir)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +138,7 @@ func (e *examination) pki(dir, ca string) {
 		switch {
 		case path == ca:
 			kind = cis.KindCA
-		case strings.HasSuffix(path, ".key"):
+		case strings.HasSuffix(path, ".key"), path == dataKeys:
 			kind = cis.KindKey
 		case strings.HasSuffix(path, ".crt"):
 			kind = cis.KindCert

@@ -12,7 +12,7 @@ import (
 func TestExamine(t *testing.T) {
 	dir := t.TempDir()
 	for path, mode := range map[string]os.FileMode{
-		"data/pki/ca.key": 0o600, "data/pki/ca.crt": 0o644, "data/pki/api.crt": 0o640, "data/pki/gossip.credential": 0o600, "data/node.json": 0o600,
+		"data/front-proxy.key": 0o600, "data/pki/ca.key": 0o600, "data/pki/data-keys.json": 0o644, "data/pki/ca.crt": 0o644, "data/pki/api.crt": 0o640, "data/pki/gossip.credential": 0o600, "data/node.json": 0o600,
 		"data/admin.kubeconfig": 0o604, "data/scheduler.kubeconfig": 0o600, "data/ipam/net/10.1.1.1": 0o644, "units/barque-server.service": 0o644,
 		"units/barque-server.service.d/limits.conf": 0o600, "units/other.service": 0o666, "env/server.env": 0o600, "kubelet/10.conf": 0o600,
 	} {
@@ -55,7 +55,7 @@ func TestExamine(t *testing.T) {
 		cis.KindRecord:     {"data/node.json"},
 		cis.KindPKI:        {"data/pki", "data/pki/gossip.credential"},
 		cis.KindCert:       {"data/pki/api.crt"},
-		cis.KindKey:        {"data/pki/ca.key"},
+		cis.KindKey:        {"data/front-proxy.key", "data/pki/ca.key", "data/pki/data-keys.json"},
 		cis.KindCA:         {"data/pki/ca.crt"},
 		cis.KindCNI:        {"data/ipam/net/10.1.1.1"},
 		cis.KindKubelet:    {"kubelet/10.conf"},

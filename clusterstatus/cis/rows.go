@@ -50,7 +50,7 @@ func controlPlaneFiles() []Row {
 		Row{ID: "1.1.14", Level: 1, Asks: "kubeconfig of the administrator: owned by root", Looks: "DATA-DIR/admin.kubeconfig", Mend: chown, judge: files([]string{KindKubeconfig}, "there is none", roots)},
 		Row{ID: "1.1.19", Level: 1, Asks: "directory of certificates and keys: owned by root", Looks: "DATA-DIR/pki", Mend: "chown -R root:root DATA-DIR/pki", judge: files(pki, "there is none", roots)},
 		Row{ID: "1.1.20", Level: 1, Asks: "certificates: 644 or stricter", Looks: "DATA-DIR/pki/*.crt", Mend: "chmod 644 the file", judge: files([]string{KindCert, KindCA}, "there is none", within(0o644))},
-		Row{ID: "1.1.21", Level: 1, Asks: "private keys: 600", Looks: "DATA-DIR/pki/*.key, and node.json with the keys of gossip", Mend: chmod, judge: files([]string{KindKey, KindRecord}, "there is none", within(0o600))})
+		Row{ID: "1.1.21", Level: 1, Asks: "private keys: 600", Looks: "*.key in DATA-DIR and DATA-DIR/pki, the data keys there, and node.json with the keys of gossip", Mend: chmod, judge: files([]string{KindKey, KindRecord}, "there is none", within(0o600))})
 	slices.SortStableFunc(rows, func(a, b Row) int { return after("1.1.", a.ID) - after("1.1.", b.ID) })
 	return rows
 }
@@ -146,7 +146,7 @@ func nodeFiles() []Row {
 		{ID: "4.1.1", Level: 1, Asks: "unit of the kubelet: 600 or stricter", Looks: "the node's systemd unit and its environment files", Mend: chmodUnit, Scope: OfMachine, judge: files([]string{KindUnit}, "the node runs without a unit file", within(0o600))},
 		{ID: "4.1.2", Level: 1, Asks: "unit of the kubelet: owned by root", Looks: "the node's systemd unit and its environment files", Mend: chown, Scope: OfMachine, judge: files([]string{KindUnit}, "the node runs without a unit file", roots)},
 		mode, owner,
-		{ID: "4.1.5", Level: 1, Asks: "kubeconfig of the kubelet: 600 or stricter", Looks: "it has none; its keys in DATA-DIR/pki, and node.json", Mend: chmod, Scope: OfMachine, judge: files([]string{KindKey, KindRecord}, "there is none", within(0o600))},
+		{ID: "4.1.5", Level: 1, Asks: "kubeconfig of the kubelet: 600 or stricter", Looks: "it has none; its keys in DATA-DIR and DATA-DIR/pki, and node.json", Mend: chmod, Scope: OfMachine, judge: files([]string{KindKey, KindRecord}, "there is none", within(0o600))},
 		{ID: "4.1.6", Level: 1, Asks: "kubeconfig of the kubelet: owned by root", Looks: "the same files", Mend: chown, Scope: OfMachine, judge: files([]string{KindKey, KindRecord}, "there is none", roots)},
 		{ID: "4.1.7", Level: 1, Asks: "the CA of clients: 644 or stricter", Looks: "DATA-DIR/pki/ca.crt", Mend: "chmod 644 the file", Scope: OfMachine, judge: files([]string{KindCA}, "there is none", within(0o644))},
 		{ID: "4.1.8", Level: 1, Asks: "the CA of clients: owned by root", Looks: "DATA-DIR/pki/ca.crt", Mend: chown, Scope: OfMachine, judge: files([]string{KindCA}, "there is none", roots)},
