@@ -67,7 +67,7 @@ type Config struct {
 
 	// NodeAddress returns the reason why a node may not write an address into its Node, or nil; nil
 	// permits all that others can reach.
-	NodeAddress func(node string, addr netip.Addr) error
+	NodeAddress func(node string, kind corev1.NodeAddressType, addr netip.Addr) error
 
 	// ProxyClient is the certificate by which extension API servers know that a request, with the
 	// user named in its headers, comes from this server. Without one they are not told the user.

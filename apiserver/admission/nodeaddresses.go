@@ -24,7 +24,7 @@ func (n *NodeRestriction) addresses(node string, obj, old *corev1.Node) error {
 		ip, err := netip.ParseAddr(a.Address)
 		switch {
 		case err == nil:
-			err = n.ip(node, obj, ip.Unmap())
+			err = n.ip(node, obj, a.Type, ip.Unmap())
 		case byIP:
 			err = nil // names are called only without an address
 		default:
@@ -37,12 +37,12 @@ func (n *NodeRestriction) addresses(node string, obj, old *corev1.Node) error {
 	return nil
 }
 
-func (n *NodeRestriction) ip(node string, obj *corev1.Node, ip netip.Addr) error {
+func (n *NodeRestriction) ip(node string, obj *corev1.Node, kind corev1.NodeAddressType, ip netip.Addr) error {
 	if ip.IsUnspecified() || ip.IsLoopback() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || ip.Zone() != "" {
 		return fmt.Errorf("others cannot reach a node at it")
 	}
 	if n.taken != nil {
-		if err := n.taken(node, ip); err != nil {
+		if err := n.taken(node, kind, ip); err != nil {
 			return err
 		}
 	}

@@ -38,7 +38,7 @@ func TestANodeHasItsOwnAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	taken := func(node string, ip netip.Addr) error {
+	taken := func(node string, _ corev1.NodeAddressType, ip netip.Addr) error {
 		if ip == netip.MustParseAddr("10.0.0.1") && node != "s1" {
 			return errors.New(`it is that of server "s1"`)
 		}

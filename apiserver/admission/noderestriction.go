@@ -39,7 +39,7 @@ type NodeRestriction struct {
 	client   kubernetes.Interface
 	authz    authorizer.UnconditionalAuthorizer
 	member   func(node string) bool
-	taken    func(node string, addr netip.Addr) error
+	taken    func(node string, kind corev1.NodeAddressType, addr netip.Addr) error
 }
 
 var _ admission.ValidationInterface = (*NodeRestriction)(nil)
@@ -48,7 +48,7 @@ var _ admission.ValidationInterface = (*NodeRestriction)(nil)
 // they do not show yet. Member tells whether a node is a member of the cluster; nil where nothing
 // depends on that. Taken returns the reason why a node may not have an address; nil where all may.
 func NewNodeRestriction(core coreinformers.Interface, client kubernetes.Interface, authz authorizer.UnconditionalAuthorizer,
-	member func(node string) bool, taken func(node string, addr netip.Addr) error) *NodeRestriction {
+	member func(node string) bool, taken func(node string, kind corev1.NodeAddressType, addr netip.Addr) error) *NodeRestriction {
 	return &NodeRestriction{
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
 		pods:    core.Pods().Lister(), nodes: core.Nodes().Lister(), accounts: core.ServiceAccounts().Lister(),

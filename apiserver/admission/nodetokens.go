@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -11,10 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/barque/barque/apiserver/nodeauth"
 )
 
-// token allows only tokens bound to a pod of the node that runs as the service account, for an
-// audience that the pod has.
+// token allows only tokens bound to a pod of the node that runs as the service account.
 func (n *NodeRestriction) token(ctx context.Context, node string, a admission.Attributes) error {
 	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
 	if !ok {
@@ -34,15 +36,39 @@ func (n *NodeRestriction) token(ctx context.Context, node string, a admission.At
 	if pod.Spec.ServiceAccountName != a.GetName() {
 		return fmt.Errorf("requested a token of service account %s for a pod that runs as %s", a.GetName(), pod.Spec.ServiceAccountName)
 	}
-	if err := bound(pod, node); err != nil {
-		return err
-	}
-	return n.audience(ctx, a, pod, request.Spec.Audiences)
+	return bound(pod, node)
 }
 
 // requestAudience is the verb by which RBAC allows nodes further audiences of a service account. The
 // resource is the audience, and the name is the account's (KEP-4412).
 const requestAudience = "request-serviceaccounts-token-audience"
+
+var _ admission.MutationInterface = (*NodeRestriction)(nil)
+
+// Admit implements admission.MutationInterface. It changes nothing: it looks at the audiences that a
+// node asks for. Later the API server fills its own in for none.
+func (n *NodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	node, ok := nodeauth.NodeOf(a.GetUserInfo())
+	if r := a.GetResource(); !ok || r.Group != "" || r.Resource != "serviceaccounts" || a.GetSubresource() != "token" {
+		return nil
+	}
+	request, ok := a.GetObject().(*authenticationv1.TokenRequest)
+	if !ok {
+		return nil // Validate refuses it
+	}
+	ref := request.Spec.BoundObjectRef
+	if ref == nil || ref.Kind != "Pod" {
+		return nil // likewise
+	}
+	pod, err := n.lookup(ctx, a.GetNamespace(), ref.Name, ref.UID)
+	if err == nil {
+		err = n.audience(ctx, a, pod, request.Spec.Audiences)
+	}
+	if err != nil {
+		return admission.NewForbidden(a, fmt.Errorf("node %q %w", node, err))
+	}
+	return nil
+}
 
 // audience allows the audiences of the pod's projected tokens and of its CSI drivers, and those that
 // the node may ask for by RBAC. A stolen node could otherwise get tokens of its pods for any other
@@ -69,18 +95,18 @@ func (n *NodeRestriction) audience(ctx context.Context, a admission.Attributes, 
 			}
 		}
 		if unread == nil && err != nil {
-			unread = fmt.Errorf(" (volume %s: %w)", v.Name, err)
+			unread = fmt.Errorf("volume %s: %w", v.Name, err)
 		}
 	}
-	decision, _, err := n.authz.Authorize(ctx, authorizer.AttributesRecord{
+	decision, _, undecided := n.authz.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: requestAudience, APIGroup: a.GetResource().Group, APIVersion: a.GetResource().Version,
 		Resource: audience, Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
 	})
-	if err == nil && decision == authorizer.DecisionAllow {
+	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	if unread != nil {
-		return fmt.Errorf("audience %q not found in pod spec volume%w", audience, unread)
+	if why := errors.Join(unread, undecided); why != nil {
+		return fmt.Errorf("audience %q not found in pod spec volume: %w", audience, why)
 	}
 	return fmt.Errorf("audience %q not found in pod spec volume", audience)
 }

@@ -73,7 +73,7 @@ func TestAudiencesOfNodes(t *testing.T) {
 				BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}}
 			a := admission.NewAttributesRecord(request, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), "default", "robot",
 				corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}})
-			err := n.Validate(t.Context(), a, nil)
+			err := n.Admit(t.Context(), a, nil)
 			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -27,9 +27,10 @@ const (
 	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
 	startTimeout = 60 * time.Second // until CRI answers; a slow disk may need it
 	// From containerd's start to a shim's answer. After that it kills the shim's containers, so that
-	// a shim that a busy machine does not let run loses them. Its own default is 5 s. It must be
-	// below startTimeout: all other pods wait for a shim that never answers.
+	// a shim that a busy machine does not let run loses them. Its own default is 5 s.
 	shimLoadTimeout = 45 * time.Second
+	// It asks as many shims at a time as there are CPUs. No start gets more time than this.
+	startAtMost = 5 * time.Minute
 	probeEvery      = 20 * time.Millisecond  // while waiting for CRI to answer
 	backOffMin      = 250 * time.Millisecond // first pause before a restart
 	backOffMax      = 10 * time.Second
@@ -243,10 +244,18 @@ func (s *Supervisor) runOnce(ctx context.Context, components *bundle.Bundle) err
 	return fmt.Errorf("%w; its last words: %s", ended, last)
 }
 
+// startLimit is how long containerd may take until it serves: each shim of an earlier life may take
+// its time to answer.
+func startLimit(l layout, cpus int) time.Duration {
+	shims, _ := filepath.Glob(filepath.Join(l.state(), tasksPlugin, "*", "*")) // its one error is that of a pattern
+	return min(startTimeout+time.Duration((len(shims)+cpus-1)/cpus)*shimLoadTimeout, startAtMost)
+}
+
 // makeReady waits until CRI answers, removes what an earlier life left half made,
 // imports the images, and says ready.
 func (s *Supervisor) makeReady(ctx context.Context, components *bundle.Bundle, before leftovers) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("no answer on %s within %v", s.layout.socket(), startTimeout))
+	limit := startLimit(s.layout, runtime.GOMAXPROCS(0))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer on %s within %v", s.layout.socket(), limit))
 	defer cancel()
 	began := time.Now()
 	// gRPC waits a second after a refused connection; the socket appears sooner.

@@ -100,7 +100,9 @@ const (
 	retryAfter  = time.Second
 	// refusedAtMost is the longest time from one refusal of the Node to the next attempt.
 	refusedAtMost = 30 * time.Second
-	// sayAgainAfter is how many failures with one text make a line in the log.
+	// quickRefusals are those that may end soon by themselves: gossip tells the server of this node.
+	quickRefusals = 10
+	// sayAgainAfter is how many failures make a line in the log.
 	sayAgainAfter = 30
 	correctAfter  = 5 * time.Second
 	repeatAfter   = 10 * time.Second // while this node is called unreachable
@@ -256,25 +258,26 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // failures are those of writing the Node, one after the other.
 type failures struct {
-	last string
-	wait time.Duration
-	told int // with the same text
+	n       int
+	refused int // the last ones in a row
+	wait    time.Duration
 }
 
 // add returns when to try again, and whether to log the error. A refusal, such as one of an admission
-// policy, stays until somebody changes that: each one waits twice as long as the one before. A
-// server that is away comes back at any time.
+// policy, stays until somebody changes that: after some, each one waits twice as long as the one
+// before. A server that is away comes back at any time.
 func (f *failures) add(err error) (wait time.Duration, news bool) {
-	f.told++
-	if text := err.Error(); text != f.last {
-		f.last, f.told = text, 0
-	}
+	was := f.refused > 0
+	f.n, f.refused = f.n+1, f.refused+1
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
-		f.wait = 0
-		return retryAfter, f.told%sayAgainAfter == 0
+		f.refused = 0
 	}
-	f.wait = min(max(2*f.wait, retryAfter), refusedAtMost)
-	return f.wait, f.told%sayAgainAfter == 0
+	news = f.n%sayAgainAfter == 1 || was != (f.refused > 0)
+	if f.wait = max(2*f.wait, retryAfter); f.refused <= quickRefusals {
+		f.wait = retryAfter
+	}
+	f.wait = min(f.wait, refusedAtMost)
+	return f.wait, news
 }
 
 func isReady(n *v1.Node) bool {

@@ -124,7 +124,7 @@ func TestRefusedNode(t *testing.T) {
 		why      error
 		attempts int // in an hour
 	}{
-		"refused":     {apierrors.NewForbidden(v1.Resource("nodes"), "n1", errors.New("a policy denies it")), 125},
+		"refused":     {apierrors.NewForbidden(v1.Resource("nodes"), "n1", errors.New("a policy denies it")), 133},
 		"unreachable": {errors.New("connection refused"), 3600},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,6 +142,7 @@ func TestRefusedNode(t *testing.T) {
 				synctest.Wait()
 				f.client.ClearActions()
 				time.Sleep(time.Hour) // virtual
+				synctest.Wait()
 				attempts := 0
 				for _, a := range f.client.Actions() {
 					if a.GetVerb() == "create" {

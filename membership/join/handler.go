@@ -41,8 +41,8 @@ type Config struct {
 	CheckToken, UseToken func(ctx context.Context, p token.Proof, a token.Attempt) error
 	// Decided is called with every grant, before it is sent, and every refusal; nil does nothing.
 	Decided func(ctx context.Context, d Decision)
-	// NameTaken returns the reason why a machine that joins in the role may not have the name, or nil.
-	NameTaken func(name, role string) error
+	// NameTaken returns the reason why no other machine may have the name, or nil.
+	NameTaken func(name string) error
 	// VersionFits returns the reason why a node of the role may not join with its version, or nil.
 	VersionFits func(name, role, version string) error
 	// Encrypts reports whether the store has encrypted objects, which earlier versions cannot read;
@@ -51,10 +51,13 @@ type Config struct {
 	// Replace takes a dead server of the name out of the store, in favour of a new one. It fails
 	// when that one lives or is needed, and may be repeated.
 	Replace func(ctx context.Context, name string) error
-	// AddressTaken returns the reason why the node of that name and role may not have the address, or
-	// nil. Clients trust any server with a certificate for the address that they call. So a node must
+	// AddressTaken returns the reason why the node of that name may not have the address, or nil.
+	// Clients trust any server with a certificate for the address that they call. So a node must
 	// not get one for an address of the API.
-	AddressTaken func(name, role string, addr netip.Addr) error
+	AddressTaken func(name string, addr netip.Addr) error
+	// OfAPI returns the reason why an agent may not have the name, or the address, or nil: the API may
+	// be called by it. Servers may have such ones. An agent keeps an address at which gossip knows it.
+	OfAPI func(name string, addr netip.Addr) error
 	// AgentCIDRs are the public addresses that agents may have without calling from them.
 	AgentCIDRs []netip.Prefix
 	// IsAt reports whether gossip knows the node as living at the address.
@@ -274,13 +277,16 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 	if err := fits(); err != nil {
 		return netip.Addr{}, err
 	}
-	addr, err := h.address(in.Name, role, in.Address)
+	addr, err := h.address(in.Name, in.Address)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	if role == token.Agent {
 		if err := h.ownAddress(r, addr); err != nil {
 			return netip.Addr{}, err
+		}
+		if err := h.config.OfAPI(in.Name, addr); err != nil {
+			return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 		}
 	}
 	if skew := in.Clock.Sub(h.config.Now()); skew.Abs() > maxSkew {
@@ -298,19 +304,19 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 			return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 		}
 	}
-	if err := h.config.NameTaken(in.Name, role); err != nil {
+	if err := h.config.NameTaken(in.Name); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
 	return addr, h.config.UseToken(r.Context(), p, attempt)
 }
 
 // address reads the address of a node and checks its permission.
-func (h *Handler) address(node, role, text string) (netip.Addr, error) {
+func (h *Handler) address(node, text string) (netip.Addr, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
 		return netip.Addr{}, refuse(http.StatusBadRequest, "node address %q is not an IP address that others can reach", text)
 	}
-	if err := h.config.AddressTaken(node, role, addr.Unmap()); err != nil {
+	if err := h.config.AddressTaken(node, addr.Unmap()); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
 	return addr.Unmap(), nil

@@ -50,8 +50,9 @@ type cluster struct {
 	now       func() time.Time
 	log       syncbuf.Buffer // of the server
 	audited   chan join.Audited
-	encrypts  bool  // objects are encrypted
-	unknown   error // why that is not known
+	encrypts  bool       // objects are encrypted
+	unknown   error      // why that is not known
+	at        netip.Addr // where gossip knows the agent n1, too
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -98,7 +99,13 @@ func newCluster(t *testing.T) *cluster {
 		Stray:      func(name, cluster string) { c.strays[name] = cluster },
 		SharedKey:  func(digest string) ([]byte, error) { return []byte("key of " + digest), nil },
 		CheckToken: func(_ context.Context, p token.Proof, _ token.Attempt) error { return c.check(p) },
-		AddressTaken: func(_, _ string, addr netip.Addr) error {
+		OfAPI: func(_ string, addr netip.Addr) error {
+			if addr == netip.MustParseAddr("10.0.0.100") {
+				return errors.New("the address is one of the API")
+			}
+			return nil
+		},
+		AddressTaken: func(_ string, addr netip.Addr) error {
 			if addr == netip.MustParseAddr("10.0.0.1") {
 				return errors.New("the address is that of s1")
 			}
@@ -106,7 +113,7 @@ func newCluster(t *testing.T) *cluster {
 		},
 		AgentCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
 		IsAt: func(name string, addr netip.Addr) bool {
-			return name == "n1" && addr == netip.MustParseAddr("198.51.100.7")
+			return name == "n1" && (addr == netip.MustParseAddr("198.51.100.7") || addr == c.at)
 		},
 		UseToken: func(_ context.Context, p token.Proof, a token.Attempt) error {
 			if err := c.check(p); err != nil {
@@ -121,7 +128,7 @@ func newCluster(t *testing.T) *cluster {
 			}
 			return nil
 		},
-		NameTaken: func(name, _ string) error {
+		NameTaken: func(name string) error {
 			if name == "taken" {
 				return errors.New("a node named taken is alive at 10.0.0.9")
 			}
@@ -297,6 +304,33 @@ type agent struct {
 	gossip []byte
 	keyPEM []byte
 	grant  join.AgentGrant
+}
+
+// TestAddressesOfTheAPI: an agent gets no certificate for an address by which clients may call the
+// API, unless it lives there already. A server does: it may be given those of all servers.
+func TestAddressesOfTheAPI(t *testing.T) {
+	c := newCluster(t)
+	a := c.agent(t)
+	c.uses = nil
+	r := c.request()
+	r.Address, r.CSR, r.GossipKey = "10.0.0.100", a.csr, a.gossip
+	if _, err := c.client(t, nil).Agent(t.Context(), r); err == nil || !strings.Contains(err.Error(), "one of the API") || len(c.uses) > 0 {
+		t.Errorf("an agent joins: %v, and uses %v", err, c.uses)
+	}
+	renewal := a.renewal()
+	renewal.Address = r.Address
+	if _, err := c.client(t, a.identity(t)).Renew(t.Context(), renewal); err == nil || !strings.Contains(err.Error(), "one of the API") {
+		t.Errorf("an agent moves there: %v", err)
+	}
+	c.at = netip.MustParseAddr(r.Address)
+	if _, err := c.client(t, a.identity(t)).Renew(t.Context(), renewal); err != nil {
+		t.Errorf("an agent that lives there: %v", err)
+	}
+	r = c.request()
+	r.Address = "10.0.0.100"
+	if _, err := c.client(t, nil).Server(t.Context(), r); err != nil {
+		t.Errorf("a server: %v", err)
+	}
 }
 
 func (c *cluster) agent(t *testing.T) *agent {

@@ -45,11 +45,14 @@ func (h *Handler) renew(r *http.Request, in Renewal) (_ Certificates, err error)
 	} else if err := h.belongs(name, token.Agent); err != nil {
 		return Certificates{}, err
 	}
-	addr, err := h.address(name, token.Agent, in.Address)
+	addr, err := h.address(name, in.Address)
 	if err != nil {
 		return Certificates{}, err
 	}
 	if !h.config.IsAt(name, addr) {
+		if err := h.config.OfAPI(name, addr); err != nil {
+			return Certificates{}, refuse(http.StatusConflict, "%w", err)
+		}
 		if err := h.ownAddress(r, addr); err != nil {
 			return Certificates{}, err
 		}

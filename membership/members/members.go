@@ -137,7 +137,7 @@ type Unready struct {
 	Missing bool
 }
 
-// Unready returns the Nodes that are not Ready, and the living members without a Node, by name.
+// Unready returns the Nodes that are not Ready, and the living agents without a Node, by name.
 func (m *Members) Unready() (nodes []Unready) {
 	for _, n := range m.nodes() {
 		if !isReady(n) {
@@ -145,6 +145,9 @@ func (m *Members) Unready() (nodes []Unready) {
 		}
 	}
 	for _, p := range m.Pool.Members() {
+		if p.Role != pki.RoleAgent { // a server may be without a node (--no-node)
+			continue
+		}
 		if _, registered, _ := m.Nodes.Informer().GetStore().GetByKey(p.Name); p.State == gossip.Alive && !registered {
 			nodes = append(nodes, Unready{Name: p.Name, Role: p.Role, Address: p.Addr.Addr().String(), Version: p.Facts.Version, Since: p.Since,
 				Why: "its kubelet has not registered it", Missing: true})
@@ -188,9 +191,7 @@ func (m *Members) NameTaken(name string) error {
 	return nil
 }
 
-// AddressTaken keeps a machine from getting certificates for the address of another one. Gossip and
-// the store know one address of each; a server's Node has those of its second family and those that
-// it is called by from outside.
+// AddressTaken keeps a machine from getting certificates for the address of another one.
 func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 	for _, p := range m.Pool.Members() {
 		if p.Name != name && p.Addr.Addr() == addr && (p.Role == pki.RoleServer || p.State == gossip.Alive) {
@@ -202,6 +203,12 @@ func (m *Members) AddressTaken(name string, addr netip.Addr) error {
 			return fmt.Errorf("the node address %s is that of the server %q: give this machine's own with --node-ip, or remove that member first", addr, s.Name)
 		}
 	}
+	return nil
+}
+
+// OfServer keeps an agent from the addresses that only a server's Node has, such as that of its
+// second family, or that by which it is called from outside: gossip and the store know one of each.
+func (m *Members) OfServer(name string, addr netip.Addr) error {
 	for _, n := range m.nodes() {
 		if n.Name != name && hasAddress(n, addr) && m.ServerNamed(n.Name) {
 			return fmt.Errorf("the node address %s is one of the server %q, by its Node: give this machine's own with --node-ip", addr, n.Name)

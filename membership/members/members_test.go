@@ -162,8 +162,8 @@ func TestWhomAnExchangeWaitsFor(t *testing.T) {
 	}
 }
 
-// TestMembersWithoutNodes: a living member that the API has no Node of is not overlooked.
-func TestMembersWithoutNodes(t *testing.T) {
+// TestAgentsWithoutNodes: a living agent that the API has no Node of is not overlooked.
+func TestAgentsWithoutNodes(t *testing.T) {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes()
 	if err := nodes.Informer().GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}, Status: corev1.NodeStatus{
@@ -175,6 +175,7 @@ func TestMembersWithoutNodes(t *testing.T) {
 		{Name: "a1", Role: pki.RoleAgent, State: gossip.Alive, Since: at},
 		{Name: "a2", Role: pki.RoleAgent, State: gossip.Alive, Since: at, Addr: addr, Facts: gossip.Facts{Version: "v1"}},
 		{Name: "a3", Role: pki.RoleAgent, State: gossip.Dead, Since: at},
+		{Name: "s1", Role: pki.RoleServer, State: gossip.Alive, Since: at}, // it runs with --no-node
 	}}
 	want := []Unready{{Name: "a2", Role: pki.RoleAgent, Address: "10.0.0.2", Version: "v1", Since: at, Why: "its kubelet has not registered it", Missing: true}}
 	if got := m.Unready(); !slices.Equal(got, want) {
@@ -194,9 +195,9 @@ func (p pool) Member(name string) (gossip.Member, bool) {
 	return gossip.Member{}, false
 }
 
-// TestAddressTaken: no machine gets any address of a server. Gossip has the first one only, and the
+// TestOfServer: no agent gets any address of a server. Gossip has the first one only, and the
 // server's Node has the others. What the Node of a former server has is free.
-func TestAddressTaken(t *testing.T) {
+func TestOfServer(t *testing.T) {
 	nodes := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Nodes()
 	add := func(name string, addresses ...string) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -215,10 +216,10 @@ func TestAddressTaken(t *testing.T) {
 		Nodes:   nodes, Marks: marks,
 	}
 	for addr, taken := range map[string]bool{"10.0.0.1": true, "fd00::1": true, "192.168.0.1": true, "10.0.0.9": false, "10.0.0.2": false} {
-		if err := m.AddressTaken("a1", netip.MustParseAddr(addr)); (err != nil) != taken || taken && !strings.Contains(err.Error(), "--node-ip") {
+		if err := m.OfServer("a1", netip.MustParseAddr(addr)); (err != nil) != taken || taken && !strings.Contains(err.Error(), "--node-ip") {
 			t.Errorf("%s: %v", addr, err)
 		}
-		if err := m.AddressTaken("s1", netip.MustParseAddr(addr)); err != nil {
+		if err := m.OfServer("s1", netip.MustParseAddr(addr)); err != nil {
 			t.Errorf("the server itself at %s: %v", addr, err)
 		}
 	}

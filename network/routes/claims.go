@@ -2,9 +2,14 @@ package routes
 
 import "net/netip"
 
-// claims are disjoint shares, by their lengths. Shares of all nodes have one length in each family
-// but for those that an administrator gave: so a claim looks at few lengths.
-type claims map[int]map[netip.Prefix]struct{}
+// claims are disjoint shares, by their families and lengths. Shares of all nodes have one length in
+// each family but for those that an administrator gave: so a claim looks at few lengths.
+type claims map[length]map[netip.Prefix]struct{}
+
+type length struct {
+	is6  bool
+	bits int
+}
 
 func newClaims(shares []netip.Prefix) claims {
 	c := claims{}
@@ -16,10 +21,16 @@ func newClaims(shares []netip.Prefix) claims {
 
 // claim takes a masked share, and reports whether it overlaps none of the others.
 func (c claims) claim(share netip.Prefix) bool {
-	for bits, others := range c {
-		if around, err := share.Addr().Prefix(bits); err == nil && bits <= share.Bits() {
-			if _, taken := others[around]; taken {
-				return false
+	own := length{share.Addr().Is6(), share.Bits()}
+	for l, others := range c {
+		if l.is6 != own.is6 {
+			continue
+		}
+		if l.bits <= own.bits {
+			if around, err := share.Addr().Prefix(l.bits); err == nil {
+				if _, taken := others[around]; taken {
+					return false
+				}
 			}
 			continue
 		}
@@ -29,9 +40,9 @@ func (c claims) claim(share netip.Prefix) bool {
 			}
 		}
 	}
-	if c[share.Bits()] == nil {
-		c[share.Bits()] = map[netip.Prefix]struct{}{}
+	if c[own] == nil {
+		c[own] = map[netip.Prefix]struct{}{}
 	}
-	c[share.Bits()][share] = struct{}{}
+	c[own][share] = struct{}{}
 	return true
 }

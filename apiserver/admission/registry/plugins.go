@@ -75,7 +75,7 @@ type Parts struct {
 	// where the leases of nodes are stored like all others.
 	Member func(node string) bool
 	// NodeAddress returns the reason why a node may not have an address; nil where all may.
-	NodeAddress func(node string, addr netip.Addr) error
+	NodeAddress func(node string, kind corev1.NodeAddressType, addr netip.Addr) error
 	// NotReadySeconds and UnreachableSeconds are the default tolerations of pods.
 	NotReadySeconds, UnreachableSeconds int64
 }

@@ -69,9 +69,10 @@ func newHost(t *testing.T) *host {
 			h.attempts = append(h.attempts, a)
 			return h.fail
 		},
-		AddressTaken: func(string, string, netip.Addr) error { return nil },
+		AddressTaken: func(string, netip.Addr) error { return nil },
+		OfAPI:        func(string, netip.Addr) error { return nil },
 		IsAt:         func(string, netip.Addr) bool { return false },
-		NameTaken:    func(string, string) error { return h.taken },
+		NameTaken:    func(string) error { return h.taken },
 		VersionFits:  func(string, string, string) error { return nil },
 		Replace:      func(context.Context, string) error { h.taken = nil; return nil },
 		Cluster: func() join.Cluster {
@@ -305,15 +306,24 @@ func TestAnAgentWaitsForAServerThatGivesItNewCertificates(t *testing.T) {
 func TestNodesGetNoNameOfTheAPI(t *testing.T) {
 	s := &server{options: options(t, "s1"), settings: DefaultSettings()}
 	s.options.Serving.API = &secureport.Options{SANs: []string{"*.k8s.corp", "API.example.com", "10.0.0.100", "::ffff:10.0.0.101", "fd00::100"}}
-	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost",
-		"api.k8s.corp", "api.example.com"} {
-		if err := s.nameTaken(name, token.Agent); err == nil || !strings.Contains(err.Error(), "--name") {
+	for _, name := range []string{"kubernetes", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"} {
+		if err := s.nameTaken(name); err == nil || !strings.Contains(err.Error(), "--name") {
 			t.Errorf("a node may be called %s, or does not hear of --name: %v", name, err)
 		}
 	}
-	for _, addr := range []string{"10.43.0.1", "10.42.7.7", "10.0.0.100", "10.0.0.101", "fd00::100"} {
-		if err := s.addressTaken("a1", token.Agent, netip.MustParseAddr(addr)); err == nil || !strings.Contains(err.Error(), "--node-ip") {
+	for _, addr := range []string{"10.43.0.1", "10.42.7.7"} {
+		if err := s.addressTaken("a1", netip.MustParseAddr(addr)); err == nil || !strings.Contains(err.Error(), "--node-ip") {
 			t.Errorf("a node may have the address %s, or does not hear of --node-ip: %v", addr, err)
+		}
+	}
+	for _, name := range []string{"api.k8s.corp", "api.example.com"} {
+		if err := s.ofAPI(name, netip.MustParseAddr("10.0.0.9")); err == nil || !strings.Contains(err.Error(), "--name") {
+			t.Errorf("an agent may be called %s, or does not hear of --name: %v", name, err)
+		}
+	}
+	for _, addr := range []string{"10.0.0.100", "10.0.0.101", "fd00::100"} {
+		if err := s.ofAPI("a1", netip.MustParseAddr(addr)); err == nil || !strings.Contains(err.Error(), "--node-ip") {
+			t.Errorf("an agent may have the address %s, or does not hear of --node-ip: %v", addr, err)
 		}
 	}
 	for _, other := range []string{"k8s.corp", "a.b.k8s.corp", "example.com", "x.api.example.com"} {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -370,6 +371,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Encrypts:     s.encryption.Encrypts,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
+		OfAPI:        s.ofAPI,
 		AgentCIDRs:   o.agentCIDRs,
 		IsAt: func(name string, addr netip.Addr) bool {
 			m, ok := s.pool.Member(name)
@@ -441,47 +443,51 @@ func (s *server) waitReady(ctx context.Context) error {
 
 // nameTaken keeps a machine from taking the name of another one, or one by which clients call the
 // API or a Service: it gets a certificate for its name.
-func (s *server) nameTaken(name, role string) error {
+func (s *server) nameTaken(name string) error {
 	if why := ofServices(name, s.settings.Domain); why != "" {
 		return fmt.Errorf("%q %s: give this machine another name with --name", name, why)
 	}
 	if name != s.options.Name && slices.Contains(apiNames(s.options, s.settings), name) {
 		return fmt.Errorf("%q is a name of the API: give this machine another name with --name", name)
 	}
-	if san, ok := s.options.Serving.sanOf(name); ok && role != token.Server {
-		return fmt.Errorf("%q may be a name of the API by --tls-san %s of server %s: "+
-			"give this machine another name with --name, or name the API's own names one by one in --tls-san", name, san, s.options.Name)
-	}
 	return s.members.NameTaken(name)
 }
 
 // addressTaken keeps a machine from getting certificates for the address of another one, or for an
 // address of services or pods.
-func (s *server) addressTaken(name, role string, addr netip.Addr) error {
+func (s *server) addressTaken(name string, addr netip.Addr) error {
 	for what, addrs := range map[string]ranges.Prefixes{"services": s.settings.ServiceCIDRs, "pods": s.settings.ClusterCIDRs} {
 		if addrs.Contains(addr) {
 			return fmt.Errorf("the node address %s lies among the addresses of %s, %s: give this machine's own with --node-ip", addr, what, addrs)
 		}
 	}
-	return s.ofAPI(name, role == token.Server, addr)
+	return s.members.AddressTaken(name, addr)
 }
 
-// nodeAddress keeps a node from writing the address of a Service, of the API, or of another member,
-// into its Node. Foreign nodes may run in pods.
-func (s *server) nodeAddress(name string, addr netip.Addr) error {
+// ofAPI keeps agents from getting certificates for further names and addresses of the API: those of
+// --tls-san, such as a load balancer's, and those that only the Node of a server has. Servers may
+// have them: each may be given those of all.
+func (s *server) ofAPI(name string, addr netip.Addr) error {
+	if san, ok := s.options.Serving.sanOf(name); ok {
+		return fmt.Errorf("%q may be a name of the API by --tls-san %s of server %s: "+
+			"give this machine another name with --name, or name the API's own names one by one in --tls-san", name, san, s.options.Name)
+	}
+	if san, ok := s.options.Serving.sanOf(addr.String()); ok {
+		return fmt.Errorf("the node address %s is one of the API by --tls-san %s of server %s: give this machine's own with --node-ip", addr, san, s.options.Name)
+	}
+	return s.members.OfServer(name, addr)
+}
+
+// nodeAddress keeps a node from writing the address of a Service, or of another member, into its
+// Node. Foreign nodes may run in pods. Several nodes may have one external address.
+func (s *server) nodeAddress(name string, kind corev1.NodeAddressType, addr netip.Addr) error {
 	if s.settings.ServiceCIDRs.Contains(addr) {
 		return fmt.Errorf("it is among the addresses of services, %s", s.settings.ServiceCIDRs)
 	}
-	return s.ofAPI(name, s.isServer(name), addr)
-}
-
-// ofAPI keeps addresses of --tls-san to servers, such as that of a load balancer, and addresses of
-// other members to these. Each server may be given those of all servers.
-func (s *server) ofAPI(name string, isServer bool, addr netip.Addr) error {
-	if san, ok := s.options.Serving.sanOf(addr.String()); ok && !isServer {
-		return fmt.Errorf("the node address %s is one of the API by --tls-san %s of server %s: give this machine's own with --node-ip", addr, san, s.options.Name)
+	if err := s.members.AddressTaken(name, addr); err != nil || kind != corev1.NodeInternalIP || s.isServer(name) {
+		return err
 	}
-	return s.members.AddressTaken(name, addr)
+	return s.members.OfServer(name, addr)
 }
 
 // startDrain is the last step of a start, so that it is the first one of a stop.
