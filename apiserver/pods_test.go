@@ -158,7 +158,11 @@ func testKubelet(t *testing.T, c *cluster, pod *corev1.Pod) {
 	if u := who.Status.UserInfo; u.Extra["authentication.kubernetes.io/pod-name"][0] != pod.Name || u.Extra["authentication.kubernetes.io/node-name"][0] != "node-1" {
 		t.Errorf("the pod's token is %+v", u)
 	}
-	request.Spec.BoundObjectRef = nil
+	request.Spec.Audiences = []string{"vault"}
+	if _, err := own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a kubelet got a token for an audience that the pod does not have: %v", err)
+	}
+	request.Spec.Audiences, request.Spec.BoundObjectRef = nil, nil
 	if _, err := own.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a kubelet got a token that is bound to nothing: %v", err)
 	}
