@@ -83,7 +83,10 @@ type Config struct {
 	Apply func(ctx context.Context, data []byte) error
 	// Reloaded is called after each change was applied or refused; nil is nobody.
 	Reloaded func(data []byte, err error)
-	Logger   *slog.Logger
+	// Meanwhile says what counts while the content on disk is not in effect, and how to end that.
+	// nil adds nothing to a problem.
+	Meanwhile func() string
+	Logger    *slog.Logger
 }
 
 // File is a configuration file whose content at the start is in effect.
@@ -172,6 +175,9 @@ func (f *File) inEffect() string {
 
 // note keeps the outcome of a check, and logs a problem once.
 func (f *File) note(hash string, problem error) {
+	if problem != nil && f.Meanwhile != nil {
+		problem = fmt.Errorf("%w; %s", problem, f.Meanwhile())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if problem != nil && (f.problem == nil || problem.Error() != f.problem.Error()) {
