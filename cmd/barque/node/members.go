@@ -3,12 +3,14 @@ package node
 import (
 	"context"
 	"crypto"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/adminapi"
@@ -190,6 +192,11 @@ func (s *server) startExchange(ctx context.Context) error {
 		EarlierCAs:   func() []string { return s.members.EarlierCAs() },
 		Certificates: func() []pki.Request { return append(s.ids.Requests(), s.members.Requests()...) }})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
+}
+
+// accountsReady is the check of /readyz that fails while this server lacks the key of new tokens.
+func (s *server) accountsReady() healthz.HealthChecker {
+	return healthz.NamedCheck("service-accounts-key", func(*http.Request) error { return s.exchange.Ready() })
 }
 
 // accountKeys returns the current keys of service account tokens.

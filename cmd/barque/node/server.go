@@ -418,7 +418,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
-		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.drain.Check()),
+		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(), s.drain.Check()),
 		LiveChecks:        []healthz.HealthChecker{healthchecks.OfReplica(func() { s.store.Status() })},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),
