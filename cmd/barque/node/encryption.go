@@ -15,6 +15,7 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
@@ -83,7 +84,7 @@ func (s *server) storedObjects() storedObjects {
 // newEncryption returns this server's part in changes of the data keys.
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
-		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
+		Server: s.rollover(dataKeysKey, "encryption", acts.Data), Keys: s.dataKeys, Sealer: s.ids.Trust,
 		Members: s.dataKeyMembers,
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,

@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
@@ -164,8 +165,9 @@ func (s *server) succeeds(cluster string) bool {
 }
 
 // rollover is this server, for keys that all share. Their state is in the store at the key.
-func (s *server) rollover(key, part string) rollover.Server {
-	return rollover.Server{Cluster: s.record.Cluster.ID, Store: register.New(s.store, key), Changed: s.pool.Changed, Logger: s.logger.With("part", part)}
+func (s *server) rollover(key, part string, of acts.Keys) rollover.Server {
+	return rollover.Server{Cluster: s.record.Cluster.ID, Store: register.New(s.store, key), Changed: s.pool.Changed,
+		Wrote: func(w rollover.Written) { s.auditRotation(of, w) }, Logger: s.logger.With("part", part)}
 }
 
 // gossipKeys returns the keys for other nodes.
@@ -186,7 +188,7 @@ func (s *server) startExchange(ctx context.Context) error {
 	if err := s.ids.RegisterCA(legacyregistry.Registerer()); err != nil {
 		return err
 	}
-	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca"), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
+	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca", acts.CA), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
 		Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
 		Earlier:      s.encryption.Earlier, // data keys came with the exchange of the accounts' key alone
 		EarlierCAs:   func() []string { return s.members.EarlierCAs() },

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -15,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/nodeleases"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/pki"
@@ -374,7 +373,6 @@ func (s *server) agentNodes() (map[string]string, bool) {
 
 // revokedAgent writes the audit record and the event of a revocation.
 func (s *server) revokedAgent(ctx context.Context, e revocation.Entry) {
-	s.audit.Record(audit.Request{User: "barque:leader", Method: http.MethodPost, Path: revokedFolder, URI: revokedFolder, Received: time.Now(), Status: http.StatusOK,
-		Annotations: map[string]string{"revocation.barque.io/kind": e.Kind, "revocation.barque.io/name": e.Name, "revocation.barque.io/why": e.Why}})
+	s.auditAct(acts.Leader, nil, revokedFolder, acts.Revocation(e.Kind, e.Name, e.Why))
 	s.tellOfNode(ctx, revocationEvents, e.Name, "CertificatesRevoked", fmt.Sprintf("the certificates of agent %s are revoked: %s; the machine joins again with a new token", e.Name, e.Why))
 }

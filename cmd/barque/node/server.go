@@ -31,6 +31,7 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
@@ -126,7 +127,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -188,7 +189,7 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap:  s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
+		OnRemoved: func(r raftstore.Removal) { s.removed <- r }, OnChange: s.auditMember,
 		OnSuperseded: func(by raftstore.Succession) {
 			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
 		},
@@ -323,7 +324,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	s.met.Store(s.pool)
 	s.pool.SetRevoked(s.revoked.list.Entries().Version) // which may have changed since New was called
 	keys := credentials.NewRing(s.record, s.pool)
-	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip"), Own: keys, Sealer: s.ids.Trust,
+	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip", acts.Gossip), Own: keys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.GossipKeys() }})
 	s.encryption = s.newEncryption()
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
