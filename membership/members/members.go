@@ -123,6 +123,23 @@ func readiness(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
+// ProfileLabel is the label by which the Node of a member has its profile: a name, or none. Nodes
+// of earlier versions do not have it.
+const ProfileLabel = "barque.io/profile"
+
+// Profiles returns the profiles of agents, by name. It has none for agents of earlier versions.
+func (m *Members) Profiles() map[string]string { return m.Marks.profiles(m.nodes()) }
+
+func (m Marks) profiles(nodes []*corev1.Node) map[string]string {
+	profiles := map[string]string{}
+	for _, n := range nodes {
+		if profile, has := n.Labels[ProfileLabel]; has && m.IsMember(n) && !m.IsServer(n) {
+			profiles[n.Name] = profile
+		}
+	}
+	return profiles
+}
+
 // Unready is a Node that is not Ready.
 type Unready struct {
 	Name string

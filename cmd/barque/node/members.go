@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"net/http"
@@ -129,6 +130,14 @@ func (s *server) unreadyNodes() (nodes []clusterstatus.UnreadyNode) {
 		}
 	}
 	return nodes
+}
+
+// otherProfiles returns the agents with another profile than this server's.
+func (s *server) otherProfiles() []clusterstatus.AgentProfile {
+	if m := s.synced(); m != nil {
+		return clusterstatus.OtherProfiles(cmp.Or(s.options.Profile, NoProfile), m.Profiles())
+	}
+	return nil
 }
 
 // failingCalls returns the objects that need calls of the API server which fail.

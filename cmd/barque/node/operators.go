@@ -51,6 +51,7 @@ func (s *server) says() *adminapi.Report {
 		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
 	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
+		r.Profiles = s.otherProfiles
 		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.book.Admissions
 		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.Progress
 	}
