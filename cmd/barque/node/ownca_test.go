@@ -204,6 +204,8 @@ func TestACompanysCA(t *testing.T) {
 		})
 	}
 	end()
+	acted(t, all, "rotation.barque.io/keys", "ca", "s2: keys=ca event=begun generation=2", "barque:leader: keys=ca event=distributed generation=3", "barque:leader: keys=ca event=ended generation=4")
+	acted(t, all, "members.barque.io/change", "promote", "barque:leader: change=promote server=s2", "barque:leader: change=promote server=s3")
 	checkCompanysCA(t, all, root, two)
 	trySiblings(t, all, root, two, sibling)
 	trySiblings(t, all, root, two, one) // which is one of the company's like any other now
