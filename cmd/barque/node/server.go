@@ -39,9 +39,11 @@ import (
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/judge"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/members"
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
@@ -75,7 +77,9 @@ type server struct {
 	otherFiles   otherFiles
 	tokens       *token.Store
 	book         *admissions.Book
-	revoked      revocations
+	revoked      *revocation.List
+	judge        *judge.Judge
+	mux          *raftstore.Mux                   // connections of other servers
 	opened       atomic.Pointer[raftstore.Server] // store, for certificates, which are older
 	api          *apiserver.Server
 	stack        *lifecycle.Stack
@@ -213,7 +217,7 @@ func (s *server) startStore(ctx context.Context) error {
 		return errors.Join(err, mux.Close())
 	}
 	s.backups.Use(s.store)
-	s.revoked.mux = mux
+	s.mux = mux
 	if err := s.dateCertificates(ctx); err != nil {
 		return errors.Join(err, s.store.Close(), mux.Close())
 	}
@@ -312,8 +316,8 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), CAs: pki.BundleForm},
-		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.list.CheckCredential,
+		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), CAs: pki.BundleForm},
+		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
@@ -322,7 +326,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	s.met.Store(s.pool)
-	s.pool.SetRevoked(s.revoked.list.Entries().Version) // which may have changed since New was called
+	s.pool.SetRevoked(s.revoked.Entries().Version) // which may have changed since New was called
 	keys := credentials.NewRing(s.record, s.pool)
 	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip", acts.Gossip), Own: keys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.GossipKeys() }})
@@ -382,10 +386,10 @@ func (s *server) startAPI(ctx context.Context) error {
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
 		Stray:      s.strays.Note,
-		Admit:      s.admit,
-		Revoked:    s.counts,
-		OwnKey:     s.ownKey,
-		Entries:    s.revoked.list.Entries,
+		Admit:      s.judge.Admit,
+		Revoked:    s.judge.Check,
+		OwnKey:     s.judge.OwnKey,
+		Entries:    s.revoked.Entries,
 		Audit:      s.auditJoining,
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
@@ -395,8 +399,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		Certificate:     func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
 		ClientCA:        func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
 		Renewed:         s.ids.Renewed,
-		Revoked:         s.counts,
-		RevokedChanged:  s.revoked.list.Changed,
+		Revoked:         s.judge.Check,
+		RevokedChanged:  s.revoked.Changed,
 		KubeletClient:   s.ids.KubeletClientTLS(),
 		IsKubelet:       isKubelet,
 		NodeAddress:     s.nodeAddress,

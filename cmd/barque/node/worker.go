@@ -248,8 +248,8 @@ func (s *server) startNode(ctx context.Context) error {
 	w := &worker{
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()), revoked: s.revoked.list.Check,
-		changed: []func() <-chan struct{}{s.revoked.list.Changed, s.ids.Trust.Changed},
+		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()), revoked: s.revoked.Check,
+		changed: []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
 		labels:  nodeLabels(s.options, s.logger),
 		health:  liveness.NewHealth(s.pool.SetHealth),
 		certs:   s.ids.Collectors(),
