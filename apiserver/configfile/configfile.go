@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/barque/barque/internal/lifecycle"
 )
 
 // Every is the interval at which a file is looked at. Files are small. Reading, and not watching,
@@ -101,6 +103,38 @@ type File struct {
 
 // New returns a file whose content is already in effect.
 func New(cfg Config, data []byte) *File { return &File{Config: cfg, hash: Hash(data)} }
+
+// Fixed reads a file whose content counts until the next start.
+func Fixed(flag, path string, logger *slog.Logger) (*File, error) {
+	data, err := Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return New(Config{Flag: flag, Path: path, Logger: logger}, data), nil
+}
+
+// Files are those of one part of a server.
+type Files []*File
+
+// Run looks at all until the context ends, also where there is none.
+func (f Files) Run(ctx context.Context) error {
+	runs := []func(context.Context) error{func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}}
+	for _, file := range f {
+		runs = append(runs, file.Run)
+	}
+	return lifecycle.All(ctx, runs...)
+}
+
+// States returns the states of all.
+func (f Files) States() (out []State) {
+	for _, file := range f {
+		out = append(out, file.State())
+	}
+	return out
+}
 
 // Run looks at the file until the context ends.
 func (f *File) Run(ctx context.Context) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/apiserver/healthchecks"
@@ -74,7 +75,7 @@ type server struct {
 	audit        *audit.Log
 	logins       *logins.Logins
 	authorizers  *authorizers.Authorizers
-	otherFiles   otherFiles
+	otherFiles   configfile.Files
 	tokens       *token.Store
 	book         *admissions.Book
 	revoked      *revocation.List
