@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,9 @@ const (
 	CAPath = "/barque/v1/ca"
 	// LoseAccess is the parameter of an exchange that the caller may not be able to watch.
 	LoseAccess = "loseAccess"
+	// SeenGeneration is the parameter with the generation that the caller has seen: the change is
+	// refused with 409 when there is another one by then.
+	SeenGeneration = "generation"
 )
 
 // ClusterCertificates are all certificates in one server's view.
@@ -211,6 +215,13 @@ const longestGiven = 128 << 10
 func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	begin := exchange.Request{Change: exchange.Change(query.Get("change"))}
+	if text := query.Get(SeenGeneration); text != "" {
+		var err error
+		if begin.Seen, err = strconv.ParseUint(text, 10, 64); err != nil || begin.Seen == 0 {
+			http.Error(w, fmt.Sprintf("the parameter %s is %q: want the generation in the status of the exchange", SeenGeneration, text), http.StatusBadRequest)
+			return
+		}
+	}
 	if begin.Change.BeginsCA() && !query.Has(LoseAccess) && s.locksOut(r) {
 		http.Error(w, "nothing was changed: your own certificate counts no more from the beginning of the exchange, because the cluster has not recorded its key. "+
 			"Use admin.kubeconfig of the data directory of a server (barque cert rotate --ca --kubeconfig FILE). "+
@@ -238,7 +249,7 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case errors.Is(err, pki.ErrUnfit):
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-	case errors.Is(err, pki.ErrStep), errors.Is(err, exchange.ErrExternal), earlier:
+	case errors.Is(err, pki.ErrStep), errors.Is(err, exchange.ErrExternal), errors.Is(err, exchange.ErrMoved), earlier:
 		http.Error(w, err.Error(), http.StatusConflict)
 	case errors.As(err, &conflict):
 		http.Error(w, "the exchange has moved on; read its status again", http.StatusConflict)

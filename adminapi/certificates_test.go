@@ -20,12 +20,19 @@ import (
 )
 
 // exchanges counts the changes of the CA.
-type exchanges struct{ made []exchange.Change }
+type exchanges struct {
+	made  []exchange.Change
+	seen  uint64 // of the last one
+	moved uint64 // a change of this generation is refused
+}
 
 func (e *exchanges) Status() exchange.Status { return exchange.Status{} }
 
 func (e *exchanges) Apply(_ context.Context, r exchange.Request) (exchange.Status, error) {
-	e.made = append(e.made, r.Change)
+	e.made, e.seen = append(e.made, r.Change), r.Seen
+	if r.Seen != 0 && r.Seen == e.moved {
+		return exchange.Status{}, exchange.ErrMoved
+	}
 	if r.Change == exchange.BeginExternal && (string(r.Given.Chain) != "chain" || string(r.Given.Key) != "key") {
 		return exchange.Status{}, pki.ErrUnfit
 	}
@@ -65,6 +72,30 @@ func TestAnExchangeLocksNobodyOut(t *testing.T) {
 		}
 		if w.Code == http.StatusConflict && (!strings.Contains(w.Body.String(), "admin.kubeconfig") || !strings.Contains(w.Body.String(), "--lose-access")) {
 			t.Errorf("%s: %s", what, w.Body)
+		}
+	}
+}
+
+// TestAnOrderNamesItsExchange: the generation that a caller has seen goes along, and an exchange
+// that has moved on since is a conflict.
+func TestAnOrderNamesItsExchange(t *testing.T) {
+	for query, c := range map[string]struct {
+		status int
+		seen   uint64
+	}{
+		"change=undo&generation=7":    {http.StatusOK, 7},
+		"change=undo":                 {http.StatusOK, 0},
+		"change=undo&generation=8":    {http.StatusConflict, 8},
+		"change=undo&generation=last": {http.StatusBadRequest, 0},
+		"change=undo&generation=0":    {http.StatusBadRequest, 0},
+	} {
+		made, handlers := &exchanges{moved: 8}, map[string]http.Handler{}
+		(&Certificates{Exchange: made, Logger: slog.New(slog.DiscardHandler)}).AddHandlers(handlers)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, CAPath+"?"+query, nil)
+		w := httptest.NewRecorder()
+		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{clusterusers.AdminGroup}})))
+		if w.Code != c.status || (len(made.made) > 0) != (c.status != http.StatusBadRequest) || made.seen != c.seen {
+			t.Errorf("%s: %d %s; changes: %v of generation %d", query, w.Code, w.Body, made.made, made.seen)
 		}
 	}
 }

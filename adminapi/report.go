@@ -30,6 +30,7 @@ type Report struct {
 	// The others are nil before the Nodes are synced.
 	Former   func() []clusterstatus.FormerServer
 	Apart    func() []clusterstatus.ApartAgent
+	Profiles func() []clusterstatus.AgentProfile
 	Unready  func() []clusterstatus.UnreadyNode
 	Failing  func() []clusterstatus.FailingCall
 	Exchange func() exchange.Status
@@ -78,6 +79,9 @@ func (r *Report) JSON(ctx context.Context) []byte {
 	}
 	if r.Apart != nil {
 		s.Apart = r.Apart()
+	}
+	if r.Profiles != nil {
+		s.Profiles = r.Profiles()
 	}
 	if r.Unready != nil {
 		s.Unready = r.Unready()

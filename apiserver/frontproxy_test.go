@@ -9,11 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
@@ -26,7 +29,12 @@ import (
 // withFrontProxy configures the proxy "auth" with certificates of a CA.
 func withFrontProxy(t *testing.T, ca *testCA) func(*Config) {
 	t.Helper()
-	path := logintest.Write(t, t.TempDir()+"/proxy-ca.crt", string(ca.pem))
+	return withFrontProxyOf(t, logintest.Write(t, t.TempDir()+"/proxy-ca.crt", string(ca.pem)))
+}
+
+// withFrontProxyOf is withFrontProxy with the CAs of a file.
+func withFrontProxyOf(t *testing.T, path string) func(*Config) {
+	t.Helper()
 	return withLogins(t, func(o *logins.Options, _ *authorizers.Options) {
 		o.Proxy = frontproxy.Options{CAFile: path, AllowedNames: []string{"auth"}, UserHeaders: []string{"X-My-User", "X-Remote-User"},
 			UIDHeaders: []string{"X-Remote-Uid"}, GroupHeaders: []string{"X-My-Group", "X-Remote-Group"}, ExtraPrefixes: []string{"X-Remote-Extra-"}}
@@ -125,6 +133,48 @@ func TestFrontProxy(t *testing.T) {
 	} {
 		if got := published.Data[key]; got != want {
 			t.Errorf("%s is %s, want %s", key, got, want)
+		}
+	}
+}
+
+// TestAProxysWatchEnds: what a proxy has open ends when its CA is no longer in the file. Other
+// clients' watches go on.
+func TestAProxysWatchEnds(t *testing.T) {
+	proxies, next := newNamedCA(t, "proxies"), newNamedCA(t, "proxies")
+	path := logintest.Write(t, t.TempDir()+"/proxy-ca.crt", string(proxies.pem))
+	c := startCluster(t, withFrontProxyOf(t, path)).lead(t)
+	must(c.admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "watch"},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"watch"}, APIGroups: []string{""}, Resources: []string{"configmaps"}}}}, metav1.CreateOptions{}))(t)
+	must(c.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ann"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "watch"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "ann"}}}, metav1.CreateOptions{}))(t)
+	proxied := c.showing(t, proxies.issue(t, pkix.Name{CommonName: "auth"}), "X-Remote-User", "ann")
+	var watched watch.Interface
+	await(t, "ann may watch", func(ctx context.Context) (err error, ok bool) {
+		watched, err = proxied.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{})
+		return err, err == nil
+	})
+	defer watched.Stop()
+	others := must(c.admin.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{}))(t)
+	defer others.Stop()
+
+	logintest.Write(t, path, string(next.pem))
+	ended := time.After(hangs)
+	for open := true; open; {
+		select {
+		case _, open = <-watched.ResultChan():
+		case <-ended:
+			t.Fatal("the watch goes on")
+		}
+	}
+	must(c.admin.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "after"}}, metav1.CreateOptions{}))(t)
+	for {
+		event, open := <-others.ResultChan()
+		if !open {
+			t.Fatal("another client's watch has ended")
+		}
+		if o, is := event.Object.(*corev1.ConfigMap); is && o.Name == "after" {
+			return
 		}
 	}
 }

@@ -65,10 +65,16 @@ type Server struct {
 	caches       []ager
 	closers      []func()
 	failing      *failing
-	synced       atomic.Bool      // see unsynced
-	leads        atomic.Bool      // LeaderRoutine runs
-	lasting      *cutoff.Requests // nil where no certificate is ever revoked
+	synced       atomic.Bool // see unsynced
+	leads        atomic.Bool // LeaderRoutine runs
+	lasting      []lasting
 	logger       *slog.Logger
+}
+
+// lasting are requests that end when the trust in their certificates has changed.
+type lasting struct {
+	*cutoff.Requests
+	changed func() <-chan struct{}
 }
 
 // New puts a server together. It needs the store only from Run on.
@@ -141,7 +147,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
 	c.Authentication.RequestHeaderConfig = s.frontProxy().Headers()
-	c.Authentication.Authenticator = roomyAuthenticator{secureport.Authenticator(sec.authenticator)}
+	c.Authentication.Authenticator = roomyAuthenticator{secureport.Authenticator(sec.authenticator, s.frontProxy().Sent)}
 	c.Authorization.Authorizer = sec.authorizer
 	c.RuleResolver = sec.rules
 	c.AdmissionControl = parts.admission
@@ -174,19 +180,33 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	}
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
-		if s.cfg.Revoked != nil {
-			if s.lasting == nil {
-				s.lasting = cutoff.New(s.cfg.Revoked, s.port.ClientCA().VerifyOptions, func(r *http.Request) bool {
-					info, ok := request.RequestInfoFrom(r.Context())
-					return ok && c.LongRunningFunc(r, info)
-				})
-			}
-			handler = s.lasting.Handler(handler)
+		for _, l := range s.lastingRequests(c.LongRunningFunc) {
+			handler = l.Handler(handler)
 		}
 		handler = s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c))
 		return withStackRoom(quietLeavers(withUnauthenticated(handler, s.cfg.Unauthenticated)))
 	}
 	return c, nil
+}
+
+// lastingRequests are the requests that end with the trust in their certificates.
+func (s *Server) lastingRequests(long request.LongRunningRequestCheck) []lasting {
+	if s.lasting != nil {
+		return s.lasting
+	}
+	lasts := func(r *http.Request) bool {
+		info, ok := request.RequestInfoFrom(r.Context())
+		return ok && long(r, info)
+	}
+	s.lasting = []lasting{}
+	if s.cfg.Revoked != nil {
+		s.lasting = append(s.lasting, lasting{cutoff.New(s.cfg.Revoked, s.port.ClientCA().VerifyOptions, lasts), s.cfg.RevokedChanged})
+	}
+	if proxy := s.frontProxy(); proxy != nil {
+		of := func(r *http.Request) bool { return lasts(r) && proxy.Sent(r) }
+		s.lasting = append(s.lasting, lasting{cutoff.New(nil, proxy.Believed, of), proxy.Changed})
+	}
+	return s.lasting
 }
 
 func (s *Server) installResources(config *genericapiserver.Config, parts *parts) error {
@@ -255,8 +275,8 @@ func (s *Server) start(ctx context.Context) (<-chan error, context.CancelCauseFu
 	ended := make(chan error, 1)
 	go func() { ended <- prepared.Run(serving) }()
 	go age(serving, s.caches) // ends with serving
-	if s.lasting != nil {
-		go s.lasting.Run(serving, s.cfg.RevokedChanged) // ends with serving
+	for _, l := range s.lasting {
+		go l.Run(serving, l.changed) // ends with serving
 	}
 	return ended, stop, nil
 }

@@ -183,6 +183,7 @@ func (a *assembly) leader() {
 	a.formerServers()
 	a.apartAgents()
 	a.unready()
+	a.agentProfiles()
 	a.status.Lost = a.lost[a.status.Leader]
 	names := a.names()
 	for _, h := range a.lead.Health {

@@ -201,6 +201,13 @@ func TestWarnings(t *testing.T) {
 			w.reports["s1"].Apart = []ApartAgent{{Name: "a9"}}
 			w.reports["s2"].Apart = []ApartAgent{{Name: "a9", Cluster: "old"}} // the one that it has asked
 		}, Degraded, Attention, "a9", "agent a9 considers itself a member of another cluster, old", "barque agent --rejoin"},
+		"an agent has another profile": {func(w *world) {
+			w.reports["s1"].Profiles = OtherProfiles("cis", map[string]string{"a1": "none", "a2": "cis"})
+			w.reports["s2"].Profiles = OtherProfiles("none", map[string]string{"a2": "cis"}) // not the leader's view
+		}, Degraded, Attention, "a1", "another profile than the servers, none in place of cis: a1. ", "barque agent --profile cis"},
+		"agents have another profile": {func(w *world) {
+			w.reports["s1"].Profiles = OtherProfiles("cis", map[string]string{"a1": "none", "a2": "none", "a3": "none", "a4": "none", "a5": "none", "a6": "none"})
+		}, Degraded, Attention, "", "none in place of cis: a1, a2, a3, a4, a5 and 1 more", "barque agent --profile cis"},
 		"one-way":                                {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},
 		"far":                                    {func(w *world) { w.server("s2").Detail.Ways[1].RTT = 250 * time.Millisecond }, Degraded, Attention, "s2", "from server s2 to s3 and back takes 250ms", "ping 10.0.0.3"},
 		"versions":                               {func(w *world) { w.server("s2").Version = "v2" }, Degraded, Attention, "", "s1 v1, s2 v2, s3 v1", "one version"},

@@ -54,6 +54,8 @@ type ClusterStatus struct {
 	Former []FormerServer `json:"former,omitempty"`
 	// Apart are the agents that are Ready, and are not seen by gossip.
 	Apart []ApartAgent `json:"apart,omitempty"`
+	// Profiles are the agents with another profile than the leader's.
+	Profiles []AgentProfile `json:"profiles,omitempty"`
 	// Unready are the Nodes that are not Ready, and Failing the calls of the API server that fail.
 	Unready []UnreadyNode `json:"unready,omitempty"`
 	Failing []FailingCall `json:"failing,omitempty"`
@@ -303,6 +305,7 @@ type ServerReport struct {
 	Disk         *VolumeStatus       `json:"disk,omitempty"`
 	Former       []FormerServer      `json:"former,omitempty"`
 	Apart        []ApartAgent        `json:"apart,omitempty"`
+	Profiles     []AgentProfile      `json:"profiles,omitempty"` // that differ from the server's
 	Unready      []UnreadyNode       `json:"unready,omitempty"`
 	Failing      []FailingCall       `json:"failing,omitempty"`
 	CA           *exchange.Status    `json:"ca,omitempty"`

@@ -86,6 +86,7 @@ func warningsOf(s *ClusterStatus, statuses map[string]*raftstore.Status, by Proc
 	w.unready()
 	w.failing()
 	w.files()
+	w.profiles()
 	w.lost()
 	w.exchange()
 	w.dataKeys()

@@ -302,7 +302,18 @@ func TestNewcomerGetsItsVoteWhileAMachineIsOff(t *testing.T) {
 func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := onDisk(t)
-		edit := func(i int, cfg *raftstore.Config) { unhurried(i, cfg); disk(i, cfg); cfg.CleanAfter = time.Minute }
+		var mu sync.Mutex
+		changes := map[int][]raftstore.MemberChange{} // by server
+		edit := func(i int, cfg *raftstore.Config) {
+			unhurried(i, cfg)
+			disk(i, cfg)
+			cfg.CleanAfter = time.Minute
+			cfg.OnChange = func(c raftstore.MemberChange) {
+				mu.Lock()
+				defer mu.Unlock()
+				changes[i] = append(changes[i], c)
+			}
+		}
 		c := storetest.NewCluster(t, 3, edit)
 		leader, _ := c.Leader()
 		dead := (leader + 1) % 3
@@ -320,6 +331,19 @@ func TestDeadServerIsTakenOutWhenReplaced(t *testing.T) {
 			v := voters(c.Servers[leader])
 			return len(v) == 3 && slices.Contains(v, "s3") && !slices.Contains(v, c.Configs[dead].Name)
 		})
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		by := changes[leader]
+		if len(by) < 3 || len(changes) != 1 {
+			t.Fatalf("the changes by server: %+v", changes)
+		}
+		by = by[len(by)-3:]
+		name := c.Configs[dead].Name
+		if by[0].Change != "promote" || by[0].Name != "s3" || by[1].Change != "expire" || by[1].Name != name || by[2].Change != "remove" || by[2].Name != name ||
+			by[2].ID == "" || !strings.HasPrefix(by[2].Why, "it was dead: it has not answered for ") {
+			t.Errorf("the last changes: %+v", by)
+		}
 	})
 }
 

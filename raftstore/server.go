@@ -55,6 +55,8 @@ type (
 	MemberHealth = group.Health
 	// Removal tells when and why a server was taken out of the group.
 	Removal = group.Removal
+	// MemberChange is a change of the members that the leader has carried out.
+	MemberChange = group.MemberChange
 	// RemovedError is returned by Open for the directory of such a server.
 	RemovedError = group.RemovedError
 	// Report describes the directory of a stopped server.
@@ -119,6 +121,9 @@ type Config struct {
 	// good. It serves nothing any more, and Open refuses its directory with a *RemovedError. The
 	// program should close it. It must not block.
 	OnRemoved func(Removal)
+	// OnChange is called on the leader after it has changed the members: it has removed one that
+	// was dead, or has carried out an order. It must not block, and may be nil.
+	OnChange func(MemberChange)
 	// OnSuperseded is called once, when this server has learned that its cluster has a successor.
 	// It serves nothing any more, and Open refuses its directory with a *SupersededError. The
 	// program should close it. It must not block.
@@ -201,7 +206,7 @@ func Open(cfg Config) (*Server, error) {
 	n, err := node.Open(node.Config{
 		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, OnIdentity: cfg.OnIdentity, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
-		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
+		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnChange: cfg.OnChange, OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
 		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnNewState: cfg.OnNewState, KeepQuarantine: cfg.KeepQuarantine,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/adminapi/auditlog"
+	"github.com/barque/barque/membership/acts"
 )
 
 // AuditEvent is an event with the server whose log has it.
@@ -144,17 +145,13 @@ func orDash(text string) string {
 	return text
 }
 
-// objectOf is the object of a request, or its path. A request for a collection has no name.
+// objectOf is the object of a request, or its path with the act that it stands for. A request for a
+// collection has no name.
 func objectOf(e *auditv1.Event) string {
 	o := e.ObjectRef
 	if o == nil {
 		path, _, _ := strings.Cut(e.RequestURI, "?")
-		for _, name := range []string{"node", "token-id"} {
-			if claim := e.Annotations["join.barque.io/"+name]; claim != "" {
-				path += " " + name + "=" + claim
-			}
-		}
-		return path
+		return strings.TrimSpace(path + " " + acts.Text(e.Annotations))
 	}
 	text := o.Resource
 	if o.APIGroup != "" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -72,14 +73,15 @@ type Wish struct {
 }
 
 // NextStep returns the step to take: to undo or force the exchange that is under way, or to begin
-// one. It is nil when an exchange is under way and only to be waited for.
+// one. It is nil when an exchange is under way and only to be waited for. The servers refuse it
+// when the exchange is another one by then, or at another step.
 func NextStep(is *exchange.Status, w Wish) (*Step, error) {
 	of := clusterstatus.ExchangeOf(&exchange.Status{Accounts: w.Accounts})
 	refused := func(text string, args ...any) (*Step, error) {
 		return nil, &exitcode.Error{Code: exitcode.Refused, Err: fmt.Errorf("nothing was changed: "+text, args...)}
 	}
 	step := func(change exchange.Change, text string) (*Step, error) {
-		return &Step{exchange.Request{Change: change}, text}, nil
+		return &Step{exchange.Request{Change: change, Seen: is.Generation}, text}, nil
 	}
 	switch {
 	case is.UnderWay() && is.Accounts != w.Accounts:
@@ -105,7 +107,9 @@ func NextStep(is *exchange.Status, w Wish) (*Step, error) {
 	case is.External && w.Given == nil && !w.BuiltIn:
 		return refused("%w", exchange.ErrExternal)
 	}
-	return w.begin(), nil
+	begin := w.begin()
+	begin.Seen = is.Generation
+	return begin, nil
 }
 
 // begin is the step that begins an exchange of the CA.
@@ -133,6 +137,9 @@ func lines(waiting []string) (text string) {
 // caller's own certificate void from the beginning, unless loseAccess is set.
 func (x *CAExchange) Change(ctx context.Context, request exchange.Request, loseAccess bool, is *exchange.Status) error {
 	query := map[string]string{"change": string(request.Change)}
+	if request.Seen != 0 {
+		query[adminapi.SeenGeneration] = strconv.FormatUint(request.Seen, 10)
+	}
 	if loseAccess {
 		query[adminapi.LoseAccess] = "true"
 	}

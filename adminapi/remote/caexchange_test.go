@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
@@ -63,5 +64,24 @@ func TestAwaitBehindAnotherCA(t *testing.T) {
 				t.Errorf("void %t, %v, after %d renewals", void, err, r.renewals)
 			}
 		})
+	}
+}
+
+// TestAnOrderNamesItsExchange: the servers get the generation that was shown. An exchange that has
+// moved on is a refusal.
+func TestAnOrderNamesItsExchange(t *testing.T) {
+	var query url.Values
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		query = r.URL.Query()
+		http.Error(w, "it has moved on", http.StatusConflict)
+	}))
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+	x := CAExchange{Certs: Certs{Config: func() (*rest.Config, error) { return config, nil }}, Kubeconfig: &renewable{config: config}, Tell: func(string) {}}
+	for seen, want := range map[uint64]string{7: "7", 0: ""} {
+		err := x.Change(t.Context(), exchange.Request{Change: exchange.Undo, Seen: seen}, false, new(exchange.Status))
+		if exitCode(err) != exitcode.Refused || query.Get("change") != "undo" || query.Get("generation") != want || query.Has("generation") != (want != "") {
+			t.Errorf("generation %d: %v; asked %v", seen, err, query)
+		}
 	}
 }

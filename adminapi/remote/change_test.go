@@ -66,6 +66,8 @@ func TestNextStep(t *testing.T) {
 		switch {
 		case step == nil && c.change != "":
 			t.Errorf("%s: no step", name)
+		case step != nil && step.Seen != c.is.Generation:
+			t.Errorf("%s: it is for generation %d, and %d was seen", name, step.Seen, c.is.Generation)
 		case step != nil && (step.Change != c.change || !strings.Contains(step.Text, c.says)):
 			t.Errorf("%s: %+v", name, step)
 		}

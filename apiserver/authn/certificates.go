@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/utils/lru"
+
+	"github.com/barque/barque/internal/clientcert"
 )
 
 // rememberedCertificates is how many client certificates are remembered: one of each node that a
@@ -47,9 +48,8 @@ func userConversion(reserved func(namespace, name string) bool) x509.UserConvers
 
 // verified is a certificate that authorities vouch for.
 type verified struct {
-	by                  *cryptox509.CertPool
-	notBefore, notAfter time.Time             // when all of them are valid
-	again               authenticator.Request // verifies the rest
+	*clientcert.Chain
+	again authenticator.Request // verifies the rest
 }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -62,47 +62,28 @@ func (c *certificates) AuthenticateRequest(r *http.Request) (*authenticator.Resp
 	if !ok {
 		return nil, false, nil
 	}
-	leaf := r.TLS.PeerCertificates[0]
-	if known, ok := c.verified.Get(leaf); ok && known.(*verified).holds(options) {
+	sent := r.TLS.PeerCertificates
+	if known, ok := c.verified.Get(sent[0]); ok && known.(*verified).Holds(sent, options) {
 		return known.(*verified).again.AuthenticateRequest(r)
 	}
-	chains, err := leaf.Verify(options)
+	chain, err := clientcert.NewChain(sent, options)
 	if err != nil {
 		return c.first.AuthenticateRequest(r) // which says what is wrong
 	}
-	v := c.vouchedFor(leaf, chains[0][1:], options)
-	c.verified.Add(leaf, v)
+	v := &verified{chain, c.without(sent[0])}
+	c.verified.Add(sent[0], v)
 	return v.again.AuthenticateRequest(r)
 }
 
-// vouchedFor remembers a certificate and the chain of its authorities.
-func (c *certificates) vouchedFor(leaf *cryptox509.Certificate, chain []*cryptox509.Certificate, options cryptox509.VerifyOptions) *verified {
-	v := &verified{by: options.Roots, notBefore: leaf.NotBefore, notAfter: leaf.NotAfter}
-	for _, authority := range chain {
-		if authority.NotBefore.After(v.notBefore) {
-			v.notBefore = authority.NotBefore
-		}
-		if authority.NotAfter.Before(v.notAfter) {
-			v.notAfter = authority.NotAfter
-		}
-	}
+// without returns an authenticator that verifies no signature of the certificate again.
+func (c *certificates) without(leaf *cryptox509.Certificate) authenticator.Request {
 	itself := cryptox509.NewCertPool()
 	itself.AddCert(leaf)
-	v.again = x509.NewDynamic(func() (cryptox509.VerifyOptions, bool) {
+	return x509.NewDynamic(func() (cryptox509.VerifyOptions, bool) {
 		options, ok := c.authorities()
-		options.Roots = itself // no signature of its own chain is verified again
+		options.Roots = itself
 		return options, ok
 	}, c.users)
-	return v
-}
-
-// holds reports whether the authorities are the same, and valid.
-func (v *verified) holds(options cryptox509.VerifyOptions) bool {
-	now := options.CurrentTime
-	if now.IsZero() {
-		now = time.Now()
-	}
-	return v.by == options.Roots && !now.Before(v.notBefore) && !now.After(v.notAfter)
 }
 
 // namedCertificates authenticates requests with certificates of some common names, and verifies no

@@ -25,7 +25,6 @@ import (
 	"github.com/barque/barque/apiserver/abac"
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/internal/clusterusers"
-	"github.com/barque/barque/internal/lifecycle"
 )
 
 // Config of the authorizers. All fields are required.
@@ -41,7 +40,7 @@ type Authorizers struct {
 	cfg      Config
 	config   *apiserver.AuthorizationConfiguration
 	policies *abac.Authorizer // nil without ABAC
-	files    []*configfile.File
+	files    configfile.Files
 	builtin  Builtin
 	current  atomic.Pointer[generation]
 	// assembled is closed when builtin is there.
@@ -97,11 +96,11 @@ func New(cfg Config) (*Authorizers, error) {
 			Apply: func(_ context.Context, data []byte) error { return policies.Replace(data) }}, data))
 	}
 	if o.WebhookConfigFile != "" {
-		data, err := configfile.Read(o.WebhookConfigFile)
+		file, err := configfile.Fixed(webhookFlag, o.WebhookConfigFile, cfg.Logger)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", webhookFlag, err)
+			return nil, err
 		}
-		a.files = append(a.files, configfile.New(configfile.Config{Flag: webhookFlag, Path: o.WebhookConfigFile, Logger: cfg.Logger}, data))
+		a.files = append(a.files, file)
 	}
 	return a, nil
 }
@@ -113,14 +112,7 @@ func (a *Authorizers) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	runs := []func(context.Context) error{func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	}}
-	for _, f := range a.files {
-		runs = append(runs, f.Run)
-	}
-	return lifecycle.All(ctx, runs...)
+	return a.files.Run(ctx)
 }
 
 // Files returns the state of the files, and of the modes, by flag.
@@ -129,9 +121,7 @@ func (a *Authorizers) Files() []configfile.State {
 	if a.cfg.Options.ConfigFile == "" {
 		out = append(out, configfile.State{Flag: modeFlag, Hash: configfile.Hash([]byte(strings.Join(a.cfg.Options.Modes, ",")))})
 	}
-	for _, f := range a.files {
-		out = append(out, f.State())
-	}
+	out = append(out, a.files.States()...)
 	slices.SortFunc(out, func(a, b configfile.State) int { return cmp.Compare(a.Flag, b.Flag) })
 	return out
 }

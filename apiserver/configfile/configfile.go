@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/barque/barque/internal/lifecycle"
 )
 
 // Every is the interval at which a file is looked at. Files are small. Reading, and not watching,
@@ -83,7 +85,10 @@ type Config struct {
 	Apply func(ctx context.Context, data []byte) error
 	// Reloaded is called after each change was applied or refused; nil is nobody.
 	Reloaded func(data []byte, err error)
-	Logger   *slog.Logger
+	// Meanwhile says what counts while the content on disk is not in effect, and how to end that.
+	// nil adds nothing to a problem.
+	Meanwhile func() string
+	Logger    *slog.Logger
 }
 
 // File is a configuration file whose content at the start is in effect.
@@ -98,6 +103,38 @@ type File struct {
 
 // New returns a file whose content is already in effect.
 func New(cfg Config, data []byte) *File { return &File{Config: cfg, hash: Hash(data)} }
+
+// Fixed reads a file whose content counts until the next start.
+func Fixed(flag, path string, logger *slog.Logger) (*File, error) {
+	data, err := Read(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return New(Config{Flag: flag, Path: path, Logger: logger}, data), nil
+}
+
+// Files are those of one part of a server.
+type Files []*File
+
+// Run looks at all until the context ends, also where there is none.
+func (f Files) Run(ctx context.Context) error {
+	runs := []func(context.Context) error{func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}}
+	for _, file := range f {
+		runs = append(runs, file.Run)
+	}
+	return lifecycle.All(ctx, runs...)
+}
+
+// States returns the states of all.
+func (f Files) States() (out []State) {
+	for _, file := range f {
+		out = append(out, file.State())
+	}
+	return out
+}
 
 // Run looks at the file until the context ends.
 func (f *File) Run(ctx context.Context) error {
@@ -172,6 +209,9 @@ func (f *File) inEffect() string {
 
 // note keeps the outcome of a check, and logs a problem once.
 func (f *File) note(hash string, problem error) {
+	if problem != nil && f.Meanwhile != nil {
+		problem = fmt.Errorf("%w; %s", problem, f.Meanwhile())
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if problem != nil && (f.problem == nil || problem.Error() != f.problem.Error()) {

@@ -112,3 +112,27 @@ func TestRead(t *testing.T) {
 		}
 	}
 }
+
+// TestFixedFiles: files that are read at the start are looked at together, with the flag in an
+// error.
+func TestFixedFiles(t *testing.T) {
+	path, logger := filepath.Join(t.TempDir(), "config.yaml"), slog.New(slog.DiscardHandler)
+	if _, err := Fixed("--config", path, logger); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
+		t.Fatalf("without a file: %v", err)
+	}
+	write(t, path, "first")
+	fixed, err := Fixed("--config", path, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for _, files := range []Files{nil, {fixed}, {fixed, fixed}} {
+		if err := files.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if all := files.States(); len(all) != len(files) || len(all) > 0 && all[0] != (State{Flag: "--config", Path: path, Hash: Hash([]byte("first"))}) {
+			t.Errorf("%+v", all)
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -17,7 +19,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/barque/barque/apiserver/configfile"
+	"github.com/barque/barque/internal/clientcert"
 )
+
+// rememberedProxies is the number of remembered certificates of proxies.
+const rememberedProxies = 256
 
 // ErrRefused is the error of a request in which a proxy names a user that it may not name. No other
 // credentials of that request count: the proxy has spoken for somebody else.
@@ -38,8 +44,12 @@ type Proxy struct {
 	cfg     Config
 	headers authenticator.Request
 	current atomic.Pointer[authorities]
+	known   *clientcert.Memory
 	file    *configfile.File
 	flags   string // the hash of the flags beside the file
+
+	mu      sync.Mutex
+	changed chan struct{} // closed when other CAs count
 }
 
 // New returns a Proxy, or nil when none is configured.
@@ -52,14 +62,15 @@ func New(cfg Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, headers: headerrequest.NewDynamic(headers(o.UserHeaders), headers(o.UIDHeaders), headers(o.GroupHeaders), headers(o.ExtraPrefixes))}
+	p := &Proxy{cfg: cfg, known: clientcert.NewMemory(rememberedProxies), changed: make(chan struct{}),
+		headers: headerrequest.NewDynamic(headers(o.UserHeaders), headers(o.UIDHeaders), headers(o.GroupHeaders), headers(o.ExtraPrefixes))}
 	described, err := json.Marshal(o.lists())
 	if err != nil {
 		return nil, err
 	}
 	p.flags = configfile.Hash(described)
 	p.current.Store(first)
-	p.file = configfile.New(configfile.Config{Flag: CAFlag, Path: o.CAFile, Logger: cfg.Logger,
+	p.file = configfile.New(configfile.Config{Flag: CAFlag, Path: o.CAFile, Logger: cfg.Logger, Meanwhile: p.meanwhile,
 		Apply: func(_ context.Context, data []byte) error { return p.replace(data) }}, first.data)
 	if len(o.AllowedNames) == 0 {
 		cfg.Logger.Warn("every client certificate of these CAs is an authenticating proxy's, and its owner names any user: list the proxies' common names",
@@ -77,8 +88,29 @@ func (p *Proxy) replace(data []byte) error {
 		return err
 	}
 	p.current.Store(next)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
 	return nil
 }
+
+// meanwhile says what counts while the content of the file cannot. An empty or missing file is a
+// failed distribution more often than a decision, and would log out all users of all proxies.
+func (p *Proxy) meanwhile() string {
+	return fmt.Sprintf("the proxies of the CAs before still log users in: %s; to end that, put another CA into the file, or restart the servers without %s",
+		strings.Join(p.current.Load().names, ", "), CAFlag)
+}
+
+// Changed returns a channel that is closed when other CAs count.
+func (p *Proxy) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.changed
+}
+
+// Believed returns the CAs of proxies at this moment.
+func (p *Proxy) Believed() (x509.VerifyOptions, bool) { return p.current.Load().options, true }
 
 // Run looks for a changed file until the context ends.
 func (p *Proxy) Run(ctx context.Context) error { return p.file.Run(ctx) }
@@ -117,8 +149,7 @@ func (p *Proxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, b
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !p.namesUser(r.Header) {
 		return nil, false, nil
 	}
-	leaf := r.TLS.PeerCertificates[0]
-	if err := p.verify(leaf, r.TLS.PeerCertificates[1:]); err != nil {
+	if err := p.verify(r.TLS.PeerCertificates); err != nil {
 		return nil, false, err
 	}
 	response, ok, err := p.headers.AuthenticateRequest(r)
@@ -135,17 +166,20 @@ func (p *Proxy) namesUser(h http.Header) bool {
 	return slices.ContainsFunc(p.cfg.Options.UserHeaders, func(name string) bool { return h.Get(name) != "" })
 }
 
+// Sent reports whether a proxy has sent the request, in the name of any user or of none. A nil
+// Proxy has sent none.
+func (p *Proxy) Sent(r *http.Request) bool {
+	return p != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && p.verify(r.TLS.PeerCertificates) == nil
+}
+
 // verify returns an error unless the certificate is a proxy's.
-func (p *Proxy) verify(leaf *x509.Certificate, others []*x509.Certificate) error {
-	if names := p.cfg.Options.AllowedNames; len(names) > 0 && !slices.Contains(names, leaf.Subject.CommonName) {
-		return fmt.Errorf("the client certificate %q is not an authenticating proxy's: %s does not list the name", leaf.Subject.CommonName, namesFlag)
+func (p *Proxy) verify(sent []*x509.Certificate) error {
+	name := sent[0].Subject.CommonName
+	if names := p.cfg.Options.AllowedNames; len(names) > 0 && !slices.Contains(names, name) {
+		return fmt.Errorf("the client certificate %q is not an authenticating proxy's: %s does not list the name", name, namesFlag)
 	}
-	options := x509.VerifyOptions{Roots: p.current.Load().pool, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	for _, other := range others {
-		options.Intermediates.AddCert(other)
-	}
-	if _, err := leaf.Verify(options); err != nil {
-		return fmt.Errorf("the client certificate %q is not an authenticating proxy's by %s: %w", leaf.Subject.CommonName, CAFlag, err)
+	if err := p.known.Verify(sent, p.current.Load().options); err != nil {
+		return fmt.Errorf("the client certificate %q is not an authenticating proxy's by %s: %w", name, CAFlag, err)
 	}
 	return nil
 }

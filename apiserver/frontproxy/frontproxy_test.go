@@ -27,12 +27,12 @@ import (
 
 // testCA issues certificates of clients.
 type testCA struct {
-	t    *testing.T
+	t    testing.TB
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 }
 
-func newCA(t *testing.T) *testCA {
+func newCA(t testing.TB) *testCA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -79,7 +79,7 @@ func (ca *testCA) issue(name string, change ...func(*x509.Certificate)) *x509.Ce
 var errReserved = errors.New("reserved")
 
 // start returns a proxy of a file with the CA, and the path and the log.
-func start(t *testing.T, ca *testCA, change ...func(*Options)) (p *Proxy, path string, log *bytes.Buffer) {
+func start(t testing.TB, ca *testCA, change ...func(*Options)) (p *Proxy, path string, log *bytes.Buffer) {
 	t.Helper()
 	path, log = filepath.Join(t.TempDir(), "proxy-ca.crt"), &bytes.Buffer{}
 	if err := os.WriteFile(path, ca.pem(), 0o600); err != nil {
@@ -224,6 +224,78 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// TestAFileWithoutCAs: an empty file logs nobody out, and the state says so. Neither does a missing
+// one.
+func TestAFileWithoutCAs(t *testing.T) {
+	ca := newCA(t)
+	p, path, log := start(t, ca)
+	for what, change := range map[string]func() error{
+		"empty": func() error { return os.Truncate(path, 0) }, "missing": func() error { return os.Remove(path) },
+	} {
+		if err := os.WriteFile(path, ca.pem(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.file.Check(t.Context())
+		log.Reset()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			p.file.Check(t.Context())
+		}
+		if _, ok, err := p.AuthenticateRequest(request(ca.issue("auth"), "X-Remote-User", "ann")); !ok || err != nil {
+			t.Errorf("%s: %t, %v", what, ok, err)
+		}
+		problem := p.States()[0].Problem
+		for _, says := range []string{`"CN=proxies"`, "still", "without " + CAFlag} {
+			if !strings.Contains(problem, says) {
+				t.Errorf("%s: the state does not say %s: %q", what, says, problem)
+			}
+		}
+		if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "CN=proxies") {
+			t.Errorf("%s: %d errors: %s", what, n, log)
+		}
+	}
+}
+
+// TestSent: a proxy's connection is its own for whichever user, as long as its CA counts.
+func TestSent(t *testing.T) {
+	ca, next := newCA(t), newCA(t)
+	p, _, _ := start(t, ca)
+	auth := ca.issue("auth")
+	for what, c := range map[string]struct {
+		r    *http.Request
+		sent bool
+	}{
+		"a user":         {request(auth, "X-Remote-User", "ann"), true},
+		"a refused user": {request(auth, "X-Remote-User", "system:admin"), true},
+		"nobody":         {request(auth), true},
+		"another name":   {request(ca.issue("eve"), "X-Remote-User", "ann"), false},
+		"another CA":     {request(next.issue("auth"), "X-Remote-User", "ann"), false},
+		"none":           {request(nil, "X-Remote-User", "ann"), false},
+	} {
+		if is := p.Sent(c.r); is != c.sent {
+			t.Errorf("%s: %t", what, is)
+		}
+	}
+	changed := p.Changed()
+	if err := p.replace(next.pem()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("other CAs count, and nobody hears of it")
+	}
+	if p.Sent(request(auth)) {
+		t.Error("the CA before still counts")
+	}
+	var none *Proxy
+	if none.Sent(request(auth)) {
+		t.Error("no proxy has sent a request")
+	}
+}
+
 // TestStatesDiffer: two servers with other flags are seen to differ.
 func TestStatesDiffer(t *testing.T) {
 	ca, seen := newCA(t), map[string]bool{}
@@ -289,6 +361,20 @@ func TestOwnCAIsRefused(t *testing.T) {
 			Check: func(user.Info) error { return nil }, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), CAFlag) || !strings.Contains(err.Error(), "the cluster's own CA") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// BenchmarkAuthenticateRequest is a proxy's second and further requests of a connection.
+func BenchmarkAuthenticateRequest(b *testing.B) {
+	ca := newCA(b)
+	p, _, _ := start(b, ca)
+	r, headers := request(ca.issue("auth")), http.Header{"X-Remote-User": {"ann"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Header = headers.Clone()
+		if _, ok, err := p.AuthenticateRequest(r); !ok || err != nil {
+			b.Fatal(ok, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -107,9 +108,10 @@ const mostCAs = 32
 
 // authorities are the CAs of one content of the file.
 type authorities struct {
-	data []byte
-	pem  []byte
-	pool *x509.CertPool
+	data    []byte
+	pem     []byte
+	names   []string
+	options x509.VerifyOptions
 }
 
 // parse refuses the cluster's own CAs, which ownCAs returns in PEM: each node, user and server has
@@ -128,7 +130,7 @@ func parse(data []byte, ownCAs func() []byte) (*authorities, error) {
 	if len(certs) > mostCAs {
 		return nil, fmt.Errorf("it has %d certificates: want %d at most, as the API names them to each client", len(certs), mostCAs)
 	}
-	a := &authorities{data: data, pool: x509.NewCertPool()}
+	a := &authorities{data: data, options: x509.VerifyOptions{Roots: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}}
 	for _, cert := range certs {
 		if !cert.IsCA {
 			return nil, fmt.Errorf("the certificate of %q is no CA's", cert.Subject)
@@ -138,7 +140,8 @@ func parse(data []byte, ownCAs func() []byte) (*authorities, error) {
 		}) {
 			return nil, errors.New("it has the cluster's own CA, of which each node and user has a certificate: make another CA for the proxy")
 		}
-		a.pool.AddCert(cert)
+		a.options.Roots.AddCert(cert)
+		a.names = append(a.names, strconv.Quote(cert.Subject.String()))
 	}
 	a.pem, err = certutil.EncodeCertificates(certs...)
 	return a, err

@@ -57,7 +57,7 @@ type Logins struct {
 	static   authenticator.Token
 	password *passwords
 	proxy    *frontproxy.Proxy // nil without one
-	files    []*configfile.File
+	files    configfile.Files
 	settings []configfile.State
 }
 
@@ -70,9 +70,9 @@ func New(cfg Config) (*Logins, error) {
 		return nil, err
 	}
 	if path := o.Webhook.ConfigFile; path != "" {
-		data, err := configfile.Read(path)
+		file, err := configfile.Fixed(webhookFlag, path, cfg.Logger)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", webhookFlag, err)
+			return nil, err
 		}
 		client, err := configfile.Webhook(path)
 		if err != nil {
@@ -87,19 +87,19 @@ func New(cfg Config) (*Logins, error) {
 			tokens = tokencache.New(tokens, false, ttl, ttl)
 		}
 		l.webhook = &checkedTokens{tokens, "the webhook of " + path, fromOutside}
-		l.fixed(webhookFlag, path, data)
+		l.files = append(l.files, file)
 	}
 	if path := o.TokenFile; path != "" {
-		data, err := configfile.Read(path)
+		file, err := configfile.Fixed(tokensFlag, path, cfg.Logger)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", tokensFlag, err)
+			return nil, err
 		}
 		static, err := staticTokens(path)
 		if err != nil {
 			return nil, err
 		}
 		l.static = &checkedTokens{static, tokensFlag + " " + path, fromFile}
-		l.fixed(tokensFlag, path, data)
+		l.files = append(l.files, file)
 	}
 	if path := o.BasicFile; path != "" {
 		data, err := configfile.Read(path)
@@ -121,11 +121,6 @@ func New(cfg Config) (*Logins, error) {
 
 // FrontProxy is the authenticating proxy of users, or nil.
 func (l *Logins) FrontProxy() *frontproxy.Proxy { return l.proxy }
-
-// fixed reports a file that is read at the start only.
-func (l *Logins) fixed(flag, path string, data []byte) {
-	l.files = append(l.files, configfile.New(configfile.Config{Flag: flag, Path: path, Logger: l.cfg.Logger}, data))
-}
 
 // configure puts the issuers and the conditions of anonymous requests into effect.
 func (l *Logins) configure() error {
@@ -222,17 +217,11 @@ func await(ctx context.Context, check func() error) error {
 
 // Run looks for changed files until the context ends.
 func (l *Logins) Run(ctx context.Context) error {
-	var runs []func(context.Context) error
-	for _, f := range l.files {
-		runs = append(runs, f.Run)
-	}
+	runs := []func(context.Context) error{l.files.Run}
 	if l.proxy != nil {
 		runs = append(runs, l.proxy.Run)
 	}
-	err := lifecycle.All(ctx, append(runs, func(ctx context.Context) error {
-		<-ctx.Done()
-		return nil
-	})...)
+	err := lifecycle.All(ctx, runs...)
 	if g := l.current.Load(); g != nil {
 		g.end()
 	}
@@ -283,11 +272,7 @@ func (l *Logins) Anonymous() (authenticator.Request, bool) {
 
 // Files returns the state of the files and flags, in the flags' order.
 func (l *Logins) Files() []configfile.State {
-	out := slices.Clone(l.settings)
-	for _, f := range l.files {
-		out = append(out, f.State())
-	}
-	out = append(out, l.proxy.States()...)
+	out := slices.Concat(l.settings, l.files.States(), l.proxy.States())
 	if g := l.current.Load(); g != nil {
 		if err := g.healthy(); err != nil {
 			for i := range out {

@@ -211,13 +211,14 @@ func (p *Port) Drain() {
 
 // Authenticator returns an authenticator that lifts the limits for connections of known clients.
 // They count again when the client's certificate is refused, as a revoked one: a connection has one
-// certificate. Without a further request the connection ends by idleTimeout.
-func Authenticator(next authenticator.Request) authenticator.Request {
+// certificate. Without a further request the connection ends by idleTimeout. A connection whose
+// requests have many users stays as it is when one of them is refused: shared reports which.
+func Authenticator(next authenticator.Request, shared func(*http.Request) bool) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := next.AuthenticateRequest(r)
 		if ok && err == nil && response.User.GetName() != user.Anonymous {
 			httpserver.Authenticate(r.Context())
-		} else if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		} else if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && !shared(r) {
 			httpserver.Estrange(r.Context())
 		}
 		return response, ok, err

@@ -20,13 +20,18 @@ import (
 
 // TestARevokedClientIsAStranger: a connection was authenticated by a certificate that is revoked
 // then. After the next request it counts among the connections of strangers again. A token that is
-// refused on a connection without a certificate changes nothing: a proxy has others on it.
+// refused on a connection without a certificate changes nothing: a proxy has others on it. Nor does
+// a refused user of an authenticating proxy.
 func TestARevokedClientIsAStranger(t *testing.T) {
 	for what, c := range map[string]struct {
 		certificate bool
 		anonymous   bool // what a refused client is
+		proxy       bool // whether the connection is an authenticating proxy's
 		strangers   int
-	}{"a certificate": {true, false, 1}, "a certificate, and anonymous users": {true, true, 1}, "a token": {false, false, 0}} {
+	}{
+		"a certificate": {true, false, false, 1}, "a certificate, and anonymous users": {true, true, false, 1}, "a token": {false, false, false, 0},
+		"a proxy's user": {true, false, true, 0}, "a proxy's anonymous user": {true, true, true, 0},
+	} {
 		t.Run(what, func(t *testing.T) {
 			var revoked atomic.Bool
 			authenticates := Authenticator(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
@@ -37,7 +42,7 @@ func TestARevokedClientIsAStranger(t *testing.T) {
 					return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous}}, true, nil
 				}
 				return nil, false, errors.New("it is revoked")
-			}))
+			}), func(*http.Request) bool { return c.proxy })
 			certPEM, keyPEM, err := selfSigned("localhost", time.Now())
 			if err != nil {
 				t.Fatal(err)

@@ -66,7 +66,7 @@ var bans = []ban{
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
 		// How errors of the API are told apart, and the types of answers.
-		allow:  []string{"apiserver/storage", "membership/credentials", "membership/datakeys", "membership/exchange", "membership/keyring", "membership/revocation"},
+		allow:  []string{"apiserver/storage", "membership/acts", "membership/credentials", "membership/datakeys", "membership/exchange", "membership/keyring", "membership/revocation"},
 		reason: "a command sees a server by its answers"},
 	{from: []string{"adminapi"}, to: []string{"adminapi/remote"},
 		except: []string{"adminapi/remote"},

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/barque/barque/internal/clientcert"
 )
 
 // Requests are those that are answered for long.
@@ -28,15 +30,17 @@ type Requests struct {
 }
 
 type lasting struct {
-	leaf   *x509.Certificate
-	others []*x509.Certificate // that the client has sent along
-	end    context.CancelCauseFunc
+	sent []*x509.Certificate // by the client, its own first
+	end  context.CancelCauseFunc
 }
 
 // New returns no requests yet. revoked returns the reason why a certificate counts no more, or nil;
 // believe returns the CAs that are believed; long reports whether a request may be answered for
-// long.
+// long. A nil revoked revokes none.
 func New(revoked func(leaf *x509.Certificate) error, believe func() (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
+	if revoked == nil {
+		revoked = func(*x509.Certificate) error { return nil }
+	}
 	return &Requests{revoked: revoked, believe: believe, lasting: long, open: map[uint64]lasting{}}
 }
 
@@ -49,13 +53,13 @@ func (q *Requests) Handler(next http.Handler) http.Handler {
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
-		l := lasting{r.TLS.PeerCertificates[0], r.TLS.PeerCertificates[1:], end}
+		l := lasting{r.TLS.PeerCertificates, end}
 		if q.verify(l) != nil { // something else proves the user
 			next.ServeHTTP(w, r)
 			return
 		}
 		defer q.leave(q.enter(l))
-		if why := q.revoked(l.leaf); why != nil { // since it was authenticated
+		if why := q.revoked(l.sent[0]); why != nil { // since it was authenticated
 			end(why)
 		}
 		// Other answers keep their writer, of which handlers demand more than an upgrade needs.
@@ -155,7 +159,7 @@ func (q *Requests) look() {
 	open := slices.Collect(maps.Values(q.open))
 	q.mu.Unlock()
 	for _, l := range open {
-		if why := cmp.Or(q.revoked(l.leaf), q.verify(l)); why != nil {
+		if why := cmp.Or(q.revoked(l.sent[0]), q.verify(l)); why != nil {
 			l.end(why)
 		}
 	}
@@ -168,17 +172,14 @@ func (q *Requests) verify(l lasting) error {
 	if !ok {
 		return nil
 	}
-	options.Intermediates, options.CurrentTime = x509.NewCertPool(), time.Now()
 	// The beginning of the certificate may be before that of its CA.
-	switch now := options.CurrentTime; {
-	case now.Before(l.leaf.NotBefore):
-		options.CurrentTime = l.leaf.NotBefore
-	case now.After(l.leaf.NotAfter):
-		options.CurrentTime = l.leaf.NotAfter
+	options.CurrentTime = time.Now()
+	switch leaf, now := l.sent[0], options.CurrentTime; {
+	case now.Before(leaf.NotBefore):
+		options.CurrentTime = leaf.NotBefore
+	case now.After(leaf.NotAfter):
+		options.CurrentTime = leaf.NotAfter
 	}
-	for _, other := range l.others {
-		options.Intermediates.AddCert(other)
-	}
-	_, err := l.leaf.Verify(options)
+	_, err := clientcert.Verify(l.sent, options)
 	return err
 }

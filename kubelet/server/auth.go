@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/barque/barque/internal/clientcert"
 	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/internal/kubeletapi"
 	"github.com/barque/barque/kubelet/config"
@@ -140,11 +141,8 @@ func (g *guard) verify(sent []*x509.Certificate) error {
 	if !ok {
 		return errors.New("the CAs of clients are not known")
 	}
-	options.CurrentTime, options.Intermediates = g.now(), x509.NewCertPool()
-	for _, other := range sent[1:] {
-		options.Intermediates.AddCert(other)
-	}
-	_, err := sent[0].Verify(options)
+	options.CurrentTime = g.now()
+	_, err := clientcert.Verify(sent, options)
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/pki"
 )
 
@@ -125,6 +126,19 @@ func TrustIn(secrets map[string][]byte) (*pki.Trust, error) {
 		return nil, fmt.Errorf("the keys of the CAs in the backup: %w", err)
 	}
 	return pki.NewTrust(cas, keys...)
+}
+
+// OpensDataKeys returns why the keys of the cluster in a backup do not open the state of its data
+// keys.
+func OpensDataKeys(secrets map[string][]byte, state []byte) error {
+	trust, err := TrustIn(secrets)
+	if err != nil {
+		return err
+	}
+	if err := datakeys.Opens(state, trust); err != nil {
+		return fmt.Errorf("the CAs' keys in the backup do not open all its data keys, so that a new cluster could not read its objects: %w", err)
+	}
+	return nil
 }
 
 // clusterSecrets returns the secrets that a new cluster needs to continue as this one.

@@ -119,6 +119,9 @@ func (c Change) BeginsCA() bool { return c == Begin || c == BeginExternal || c =
 type Request struct {
 	Change Change
 	Given  Given
+	// Seen is the generation for which it was ordered: another one is refused with ErrMoved. 0 is
+	// any.
+	Seen uint64
 }
 
 // Given is a CA that an operator brings, PEM: see pki.ParseExternal.
@@ -136,9 +139,16 @@ var ErrExternal = errors.New("an operator has brought the CA of this cluster: gi
 // ErrChange is returned for a Change that there is not.
 var ErrChange = errors.New("no such change of the CA")
 
+// ErrMoved is returned for a Request of another generation: it was ordered for another exchange, or
+// for another step.
+var ErrMoved = errors.New("the exchange has moved on since you have seen it, or it is another one")
+
 // Apply makes the change, by whichever server.
 func (e *Exchange) Apply(ctx context.Context, r Request) (Status, error) {
 	next, err := e.Manager.Change(ctx, func(now State) (State, bool, error) {
+		if g := now.Bundle.Generation; r.Seen != 0 && r.Seen != g {
+			return now, false, fmt.Errorf("nothing was changed: %w (generation %d then, and %d now): look with `barque cert show`, and order it again", ErrMoved, r.Seen, g)
+		}
 		b, err := e.cas.plan(now.Bundle, r)
 		return e.cas.state(b), true, err
 	})

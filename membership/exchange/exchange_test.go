@@ -358,6 +358,42 @@ func TestUndo(t *testing.T) {
 	})
 }
 
+// TestAnOrderForAnotherExchange: an operator has seen one exchange, and another one, of another
+// kind or at another step, is under way when the order comes.
+func TestAnOrderForAnotherExchange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		synctest.Wait()
+		order := func(change Change, seen uint64) error {
+			_, err := c.nodes[1].exchange.Apply(t.Context(), Request{Change: change, Seen: seen})
+			synctest.Wait()
+			return err
+		}
+		settled := c.nodes[0].exchange.Status()
+		c.apply(c.nodes[0], BeginAccounts)
+		seen := c.nodes[0].exchange.Status()
+		c.apply(c.nodes[0], Undo)
+		if err := order(Begin, settled.Generation); !errors.Is(err, ErrMoved) {
+			t.Errorf("a beginning that was ordered before another exchange: %v", err)
+		}
+		c.apply(c.nodes[0], Begin)
+		for _, change := range []Change{Undo, Force} {
+			before := c.nodes[0].exchange.Status()
+			if err := order(change, seen.Generation); !errors.Is(err, ErrMoved) {
+				t.Errorf("%s of the exchange before: %v", change, err)
+			}
+			if now := c.nodes[0].exchange.Status(); now.Generation != before.Generation || now.Forced {
+				t.Errorf("%s of the exchange before has changed it: %+v", change, now)
+			}
+		}
+		if err := order(Undo, c.nodes[0].exchange.Status().Generation); err != nil {
+			t.Errorf("of this one: %v", err)
+		}
+		c.lead(c.nodes[2], time.Minute)
+		c.settled(5)
+	})
+}
+
 // The only server that has the new CA's key is lost before another one fetched it. Nobody can go
 // on, and anybody can undo it, also while a server that was asked for the key says nothing.
 func TestTheServerThatBeganIsLost(t *testing.T) {

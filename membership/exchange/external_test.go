@@ -23,7 +23,7 @@ func TestTheCAIsExchangedForAnExternalOne(t *testing.T) {
 		c := newCluster(t, 3, 1)
 		synctest.Wait()
 		give := func(n *node, ca *companytest.CA) error {
-			_, err := n.exchange.Apply(t.Context(), Request{BeginExternal, Given{ca.Chain(), ca.KeyPEM()}})
+			_, err := n.exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}})
 			synctest.Wait()
 			return err
 		}
@@ -73,7 +73,7 @@ func TestAnUnfitCAChangesNothing(t *testing.T) {
 			"nothing": {}, "another key": {good.Chain(), narrow.KeyPEM()}, "forbids names": {narrow.Chain(), narrow.KeyPEM()},
 			"the key is in the chain": {slices.Concat(good.Chain(), good.KeyPEM()), good.KeyPEM()},
 		} {
-			if _, err := n.exchange.Apply(t.Context(), Request{BeginExternal, given}); !errors.Is(err, pki.ErrUnfit) {
+			if _, err := n.exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: given}); !errors.Is(err, pki.ErrUnfit) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -94,7 +94,7 @@ func TestEarlierVersionsTakeNoPart(t *testing.T) {
 		synctest.Wait()
 		ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
 		begin := func() error {
-			_, err := n.exchange.Apply(t.Context(), Request{BeginExternal, Given{ca.Chain(), ca.KeyPEM()}})
+			_, err := n.exchange.Apply(t.Context(), Request{Change: BeginExternal, Given: Given{ca.Chain(), ca.KeyPEM()}})
 			synctest.Wait()
 			return err
 		}

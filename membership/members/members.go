@@ -58,6 +58,36 @@ func (m *Members) ServerNamed(name string) bool {
 	return slices.ContainsFunc(m.Servers(), func(s Server) bool { return s.Name == name })
 }
 
+// IsAgent reports whether the name is that of a member Node of an agent.
+func (m *Members) IsAgent(name string) bool {
+	if m.ServerNamed(name) {
+		return false
+	}
+	node, err := m.Nodes.Lister().Get(name)
+	return err == nil && m.Marks.IsMember(node)
+}
+
+// Marked reports whether the Node of that name is marked as a server's.
+func (m *Members) Marked(name string) bool {
+	node, err := m.Nodes.Lister().Get(name)
+	return err == nil && m.Marks.IsServer(node)
+}
+
+// AgentUIDs returns the UIDs of the Nodes of agents, and of former servers, by name, once they are
+// synced.
+func (m *Members) AgentUIDs() (map[string]string, bool) {
+	if !m.Synced() {
+		return nil, false
+	}
+	uids := map[string]string{}
+	for _, n := range m.nodes() {
+		if m.Marks.IsMember(n) && !m.ServerNamed(n.Name) {
+			uids[n.Name] = string(n.UID)
+		}
+	}
+	return uids, true
+}
+
 // MarkedServers returns the names of the Nodes that are marked as servers. A user may mark an
 // agent's: a node that has proven to be an agent is left out.
 func (m *Members) MarkedServers() (names []string) {
@@ -121,6 +151,23 @@ func readiness(n *corev1.Node) *corev1.NodeCondition {
 		}
 	}
 	return nil
+}
+
+// ProfileLabel is the label by which the Node of a member has its profile: a name, or none. Nodes
+// of earlier versions do not have it.
+const ProfileLabel = "barque.io/profile"
+
+// Profiles returns the profiles of agents, by name. It has none for agents of earlier versions.
+func (m *Members) Profiles() map[string]string { return m.Marks.profiles(m.nodes()) }
+
+func (m Marks) profiles(nodes []*corev1.Node) map[string]string {
+	profiles := map[string]string{}
+	for _, n := range nodes {
+		if profile, has := n.Labels[ProfileLabel]; has && m.IsMember(n) && !m.IsServer(n) {
+			profiles[n.Name] = profile
+		}
+	}
+	return profiles
 }
 
 // Unready is a Node that is not Ready, or that is missing although its member lives.

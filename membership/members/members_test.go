@@ -2,6 +2,7 @@ package members
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,6 +52,25 @@ func TestApart(t *testing.T) {
 		if got := marks.apart(c.node, inPool); got != c.want {
 			t.Errorf("%s: apart is %t", c.node.Name, got)
 		}
+	}
+}
+
+// TestProfiles: those of agents of this version are known, and no others.
+func TestProfiles(t *testing.T) {
+	node := func(name string, labels ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+		for i := 0; i < len(labels); i += 2 {
+			n.Labels[labels[i]] = labels[i+1]
+		}
+		return n
+	}
+	got := marks.profiles([]*corev1.Node{
+		node("hardened", nodeleases.MemberLabel, "", ProfileLabel, "cis"), node("plain", nodeleases.MemberLabel, "", ProfileLabel, "none"),
+		node("earlier", nodeleases.MemberLabel, ""), node("foreign", ProfileLabel, "cis"),
+		node("server", nodeleases.MemberLabel, "", ProfileLabel, "cis", noderole.Label, ""),
+	})
+	if want := map[string]string{"hardened": "cis", "plain": "none"}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/rollover"
@@ -41,6 +42,18 @@ func (m *Members) GossipKeys() []rollover.Member {
 // DataKeys are all members, by the data keys that they have taken over. Only servers have any.
 func (m *Members) DataKeys() []rollover.Member {
 	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return f.DataKeys })
+}
+
+// Readers returns which servers show in gossip that they have the data keys of the generation, by
+// their IDs in the consensus group.
+func Readers(members []gossip.Member, generation uint64) func(id string) bool {
+	ids := map[string]bool{}
+	for _, m := range members {
+		if m.State == gossip.Alive && m.Facts.PeerID != "" && m.Facts.DataKeys >= max(generation, datakeys.First) {
+			ids[m.Facts.PeerID] = true
+		}
+	}
+	return func(id string) bool { return ids[id] }
 }
 
 // EarlierCAs names the servers of a version that does not know External CAs, and those whose

@@ -63,8 +63,26 @@ type Server struct {
 	Store   Store
 	// Changed returns a channel that is closed when what gossip knows of the members has changed.
 	Changed func() <-chan struct{}
-	Logger  *slog.Logger
+	// Wrote is called after this server has written a state. nil is never.
+	Wrote  func(Written)
+	Logger *slog.Logger
 }
+
+// Written is a state that a server has written into the store.
+type Written struct {
+	Before, After State
+	Cause         Cause
+}
+
+// Cause is the reason for which a state is written.
+type Cause int
+
+// Causes.
+const (
+	Ordered  Cause = iota // an operator wants it
+	Advanced              // the leader makes the next step
+	Repaired              // the store had an earlier state, or none
+)
 
 // Store keeps one value for all servers.
 type Store interface {

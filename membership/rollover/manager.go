@@ -110,8 +110,8 @@ func (m *Manager[S]) read(ctx context.Context) (s S, revision uint64, err error)
 	return s, revision, err
 }
 
-// write writes a state, in the term of the leader or, if that is 0, for an operator.
-func (m *Manager[S]) write(ctx context.Context, s S, revision, term uint64) error {
+// write writes the state s after before, in the term of the leader or, if it is ordered, in none.
+func (m *Manager[S]) write(ctx context.Context, before, s S, cause Cause, revision, term uint64) error {
 	value, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -120,10 +120,13 @@ func (m *Manager[S]) write(ctx context.Context, s S, revision, term uint64) erro
 		return fmt.Errorf("write the state of %s: %w", m.about.Keys, err)
 	}
 	what := m.about.Name + " goes on"
-	if term == 0 {
+	if cause == Ordered {
 		what = "an operator has changed " + m.about.Name
 	}
 	m.Logger.Info(what, at(s)...)
+	if m.Wrote != nil {
+		m.Wrote(Written{before, s, cause})
+	}
 	return nil
 }
 
@@ -228,18 +231,20 @@ func (m *Manager[S]) step(ctx context.Context, s S, term uint64) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
+	next, cause := s, Advanced
 	switch action, late := m.decide(s); action {
 	case Repair:
-		s, err = m.kind.Rebuild(s)
+		next, err = m.kind.Rebuild(s)
+		cause = Repaired
 	case Advance:
-		s, err = m.kind.Next(s)
+		next, err = m.kind.Next(s)
 	default:
 		return late, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return nil, m.write(ctx, s, revision, term)
+	return nil, m.write(ctx, s, next, cause, revision, term)
 }
 
 func (m *Manager[S]) decide(s S) (action Action, late []string) {
@@ -278,5 +283,5 @@ func (m *Manager[S]) Change(ctx context.Context, plan func(now S) (next S, write
 	if err != nil || !write {
 		return s, err
 	}
-	return next, m.write(ctx, next, revision, 0)
+	return next, m.write(ctx, s, next, Ordered, revision, 0)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/barque/barque/raftstore/status"
 )
 
-// Options of a Manager. All but CleanAfter and OnRemoved are needed.
+// Options of a Manager. All but CleanAfter, OnRemoved and OnChange are needed.
 type Options struct {
 	ID string
 	// Addr returns where this server is.
@@ -28,7 +28,9 @@ type Options struct {
 	Now        func() time.Time
 	// OnRemoved is called, once, when this server has learned that it was taken out.
 	OnRemoved func(group.Removal)
-	Logger    *slog.Logger
+	// OnChange is called on the leader after it has changed the members.
+	OnChange func(group.MemberChange)
+	Logger   *slog.Logger
 }
 
 // Consensus is the Manager's interface of Raft, a *raft.Raft.

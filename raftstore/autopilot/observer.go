@@ -1,6 +1,7 @@
 package autopilot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -357,6 +358,17 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 	if !ok || a.decision(m.ID).Effective() != step.Server.State {
 		return nil // the decision has changed since the look, as by a promotion: the next look uses it
 	}
+	old := a.decision(m.ID)
+	err := o.carryOut(ctx, step, m, old)
+	if err == nil && step.Kind != HandOver && a.opts.OnChange != nil {
+		a.opts.OnChange(group.MemberChange{Change: string(step.Kind), ID: m.ID, Name: m.Name, Why: cmp.Or(old.Why, step.Why)})
+	}
+	return err
+}
+
+// carryOut carries out a step for a member, about which old is decided.
+func (o *Observer) carryOut(ctx context.Context, step Step, m group.Member, old group.Decision) error {
+	a, term := o.manager, o.term
 	id, call := raft.ServerID(m.ID), a.opts.Timeouts.Call
 	switch step.Kind {
 	case Promote:
@@ -373,7 +385,6 @@ func (o *Observer) Take(ctx context.Context, step Step) error {
 	case HandOver:
 		return a.server.Transfer(ctx, m, a.whyRetires())
 	case Expire:
-		old := a.decision(m.ID)
 		return a.Decide(ctx, term, m.ID, old, group.Decision{State: group.Leaving, Name: m.Name, Why: "it was dead: " + step.Why})
 	}
 	return fmt.Errorf("the step %q is not known", step.Kind)

@@ -98,6 +98,13 @@ func (s Decision) Removal() Removal {
 	return Removal{Name: s.Name, At: s.At(), Why: s.Why, Dropped: s.State == Dropped}
 }
 
+// MemberChange is a change of the members that the leader has carried out.
+type MemberChange struct {
+	Change   string // promote, demote, expire, remove or drop: see package autopilot
+	ID, Name string // of the server
+	Why      string
+}
+
 // Removal tells that, when and why a server was taken out of the group.
 type Removal struct {
 	Name string    `json:"name"`

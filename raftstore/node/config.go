@@ -49,6 +49,8 @@ type Config struct {
 	// OnRemoved is called, once, when this server has learned that it was taken out of the group.
 	// It does not serve any more, and should be closed. It must not block.
 	OnRemoved func(group.Removal)
+	// OnChange is called on the leader after it has changed the members. It must not block.
+	OnChange func(group.MemberChange)
 	// OnSuperseded is called once, when this server has learned that its cluster has a successor.
 	// The server serves nothing any more, and should be closed. It must not block.
 	OnSuperseded func(group.Succession)

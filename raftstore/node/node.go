@@ -135,7 +135,7 @@ func open(cfg Config) (*Node, error) {
 	n.board = status.NewBoard(wiring{n}, cfg.Report)
 	n.autopilot = autopilot.New(autopilot.Options{
 		ID: id.ServerID, Addr: cfg.Stream.Addr, Dir: cfg.dir(), Timeouts: cfg.Timeouts, CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters,
-		Now: cfg.Now, OnRemoved: cfg.OnRemoved, Logger: cfg.Logger,
+		Now: cfg.Now, OnRemoved: cfg.OnRemoved, OnChange: cfg.OnChange, Logger: cfg.Logger,
 	}, n.peers, n.board, wiring{n})
 	opts.Observe, opts.Fatal = n.stats.ObserveLog, n.halt
 	opts.Extension = func() time.Duration { return n.lateness.Extension(id.ServerID) }

@@ -7,17 +7,22 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/barque/barque/adminapi"
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/clusterstatus"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/rollover"
+	"github.com/barque/barque/raftstore"
 )
 
 // auditFile is the default path of the audit log.
 func auditFile(dataDir string) string { return filepath.Join(dataDir, "audit", "audit.log") }
 
-// startAudit opens the audit log. It stops after the API server, so that no event is late.
+// startAudit opens the audit log. It stops after the store and the API server, so that no event is
+// late.
 func (s *server) startAudit(ctx context.Context) (err error) {
 	options := s.options.Audit
 	if options == nil {
@@ -47,6 +52,31 @@ func (s *server) auditBackup(file string, began time.Time, err error) {
 		r.Status, r.Reason = http.StatusInternalServerError, err.Error()
 	}
 	s.audit.Record(r)
+}
+
+// rotationPaths are those of the operators' requests, by the keys.
+var rotationPaths = map[acts.Keys]string{acts.CA: adminapi.CAPath, acts.Gossip: adminapi.KeysPath, acts.Data: adminapi.EncryptionPath}
+
+// auditRotation records a step of a rotation. The leader makes it, or this server for an operator,
+// whose request has an event of its own.
+func (s *server) auditRotation(of acts.Keys, w rollover.Written) {
+	who, groups := acts.Leader, []string(nil)
+	if w.Cause == rollover.Ordered {
+		who, groups = s.options.Name, []string{join.ServersOrganization}
+	}
+	s.auditAct(who, groups, rotationPaths[of], acts.Rotation(of, w))
+}
+
+// auditMember records a change of the members that this server has made as the leader.
+func (s *server) auditMember(c raftstore.MemberChange) {
+	s.auditAct(acts.Leader, nil, adminapi.MembersPath+"/"+c.Name, acts.Member(c.Change, c.Name, c.ID, c.Why))
+}
+
+// auditAct records an act without a request. It does not wait: with --audit-log-mode=blocking a
+// disk that hangs would hold up the leader.
+func (s *server) auditAct(who string, groups []string, path string, annotations map[string]string) {
+	r := audit.Request{User: who, Groups: groups, Method: http.MethodPost, URI: path, Path: path, Received: time.Now(), Status: http.StatusOK, Annotations: annotations}
+	go s.audit.Record(r) // ends when the sinks have it
 }
 
 // annotationPrefix is that of the claims of a joining machine in its event.

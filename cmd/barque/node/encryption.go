@@ -15,10 +15,11 @@ import (
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
-	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
@@ -83,7 +84,7 @@ func (s *server) storedObjects() storedObjects {
 // newEncryption returns this server's part in changes of the data keys.
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
-		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
+		Server: s.rollover(dataKeysKey, "encryption", acts.Data), Keys: s.dataKeys, Sealer: s.ids.Trust,
 		Members: s.dataKeyMembers,
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
@@ -171,14 +172,7 @@ func CheckBackup(secrets map[string][]byte, item *raftstore.Item) error {
 	if item.Key != dataKeysKey || len(secrets) == 0 {
 		return nil
 	}
-	trust, err := enroll.TrustIn(secrets)
-	if err != nil {
-		return err
-	}
-	if err := datakeys.Opens(item.Value, trust); err != nil {
-		return fmt.Errorf("the CAs' keys in the backup do not open all its data keys, so that a new cluster could not read its objects: %w", err)
-	}
-	return nil
+	return enroll.OpensDataKeys(secrets, item.Value)
 }
 
 // encryptionReady is the check of /readyz that fails while this server cannot read all objects.
@@ -190,7 +184,7 @@ func (s *server) encryptionReady() healthz.HealthChecker {
 // leader among them would not begin its work.
 func (s *server) startHandingOver(ctx context.Context) error {
 	handover := &datakeys.Handover{Keys: s.dataKeys, Logger: s.logger.With("part", "encryption"), To: func(ctx context.Context, generation uint64) error {
-		return s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
+		return s.store.HandOverTo(ctx, "it cannot read all objects", members.Readers(s.pool.Members(), generation))
 	}}
 	runner, err := runtime.New(runtime.Config{
 		Leadership: s.store,
@@ -204,16 +198,4 @@ func (s *server) startHandingOver(ctx context.Context) error {
 		return err
 	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: runner.Run})
-}
-
-// readers returns which servers show in gossip that they have the keys of the generation, by their
-// IDs in the consensus group.
-func readers(members []gossip.Member, generation uint64) func(id string) bool {
-	ids := map[string]bool{}
-	for _, m := range members {
-		if m.State == gossip.Alive && m.Facts.PeerID != "" && m.Facts.DataKeys >= max(generation, datakeys.First) {
-			ids[m.Facts.PeerID] = true
-		}
-	}
-	return func(id string) bool { return ids[id] }
 }

@@ -29,9 +29,9 @@ func (s *server) openBook(context.Context) error {
 	folder, logger := register.NewFolder(s.store, joinFolder), s.logger.With("part", "join")
 	s.tokens = &token.Store{Records: folder, Client: s.ownClient, CAs: s.caDigests, Now: time.Now}
 	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer, Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
-	s.book.Former = func(ctx context.Context) error { return s.revoked.book.NoteMixed(ctx, 0, s.options.Name) }
-	s.revoked.overlap = s.newOverlap()
-	s.ids.Announce = func(ctx context.Context) error { return s.revoked.overlap.Announce(ctx, s.peerCertificate()) }
+	s.book.Former = func(ctx context.Context) error { return s.judge.Book.NoteMixed(ctx, 0, s.options.Name) }
+	s.judge.Overlap = s.newOverlap()
+	s.ids.Announce = func(ctx context.Context) error { return s.judge.Overlap.Announce(ctx, s.peerCertificate()) }
 	return nil
 }
 

@@ -52,44 +52,30 @@ func (s *server) configFiles() []clusterstatus.ConfigFile {
 		states = append(states, s.authorizers.Files()...)
 	}
 	out := []clusterstatus.ConfigFile{}
-	for _, f := range append(states, s.otherFiles.states()...) {
+	for _, f := range append(states, s.otherFiles.States()...) {
 		out = append(out, clusterstatus.ConfigFile(f))
 	}
 	return out
 }
 
-// otherFiles are read at the start by other parts.
-type otherFiles []*configfile.File
-
-// startOtherFiles looks at the files of the audit log's policy and of admission.
+// startOtherFiles looks at the files of the audit log's policy and of admission, which other parts
+// read at the start.
 func (s *server) startOtherFiles(ctx context.Context) error {
 	o := s.options
 	paths := map[string]string{"--admission-control-config-file": o.Admission.ConfigFile}
 	if o.Audit != nil {
 		paths["--audit-policy-file"], paths["--audit-webhook-config-file"] = o.Audit.PolicyFile, o.Audit.WebhookOptions.ConfigFile
 	}
-	var runs []func(context.Context) error
 	for _, flag := range slices.Sorted(maps.Keys(paths)) {
 		path := paths[flag]
 		if path == "" {
 			continue
 		}
-		data, err := configfile.Read(path)
+		file, err := configfile.Fixed(flag, path, s.logger.With("part", "configuration"))
 		if err != nil {
 			return err
 		}
-		f := configfile.New(configfile.Config{Flag: flag, Path: path, Logger: s.logger.With("part", "configuration")}, data)
-		s.otherFiles, runs = append(s.otherFiles, f), append(runs, f.Run)
+		s.otherFiles = append(s.otherFiles, file)
 	}
-	if len(runs) == 0 {
-		return nil
-	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "configuration files", Run: func(ctx context.Context) error { return lifecycle.All(ctx, runs...) }})
-}
-
-func (f otherFiles) states() (out []configfile.State) {
-	for _, file := range f {
-		out = append(out, file.State())
-	}
-	return out
+	return s.stack.Start(ctx, lifecycle.Component{Name: "configuration files", Run: s.otherFiles.Run})
 }

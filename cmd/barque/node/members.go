@@ -1,14 +1,17 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto"
+	"net/http"
 	"net/netip"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/barque/barque/adminapi"
@@ -17,6 +20,7 @@ import (
 	"github.com/barque/barque/controllers/noderole"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/exchange"
@@ -128,6 +132,14 @@ func (s *server) unreadyNodes() (nodes []clusterstatus.UnreadyNode) {
 	return nodes
 }
 
+// otherProfiles returns the agents with another profile than this server's.
+func (s *server) otherProfiles() []clusterstatus.AgentProfile {
+	if m := s.synced(); m != nil {
+		return clusterstatus.OtherProfiles(cmp.Or(s.options.Profile, NoProfile), m.Profiles())
+	}
+	return nil
+}
+
 // failingCalls returns the objects that need calls of the API server which fail.
 func (s *server) failingCalls() (calls []clusterstatus.FailingCall) {
 	failing, err := s.api.FailingCalls()
@@ -162,8 +174,9 @@ func (s *server) succeeds(cluster string) bool {
 }
 
 // rollover is this server, for keys that all share. Their state is in the store at the key.
-func (s *server) rollover(key, part string) rollover.Server {
-	return rollover.Server{Cluster: s.record.Cluster.ID, Store: register.New(s.store, key), Changed: s.pool.Changed, Logger: s.logger.With("part", part)}
+func (s *server) rollover(key, part string, of acts.Keys) rollover.Server {
+	return rollover.Server{Cluster: s.record.Cluster.ID, Store: register.New(s.store, key), Changed: s.pool.Changed,
+		Wrote: func(w rollover.Written) { s.auditRotation(of, w) }, Logger: s.logger.With("part", part)}
 }
 
 // gossipKeys returns the keys for other nodes.
@@ -184,12 +197,17 @@ func (s *server) startExchange(ctx context.Context) error {
 	if err := s.ids.RegisterCA(legacyregistry.Registerer()); err != nil {
 		return err
 	}
-	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca"), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
+	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca", acts.CA), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
 		Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
 		Earlier:      s.encryption.Earlier, // data keys came with the exchange of the accounts' key alone
 		EarlierCAs:   func() []string { return s.members.EarlierCAs() },
 		Certificates: func() []pki.Request { return append(s.ids.Requests(), s.members.Requests()...) }})
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
+}
+
+// accountsReady is the check of /readyz that fails while this server lacks the key of new tokens.
+func (s *server) accountsReady() healthz.HealthChecker {
+	return healthz.NamedCheck("service-accounts-key", func(*http.Request) error { return s.exchange.Ready() })
 }
 
 // accountKeys returns the current keys of service account tokens.

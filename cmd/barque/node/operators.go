@@ -37,7 +37,7 @@ func (s *server) handlers() map[string]http.Handler {
 	handlers[cis.ReportPath] = extra.MastersOnly(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
-	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.list.Entries, s.revoked.book, s.needed, s.logger.With("part", "revocations"))
+	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book, s.judge.Needed, s.logger.With("part", "revocations"))
 	handlers[adminapi.KeysPath] = adminapi.KeysHandler(s.keys)
 	handlers[adminapi.EncryptionPath] = &adminapi.Encryption{Keys: s.encryption, Resolve: s.encryptable, Relay: relay, Leader: s.leader, Logger: s.logger.With("part", "encryption")}
 	handlers[clusterstatus.GossipPath] = adminapi.GossipHandler(s.options.Name, s.pool)
@@ -51,6 +51,7 @@ func (s *server) says() *adminapi.Report {
 		Certificates: s.ids.Certificates, Trust: s.ids.Trust, Backups: s.backups, Logger: s.logger}
 	if s.membersWithNodes.Load() != nil { // set after everything that these functions read
 		r.Former, r.Apart, r.Exchange, r.Lost = s.leavers().Former, s.apartAgents, s.exchange.Status, s.lostVolumes
+		r.Profiles = s.otherProfiles
 		r.Unready, r.Failing, r.Admissions = s.unreadyNodes, s.failingCalls, s.book.Admissions
 		r.AuditLosses, r.Files, r.DataKeys = s.auditLosses, s.configFiles, s.encryption.Progress
 	}
@@ -137,7 +138,7 @@ func (o *Options) ownCertificates() []pki.Request {
 // certificatesAPI shows the certificates of the cluster.
 func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
 	return &adminapi.Certificates{
-		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.revoked.overlap.Ends,
+		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
 		Servers: func() (names []string) {
 			for _, m := range s.store.Members() {
 				names = append(names, m.Name)

@@ -204,6 +204,8 @@ func TestACompanysCA(t *testing.T) {
 		})
 	}
 	end()
+	acted(t, all, "rotation.barque.io/keys", "ca", "s2: keys=ca event=begun generation=2", "barque:leader: keys=ca event=distributed generation=3", "barque:leader: keys=ca event=ended generation=4")
+	acted(t, all, "members.barque.io/change", "promote", "barque:leader: change=promote server=s2", "barque:leader: change=promote server=s3")
 	checkCompanysCA(t, all, root, two)
 	trySiblings(t, all, root, two, sibling)
 	trySiblings(t, all, root, two, one) // which is one of the company's like any other now
@@ -321,7 +323,7 @@ func changeCA(ctx context.Context, p *process, change exchange.Change, given *ex
 // All requests must succeed. Certificates of clients are renewed meanwhile, and tokens stay.
 func loadByRoot(t *testing.T, all []*process, root *companytest.CA) (end func()) {
 	t.Helper()
-	bearer := tokenOfAdmin(t, all[0].client())
+	bearer := tokenOfAdmin(t, all)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var done atomic.Int64
@@ -350,9 +352,10 @@ func loadByRoot(t *testing.T, all []*process, root *companytest.CA) (end func())
 	}
 }
 
-// tokenOfAdmin returns the token of a service account that may do everything.
-func tokenOfAdmin(t *testing.T, client kubernetes.Interface) string {
+// tokenOfAdmin returns the token of a service account that may do everything, at each server.
+func tokenOfAdmin(t *testing.T, all []*process) string {
 	t.Helper()
+	client := all[0].client()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "load", Namespace: "default"}}
 	if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -366,15 +369,17 @@ func tokenOfAdmin(t *testing.T, client kubernetes.Interface) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, patience, "the account's rights", func(ctx context.Context) error {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:default:load",
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default"}}}
-		is, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-		if err == nil && !is.Status.Allowed {
-			err = errors.New(is.Status.Reason)
-		}
-		return err
-	})
+	for _, p := range all { // each learns of the binding by itself
+		until(t, patience, "the account's rights at "+p.order.Name, func(ctx context.Context) error {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "system:serviceaccount:default:load",
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default"}}}
+			is, err := p.client().AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err == nil && !is.Status.Allowed {
+				err = errors.New(is.Status.Reason)
+			}
+			return err
+		})
+	}
 	return made.Status.Token
 }
 

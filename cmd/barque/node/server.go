@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/apiserver"
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/encryption"
 	"github.com/barque/barque/apiserver/healthchecks"
@@ -32,6 +33,7 @@ import (
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/scheddelay"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/acts"
 	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
@@ -39,9 +41,11 @@ import (
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/membership/judge"
 	"github.com/barque/barque/membership/keyring"
 	"github.com/barque/barque/membership/liveness"
 	"github.com/barque/barque/membership/members"
+	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/membership/token"
 	"github.com/barque/barque/network"
@@ -72,10 +76,12 @@ type server struct {
 	audit        *audit.Log
 	logins       *logins.Logins
 	authorizers  *authorizers.Authorizers
-	otherFiles   otherFiles
+	otherFiles   configfile.Files
 	tokens       *token.Store
 	book         *admissions.Book
-	revoked      revocations
+	revoked      *revocation.List
+	judge        *judge.Judge
+	mux          *raftstore.Mux                   // connections of other servers
 	opened       atomic.Pointer[raftstore.Server] // store, for certificates, which are older
 	api          *apiserver.Server
 	stack        *lifecycle.Stack
@@ -127,7 +133,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -189,7 +195,7 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap:  s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved: func(r raftstore.Removal) { s.removed <- r },
+		OnRemoved: func(r raftstore.Removal) { s.removed <- r }, OnChange: s.auditMember,
 		OnSuperseded: func(by raftstore.Succession) {
 			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
 		},
@@ -213,7 +219,7 @@ func (s *server) startStore(ctx context.Context) error {
 		return errors.Join(err, mux.Close())
 	}
 	s.backups.Use(s.store)
-	s.revoked.mux = mux
+	s.mux = mux
 	if err := s.dateCertificates(ctx); err != nil {
 		return errors.Join(err, s.store.Close(), mux.Close())
 	}
@@ -312,8 +318,8 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), CAs: pki.BundleForm},
-		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.list.CheckCredential,
+		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), CAs: pki.BundleForm},
+		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
 		Logger: s.logger.With("part", "gossip"),
@@ -322,9 +328,9 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 		return err
 	}
 	s.met.Store(s.pool)
-	s.pool.SetRevoked(s.revoked.list.Entries().Version) // which may have changed since New was called
+	s.pool.SetRevoked(s.revoked.Entries().Version) // which may have changed since New was called
 	keys := credentials.NewRing(s.record, s.pool)
-	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip"), Own: keys, Sealer: s.ids.Trust,
+	s.keys = keyring.New(keyring.Config{Server: s.rollover(gossipKeysKey, "gossip", acts.Gossip), Own: keys, Sealer: s.ids.Trust,
 		Members: func() []rollover.Member { return s.members.GossipKeys() }})
 	s.encryption = s.newEncryption()
 	refresher := credentials.NewRefresher(o.Name, s.pool, keys, s.fetchKeys, keyring.RefresherConfig{Logger: s.logger.With("part", "gossip")})
@@ -383,10 +389,10 @@ func (s *server) startAPI(ctx context.Context) error {
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
 		Stray:      s.strays.Note,
-		Admit:      s.admit,
-		Revoked:    s.counts,
-		OwnKey:     s.ownKey,
-		Entries:    s.revoked.list.Entries,
+		Admit:      s.judge.Admit,
+		Revoked:    s.judge.Check,
+		OwnKey:     s.judge.OwnKey,
+		Entries:    s.revoked.Entries,
 		Audit:      s.auditJoining,
 		Logger:     s.logger.With("part", "join"),
 		Now:        time.Now,
@@ -396,8 +402,8 @@ func (s *server) startAPI(ctx context.Context) error {
 		Certificate:     func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
 		ClientCA:        func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
 		Renewed:         s.ids.Renewed,
-		Revoked:         s.counts,
-		RevokedChanged:  s.revoked.list.Changed,
+		Revoked:         s.judge.Check,
+		RevokedChanged:  s.revoked.Changed,
 		KubeletClient:   s.ids.KubeletClientTLS(),
 		IsKubelet:       isKubelet,
 		NodeAddress:     s.nodeAddress,
@@ -420,7 +426,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
-		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.drain.Check()),
+		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(), s.drain.Check()),
 		LiveChecks:        []healthz.HealthChecker{healthchecks.OfReplica(func() { s.store.Status() })},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),

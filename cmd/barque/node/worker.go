@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -40,6 +41,7 @@ import (
 	"github.com/barque/barque/kubelet/rootdir"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/liveness"
+	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/network"
 	"github.com/barque/barque/network/dns"
 	"github.com/barque/barque/network/faults"
@@ -216,7 +218,8 @@ func waitFor(ready <-chan struct{}) func(context.Context) error {
 	}
 }
 
-// nodeLabels returns the labels that a node registers with, among them the mark of a member. Roles
+// nodeLabels returns the labels that a node registers with, among them the mark of a member and the
+// node's profile. Roles
 // are set by controllers/noderole. A label that the API server would refuse is left out, because
 // the whole report of the node would be refused with it: a machine that joins is told, and one that
 // has joined goes on.
@@ -233,6 +236,7 @@ func nodeLabels(o *Options, logger *slog.Logger) map[string]string {
 		labels[k] = v
 	}
 	labels[nodeleases.MemberLabel] = ""
+	labels[members.ProfileLabel] = cmp.Or(o.Profile, NoProfile)
 	return labels
 }
 
@@ -244,8 +248,8 @@ func (s *server) startNode(ctx context.Context) error {
 	w := &worker{
 		options: s.options, settings: s.settings,
 		client: s.api.LoopbackConfigAs("system:node:"+s.options.Name, "system:nodes"),
-		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()), revoked: s.revoked.list.Check,
-		changed: []func() <-chan struct{}{s.revoked.list.Changed, s.ids.Trust.Changed},
+		tls:    credentials.KubeletServerTLS(s.ids.Kubelet, s.ids.Trust, s.options.kubeletTLS()), revoked: s.revoked.Check,
+		changed: []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
 		labels:  nodeLabels(s.options, s.logger),
 		health:  liveness.NewHealth(s.pool.SetHealth),
 		certs:   s.ids.Collectors(),

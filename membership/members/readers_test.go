@@ -1,4 +1,4 @@
-package node
+package members
 
 import (
 	"testing"
@@ -16,13 +16,13 @@ func TestReaders(t *testing.T) {
 		{State: gossip.Alive, Facts: gossip.Facts{DataKeys: 7}}, // an agent
 		{State: gossip.Dead, Facts: gossip.Facts{PeerID: "dead", DataKeys: 7}},
 	}
-	may := readers(members, 7)
+	may := Readers(members, 7)
 	for id, want := range map[string]bool{"has": true, "newer": true, "behind": false, "earlier version": false, "": false, "dead": false, "unknown": false} {
 		if may(id) != want {
 			t.Errorf("%q may lead: %t", id, !want)
 		}
 	}
-	if readers(members, 0)("earlier version") {
+	if Readers(members, 0)("earlier version") {
 		t.Error("without a state of the keys, an earlier version is taken for one that reads encrypted objects")
 	}
 }

@@ -1,0 +1,146 @@
+// Package acts describes acts of the servers for the audit log: the steps of rotations, and changes
+// of the members. No request stands for them, or one for many. The descriptions have no secrets.
+package acts
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/barque/barque/membership/exchange"
+	"github.com/barque/barque/membership/rollover"
+	"github.com/barque/barque/pki"
+)
+
+// Leader is the user of the leader's acts.
+const Leader = "barque:leader"
+
+// Keys are the kind of keys that a rotation replaces.
+type Keys string
+
+// Kinds of keys.
+const (
+	CA       Keys = "ca"
+	Accounts Keys = "service-accounts"
+	Gossip   Keys = "gossip"
+	Data     Keys = "data"
+)
+
+// Annotations of an event, by their names without the prefix.
+const (
+	RotationPrefix   = "rotation.barque.io/"
+	MembersPrefix    = "members.barque.io/"
+	RevocationPrefix = "revocation.barque.io/"
+
+	AnnotationKeys       = "keys"       // Keys
+	AnnotationEvent      = "event"      // Event
+	AnnotationStep       = "step"       // that begins; "at-rest" when none does
+	AnnotationGeneration = "generation" // of the keys
+
+	AnnotationChange = "change" // of the members
+	AnnotationServer = "server" // its name
+	AnnotationID     = "id"     // of the server in the store
+	AnnotationWhy    = "why"
+
+	AnnotationKind = "kind" // of a revocation
+	AnnotationName = "name"
+)
+
+// Event is a rotation's progress.
+type Event string
+
+// Events of a rotation.
+const (
+	Begun       Event = "begun"
+	Distributed Event = "distributed" // all have the new key; from now on it is used
+	InUse       Event = "in-use"      // the old key is used no more, and dropped
+	Ended       Event = "ended"
+	Undoing     Event = "undoing"
+	Undone      Event = "undone"
+	Forced      Event = "forced"   // it waits no longer for members without a sign of life
+	Repaired    Event = "repaired" // a restored backup had brought an earlier state
+	Again       Event = "again"    // a step before is repeated
+)
+
+// transition is a change of the step.
+type transition struct{ from, to string }
+
+const atRest = "at-rest"
+
+// events are those of each rotation. A transition that is missing begins or ends one, or repeats a
+// step.
+var events = map[Keys]map[transition]Event{
+	CA: {
+		{string(pki.Spreading), string(pki.Issuing)}: Distributed,
+		{string(pki.Spreading), atRest}:              Undone,
+	},
+	Gossip: {
+		{"add", "use"}: Distributed, {"use", "remove"}: InUse, {"use", "back"}: Undoing, {"back", "withdraw"}: Undoing, {"add", "withdraw"}: Undoing,
+		{"withdraw", atRest}: Undone,
+	},
+	Data: {{"spread", "rewrite"}: Distributed, {"rewrite", "clean"}: InUse},
+}
+
+// Rotation returns the annotations of a state that was written. keys are CA for both kinds that
+// package exchange has.
+func Rotation(keys Keys, w rollover.Written) map[string]string {
+	_, from := w.Before.At()
+	generation, to := w.After.At()
+	of, from, to := events[keys], cmp.Or(from, atRest), cmp.Or(to, atRest)
+	if accounts(w) {
+		keys = Accounts
+	}
+	event, known := of[transition{from, to}]
+	switch {
+	case w.Cause == rollover.Repaired:
+		event = Repaired
+	case known:
+	case from == to:
+		event = Forced
+	case from == atRest:
+		event = Begun
+	case to == atRest:
+		event = Ended
+	default:
+		event = Again
+	}
+	return map[string]string{RotationPrefix + AnnotationKeys: string(keys), RotationPrefix + AnnotationEvent: string(event),
+		RotationPrefix + AnnotationStep: to, RotationPrefix + AnnotationGeneration: strconv.FormatUint(generation, 10)}
+}
+
+// accounts reports whether the key of service accounts alone is exchanged.
+func accounts(w rollover.Written) bool {
+	before, ok := w.Before.(exchange.State)
+	after, also := w.After.(exchange.State)
+	return ok && also && !before.Bundle.ExchangesCA() && !after.Bundle.ExchangesCA()
+}
+
+// Member returns the annotations of a change of the members of the store.
+func Member(change, server, id, why string) map[string]string {
+	return map[string]string{MembersPrefix + AnnotationChange: change, MembersPrefix + AnnotationServer: server, MembersPrefix + AnnotationID: id,
+		MembersPrefix + AnnotationWhy: why}
+}
+
+// Revocation returns the annotations of a revocation of certificates.
+func Revocation(kind, name, why string) map[string]string {
+	return map[string]string{RevocationPrefix + AnnotationKind: kind, RevocationPrefix + AnnotationName: name, RevocationPrefix + AnnotationWhy: why}
+}
+
+// shown are the annotations that say most of an act, in their order.
+var shown = []string{
+	"join.barque.io/node", "join.barque.io/token-id", "backup.barque.io/file",
+	RotationPrefix + AnnotationKeys, RotationPrefix + AnnotationEvent, RotationPrefix + AnnotationGeneration,
+	MembersPrefix + AnnotationChange, MembersPrefix + AnnotationServer,
+	RevocationPrefix + AnnotationKind, RevocationPrefix + AnnotationName,
+}
+
+// Text says in a few words which act the annotations of an event describe; empty if none.
+func Text(annotations map[string]string) string {
+	var words []string
+	for _, name := range shown {
+		if value := annotations[name]; value != "" {
+			words = append(words, name[strings.Index(name, "/")+1:]+"="+value)
+		}
+	}
+	return strings.Join(words, " ")
+}
