@@ -65,7 +65,8 @@ type Server struct {
 	caches       []ager
 	closers      []func()
 	failing      *failing
-	synced       atomic.Bool      // see unsynced
+	synced       atomic.Bool // see unsynced
+	told         atomic.Pointer[proxyTold]
 	leads        atomic.Bool      // LeaderRoutine runs
 	lasting      *cutoff.Requests // nil where no certificate is ever revoked
 	logger       *slog.Logger
@@ -90,7 +91,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim(podparts.New(podParts))))
 
-	sec, err := s.newSecurity(s.port.ClientCA())
+	sec, err := s.newSecurity()
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +125,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) newPort() (*secureport.Port, error) {
 	handler := func() http.Handler { return s.chain.aggregator.GenericAPIServer.Handler }
 	return secureport.New(secureport.Config{
-		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, ProxyCA: s.frontProxy().CAs, Renewed: s.cfg.Renewed,
+		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, OwnProxyCA: s.cfg.ProxyCA, ProxyCA: s.frontProxy().CAs, Renewed: s.cfg.Renewed,
 		Handler: handler, Opens: func() { s.loopback.transport.Serve(handler()) }, Closes: func() { s.loopback.transport.Refuse() },
 		Patience: streamGrace, TLS: s.cfg.TLS, Limits: s.cfg.Connections, HTTP2Streams: s.cfg.Serving.HTTP2Streams,
 		Now: s.cfg.Now, Logger: s.cfg.Logger,
@@ -176,7 +177,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 		handler = s.withoutWritesUntilSynced(storage.WithLeaderTermHeader(rawlist.Handler(watchwriter.Handler(s.withDocuments(handler)))), parts.codecs)
 		if s.cfg.Revoked != nil {
 			if s.lasting == nil {
-				s.lasting = cutoff.New(s.cfg.Revoked, s.port.ClientCA().VerifyOptions, func(r *http.Request) bool {
+				s.lasting = cutoff.New(s.cfg.Revoked, s.authorities, func(r *http.Request) bool {
 					info, ok := request.RequestInfoFrom(r.Context())
 					return ok && c.LongRunningFunc(r, info)
 				})
