@@ -3,6 +3,7 @@ package credentials
 import (
 	"crypto/x509"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/barque/barque/pki"
@@ -72,6 +73,24 @@ func (ids *Server) Certificates() NodeCertificates {
 // renewAt.
 func Overdue(renewAt, notAfter, now time.Time) bool {
 	return now.After(renewAt.Add(notAfter.Sub(renewAt) / 10))
+}
+
+// CAName is the name of the CA for clients in lists of certificates. That of another purpose begins
+// with the purpose.
+const CAName = "ca"
+
+// NameOf returns the name of a CA in lists of certificates: what it is for. A CA of several
+// purposes is that of the clients.
+func NameOf(trust *pki.Trust, ca *pki.Authority) string {
+	for _, purpose := range pki.Purposes() {
+		switch is := slices.ContainsFunc(trust.CAsFor(purpose), func(of *pki.Authority) bool { return of.Digest() == ca.Digest() }); {
+		case is && purpose == pki.Clients:
+			return CAName
+		case is:
+			return string(purpose) + "-" + CAName
+		}
+	}
+	return CAName
 }
 
 // CredentialInfo describes a node's gossip credential.

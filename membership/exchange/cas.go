@@ -37,11 +37,13 @@ func (s State) At() (generation uint64, step string) {
 	return s.Bundle.Generation, string(s.Bundle.Step)
 }
 
-// The formats of a State. One with an External CA has externalFormat: earlier versions, which would
-// lose what they do not know of it, take no part in that exchange.
+// The formats of a State. One with an External CA has externalFormat, and one with CAs of their own
+// for purposes has separateFormat: earlier versions, which would lose what they do not know of it,
+// take no part in that exchange.
 const (
 	format         = 2
 	externalFormat = 3
+	separateFormat = 4
 )
 
 // cas are the CAs and their keys, as a rollover.Kind.
@@ -49,8 +51,11 @@ type cas struct{ Config }
 
 func (c *cas) state(b pki.Bundle) State {
 	s := State{rollover.Envelope{Format: format, Cluster: c.Cluster}, b}
-	if b.HasExternal() {
+	switch b.Form() {
+	case pki.ExternalForm:
 		s.Format = externalFormat
+	case pki.SeparateForm:
+		s.Format = separateFormat
 	}
 	return s
 }
@@ -103,6 +108,12 @@ func (c *cas) Waiting(s State) []string {
 		case !sealed:
 			out = append(out, "the data keys are sealed with the key of the CA before yet, which must not be dropped before that, with --force either; "+
 				"if it lasts, see `barque secrets-encrypt status`: `barque secrets-encrypt rotate` drops a key without objects; delete corrupt objects, or restore a backup")
+		}
+	}
+	// A leader that has not taken the state over is waited for itself.
+	if s.Bundle.Step == pki.Spreading && len(s.Bundle.FrontProxy) > 1 && c.Told != nil {
+		if err := c.Told(c.Trust.PEMFor(pki.FrontProxy)); err != nil {
+			out = append(out, "the next CA of the front proxy: "+err.Error())
 		}
 	}
 	slices.Sort(out)

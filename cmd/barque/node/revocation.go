@@ -120,7 +120,7 @@ func (s *server) startRevocations(ctx context.Context) error {
 
 // lastCAEnds is the end of the last CA that is believed.
 func (s *server) lastCAEnds() (end time.Time) {
-	for _, ca := range s.ids.Trust.CAs() {
+	for _, ca := range s.ids.Trust.EveryCA() {
 		if is := ca.Certificate().NotAfter; is.After(end) {
 			end = is
 		}
