@@ -44,7 +44,7 @@ const (
 type ClusterCertificates struct {
 	From     string                         `json:"from"`
 	CA       exchange.Status                `json:"ca"`
-	CAs      []credentials.CertificateInfo  `json:"cas"` // that are believed; the first one issues
+	CAs      []credentials.CertificateInfo  `json:"cas"` // that are believed; the first one of each name issues
 	Nodes    []credentials.NodeCertificates `json:"nodes"`
 	Warnings []string                       `json:"warnings,omitempty"`
 }
@@ -78,9 +78,11 @@ type Certificates struct {
 func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
 	now := time.Now()
 	all := ClusterCertificates{From: s.Self, CA: s.Exchange.Status(), Nodes: []credentials.NodeCertificates{s.Own()}}
-	for _, ca := range s.Trust.CAs() {
-		info := credentials.InfoOf("ca", ca.Certificate(), false, now)
-		info.File = s.CAFile
+	for _, ca := range s.Trust.EveryCA() {
+		info := credentials.InfoOf(credentials.NameOf(s.Trust, ca), ca.Certificate(), false, now)
+		if info.Name == credentials.CAName {
+			info.File = s.CAFile
+		}
 		if !s.Trust.Bundle().ExchangesCA() {
 			info.Warning = credentials.CAWarning(ca, s.Lifetime, now)
 		}

@@ -311,7 +311,7 @@ func (w *warner) backups(m *MemberStatus) {
 func (w *warner) certificates(m *MemberStatus) {
 	for _, c := range m.Certificates {
 		mend := "barque cert rotate --server " + m.Name
-		if c.Name == "ca" {
+		if c.Name == "ca" || strings.HasSuffix(c.Name, "-ca") {
 			mend = "barque cert rotate --ca"
 			if c.External {
 				mend += " --ca-file CHAIN --ca-key-file KEY"

@@ -69,6 +69,8 @@ type Wish struct {
 	// it has an external one.
 	Given   *exchange.Given
 	BuiltIn bool
+	// Joint is for one CA for all purposes, which earlier versions handle.
+	Joint bool
 }
 
 // NextStep returns the step to take: to undo or force the exchange that is under way, or to begin
@@ -95,14 +97,14 @@ func NextStep(is *exchange.Status, w Wish) (*Step, error) {
 	case w.Force:
 		return step(exchange.Force, "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n"+
 			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"+lines(is.Waiting))
-	case is.UnderWay() && (w.Given != nil || w.BuiltIn):
+	case is.UnderWay() && (w.Given != nil || w.BuiltIn || w.Joint):
 		return refused("an exchange of the CA is under way already; `barque cert rotate --ca` waits for its end")
 	case is.UnderWay():
 		return nil, nil
 	case w.Accounts:
 		return step(exchange.BeginAccounts, "The key that signs the tokens of service accounts is exchanged for a new one. Tokens that the old key has signed are void in two days;\n"+
 			"kubelets replace those of pods within a day. Certificates and join tokens stay.\n")
-	case is.External && w.Given == nil && !w.BuiltIn:
+	case is.External && w.Given == nil && !w.BuiltIn && !w.Joint:
 		return refused("%w", exchange.ErrExternal)
 	}
 	return w.begin(), nil
@@ -114,6 +116,8 @@ func (w *Wish) begin() *Step {
 	switch {
 	case w.Given != nil:
 		request, kind = exchange.Request{Change: exchange.BeginExternal, Given: *w.Given}, "the one in the file"
+	case w.Joint:
+		request, kind = exchange.Request{Change: exchange.BeginJoint}, "one for all purposes, which earlier versions know: a certificate for clients counts between servers as well"
 	case w.BuiltIn:
 		request, kind = exchange.Request{Change: exchange.BeginBuiltIn}, "one that the cluster makes itself"
 	}
