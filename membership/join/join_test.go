@@ -570,6 +570,27 @@ func TestTooManyRequests(t *testing.T) {
 	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context(), "c1"); err != nil {
 		t.Errorf("a node, from the same address: %v", err)
 	}
+	// Where purposes have CAs of their own, servers are nodes as well, and the front proxy is none.
+	peers, err := pki.CAOf(pki.Peers, "c1", now)
+	proxy, err2 := pki.CAOf(pki.FrontProxy, "c1", now)
+	key, err3 := c.ca.Key()
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.trust.Set(pki.NewBundle(c.ca).WithCA(pki.Peers, peers).WithCA(pki.FrontProxy, proxy), key); err != nil {
+		t.Fatal(err)
+	}
+	server := pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}
+	if _, err := c.client(t, certificate(t, peers, server)).SharedKey(t.Context(), "abc"); err != nil {
+		t.Errorf("a server with a CA of its own, from the same address: %v", err)
+	}
+	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context(), "c1"); err != nil {
+		t.Errorf("an agent beside it: %v", err)
+	}
+	refused = nil
+	if _, err := c.client(t, certificate(t, proxy, server)).GossipKeys(t.Context(), "c1"); !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests {
+		t.Errorf("one of the front proxy's CA: %v", err)
+	}
 	now = now.Add(time.Minute)
 	good := c.request()
 	good.Clock = now
