@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/barque/barque/membership/rollover"
@@ -47,7 +48,10 @@ const (
 )
 
 // cas are the CAs and their keys, as a rollover.Kind.
-type cas struct{ Config }
+type cas struct {
+	Config
+	leads atomic.Bool // this server makes the steps
+}
 
 func (c *cas) state(b pki.Bundle) State {
 	s := State{rollover.Envelope{Format: format, Cluster: c.Cluster}, b}
@@ -110,20 +114,34 @@ func (c *cas) Waiting(s State) []string {
 				"if it lasts, see `barque secrets-encrypt status`: `barque secrets-encrypt rotate` drops a key without objects; delete corrupt objects, or restore a backup")
 		}
 	}
-	// A leader that has not taken the state over is waited for itself.
-	if s.Bundle.Step == pki.Spreading && len(s.Bundle.FrontProxy) > 1 && c.Told != nil {
-		if err := c.Told(c.Trust.PEMFor(pki.FrontProxy)); err != nil {
-			out = append(out, "the next CA of the front proxy: "+err.Error())
-		}
+	if err := c.untold(s); err != nil && !s.Bundle.Forced && time.Since(s.Bundle.Since) < toldPatience {
+		out = append(out, "the next CA of the front proxy: "+err.Error())
 	}
 	slices.Sort(out)
 	return out
+}
+
+// toldPatience is how long the first step waits for extension API servers. Telling them is a write
+// through the API, which webhooks can refuse. An exchange after a theft must not depend on them.
+const toldPatience = 2 * time.Minute
+
+// untold returns the reason why extension API servers do not know the next CA of the front proxy
+// yet. Only the leader tells them, and knows it. One that has not taken the state over is waited
+// for itself.
+func (c *cas) untold(s State) error {
+	if !c.leads.Load() || s.Bundle.Step != pki.Spreading || len(s.Bundle.FrontProxy) < 2 {
+		return nil
+	}
+	return c.Told(c.Trust.PEMFor(pki.FrontProxy))
 }
 
 // Next needs the key of the CA that issues, which a server has that has taken the state over.
 func (c *cas) Next(s State) (State, error) {
 	if c.Uses() != s.Bundle.Generation {
 		return s, ErrBehind
+	}
+	if err := c.untold(s); err != nil {
+		c.Logger.Warn("the exchange of the CA goes on without extension API servers: until they know the next CA of the front proxy, they may refuse requests", "forced", s.Bundle.Forced, "reason", err)
 	}
 	b, err := c.Trust.Advance(time.Now())
 	return c.state(b), err

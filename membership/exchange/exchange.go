@@ -33,7 +33,7 @@ type Config struct {
 	// are none.
 	EarlierCAs func(form int) []string
 	// Told returns nil once the extension API servers know these CAs of the front proxy, PEM: no
-	// certificate comes with a way from the CA before to the next one. nil: they do.
+	// certificate comes with a way from the CA before to the next one. It is asked at the leader.
 	Told func(frontProxyCAs []byte) error
 	// Certificates describes those that the nodes have. An external CA that may not issue them is
 	// refused. nil: none.
@@ -49,8 +49,15 @@ type Exchange struct {
 // New returns an Exchange that follows nothing yet.
 func New(c Config) *Exchange {
 	about := rollover.About{Name: "the exchange of the CA", Keys: "the CAs", Oldest: format, Format: separateFormat, First: 1}
-	kind := &cas{c}
+	kind := &cas{Config: c}
 	return &Exchange{rollover.New(c.Server, about, kind), kind}
+}
+
+// Lead makes the steps while this server leads, in the term, until ctx ends.
+func (e *Exchange) Lead(ctx context.Context, term uint64) error {
+	e.cas.leads.Store(true)
+	defer e.cas.leads.Store(false)
+	return e.Manager.Lead(ctx, term)
 }
 
 // Status is how far the exchange is, as one server sees it.

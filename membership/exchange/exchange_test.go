@@ -94,6 +94,7 @@ type cluster struct {
 	changed chan struct{}
 
 	hangs bool // whoever is asked for a key says nothing
+	told  func(frontProxyCAs []byte) error
 
 	said syncbuf.Buffer // the log of the servers
 }
@@ -115,7 +116,7 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, shelf: shelftest.New(), changed: make(chan struct{})}
+	c := &cluster{t: t, shelf: shelftest.New(), changed: make(chan struct{}), told: func([]byte) error { return nil }}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
 		keys := []crypto.Signer{key, account}
@@ -143,7 +144,7 @@ func (c *cluster) start(n *node) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var wg sync.WaitGroup
 	if n.home.Keys() != nil {
-		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch,
+		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch, Told: func(cas []byte) error { return c.told(cas) },
 			Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip, Logger: slog.New(slog.NewTextHandler(&c.said, nil))},
 		})
 		c.tell(n, func() { n.exchange = e })

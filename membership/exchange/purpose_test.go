@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,29 +131,72 @@ func TestAnOperatorsCAIsForClients(t *testing.T) {
 }
 
 // TestExtensionsAreTold: no server shows a certificate of the next CA of the front proxy before
-// extension API servers know that CA.
+// extension API servers know that CA. The leader alone knows that they do.
 func TestExtensionsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, 1)
 		synctest.Wait()
-		told, asked := false, ""
-		for _, n := range c.nodes[:3] {
-			n.exchange.cas.Told = func(cas []byte) error {
-				if asked = string(cas); !told {
-					return errors.New("not yet")
-				}
-				return nil
+		var told atomic.Bool
+		var asked atomic.Value
+		c.told = func(cas []byte) error {
+			if asked.Store(string(cas)); !told.Load() {
+				return errors.New("not yet")
 			}
+			return nil
+		}
+		c.apply(c.nodes[0], Begin)
+		led := make(chan struct{})
+		go func() { c.lead(c.nodes[1], time.Minute); close(led) }()
+		synctest.Wait()
+		is, b := c.nodes[1].exchange.Status(), c.nodes[1].home.trust.Bundle()
+		if !is.Spreading() || !slices.Equal(is.Waiting, []string{"the next CA of the front proxy: not yet"}) || asked.Load() != strings.Join(b.FrontProxy, "") {
+			t.Errorf("before that, at the leader: %+v", is)
+		}
+		if is := c.nodes[0].exchange.Status(); !is.Spreading() || len(is.Waiting) > 0 {
+			t.Errorf("before that, at another server: %+v", is)
+		}
+		<-led
+		if is := c.nodes[1].exchange.Status(); !is.Spreading() || len(is.Waiting) > 0 {
+			t.Errorf("at the leader of before: %+v", is)
+		}
+		told.Store(true)
+		c.lead(c.nodes[1], time.Minute)
+		c.settled(4)
+		if strings.Contains(c.said.String(), "without extension API servers") {
+			t.Error("the log says that they were not waited for")
+		}
+	})
+}
+
+// TestExtensionsAreNotWaitedForForEver: what keeps the leader from telling extension API servers,
+// such as a webhook, holds an exchange off for two minutes, and a forced one not at all.
+func TestExtensionsAreNotWaitedForForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		synctest.Wait()
+		c.told = func([]byte) error { return errors.New("a webhook refuses it") }
+		c.apply(c.nodes[0], Begin)
+		c.lead(c.nodes[1], toldPatience-time.Second)
+		if is := c.nodes[1].exchange.Status(); !is.Spreading() {
+			t.Errorf("too early: %+v", is)
+		}
+		c.lead(c.nodes[1], time.Minute)
+		c.settled(4)
+		if said := c.said.String(); strings.Count(said, "without extension API servers") != 1 || !strings.Contains(said, "a webhook refuses it") {
+			t.Errorf("the log: %s", said)
 		}
 		c.apply(c.nodes[0], Begin)
 		c.lead(c.nodes[1], time.Minute)
-		is, b := c.nodes[1].exchange.Status(), c.nodes[1].home.trust.Bundle()
-		if !is.Spreading() || !slices.Equal(is.Waiting, []string{"the next CA of the front proxy: not yet"}) || asked != strings.Join(b.FrontProxy, "") {
-			t.Fatalf("before that: %+v", is)
+		if is := c.nodes[1].exchange.Status(); !is.Spreading() {
+			t.Errorf("not forced: %+v", is)
 		}
-		told = true
+		c.apply(c.nodes[2], Force)
+		c.lead(c.nodes[1], time.Second)
+		if is := c.nodes[1].exchange.Status(); is.Spreading() {
+			t.Errorf("forced: %+v", is)
+		}
 		c.lead(c.nodes[1], time.Minute)
-		c.settled(4)
+		c.settled(8)
 	})
 }
 
