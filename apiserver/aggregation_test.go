@@ -244,7 +244,13 @@ func TestTheFrontProxysCA(t *testing.T) {
 			defer mu.Unlock()
 			return renewed
 		}
-	}).lead(t)
+	})
+	t.Cleanup(func() { // after the leader's routine
+		if is := c.told.Load(); is != nil {
+			t.Errorf("a server that does not lead knows that they are told, since %v", is.since)
+		}
+	})
+	c.lead(t)
 	server, user := pkix.Name{CommonName: ProxyClientName}, []string{"X-Remote-User", "mary", "X-Remote-Group", "system:masters"}
 	look := func(step string, believed ...*testCA) {
 		t.Helper()
@@ -294,6 +300,19 @@ func TestTheFrontProxysCA(t *testing.T) {
 		}
 	}
 	look("new", own)
+	was := c.told.Load()
+	configMaps := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	if err := configMaps.Delete(t.Context(), extensionAuthentication, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	close(renewed)
+	renewed = make(chan struct{})
+	mu.Unlock()
+	await(t, "they are told again", func(ctx context.Context) (error, bool) {
+		_, err := configMaps.Get(ctx, extensionAuthentication, metav1.GetOptions{})
+		return err, err == nil && c.told.Load() != was
+	})
 	for step, believed := range [][]*testCA{{own, next}, {next, own}, {next}} {
 		mu.Lock()
 		bundle = nil

@@ -44,10 +44,12 @@ func (s *Server) ensureExtensionAuthentication(ctx context.Context, client kuber
 		"requestheader-group-headers":        `["` + authn.GroupHeader + `"]`,
 		"requestheader-extra-headers-prefix": `["` + authn.ExtraHeaderPrefix + `"]`,
 	}
+	known := s.told.Load()
 	configMaps := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	existing, err := configMaps.Get(ctx, extensionAuthentication, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
+		known = nil
 		_, err = configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: extensionAuthentication}, Data: want}, metav1.CreateOptions{})
 	case err == nil:
 		data := maps.Clone(existing.Data)
@@ -56,17 +58,18 @@ func (s *Server) ensureExtensionAuthentication(ctx context.Context, client kuber
 		}
 		maps.Copy(data, want)
 		if !maps.Equal(data, existing.Data) {
-			existing.Data = data
+			known, existing.Data = nil, data
 			_, err = configMaps.Update(ctx, existing, metav1.UpdateOptions{})
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("ConfigMap %s: %w", extensionAuthentication, err)
+	switch {
+	case err == nil && (known == nil || known.proxyCA != string(proxyCA)):
+		known = &proxyTold{string(proxyCA), s.cfg.Now()}
+	case err != nil:
+		err = fmt.Errorf("ConfigMap %s: %w", extensionAuthentication, err)
 	}
-	if known := s.told.Load(); known == nil || known.proxyCA != string(proxyCA) {
-		s.told.Store(&proxyTold{string(proxyCA), s.cfg.Now()})
-	}
-	return nil
+	s.told.Store(known)
+	return err
 }
 
 // proxyTold are the authorities of which this server has told extension API servers, and since
