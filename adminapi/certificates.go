@@ -33,8 +33,8 @@ const (
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
 	// exchange.Change, makes that, for administrators only. It answers 409 if the caller's own
 	// certificate would count no more from the beginning, unless LoseAccess is a parameter. The
-	// body of exchange.BeginExternal, for members of system:masters only, is an exchange.Given. It
-	// has a key, and is not recorded anywhere.
+	// body of a change that brings a CA, for members of system:masters only, is an exchange.Given.
+	// It has a key, and is not recorded anywhere.
 	CAPath = "/barque/v1/ca"
 	// LoseAccess is the parameter of an exchange that the caller may not be able to watch.
 	LoseAccess = "loseAccess"
@@ -219,7 +219,7 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 			"To begin all the same, give --lose-access; you get a new certificate from another administrator when the exchange is over", http.StatusConflict)
 		return
 	}
-	if begin.Change == exchange.BeginExternal {
+	if begin.Change.BringsCA() {
 		if !isMaster(r) {
 			http.Error(w, "nothing was changed: the cluster's next CA, whose key its sender has, comes from a member of system:masters only: use admin.kubeconfig of the data directory of a server "+
 				"(barque cert rotate --ca --kubeconfig FILE)", http.StatusForbidden)

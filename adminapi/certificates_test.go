@@ -26,7 +26,7 @@ func (e *exchanges) Status() exchange.Status { return exchange.Status{} }
 
 func (e *exchanges) Apply(_ context.Context, r exchange.Request) (exchange.Status, error) {
 	e.made = append(e.made, r.Change)
-	if r.Change == exchange.BeginExternal && (string(r.Given.Chain) != "chain" || string(r.Given.Key) != "key") {
+	if r.Change.BringsCA() && (string(r.Given.Chain) != "chain" || string(r.Given.Key) != "key") {
 		return exchange.Status{}, pki.ErrUnfit
 	}
 	return exchange.Status{}, nil
@@ -80,6 +80,8 @@ func TestWhoBringsACA(t *testing.T) {
 	}{
 		"an administrator":       {"system:masters", "begin-external", good, http.StatusOK, true},
 		"one of barque:admins":   {clusterusers.AdminGroup, "begin-external", good, http.StatusForbidden, false},
+		"for all purposes":       {"system:masters", "begin-external-joint", good, http.StatusOK, true},
+		"and barque:admins":      {clusterusers.AdminGroup, "begin-external-joint", good, http.StatusForbidden, false},
 		"impersonating one":      {"system:masters", "begin-external", good, http.StatusForbidden, false},
 		"a user":                 {"dev", "begin-external", good, http.StatusForbidden, false},
 		"back, by barque:admins": {clusterusers.AdminGroup, "begin-built-in", "", http.StatusOK, true},

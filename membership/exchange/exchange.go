@@ -124,16 +124,21 @@ const (
 	// one before was brought. Earlier versions refuse these as ErrChange.
 	BeginExternal Change = "begin-external"
 	BeginBuiltIn  Change = "begin-built-in"
-	// BeginJoint is BeginBuiltIn with one CA for all purposes, which earlier versions handle.
-	BeginJoint Change = "begin-joint"
+	// BeginJoint is BeginBuiltIn with one CA for all purposes, which earlier versions handle, and
+	// BeginExternalJoint is BeginExternal with one.
+	BeginJoint         Change = "begin-joint"
+	BeginExternalJoint Change = "begin-external-joint"
 )
 
 // BeginsCA reports whether the change begins an exchange of the CA.
 func (c Change) BeginsCA() bool {
-	return c == Begin || c == BeginExternal || c == BeginBuiltIn || c == BeginJoint
+	return c == Begin || c == BeginBuiltIn || c == BeginJoint || c.BringsCA()
 }
 
-// Request is a Change. Given is the CA for BeginExternal.
+// BringsCA reports whether the change begins an exchange with the CA that an operator brings.
+func (c Change) BringsCA() bool { return c == BeginExternal || c == BeginExternalJoint }
+
+// Request is a Change. Given is the CA for one that brings it.
 type Request struct {
 	Change Change
 	Given  Given
@@ -178,8 +183,12 @@ func (c *cas) plan(b pki.Bundle, r Request) (pki.Bundle, error) {
 		return c.begin(b, c.separate, c.builtIn)
 	case BeginJoint:
 		return c.begin(b, joint, c.builtIn)
-	case BeginExternal:
-		return c.begin(b, c.separate, func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
+	case BeginExternal, BeginExternalJoint:
+		purposes := c.separate
+		if r.Change == BeginExternalJoint {
+			purposes = joint
+		}
+		return c.begin(b, purposes, func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
 			return c.external(b, r.Given, account)
 		})
 	case BeginAccounts:

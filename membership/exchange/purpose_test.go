@@ -3,6 +3,7 @@ package exchange
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -125,6 +126,29 @@ func TestAnOperatorsCAIsForClients(t *testing.T) {
 					t.Errorf("%s: the CA of %s is %s", name, p, own.Certificate().Subject)
 				}
 				before = append(before, own.Digest())
+			}
+		}
+	})
+}
+
+// TestAnOperatorsCAIsForAllPurposes on wish: earlier versions that know CAs of operators handle the
+// outcome.
+func TestAnOperatorsCAIsForAllPurposes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		synctest.Wait()
+		root := companytest.NewRoot(t)
+		for i, begin := range []Change{BeginExternalJoint, BeginBuiltIn, BeginExternalJoint} {
+			ca := root.Intermediate(fmt.Sprintf("Cluster CA %d", i), nil)
+			if _, err := c.nodes[i].exchange.Apply(t.Context(), Request{begin, Given{ca.Chain(), ca.KeyPEM()}}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			c.lead(c.nodes[2], time.Minute)
+			c.settled(uint64(4 + 3*i))
+			is, joint := c.nodes[1].exchange.Status(), begin == BeginExternalJoint
+			if is.External != joint || is.Separate == joint || (c.format() == externalFormat) != joint {
+				t.Errorf("%s: the format is %d, %+v", begin, c.format(), is)
 			}
 		}
 	})
