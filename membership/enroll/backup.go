@@ -36,6 +36,10 @@ func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 		if err := json.Unmarshal(secrets[secretGossip], &gossipKeys); err != nil {
 			return nil, fmt.Errorf("%s: the gossip keys: %w", o.Restore.File, err)
 		}
+		if !cas.Separate() {
+			logger.Warn("the backup is of a cluster with one CA for all purposes, and the new cluster has that CA: a certificate for clients counts between servers as well. "+
+				"Exchange the CA when all servers are there: barque cert rotate --ca", "backup", o.Restore.File)
+		}
 	} else {
 		logger.Warn("the backup has no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
 			"Kubeconfigs, the certificates of agents and the tokens of service accounts are void: copy the new kubeconfig, let the agents join again, and restart the pods that call the API",

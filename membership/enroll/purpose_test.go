@@ -8,9 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/barque/barque/internal/syncbuf"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -39,6 +41,7 @@ var (
 // TestANewClusterHasSeparateCAs, whether it begins empty or from a backup without keys. From a
 // backup with keys it has the CAs of the backup: one for all of an earlier version.
 func TestANewClusterHasSeparateCAs(t *testing.T) {
+	var said syncbuf.Buffer
 	begin := func(secrets map[string][]byte, restore bool) (*Record, *credentials.Home) {
 		t.Helper()
 		o := &Options{DataDir: t.TempDir(), Name: "s1", Settings: func(b json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{}"), nil }}
@@ -48,7 +51,7 @@ func TestANewClusterHasSeparateCAs(t *testing.T) {
 				return Backup{ClusterID: "old", Settings: json.RawMessage("{}"), Secrets: secrets}, nil
 			}
 		}
-		r, err := Server(t.Context(), o, slog.New(slog.DiscardHandler))
+		r, err := Server(t.Context(), o, slog.New(slog.NewTextHandler(&said, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,6 +96,9 @@ func TestANewClusterHasSeparateCAs(t *testing.T) {
 		}
 	}
 
+	if strings.Contains(said.String(), "one CA for all purposes") {
+		t.Errorf("of separate CAs the log says %s", said.String())
+	}
 	// A backup of an earlier version.
 	b := first.CA()
 	b.Peers, b.FrontProxy = nil, nil
@@ -103,6 +109,9 @@ func TestANewClusterHasSeparateCAs(t *testing.T) {
 	earlier := map[string][]byte{secretCA: text, secretGossip: secrets[secretGossip], credentials.CAKey: secrets[credentials.CAKey], credentials.ServiceAccountKey: secrets[credentials.ServiceAccountKey]}
 	old, home := begin(earlier, true)
 	want("from a backup of before", old, home, jointFiles, false)
+	if !strings.Contains(said.String(), "one CA for all purposes") {
+		t.Errorf("of a backup of before the log says %s", said.String())
+	}
 }
 
 // TestKeysOfBeforeGo: a server that joins anew has no keys but those of its cluster.
