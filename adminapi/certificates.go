@@ -84,7 +84,7 @@ func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
 			info.File = s.CAFile
 		}
 		if !s.Trust.Bundle().ExchangesCA() {
-			info.Warning = credentials.CAWarning(ca, s.Lifetime, now)
+			info.Warning = credentials.CAWarning(ca, s.Trust.Issuer().External(), s.Lifetime, now)
 		}
 		all.CAs = append(all.CAs, info)
 	}
@@ -125,6 +125,10 @@ func (c *ClusterCertificates) warnings() []string {
 		if ca.Warning != "" {
 			out = append(out, fmt.Sprintf("the CA %s, which ends at %s: %s", ca.Subject, ca.NotAfter.UTC().Format(time.RFC3339), ca.Warning))
 		}
+	}
+	if c.CA.External && !c.CA.Separate && !c.CA.UnderWay() {
+		out = append(out, "the CA that an operator has brought is for all purposes: whoever has its key, or gets a certificate of a server's names from it elsewhere, can act as a server. "+
+			"With all servers of this version `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY` gives servers and the front proxy CAs of the cluster's own")
 	}
 	for _, n := range c.Nodes {
 		if n.Problem != "" {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,23 @@ func TestWhoBringsACA(t *testing.T) {
 		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{c.group}})))
 		if w.Code != c.status || len(made.made) > 0 != c.made || strings.Contains(w.Body.String(), "SECRET") {
 			t.Errorf("%s: %d %s; changes: %v", name, w.Code, w.Body, made.made)
+		}
+	}
+}
+
+// TestWarningsOfTheCA: an operator's CA that is for all purposes is told, unless an exchange is
+// about to end that.
+func TestWarningsOfTheCA(t *testing.T) {
+	for _, c := range []struct {
+		is   exchange.Status
+		told bool
+	}{
+		{exchange.Status{External: true}, true}, {exchange.Status{External: true, Separate: true}, false}, {exchange.Status{}, false},
+		{exchange.Status{External: true, Step: pki.Spreading}, false},
+	} {
+		said := (&ClusterCertificates{CA: c.is}).warnings()
+		if told := slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "is for all purposes") }); told != c.told {
+			t.Errorf("%+v: %q", c.is, said)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
 	for _, ca := range r.Trust.EveryCA() {
 		c := clusterstatus.CertificateStatus{Name: credentials.NameOf(r.Trust, ca), NotBefore: ca.Certificate().NotBefore, NotAfter: ca.Certificate().NotAfter, External: ca.External()}
 		if stays {
-			c.Warning = credentials.CAWarning(ca, 0, now)
+			c.Warning = credentials.CAWarning(ca, r.Trust.Issuer().External(), 0, now)
 		}
 		out = append(out, c)
 	}

@@ -113,13 +113,17 @@ const caEndsSoon = 30 * 24 * time.Hour
 
 // CAWarning returns the remedy for a CA that ends soon; empty if there is time. Certificates end
 // with the CA, so they are shorter in its last year. A third of the CA's own life is soon enough.
-func CAWarning(ca *pki.Authority, lifetime time.Duration, now time.Time) string {
+// CAs of all purposes are exchanged together: brought is set if an operator's is that for clients.
+func CAWarning(ca *pki.Authority, brought bool, lifetime time.Duration, now time.Time) string {
 	cert := ca.Certificate()
 	if cert.NotAfter.Sub(now) >= max(min(2*lifetime, cert.NotAfter.Sub(cert.NotBefore)/3), caEndsSoon) {
 		return ""
 	}
-	if ca.External() {
+	switch {
+	case ca.External():
 		return "it ends soon, or one of the CAs above it does: have a CA with a new key signed, and exchange it with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`"
+	case brought:
+		return "it ends soon, and is exchanged together with the CA for clients, which an operator has brought: have a CA with a new key signed, and exchange both with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`"
 	}
 	return "it ends soon: exchange it with `barque cert rotate --ca`"
 }
