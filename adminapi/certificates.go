@@ -34,8 +34,8 @@ const (
 	// CAPath: GET answers with the exchange.Status. POST with the parameter "change", an
 	// exchange.Change, makes that, for administrators only. It answers 409 if the caller's own
 	// certificate would count no more from the beginning, unless LoseAccess is a parameter. The
-	// body of exchange.BeginExternal, for members of system:masters only, is an exchange.Given. It
-	// has a key, and is not recorded anywhere.
+	// body of a change that brings a CA, for members of system:masters only, is an exchange.Given.
+	// It has a key, and is not recorded anywhere.
 	CAPath = "/barque/v1/ca"
 	// LoseAccess is the parameter of an exchange that the caller may not be able to watch.
 	LoseAccess = "loseAccess"
@@ -48,7 +48,7 @@ const (
 type ClusterCertificates struct {
 	From     string                         `json:"from"`
 	CA       exchange.Status                `json:"ca"`
-	CAs      []credentials.CertificateInfo  `json:"cas"` // that are believed; the first one issues
+	CAs      []credentials.CertificateInfo  `json:"cas"` // that are believed; the first one of each name issues
 	Nodes    []credentials.NodeCertificates `json:"nodes"`
 	Warnings []string                       `json:"warnings,omitempty"`
 }
@@ -82,11 +82,13 @@ type Certificates struct {
 func (s *Certificates) certificates(ctx context.Context) ClusterCertificates {
 	now := time.Now()
 	all := ClusterCertificates{From: s.Self, CA: s.Exchange.Status(), Nodes: []credentials.NodeCertificates{s.Own()}}
-	for _, ca := range s.Trust.CAs() {
-		info := credentials.InfoOf("ca", ca.Certificate(), false, now)
-		info.File = s.CAFile
+	for _, ca := range s.Trust.EveryCA() {
+		info := credentials.InfoOf(credentials.NameOf(s.Trust, ca), ca.Certificate(), false, now)
+		if info.Name == credentials.CAName {
+			info.File = s.CAFile
+		}
 		if !s.Trust.Bundle().ExchangesCA() {
-			info.Warning = credentials.CAWarning(ca, s.Lifetime, now)
+			info.Warning = credentials.CAWarning(ca, s.Trust.Issuer().External(), s.Lifetime, now)
 		}
 		all.CAs = append(all.CAs, info)
 	}
@@ -127,6 +129,10 @@ func (c *ClusterCertificates) warnings() []string {
 		if ca.Warning != "" {
 			out = append(out, fmt.Sprintf("the CA %s, which ends at %s: %s", ca.Subject, ca.NotAfter.UTC().Format(time.RFC3339), ca.Warning))
 		}
+	}
+	if c.CA.External && !c.CA.Separate && !c.CA.UnderWay() {
+		out = append(out, "the CA that an operator has brought is for all purposes: whoever has its key, or gets a certificate of a server's names from it elsewhere, can act as a server. "+
+			"With all servers of this version `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY` gives servers and the front proxy CAs of the cluster's own")
 	}
 	for _, n := range c.Nodes {
 		if n.Problem != "" {
@@ -228,7 +234,7 @@ func (s *Certificates) serveCAChange(w http.ResponseWriter, r *http.Request) {
 			"To begin all the same, give --lose-access; you get a new certificate from another administrator when the exchange is over", http.StatusConflict)
 		return
 	}
-	if begin.Change == exchange.BeginExternal {
+	if begin.Change.BringsCA() {
 		if !isMaster(r) {
 			http.Error(w, "nothing was changed: the cluster's next CA, whose key its sender has, comes from a member of system:masters only: use admin.kubeconfig of the data directory of a server "+
 				"(barque cert rotate --ca --kubeconfig FILE)", http.StatusForbidden)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,7 +34,7 @@ func (e *exchanges) Apply(_ context.Context, r exchange.Request) (exchange.Statu
 	if r.Seen != 0 && r.Seen == e.moved {
 		return exchange.Status{}, exchange.ErrMoved
 	}
-	if r.Change == exchange.BeginExternal && (string(r.Given.Chain) != "chain" || string(r.Given.Key) != "key") {
+	if r.Change.BringsCA() && (string(r.Given.Chain) != "chain" || string(r.Given.Key) != "key") {
 		return exchange.Status{}, pki.ErrUnfit
 	}
 	return exchange.Status{}, nil
@@ -111,6 +112,8 @@ func TestWhoBringsACA(t *testing.T) {
 	}{
 		"an administrator":       {"system:masters", "begin-external", good, http.StatusOK, true},
 		"one of barque:admins":   {clusterusers.AdminGroup, "begin-external", good, http.StatusForbidden, false},
+		"for all purposes":       {"system:masters", "begin-external-joint", good, http.StatusOK, true},
+		"and barque:admins":      {clusterusers.AdminGroup, "begin-external-joint", good, http.StatusForbidden, false},
 		"impersonating one":      {"system:masters", "begin-external", good, http.StatusForbidden, false},
 		"a user":                 {"dev", "begin-external", good, http.StatusForbidden, false},
 		"back, by barque:admins": {clusterusers.AdminGroup, "begin-built-in", "", http.StatusOK, true},
@@ -131,6 +134,23 @@ func TestWhoBringsACA(t *testing.T) {
 		handlers[CAPath].ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{c.group}})))
 		if w.Code != c.status || len(made.made) > 0 != c.made || strings.Contains(w.Body.String(), "SECRET") {
 			t.Errorf("%s: %d %s; changes: %v", name, w.Code, w.Body, made.made)
+		}
+	}
+}
+
+// TestWarningsOfTheCA: an operator's CA that is for all purposes is told, unless an exchange is
+// about to end that.
+func TestWarningsOfTheCA(t *testing.T) {
+	for _, c := range []struct {
+		is   exchange.Status
+		told bool
+	}{
+		{exchange.Status{External: true}, true}, {exchange.Status{External: true, Separate: true}, false}, {exchange.Status{}, false},
+		{exchange.Status{External: true, Step: pki.Spreading}, false},
+	} {
+		said := (&ClusterCertificates{CA: c.is}).warnings()
+		if told := slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "is for all purposes") }); told != c.told {
+			t.Errorf("%+v: %q", c.is, said)
 		}
 	}
 }

@@ -120,10 +120,10 @@ func (r *Report) certificateEnds() []clusterstatus.CertificateStatus {
 		out = append(out, clusterstatus.CertificateStatus{Name: c.Name, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Warning: c.Warning})
 	}
 	now, stays := time.Now(), !r.Trust.Bundle().ExchangesCA()
-	for _, ca := range r.Trust.CAs() {
-		c := clusterstatus.CertificateStatus{Name: "ca", NotBefore: ca.Certificate().NotBefore, NotAfter: ca.Certificate().NotAfter, External: ca.External()}
+	for _, ca := range r.Trust.EveryCA() {
+		c := clusterstatus.CertificateStatus{Name: credentials.NameOf(r.Trust, ca), NotBefore: ca.Certificate().NotBefore, NotAfter: ca.Certificate().NotAfter, External: ca.External()}
 		if stays {
-			c.Warning = credentials.CAWarning(ca, 0, now)
+			c.Warning = credentials.CAWarning(ca, r.Trust.Issuer().External(), 0, now)
 		}
 		out = append(out, c)
 	}

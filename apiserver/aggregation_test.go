@@ -7,6 +7,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,7 +16,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -220,6 +223,106 @@ func TestRequestHeaders(t *testing.T) {
 		if (err == nil) != (test.user == "mary") {
 			t.Errorf("%s lists secrets: %v", name, err)
 		}
+	}
+}
+
+// TestTheFrontProxysCA: where it has a CA of its own, the headers of no other certificate name a
+// user, and its own certificates are no client's. Extension API servers are told of that CA, also
+// when it is exchanged.
+func TestTheFrontProxysCA(t *testing.T) {
+	own, next := newNamedCA(t, "front proxy"), newNamedCA(t, "next front proxy")
+	var mu sync.Mutex
+	bundle, renewed := own.pem, make(chan struct{})
+	c := startCluster(t, func(cfg *Config) {
+		cfg.ProxyCA = func() ([]byte, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return bundle, nil
+		}
+		cfg.Renewed = func() <-chan struct{} {
+			mu.Lock()
+			defer mu.Unlock()
+			return renewed
+		}
+	})
+	t.Cleanup(func() { // after the leader's routine
+		if is := c.told.Load(); is != nil {
+			t.Errorf("a server that does not lead knows that they are told, since %v", is.since)
+		}
+	})
+	c.lead(t)
+	server, user := pkix.Name{CommonName: ProxyClientName}, []string{"X-Remote-User", "mary", "X-Remote-Group", "system:masters"}
+	look := func(step string, believed ...*testCA) {
+		t.Helper()
+		for name, test := range map[string]struct {
+			ca      *testCA
+			subject pkix.Name
+			headers []string
+			is      string // "" is nobody
+		}{
+			"the front proxy":                            {own, server, user, "mary"},
+			"the next front proxy":                       {next, server, user, "mary"},
+			"the front proxy, as itself":                 {own, server, nil, ""},
+			"the front proxy's name, of the clients' CA": {c.ca, server, user, ProxyClientName},
+			"an administrator, of the front proxy's CA":  {own, admin(), nil, ""},
+			"a client of the front proxy's CA":           {own, subject("eve"), user, ""},
+		} {
+			want := test.is
+			if test.ca != c.ca && !slices.Contains(believed, test.ca) {
+				want = ""
+			}
+			who, err := whoAmI(t, c.showing(t, test.ca.issue(t, test.subject), test.headers...))
+			switch {
+			case want == "" && !apierrors.IsUnauthorized(err):
+				t.Errorf("%s, %s: %v, %v; want 401", step, name, who, err)
+			case want != "" && (err != nil || who.Username != want):
+				t.Errorf("%s, %s is taken for %v, %v; want %s", step, name, who, err, want)
+			}
+		}
+		var want []byte
+		for _, ca := range believed {
+			want = append(want, ca.pem...)
+		}
+		await(t, step+": extensions are told", func(ctx context.Context) (error, bool) {
+			config, err := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, extensionAuthentication, metav1.GetOptions{})
+			return err, err == nil && config.Data["requestheader-client-ca-file"] == string(want) && config.Data["client-ca-file"] == string(c.ca.pem)
+		})
+		await(t, step+": it is known that they are told", func(context.Context) (error, bool) {
+			is := c.told.Load()
+			return nil, is != nil && is.proxyCA == string(want)
+		})
+		is := c.told.Load()
+		for after, known := range map[time.Duration]bool{extensionsRead - time.Second: false, extensionsRead: true} {
+			now := is.since.Add(after)
+			if err := is.check(want, now); (err == nil) != known || is.check(c.ca.pem, now) == nil || new(proxyTold).check(want, now) == nil {
+				t.Errorf("%s, %v after: %v", step, after, err)
+			}
+		}
+	}
+	look("new", own)
+	was := c.told.Load()
+	configMaps := c.admin.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	if err := configMaps.Delete(t.Context(), extensionAuthentication, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	close(renewed)
+	renewed = make(chan struct{})
+	mu.Unlock()
+	await(t, "they are told again", func(ctx context.Context) (error, bool) {
+		_, err := configMaps.Get(ctx, extensionAuthentication, metav1.GetOptions{})
+		return err, err == nil && c.told.Load() != was
+	})
+	for step, believed := range [][]*testCA{{own, next}, {next, own}, {next}} {
+		mu.Lock()
+		bundle = nil
+		for _, ca := range believed {
+			bundle = append(bundle, ca.pem...)
+		}
+		close(renewed)
+		renewed = make(chan struct{})
+		mu.Unlock()
+		look(fmt.Sprintf("step %d", step+1), believed...)
 	}
 }
 

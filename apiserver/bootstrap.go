@@ -43,6 +43,7 @@ const (
 func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface) error {
 	s.leads.Store(true)
 	defer s.leads.Store(false)
+	defer s.told.Store(nil) // whoever leads next may tell something else
 	var repair sync.WaitGroup
 	defer repair.Wait()
 	recorder, stop := newRecorder(ctx, client)

@@ -48,7 +48,11 @@ type Config struct {
 	// ClientCA gives the PEM bundle of the authorities for client certificates. It is asked for
 	// each certificate that is verified.
 	ClientCA func() ([]byte, error)
-	// Renewed returns a channel that is closed when Certificate or ClientCA give something new,
+	// ProxyCA gives the PEM bundle of the authorities for ProxyClient. Extension API servers
+	// believe their certificates whichever user they name, so they had better sign nothing else.
+	// nil: those of ClientCA.
+	ProxyCA func() ([]byte, error)
+	// Renewed returns a channel that is closed when Certificate or the authorities are new ones,
 	// which is used at once then. nil leaves it at every minute.
 	Renewed func() <-chan struct{}
 	// Revoked returns the reason why a genuine client certificate counts no more, or nil.
@@ -217,6 +221,9 @@ func (c *Config) complete() error {
 	}
 	if !c.ServiceCIDR.IsValid() || !c.Advertise.IsValid() {
 		return errors.New("apiserver: ServiceCIDR and Advertise are required")
+	}
+	if c.ProxyCA == nil {
+		c.ProxyCA = c.ClientCA
 	}
 	if c.Resources == nil {
 		c.Resources = DefaultResources()

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 
@@ -40,7 +40,7 @@ type security struct {
 	rules               authorizer.RuleResolver
 }
 
-func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*security, error) {
+func (s *Server) newSecurity() (*security, error) {
 	sa := &s.cfg.ServiceAccounts
 	issuer, err := authn.NewIssuer(sa.Issuer, sa.Keys, s.cfg.Now)
 	if err != nil {
@@ -55,7 +55,8 @@ func (s *Server) newSecurity(clientCA dynamiccertificates.CAContentProvider) (*s
 		Reserved:        rbac.IsController,
 	}
 	requests, tokens, err := authn.New(authn.Config{
-		ClientCAs:      clientCA.VerifyOptions,
+		ClientCAs:      s.port.ClientCA().VerifyOptions,
+		ProxyCAs:       s.port.OwnProxyCA().VerifyOptions,
 		Revoked:        s.cfg.Revoked,
 		ProxyClients:   []string{ProxyClientName},
 		Issuer:         issuer,
@@ -185,6 +186,15 @@ func (s *Server) newAuthorizer(sec *security) error {
 		return !s.serves(rbacv1.SchemeGroupVersion.WithResource("clusterroles")) || rbac.Reconciled(r)
 	}
 	return nil
+}
+
+// authorities are those that a certificate has to come from: a client's, or that of an API server
+// which names its users in headers.
+func (s *Server) authorities(leaf *x509.Certificate) (x509.VerifyOptions, bool) {
+	if leaf.Subject.CommonName == ProxyClientName {
+		return s.port.OwnProxyCA().VerifyOptions()
+	}
+	return s.port.ClientCA().VerifyOptions()
 }
 
 // frontProxy returns the authenticating proxy of users, or nil.

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -66,6 +67,7 @@ type Server struct {
 	closers      []func()
 	failing      *failing
 	synced       atomic.Bool // see unsynced
+	told         atomic.Pointer[proxyTold]
 	leads        atomic.Bool // LeaderRoutine runs
 	lasting      []lasting
 	logger       *slog.Logger
@@ -96,7 +98,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.informers = informers.NewSharedInformerFactoryWithOptions(s.client, 0, informers.WithTransform(slim(podparts.New(podParts))))
 
-	sec, err := s.newSecurity(s.port.ClientCA())
+	sec, err := s.newSecurity()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +132,7 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) newPort() (*secureport.Port, error) {
 	handler := func() http.Handler { return s.chain.aggregator.GenericAPIServer.Handler }
 	return secureport.New(secureport.Config{
-		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, ProxyCA: s.frontProxy().CAs, Renewed: s.cfg.Renewed,
+		Listener: s.cfg.Listener, Certificate: s.cfg.Certificate, ClientCA: s.cfg.ClientCA, OwnProxyCA: s.cfg.ProxyCA, ProxyCA: s.frontProxy().CAs, Renewed: s.cfg.Renewed,
 		Handler: handler, Opens: func() { s.loopback.transport.Serve(handler()) }, Closes: func() { s.loopback.transport.Refuse() },
 		Patience: streamGrace, TLS: s.cfg.TLS, Limits: s.cfg.Connections, HTTP2Streams: s.cfg.Serving.HTTP2Streams,
 		Now: s.cfg.Now, Logger: s.cfg.Logger,
@@ -200,11 +202,11 @@ func (s *Server) lastingRequests(long request.LongRunningRequestCheck) []lasting
 	}
 	s.lasting = []lasting{}
 	if s.cfg.Revoked != nil {
-		s.lasting = append(s.lasting, lasting{cutoff.New(s.cfg.Revoked, s.port.ClientCA().VerifyOptions, lasts), s.cfg.RevokedChanged})
+		s.lasting = append(s.lasting, lasting{cutoff.New(s.cfg.Revoked, s.authorities, lasts), s.cfg.RevokedChanged})
 	}
 	if proxy := s.frontProxy(); proxy != nil {
 		of := func(r *http.Request) bool { return lasts(r) && proxy.Sent(r) }
-		s.lasting = append(s.lasting, lasting{cutoff.New(nil, proxy.Believed, of), proxy.Changed})
+		s.lasting = append(s.lasting, lasting{cutoff.New(nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return proxy.Believed() }, of), proxy.Changed})
 	}
 	return s.lasting
 }

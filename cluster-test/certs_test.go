@@ -107,8 +107,8 @@ func TestCertificates(t *testing.T) {
 	Eventually(t, deadline, "all certificates are of the new CA", func(ctx context.Context) error { return c.oneCA(ctx, 7) })
 }
 
-// oneCA checks that `cert show` knows one CA, and that all nodes have its certificates and have
-// heard of its generation.
+// oneCA checks that `cert show` knows one CA for each purpose, and that all nodes have certificates
+// of these and have heard of their generation.
 func (c *Cluster) oneCA(ctx context.Context, generation uint64) error {
 	var all struct {
 		Warnings []string
@@ -117,7 +117,7 @@ func (c *Cluster) oneCA(ctx context.Context, generation uint64) error {
 			Generation   uint64
 			Certificates []struct{ Name, Issuer string }
 		}
-		CAs []struct{ Subject string }
+		CAs []struct{ Name, Subject string }
 	}
 	r := c.BarqueResult(ctx, "cert", "show", "-o", "json")
 	if r.Error != nil {
@@ -126,7 +126,11 @@ func (c *Cluster) oneCA(ctx context.Context, generation uint64) error {
 	if err := json.Unmarshal([]byte(r.Out), &all); err != nil {
 		return err
 	}
-	if len(all.CAs) != 1 || len(all.Nodes) != len(c.nodes) || len(all.Warnings) != 0 {
+	issuers := map[string]string{} // by the certificate's name
+	for _, ca := range all.CAs {
+		issuers[map[string]string{"peers-ca": "peer", "front-proxy-ca": "front-proxy"}[ca.Name]] = ca.Subject
+	}
+	if len(all.CAs) != 3 || len(issuers) != 3 || len(all.Nodes) != len(c.nodes) || len(all.Warnings) != 0 {
 		return fmt.Errorf("cert show: %+v", all)
 	}
 	for _, n := range all.Nodes {
@@ -138,7 +142,11 @@ func (c *Cluster) oneCA(ctx context.Context, generation uint64) error {
 			return fmt.Errorf("%s shows the certificates %s", n.Node, names)
 		}
 		for _, cert := range n.Certificates {
-			if cert.Issuer != all.CAs[0].Subject || n.Generation != generation {
+			want, own := issuers[cert.Name]
+			if !own {
+				want = issuers[""]
+			}
+			if cert.Issuer != want || n.Generation != generation {
 				return fmt.Errorf("%s: the certificate %s is of %s, generation %d", n.Node, cert.Name, cert.Issuer, n.Generation)
 			}
 		}

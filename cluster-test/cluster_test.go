@@ -275,9 +275,9 @@ func TestAgentAndDataDirectories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := strings.Replace(string(data), `"format": 3,`, `"format": 99,`, 1)
+	newer := strings.Replace(string(data), `"format": 6,`, `"format": 99,`, 1)
 	if newer == string(data) {
-		t.Fatalf("%s has no format 3", record)
+		t.Fatalf("%s has no format 6", record)
 	}
 	if err := os.WriteFile(record, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)

@@ -57,7 +57,8 @@ const (
 type building struct {
 	*Space
 	t       *testing.T
-	ca      *pki.Authority
+	ca      *pki.Authority // for clients
+	cas     map[pki.Purpose]*pki.Authority
 	cluster string            // ID
 	at      map[string]string // addresses of nodes
 	// proxies are certificates with which requests name an administrator in their headers.
@@ -103,7 +104,7 @@ var doors = map[string]func(b *building, cert *tls.Certificate) (string, error){
 }
 
 // credentials are the rows of the table. Those that only a server's memory has are made with the
-// CA's key.
+// keys of the CAs.
 func (b *building) credentials() map[string]*tls.Certificate {
 	server := func(name string) pki.Request {
 		return pki.Request{CommonName: name, Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf(name)}
@@ -111,36 +112,44 @@ func (b *building) credentials() map[string]*tls.Certificate {
 	client := func(cn string, holder string, groups ...string) *tls.Certificate {
 		return b.issue(pki.Request{CommonName: cn, Organization: groups, Usage: pki.Client, Holder: holder})
 	}
+	proxy := func(holder string) *tls.Certificate {
+		return b.issueFor(pki.FrontProxy, pki.Request{CommonName: "barque:front-proxy", Usage: pki.Client, Holder: holder})
+	}
+	masters := pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}
 	selfSigned, err := pki.NewAuthority("stranger", time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}
 	all := map[string]*tls.Certificate{
-		"administrator":                     b.admin(),
-		"server":                            b.issue(server("s1")),
-		"removed server":                    b.issue(server("s3")),
-		"server, to other APIs":             client("barque:server-client", b.idOf("s1"), "system:masters"),
-		"removed server, to other APIs":     client("barque:server-client", b.idOf("s3"), "system:masters"),
-		"server, to kubelets":               client("barque:kubelet-client", b.idOf("s1"), "barque:kubelet-clients"),
-		"removed server, to kubelets":       client("barque:kubelet-client", b.idOf("s3"), "barque:kubelet-clients"),
-		"front proxy, as itself":            client("barque:front-proxy", b.idOf("s1")),
-		"front proxy, for an administrator": client("barque:front-proxy", b.idOf("s1")),
-		"front proxy of a removed server":   client("barque:front-proxy", b.idOf("s3")),
-		"agent":                             b.agentsOwn("a1"),
-		"removed agent":                     b.agentsOwn("a2"),
-		"user":                              b.user("ann"),
-		"revoked user":                      b.user("bob"),
-		"of barque:admins":                  b.madeUser("root@laptop", "barque:admins").cert,
-		"revoked, of barque:admins":         b.madeUser("mallory", "barque:admins").cert,
-		"token of a service account":        {},
-		"token by a controller's name":      {},
-		"of another CA, an administrator's": b.issueBy(selfSigned, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
-		"of another CA, a server's":         b.issueBy(selfSigned, server("s1")),
-		"none":                              {},
-		"of a user called as a server":      client("s1", ""),
+		"administrator":                               b.admin(),
+		"server":                                      b.issueFor(pki.Peers, server("s1")),
+		"removed server":                              b.issueFor(pki.Peers, server("s3")),
+		"server, by the CA for clients":               b.issue(server("s1")),
+		"front proxy, by the CA for clients":          client("barque:front-proxy", b.idOf("s1")),
+		"administrator, by the CA of peers":           b.issueFor(pki.Peers, masters),
+		"administrator, by the CA of the front proxy": b.issueFor(pki.FrontProxy, masters),
+		"server, to other APIs":                       client("barque:server-client", b.idOf("s1"), "system:masters"),
+		"removed server, to other APIs":               client("barque:server-client", b.idOf("s3"), "system:masters"),
+		"server, to kubelets":                         client("barque:kubelet-client", b.idOf("s1"), "barque:kubelet-clients"),
+		"removed server, to kubelets":                 client("barque:kubelet-client", b.idOf("s3"), "barque:kubelet-clients"),
+		"front proxy, as itself":                      proxy(b.idOf("s1")),
+		"front proxy, for an administrator":           proxy(b.idOf("s1")),
+		"front proxy of a removed server":             proxy(b.idOf("s3")),
+		"agent":                                       b.agentsOwn("a1"),
+		"removed agent":                               b.agentsOwn("a2"),
+		"user":                                        b.user("ann"),
+		"revoked user":                                b.user("bob"),
+		"of barque:admins":                            b.madeUser("root@laptop", "barque:admins").cert,
+		"revoked, of barque:admins":                   b.madeUser("mallory", "barque:admins").cert,
+		"token of a service account":                  {},
+		"token by a controller's name":                {},
+		"of another CA, an administrator's":           b.issueBy(selfSigned, pki.Request{CommonName: "barque:admin", Organization: []string{"system:masters"}, Usage: pki.Client}),
+		"of another CA, a server's":                   b.issueBy(selfSigned, server("s1")),
+		"none":                                        {},
+		"of a user called as a server":                client("s1", ""),
 	}
 	b.tokens = map[*tls.Certificate]string{all["token of a service account"]: b.token("somebody"), all["token by a controller's name"]: b.token("deployment-controller")}
-	b.proxies = map[*tls.Certificate]bool{all["front proxy, for an administrator"]: true, all["front proxy of a removed server"]: true}
+	b.proxies = map[*tls.Certificate]bool{all["front proxy, for an administrator"]: true, all["front proxy of a removed server"]: true, all["front proxy, by the CA for clients"]: true}
 	return all
 }
 
@@ -203,12 +212,32 @@ func newBuilding(t *testing.T, c *Cluster) *building {
 	if b.ca, err = pki.ParseAuthority(read(t, filepath.Join(dir, "ca.crt")), read(t, filepath.Join(dir, "ca.key"))); err != nil {
 		t.Fatal(err)
 	}
+	b.cas = separateCAs(t, c.DataDir("s1"))
 	status, err := c.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.cluster = status.ID
 	return b
+}
+
+// separateCAs are the CAs of a server's directory for purposes beside the clients', with their
+// keys.
+func separateCAs(t *testing.T, dataDir string) map[pki.Purpose]*pki.Authority {
+	t.Helper()
+	var record struct{ Cluster struct{ CA pki.Bundle } }
+	if err := json.Unmarshal(read(t, filepath.Join(dataDir, "node.json")), &record); err != nil {
+		t.Fatal(err)
+	}
+	cas := map[pki.Purpose]*pki.Authority{}
+	for purpose, file := range map[pki.Purpose]string{pki.Peers: "peers-ca.key", pki.FrontProxy: "front-proxy-ca.key"} {
+		ca, err := pki.ParseAuthority([]byte(record.Cluster.CA.For(purpose)[0]), read(t, filepath.Join(dataDir, "pki", file)))
+		if err != nil {
+			t.Fatalf("%s: %v", purpose, err)
+		}
+		cas[purpose] = ca
+	}
+	return cas
 }
 
 // readDoors reads the table: what each certificate, the first column, gets at each door. The row ""
@@ -245,6 +274,10 @@ func readDoors(t *testing.T) map[string]map[string]string {
 }
 
 func (b *building) issue(r pki.Request) *tls.Certificate { return b.issueBy(b.ca, r) }
+
+func (b *building) issueFor(p pki.Purpose, r pki.Request) *tls.Certificate {
+	return b.issueBy(b.cas[p], r)
+}
 
 func (b *building) issueBy(ca *pki.Authority, r pki.Request) *tls.Certificate {
 	b.Helper()
@@ -529,7 +562,7 @@ func (b *building) idOf(name string) string {
 	if id, ok := ids.Load(b.cluster + name); ok {
 		return id.(string)
 	}
-	g, err := b.hello(b.issue(pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}), "nobody")
+	g, err := b.hello(b.issueFor(pki.Peers, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}), "nobody")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -573,7 +606,7 @@ func (b *building) comeBack(t *testing.T) {
 			t.Errorf("%s: %s, %v", c.what, answer, err)
 		}
 	}
-	old := b.issue(pki.Request{CommonName: "s3", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf("s3")})
+	old := b.issueFor(pki.Peers, pki.Request{CommonName: "s3", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf("s3")})
 	for _, door := range []string{"Raft", "store"} {
 		if answer, err := doors[door](b, old); answer != no || err != nil {
 			t.Errorf("%s with a certificate of the server from before: %s, %v", door, answer, err)

@@ -270,8 +270,9 @@ func (th *thief) stoppedLeader(t *testing.T) {
 	}
 }
 
-// forgedServer: a thief of the CA's key signs a certificate for a server. It does not get the keys
-// that all servers share, and so no new CA's; the servers themselves do.
+// forgedServer: a thief of a CA's key signs a certificate for a server. It does not get the keys
+// that all servers share, and so no new CA's; the servers themselves do. The CA for clients makes
+// no servers at all.
 func (th *thief) forgedServer(t *testing.T) {
 	pkiDir := filepath.Join(th.c.DataDir("s1"), "pki")
 	var files [2][]byte
@@ -286,20 +287,22 @@ func (th *thief) forgedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "forged", Now: time.Now, Logger: slog.New(slog.DiscardHandler), Issue: pki.TrustOf(ca).Signs(func() pki.Request {
-		return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Names: []string{"s1"}}
-	}, time.Now)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := join.NewClient(th.server, ca, forged.Certificate(), time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	var refused *join.RefusedError
-	if key, err := client.SharedKey(t.Context(), ca.Digest()); !errors.As(err, &refused) || refused.Status != http.StatusForbidden || len(key) > 0 {
-		t.Errorf("it got %d bytes, %v", len(key), err)
+	for by, want := range map[*pki.Authority]int{ca: http.StatusUnauthorized, separateCAs(t, th.c.DataDir("s1"))[pki.Peers]: http.StatusForbidden} {
+		forged, err := pki.NewIdentity(t.Context(), pki.IdentityConfig{Name: "forged", Now: time.Now, Logger: slog.New(slog.DiscardHandler), Issue: pki.TrustOf(by).Signs(func() pki.Request {
+			return pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Names: []string{"s1"}}
+		}, time.Now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := join.NewClient(th.server, ca, forged.Certificate(), time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		var refused *join.RefusedError
+		if key, err := client.SharedKey(t.Context(), ca.Digest()); !errors.As(err, &refused) || refused.Status != want || len(key) > 0 {
+			t.Errorf("by %s it got %d bytes, %v", by.Certificate().Subject, len(key), err)
+		}
 	}
 	if r := th.c.BarqueResult(t.Context(), "cert", "rotate", "--ca", "--yes"); r.Error != nil {
 		t.Errorf("an exchange of the CA: %s%s", r.Out, r.Err)

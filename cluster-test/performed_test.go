@@ -53,7 +53,8 @@ var performedElsewhere = map[string]map[string]string{
 		"barque agent --rejoin --server https://10.0.0.1:6443 --token-file /etc/barque/token": "TestOperations, in another section",
 	},
 	"Exchange the CA": {
-		"barque cert rotate --ca --yes": "TestCertificates",
+		"barque cert rotate --ca --yes":   "TestCertificates",
+		"barque cert rotate --ca --joint": "TestCAsForEachPurpose in cmd/barque/node, by the request that it makes",
 	},
 	"Exchange the key of service accounts": {
 		"barque cert rotate --service-accounts --yes": "TestCertificates",

@@ -189,7 +189,12 @@ func TestWarnings(t *testing.T) {
 				w.reports[name].Backups.Refused = "no key seals them"
 			}
 		}, Degraded, Attention, "", "no scheduled backups are made by s1, s3: no key seals them", "--snapshot-unsealed"},
-		"ended":             {func(w *world) { w.reports["s2"].Certificates[0].NotAfter = Noon.Add(-time.Second) }, Degraded, Critical, "s2", `certificate "api" of server s2 ended`, "barque cert rotate --server s2"},
+		"ended": {func(w *world) { w.reports["s2"].Certificates[0].NotAfter = Noon.Add(-time.Second) }, Degraded, Critical, "s2", `certificate "api" of server s2 ended`, "barque cert rotate --server s2"},
+		"a CA of the cluster's own ends, beside one brought": {func(w *world) {
+			r := w.reports["s2"]
+			r.Certificates = append(r.Certificates, CertificateStatus{Name: "ca", NotAfter: Noon.AddDate(1, 0, 0), External: true},
+				CertificateStatus{Name: "peers-ca", NotAfter: Noon.AddDate(0, 0, 1), Warning: "it ends soon"})
+		}, Degraded, Attention, "s2", "it ends soon", "barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY"},
 		"ends soon":         {func(w *world) { w.reports["s2"].Certificates[0].Warning = "it should have been renewed" }, Degraded, Attention, "s2", "it should have been renewed", "barque cert rotate --server s2"},
 		"store low":         {func(w *world) { w.server("s1").Space = "low" }, Degraded, Attention, "", "the store fills up", "--store-memory-limit"},
 		"store full":        {func(w *world) { w.server("s1").Space = "full" }, Degraded, Critical, "", "the store is full", "--store-memory-limit"},

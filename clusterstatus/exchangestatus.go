@@ -77,7 +77,11 @@ func ExchangeWays(s *exchange.Status) string {
 	if len(s.Waiting) > 0 {
 		ways = append(ways, "start the nodes that show no life, or remove them from the cluster (barque cluster remove, barque kubectl delete node)")
 		if !s.Forced {
-			ways = append(ways, rotate+" --force continues without them")
+			force := rotate + " --force continues without them"
+			if s.Spreading() && !s.Accounts {
+				force += ", and without waiting for extension API servers"
+			}
+			ways = append(ways, force)
 		}
 	}
 	if s.Step == pki.Spreading {

@@ -43,7 +43,7 @@ func TestExchangeInTheStatus(t *testing.T) {
 	}
 	stuck, problem := s.Warnings[0], s.Warnings[1]
 	if stuck.Node != "" || !strings.Contains(stuck.Text, "began at 2026-11-20T11:00:00Z, does not go on: step 1 of 3") || !strings.Contains(stuck.Text, "agent a1 shows no life") ||
-		!strings.Contains(stuck.Mend, "--force") || !strings.Contains(stuck.Mend, "--undo") {
+		!strings.Contains(stuck.Mend, "--force continues without them, and without waiting for extension API servers") || !strings.Contains(stuck.Mend, "--undo") {
 		t.Errorf("%+v", stuck)
 	}
 	if problem.Node != "s3" || !strings.Contains(problem.Text, "server s3 does not follow the exchange of the CA: the disk is full") {

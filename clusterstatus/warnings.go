@@ -310,11 +310,15 @@ func (w *warner) backups(m *MemberStatus) {
 }
 
 func (w *warner) certificates(m *MemberStatus) {
+	// CAs of all purposes are exchanged together: the one for clients, of which the first issues,
+	// says how.
+	clients := slices.IndexFunc(m.Certificates, func(c CertificateStatus) bool { return c.Name == "ca" })
+	brought := clients >= 0 && m.Certificates[clients].External
 	for _, c := range m.Certificates {
 		mend := "barque cert rotate --server " + m.Name
-		if c.Name == "ca" {
+		if c.Name == "ca" || strings.HasSuffix(c.Name, "-ca") {
 			mend = "barque cert rotate --ca"
-			if c.External {
+			if brought {
 				mend += " --ca-file CHAIN --ca-key-file KEY"
 			}
 		}

@@ -121,9 +121,14 @@ func parsePublic(text string) (crypto.PublicKey, error) {
 type KeyUse string
 
 const (
-	CAKey      KeyUse = "the CA"
-	AccountKey KeyUse = "service accounts"
+	CAKey         KeyUse = "the CA"
+	AccountKey    KeyUse = "service accounts"
+	PeersKey      KeyUse = "the CA of peers"
+	FrontProxyKey KeyUse = "the CA of the front proxy"
 )
+
+// Optional reports whether a cluster may be without a key for the use.
+func (u KeyUse) Optional() bool { return u == PeersKey || u == FrontProxyKey }
 
 // KeyNeed names a key that every server has.
 type KeyNeed struct {
@@ -134,7 +139,8 @@ type KeyNeed struct {
 func (n KeyNeed) String() string { return fmt.Sprintf("the key of %s, %s", n.Use, n.Digest[:16]) }
 
 // NeedsKeys returns the keys that every server has: those of the CA that issues and of the one that
-// is to, and likewise those that sign the tokens of service accounts.
+// is to, for each purpose, and likewise those that sign the tokens of service accounts. A CA of
+// several purposes has the use CAKey.
 func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	cas, err := b.Digests()
 	if err != nil {
@@ -144,11 +150,20 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 	if err != nil {
 		return nil, err
 	}
-	var needs []KeyNeed
-	for _, of := range []struct {
+	type used struct {
 		use     KeyUse
 		digests []string
-	}{{CAKey, cas}, {AccountKey, accounts}} {
+	}
+	all := []used{{CAKey, cas}, {AccountKey, accounts}}
+	for _, own := range ownPurposes {
+		digests, err := digestsOf(*b.list(own.purpose))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, used{own.use, digests})
+	}
+	var needs []KeyNeed
+	for _, of := range all {
 		if len(of.digests) > 0 {
 			needs = append(needs, KeyNeed{of.use, of.digests[0]})
 		}
@@ -156,7 +171,7 @@ func (b Bundle) NeedsKeys() ([]KeyNeed, error) {
 			needs = append(needs, KeyNeed{of.use, of.digests[len(of.digests)-1]})
 		}
 	}
-	return needs, nil
+	return slices.DeleteFunc(needs, func(n KeyNeed) bool { return n.Use.Optional() && slices.Contains(cas, n.Digest) }), nil
 }
 
 // RetiredKeys returns the keys that servers had and that sign nothing any more, as far as the
@@ -167,7 +182,7 @@ func (b Bundle) RetiredKeys() ([]KeyNeed, error) {
 	if err != nil {
 		return nil, err
 	}
-	cas, err := b.Digests()
+	cas, err := b.everyDigest()
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +196,9 @@ func (b Bundle) RetiredKeys() ([]KeyNeed, error) {
 	}
 	var retired []KeyNeed
 	for _, digest := range slices.Concat(cas, b.Former) {
-		retired = append(retired, KeyNeed{CAKey, digest})
+		for _, use := range []KeyUse{CAKey, PeersKey, FrontProxyKey} {
+			retired = append(retired, KeyNeed{use, digest})
+		}
 	}
 	for _, digest := range accounts {
 		retired = append(retired, KeyNeed{AccountKey, digest})

@@ -36,6 +36,11 @@ type Bundle struct {
 	Step       Step   `json:"step,omitempty"`
 	// CAs are the certificates of all CAs that are believed, PEM; the first one issues.
 	CAs []string `json:"cas"`
+	// Peers and FrontProxy are the CAs for these purposes, in the same way. A cluster that began
+	// with an earlier version has none until it exchanges the CA: see For. While it goes over to
+	// them, the clients' CA before is one of them.
+	Peers      []string `json:"peers,omitempty"`
+	FrontProxy []string `json:"frontProxy,omitempty"`
 	// Bridges are certificates of CAs of this cluster that another CA has signed. They are sent
 	// along with what is issued, for clients that believe the other one only. That is the CA
 	// before: a kubeconfig that was copied long ago goes on to believe the servers until that CA
@@ -111,12 +116,10 @@ func (b Bundle) Undo() (Bundle, error) {
 	out := b.advance(Settled)
 	out.Since, out.Forced = time.Time{}, false
 	if b.ExchangesCA() {
-		cas, err := b.Digests()
-		if err != nil {
+		var err error
+		if out, err = out.change(withoutLast); err != nil {
 			return b, err
 		}
-		last := len(b.CAs) - 1
-		out.Former, out.CAs = append(slices.Clone(b.Former), cas[last]), b.CAs[:last:last]
 	}
 	if n := len(b.AccountKeys); n > 0 {
 		out.AccountKeys = slices.Clip(b.AccountKeys[:n-1])
@@ -148,7 +151,11 @@ func (b Bundle) signByNew() Bundle {
 // some clients try the first way only.
 func (b Bundle) issueByNew(bridge []byte, now time.Time) Bundle {
 	out := b.signByNew()
-	out.CAs = lastFirst(b.CAs)
+	for _, p := range Purposes() {
+		if cas := out.list(p); len(*cas) > 1 {
+			*cas = lastFirst(*cas)
+		}
+	}
 	if bridge != nil {
 		at := 0
 		if next, err := ParseAuthority([]byte(out.CAs[0]), nil); err == nil {
@@ -165,16 +172,24 @@ func lastFirst(all []string) []string {
 	return slices.Concat(all[last:], all[:last])
 }
 
-// retire drops all CAs but the one that issues; the keys of service accounts but the one that signs
+// withoutLast drops the CA of an exchange that is given up.
+func withoutLast(cas []string) []string {
+	last := max(1, len(cas)-1)
+	return cas[:last:last]
+}
+
+// retire drops all CAs but those that issue; the keys of service accounts but the one that signs
 // verify for some time.
-func (b Bundle) retire(now time.Time, former ...string) Bundle {
-	out := b.advance(Settled)
-	out.Former = append(slices.Clone(b.Former), former...)
-	out.CAs, out.Since, out.Forced = b.CAs[:1:1], time.Time{}, false
+func (b Bundle) retire(now time.Time) (Bundle, error) {
+	out, err := b.advance(Settled).change(func(cas []string) []string { return cas[:1:1] })
+	if err != nil {
+		return b, err
+	}
+	out.Since, out.Forced = time.Time{}, false
 	out.FormerAccountKeys = b.formerAccountKeys(now)
 	out.AccountKeys = slices.Clip(b.AccountKeys[:min(1, len(b.AccountKeys))])
 	out.Bridges = out.useful(now)
-	return out
+	return out, nil
 }
 
 func (b Bundle) advance(to Step) Bundle {
@@ -192,10 +207,12 @@ func (b Bundle) PEM() []byte {
 	return out.Bytes()
 }
 
+var errNoCA = errors.New("the bundle holds no CA")
+
 // authorities parses the CAs, without keys.
 func (b Bundle) authorities() ([]*Authority, error) {
 	if len(b.CAs) == 0 {
-		return nil, errors.New("the bundle holds no CA")
+		return nil, errNoCA
 	}
 	var out []*Authority
 	for _, text := range b.CAs {
@@ -211,7 +228,7 @@ func (b Bundle) authorities() ([]*Authority, error) {
 // NextAuthority makes the CA that is to follow the given ones. Its name tells when it was made, so
 // that it and the CA before it can be told apart by eye.
 func NextAuthority(clusterID string, now time.Time) (*Authority, error) {
-	return newSelfSigned(builtInName+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
+	return CAOf(Clients, clusterID, now)
 }
 
 // bridge signs the next CA's certificate with this one, for those who know this one only. It has

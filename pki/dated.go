@@ -106,13 +106,11 @@ func ownExtensions(revision uint64, id, from string) (out []pkix.Extension, err 
 	return out, nil
 }
 
-// OfNewest reports whether the newest CA has signed the certificate: the one that issues, or is
-// about to.
+// OfNewest reports whether the newest CA of a purpose has signed the certificate: the one that
+// issues, or is about to.
 func (t *Trust) OfNewest(cert *x509.Certificate) bool {
 	is := t.current()
-	newest := is.cas[0]
-	if is.bundle.Step == Spreading {
-		newest = is.cas[len(is.cas)-1]
-	}
-	return cert.CheckSignatureFrom(newest.cert) == nil
+	return slices.ContainsFunc(Purposes(), func(p Purpose) bool {
+		return cert.CheckSignatureFrom(is.circle(p).newest(is.bundle.Step).cert) == nil
+	})
 }

@@ -1,11 +1,14 @@
 // Package pki is the cluster's certificate authority and everything that it issues.
 //
-// A cluster has one CA, or two while it is exchanged for a new one. Its key lives on every server
-// (mode 0600, in the data directory's pki folder) and never on an agent. The CA signs all X.509
-// certificates and the compact credentials of gossip members. A join token pins its digest. The key
-// that signs the tokens of service accounts is kept beside it, and exchanged together with it.
+// A cluster has a CA for each purpose, or two while they are exchanged for new ones. Their keys
+// live on every server (mode 0600, in the data directory's pki folder) and never on an agent. The
+// CA for clients signs X.509 certificates and the compact credentials of gossip members. A join
+// token pins its digest. Those of the other purposes sign one certificate of each server. A cluster
+// that began with an earlier version has the CA for clients alone, until it exchanges it. The key
+// that signs the tokens of service accounts is kept beside them, and exchanged together with them.
 //
 //	Authority  one CA
+//	Purpose    what a CA signs certificates for, and the doors where these count
 //	Bundle     the CAs that a cluster trusts, and the issuing one; public, with a generation
 //	Trust      the current Bundle, with the keys that this machine has
 //	Identity   a key with its current certificate

@@ -49,9 +49,24 @@ func (b Bundle) External() bool {
 	return err == nil && cas[0].External()
 }
 
-// BundleForm is the form of bundles that this version handles. Earlier versions, which would lose
-// Bundle.Origin, have none.
-const BundleForm = 1
+// BundleForm is the form of bundles that this version handles: SeparateForm. The ones before would
+// lose what they do not know.
+const (
+	BundleForm   = SeparateForm
+	SeparateForm = 2 // with CAs for purposes beside the clients'
+	ExternalForm = 1 // with Bundle.Origin
+)
+
+// Form is the least form of versions that handle the bundle; 0 is handled by all.
+func (b Bundle) Form() int {
+	switch {
+	case b.Separate():
+		return SeparateForm
+	case b.HasExternal():
+		return ExternalForm
+	}
+	return 0
+}
 
 // HasExternal reports whether an operator has brought one of the CAs.
 func (b Bundle) HasExternal() bool {

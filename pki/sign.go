@@ -61,11 +61,11 @@ func (t *Trust) Sign(template *x509.Certificate, public crypto.PublicKey, now ti
 	}
 	cert := *template
 	cert.ExtraExtensions = append(slices.Clone(cert.ExtraExtensions), own...)
-	out, err := is.cas[0].Sign(&cert, public, now)
+	out, err := is.clients.cas[0].Sign(&cert, public, now)
 	if err != nil {
 		return nil, err
 	}
-	if err := is.cas[0].checkIssued(out); err != nil {
+	if err := is.clients.cas[0].checkIssued(out); err != nil {
 		return nil, err
 	}
 	return append(out, is.bridges...), nil

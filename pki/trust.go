@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"cmp"
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
@@ -26,9 +25,9 @@ type Trust struct {
 // trusted is what a Trust holds at one moment. It is never changed.
 type trusted struct {
 	bundle  Bundle
-	cas     []*Authority // the first one issues; it has its key on a server
-	pool    *x509.CertPool
-	bridges []byte // PEM
+	clients circle
+	own     map[Purpose]*circle // of other purposes, as far as they have CAs of their own
+	bridges []byte              // PEM; after what the clients' CA issues
 
 	accounts accounts
 }
@@ -45,25 +44,29 @@ func NewTrust(b Bundle, keys ...crypto.Signer) (*Trust, error) {
 
 // TrustOf is the Trust in a single CA.
 func TrustOf(ca *Authority) *Trust {
-	t := &trusted{bundle: NewBundle(ca), cas: []*Authority{ca}, pool: ca.Pool()}
+	t := &trusted{bundle: NewBundle(ca), clients: circle{[]*Authority{ca}, ca.Pool()}}
 	return &Trust{now: t, changed: make(chan struct{})}
 }
 
 func newTrusted(b Bundle, keys []crypto.Signer) (*trusted, error) {
-	t := &trusted{bundle: b, pool: x509.NewCertPool()}
-	var err error
-	if t.cas, err = b.authorities(); err != nil {
+	if len(b.CAs) == 0 {
+		return nil, errNoCA
+	}
+	clients, err := newCircle(b.CAs, keys)
+	if err != nil {
 		return nil, err
 	}
-	for _, ca := range t.cas {
-		t.pool.AddCert(ca.cert)
-		for _, key := range keys {
-			if samePublicKey(key.Public(), ca.cert.PublicKey) {
-				ca.key = key
-			}
+	t := &trusted{bundle: b, clients: *clients, own: map[Purpose]*circle{}}
+	for _, p := range ownPurposes {
+		texts := *b.list(p.purpose)
+		if len(texts) == 0 {
+			continue
+		}
+		if t.own[p.purpose], err = newCircle(texts, keys); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.purpose, err)
 		}
 	}
-	for _, bridge := range t.cas[0].path(b.along()) {
+	for _, bridge := range t.clients.cas[0].path(b.along()) {
 		t.bridges = append(t.bridges, encodePEM("CERTIFICATE", bridge.Raw)...)
 	}
 	t.accounts, err = b.accounts(keys)
@@ -107,13 +110,13 @@ func (t *Trust) Bundle() Bundle { return t.current().bundle }
 func (t *Trust) PEM() []byte { return t.current().bundle.PEM() }
 
 // Pool returns the CAs that are believed; the same pool until they change.
-func (t *Trust) Pool() *x509.CertPool { return t.current().pool }
+func (t *Trust) Pool() *x509.CertPool { return t.current().clients.pool }
 
 // Issuer returns the CA that issues.
-func (t *Trust) Issuer() *Authority { return t.current().cas[0] }
+func (t *Trust) Issuer() *Authority { return t.current().clients.cas[0] }
 
 // CAs are all that are believed; the first one issues.
-func (t *Trust) CAs() []*Authority { return slices.Clone(t.current().cas) }
+func (t *Trust) CAs() []*Authority { return slices.Clone(t.current().clients.cas) }
 
 // Digest is that of the CA that issues.
 func (t *Trust) Digest() string { return t.Issuer().Digest() }
@@ -128,7 +131,7 @@ func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte
 		return nil, err
 	}
 	is := t.current()
-	if next := is.cas[len(is.cas)-1]; is.bundle.Step == Spreading && next.key != nil && next.External() {
+	if next := is.clients.newest(is.bundle.Step); is.bundle.Step == Spreading && next.key != nil && next.External() {
 		if _, err := next.issueChecked(r, public, now); err != nil {
 			return nil, fmt.Errorf("%w: %w; the exchange does not go on: give it up with `barque cert rotate --ca --undo`", ErrNextCA, err)
 		}
@@ -143,7 +146,7 @@ var ErrNextCA = errors.New("the next CA may not issue the certificate")
 func (t *Trust) IssueNow(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
 	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
-	out, err := is.cas[0].issueChecked(r, public, now)
+	out, err := is.clients.cas[0].issueChecked(r, public, now)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +164,7 @@ func (t *Trust) Seal(purpose string, plain, bound []byte) ([]byte, error) {
 // Open is Authority.Open by whichever CA is believed whose key this machine has.
 func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err error) {
 	err = errNoKey
-	for _, ca := range t.current().cas {
+	for _, ca := range t.current().clients.cas {
 		if ca.key == nil {
 			continue
 		}
@@ -176,8 +179,7 @@ func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err er
 // valid at that time. others are what its holder has sent along. A certificate of another cluster
 // with the same CA does not count.
 func (t *Trust) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
-	is := t.current()
-	return cmp.Or(verify(is.pool, cert, others, usage, now), is.bundle.belongs(cert))
+	return t.VerifyFor(Clients, cert, others, usage, now)
 }
 
 func verify(roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
@@ -191,7 +193,7 @@ func verify(roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certifi
 
 // VerifyCredential is Authority.VerifyCredential by whichever CA is believed.
 func (t *Trust) VerifyCredential(data []byte, now time.Time) (c Credential, err error) {
-	for _, ca := range t.current().cas {
+	for _, ca := range t.current().clients.cas {
 		if c, err = ca.VerifyCredential(data, now); err == nil || errors.Is(err, ErrCredentialEnded) {
 			return c, err
 		}
@@ -218,9 +220,9 @@ func (b Bundle) Digests() ([]string, error) {
 	return out, err
 }
 
-// Knows tells whether the CA with the digest is, or was, one of this cluster.
+// Knows tells whether the CA with the digest is, or was, one of this cluster, for whatever purpose.
 func (b Bundle) Knows(digest string) bool {
-	believed, err := b.Digests()
+	believed, err := b.everyDigest()
 	return err == nil && slices.Contains(believed, digest) || slices.Contains(b.Former, digest)
 }
 
@@ -234,19 +236,15 @@ func (t *Trust) Advance(now time.Time) (Bundle, error) {
 			return is.bundle.signByNew(), nil
 		}
 		var bridge []byte
-		if next := is.cas[len(is.cas)-1]; is.cas[0].bridges(next) {
+		if issuer, next := is.clients.cas[0], is.clients.newest(Spreading); issuer.bridges(next) {
 			var err error
-			if bridge, err = is.cas[0].bridge(next, now); err != nil {
+			if bridge, err = issuer.bridge(next, now); err != nil {
 				return is.bundle, err
 			}
 		}
 		return is.bundle.issueByNew(bridge, now), nil
 	case Issuing:
-		var former []string
-		for _, ca := range is.cas[1:] {
-			former = append(former, ca.Digest())
-		}
-		return is.bundle.retire(now, former...), nil
+		return is.bundle.retire(now)
 	default:
 		return is.bundle, fmt.Errorf("%w: none is under way", ErrStep)
 	}

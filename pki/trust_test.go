@@ -62,7 +62,7 @@ func begin(t *testing.T, trust *Trust, cluster string) *Authority {
 // set takes the bundle, with the keys that there are and more.
 func set(t *testing.T, trust *Trust, b Bundle, more ...crypto.Signer) {
 	t.Helper()
-	for _, ca := range trust.CAs() {
+	for _, ca := range trust.EveryCA() {
 		if ca.key != nil {
 			more = append(more, ca.key)
 		}
@@ -330,8 +330,8 @@ func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	if !errors.Is(err, ErrStep) {
 		t.Errorf("%+v, %v", b, err)
 	}
-	if left := trust.Bundle().retire(now.Add(3 * AccountKeyGrace)).FormerAccountKeys; len(left) != 0 {
-		t.Errorf("after their time: %+v", left)
+	if left, err := trust.Bundle().retire(now.Add(3 * AccountKeyGrace)); err != nil || len(left.FormerAccountKeys) != 0 {
+		t.Errorf("after their time: %+v, %v", left.FormerAccountKeys, err)
 	}
 	agent, err := NewTrust(trust.Bundle())
 	if err != nil {

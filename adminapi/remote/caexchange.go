@@ -70,6 +70,8 @@ type Wish struct {
 	// it has an external one.
 	Given   *exchange.Given
 	BuiltIn bool
+	// Joint is for one CA for all purposes, which earlier versions handle.
+	Joint bool
 }
 
 // NextStep returns the step to take: to undo or force the exchange that is under way, or to begin
@@ -97,33 +99,59 @@ func NextStep(is *exchange.Status, w Wish) (*Step, error) {
 	case w.Force:
 		return step(exchange.Force, "The exchange of the CA waits no more for nodes that show no life. They must join again when they come back:\n"+
 			"agents with --rejoin and a new token, servers with --wipe --replace --join and a new token.\n"+lines(is.Waiting))
-	case is.UnderWay() && (w.Given != nil || w.BuiltIn):
+	case is.UnderWay() && (w.Given != nil || w.BuiltIn || w.Joint):
 		return refused("an exchange of the CA is under way already; `barque cert rotate --ca` waits for its end")
 	case is.UnderWay():
 		return nil, nil
 	case w.Accounts:
 		return step(exchange.BeginAccounts, "The key that signs the tokens of service accounts is exchanged for a new one. Tokens that the old key has signed are void in two days;\n"+
 			"kubelets replace those of pods within a day. Certificates and join tokens stay.\n")
-	case is.External && w.Given == nil && !w.BuiltIn:
+	case is.External && w.Given == nil && !w.BuiltIn && !w.Joint:
 		return refused("%w", exchange.ErrExternal)
 	}
-	begin := w.begin()
+	begin := w.begin(is)
 	begin.Seen = is.Generation
 	return begin, nil
 }
 
 // begin is the step that begins an exchange of the CA.
-func (w *Wish) begin() *Step {
+func (w *Wish) begin(is *exchange.Status) *Step {
+	const joint = "one for all purposes, which earlier versions know: a certificate for clients counts between servers as well"
 	request, kind := exchange.Request{Change: exchange.Begin}, "a new one"
 	switch {
+	case w.Given != nil && w.Joint:
+		request, kind = exchange.Request{Change: exchange.BeginExternalJoint, Given: *w.Given}, "the one in the file, as "+joint
 	case w.Given != nil:
 		request, kind = exchange.Request{Change: exchange.BeginExternal, Given: *w.Given}, "the one in the file"
+	case w.Joint:
+		request, kind = exchange.Request{Change: exchange.BeginJoint}, joint
 	case w.BuiltIn:
 		request, kind = exchange.Request{Change: exchange.BeginBuiltIn}, "one that the cluster makes itself"
 	}
-	return &Step{request, "The cluster's CA is exchanged for " + kind + ". All nodes get new certificates; nothing is restarted. Then join tokens\n" +
+	text := "The cluster's CA is exchanged for " + kind + ". All nodes get new certificates; nothing is restarted. Then join tokens\n" +
 		"and client certificates that were made before are void, those in copied kubeconfigs among them. Certificates of\n" +
-		"users (barque user add) are void from the beginning: those people get new ones from an administrator.\n"}
+		"users (barque user add) are void from the beginning: those people get new ones from an administrator.\n"
+	if !is.Separate && !w.Joint {
+		text += "The cluster has one CA for all purposes. Servers and the front proxy get CAs of their own, if all servers are known\n" +
+			"to be of a version with these. From the beginning an earlier version of Barque refuses their data directories:\n" +
+			"the way back of an upgrade ends. With --joint the cluster keeps one CA for all purposes.\n"
+	}
+	return &Step{request, text}
+}
+
+// Purposes describes the CAs that an exchange, which has just begun, brings beside that for clients.
+// It is empty if these were expected: before is the status of the moment before.
+func Purposes(before, begun *exchange.Status, w Wish) string {
+	switch {
+	case w.Joint || before.Separate:
+		return ""
+	case begun.Separate:
+		return "Servers and the front proxy get CAs of their own. Earlier versions of Barque refuse the data directories of servers from now on.\n" +
+			"If you need the way back of an upgrade, give the exchange up now (barque cert rotate --ca --undo), or exchange the CA with --joint afterwards.\n"
+	}
+	return "The new CA is one for clients, servers and the front proxy: not all servers are known to be of a version with a CA for each.\n" +
+		"The log of the server that was asked names them. Give the exchange up now (barque cert rotate --ca --undo), and begin it again\n" +
+		"when all servers are updated and seen. After a theft let it go on, and exchange the CA again then.\n"
 }
 
 func lines(waiting []string) (text string) {
@@ -144,7 +172,7 @@ func (x *CAExchange) Change(ctx context.Context, request exchange.Request, loseA
 		query[adminapi.LoseAccess] = "true"
 	}
 	var body any
-	if request.Change == exchange.BeginExternal {
+	if request.Change.BringsCA() {
 		body = request.Given
 	}
 	err := x.ask(ctx, http.MethodPost, adminapi.CAPath, query, body, is)

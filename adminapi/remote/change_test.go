@@ -24,6 +24,7 @@ func TestNextStep(t *testing.T) {
 	spreading := exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old", Waiting: []string{"a1 shows no life"}}
 	accounts := exchange.Status{Generation: 2, Step: pki.Spreading, Accounts: true, Issuer: "old", Waiting: []string{"s2 shows no life"}}
 	external := exchange.Status{Generation: 1, Issuer: "old", External: true}
+	separate := exchange.Status{Generation: 4, Issuer: "old", Separate: true}
 	given := &exchange.Given{Chain: []byte("chain"), Key: []byte("key")}
 	for name, c := range map[string]struct {
 		is     exchange.Status
@@ -51,14 +52,23 @@ func TestNextStep(t *testing.T) {
 		"to another external one":         {external, Wish{Given: given}, exchange.BeginExternal, "exchanged for the one in the file.", 0},
 		"from an external one":            {external, Wish{}, "", "", exitcode.Refused},
 		"from an external one, on wish":   {external, Wish{BuiltIn: true}, exchange.BeginBuiltIn, "one that the cluster makes itself.", 0},
+		"CAs of their own":                {settled, Wish{}, exchange.Begin, "the way back of an upgrade ends. With --joint", 0},
+		"and beside an external one":      {settled, Wish{Given: given}, exchange.BeginExternal, "the way back of an upgrade ends. With --joint", 0},
+		"one for all":                     {separate, Wish{Joint: true}, exchange.BeginJoint, "one for all purposes", 0},
+		"an external one for all":         {separate, Wish{Joint: true, Given: given}, exchange.BeginExternalJoint, "the one in the file, as one for all purposes", 0},
+		"from an external one to one":     {external, Wish{Joint: true}, exchange.BeginJoint, "one for all purposes", 0},
+		"one for all meanwhile":           {spreading, Wish{Joint: true}, "", "", exitcode.Refused},
 		"another one meanwhile":           {spreading, Wish{Given: given}, "", "", exitcode.Refused},
 		"a built-in one meanwhile":        {spreading, Wish{BuiltIn: true}, "", "", exitcode.Refused},
 		"an external one beside accounts": {accounts, Wish{Given: given}, "", "", exitcode.Refused},
 		"accounts under an external one":  {external, Wish{Accounts: true}, exchange.BeginAccounts, "Certificates and join tokens stay.", 0},
 	} {
 		step, err := NextStep(&c.is, c.wish)
-		if step != nil && (len(step.Given.Key) > 0) != (c.change == exchange.BeginExternal) {
+		if step != nil && (len(step.Given.Key) > 0) != c.change.BringsCA() {
 			t.Errorf("%s: the request has a CA: %v", name, len(step.Given.Key) > 0)
+		}
+		if step != nil && strings.Contains(step.Text, "the way back of an upgrade ends") != (step.Change.BeginsCA() && !c.is.Separate && !c.wish.Joint) {
+			t.Errorf("%s: the way back: %s", name, step.Text)
 		}
 		if exitCode(err) != c.code {
 			t.Errorf("%s: %v", name, err)
@@ -70,6 +80,28 @@ func TestNextStep(t *testing.T) {
 			t.Errorf("%s: it is for generation %d, and %d was seen", name, step.Seen, c.is.Generation)
 		case step != nil && (step.Change != c.change || !strings.Contains(step.Text, c.says)):
 			t.Errorf("%s: %+v", name, step)
+		}
+	}
+}
+
+// TestPurposes: what an exchange that has begun means for earlier versions is said while it can be
+// given up, also where nobody was asked for a confirmation.
+func TestPurposes(t *testing.T) {
+	one, more := exchange.Status{}, exchange.Status{Separate: true}
+	for name, c := range map[string]struct {
+		before, begun exchange.Status
+		wish          Wish
+		says          string // empty: nothing
+	}{
+		"to more":          {one, more, Wish{}, "refuse the data directories of servers from now on"},
+		"earlier versions": {one, one, Wish{}, "one for clients, servers and the front proxy"},
+		"as before":        {more, more, Wish{}, ""},
+		"back":             {more, more, Wish{Joint: true}, ""},
+		"one, as wished":   {one, one, Wish{Joint: true}, ""},
+	} {
+		said := Purposes(&c.before, &c.begun, c.wish)
+		if (said == "") != (c.says == "") || !strings.Contains(said, c.says) || said != "" && !strings.Contains(said, "--ca --undo") {
+			t.Errorf("%s: %q", name, said)
 		}
 	}
 }

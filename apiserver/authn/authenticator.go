@@ -42,6 +42,8 @@ type Config struct {
 	// Revoked returns the reason why a genuine client certificate counts no more, or nil; nil
 	// revokes none.
 	Revoked func(leaf *cryptox509.Certificate) error
+	// ProxyCAs gives the authorities that sign the certificates of ProxyClients; nil: ClientCAs.
+	ProxyCAs x509.VerifyOptionFunc
 	// ProxyClients are the common names of client certificates whose requests name their user in
 	// headers, see UserHeader. Certificates of users must never carry them.
 	ProxyClients []string
@@ -98,13 +100,16 @@ func New(cfg Config) (requests, tokens authenticator.Request, err error) {
 		token = tokenunion.New(cfg.Process, token)
 	}
 
+	if cfg.ProxyCAs == nil {
+		cfg.ProxyCAs = cfg.ClientCAs
+	}
 	bearer := bearertoken.New(token)
 	var ways []authenticator.Request
-	if cfg.ClientCAs != nil && len(cfg.ProxyClients) > 0 {
-		proxied := headerrequest.NewDynamicVerifyOptionsSecure(cfg.ClientCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
+	if cfg.ProxyCAs != nil && len(cfg.ProxyClients) > 0 {
+		proxied := headerrequest.NewDynamicVerifyOptionsSecure(cfg.ProxyCAs, headerrequest.StaticStringSlice(cfg.ProxyClients),
 			headerrequest.StaticStringSlice{UserHeader}, headerrequest.StaticStringSlice{UIDHeader},
 			headerrequest.StaticStringSlice{GroupHeader}, headerrequest.StaticStringSlice{ExtraHeaderPrefix})
-		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ClientCAs, cfg.ProxyClients, proxied}})
+		ways = append(ways, &revocable{cfg.Revoked, &namedCertificates{cfg.ProxyCAs, cfg.ProxyClients, proxied}})
 	}
 	if cfg.ClientCAs != nil {
 		ways = append(ways, &revocable{cfg.Revoked, newCertificates(cfg.ClientCAs, cfg.reserved)})

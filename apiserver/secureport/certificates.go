@@ -170,16 +170,12 @@ func (c *clientCA) VerifyOptions() (x509.VerifyOptions, bool) {
 // shownCAs are the authorities that the port names to clients, which choose a certificate by them.
 type shownCAs struct {
 	*clientCA
-	more func() []byte // nil: there are none
+	more func() []byte
 }
 
 // CurrentCABundleContent implements dynamiccertificates.CAContentProvider.
 func (s shownCAs) CurrentCABundleContent() []byte {
-	bundle := s.clientCA.CurrentCABundleContent()
-	if s.more == nil {
-		return bundle
-	}
-	return slices.Concat(bundle, s.more())
+	return slices.Concat(s.clientCA.CurrentCABundleContent(), s.more())
 }
 
 // selfSigned makes a certificate for the connection of this process to itself. It lives as long as

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,13 +29,17 @@ import (
 	"github.com/barque/barque/internal/tlsoptions"
 )
 
-// Config of a Port. Only TLS, Limits, HTTP2Streams, Renewed, ProxyCA and the hooks are optional.
+// Config of a Port. Only TLS, Limits, HTTP2Streams, Renewed, OwnProxyCA, ProxyCA and the hooks are
+// optional.
 type Config struct {
 	Listener net.Listener // without TLS
 	// Certificate gives the serving certificate, and ClientCA the PEM bundle of the authorities for
 	// client certificates. Renewed returns a channel that is closed when they give something new.
 	Certificate func() (*tls.Certificate, error)
 	ClientCA    func() ([]byte, error)
+	// OwnProxyCA gives the authorities for the API servers' certificate that names its users in
+	// headers; nil: those of ClientCA.
+	OwnProxyCA func() ([]byte, error)
 	// ProxyCA returns further authorities, in PEM, for certificates that name no user. Clients that
 	// ask the port which certificates it knows show them, too.
 	ProxyCA func() []byte
@@ -70,6 +75,7 @@ type Port struct {
 	config     Config
 	cert       *servingCertificate
 	ca         *clientCA
+	ownProxy   *clientCA
 	sni        dynamiccertificates.SNICertKeyContentProvider
 	loopbackCA []byte
 
@@ -92,6 +98,11 @@ func New(c Config) (*Port, error) {
 	if p.ca, err = newClientCA(c.ClientCA, c.Logger); err != nil {
 		return nil, err
 	}
+	if p.ownProxy = p.ca; c.OwnProxyCA != nil {
+		if p.ownProxy, err = newClientCA(c.OwnProxyCA, c.Logger); err != nil {
+			return nil, err
+		}
+	}
 	cert, key, err := selfSigned(genericapiserver.LoopbackClientServerNameOverride, c.Now())
 	if err != nil {
 		return nil, fmt.Errorf("loopback certificate: %w", err)
@@ -110,6 +121,10 @@ func (p *Port) ForGeneric() *genericapiserver.SecureServingInfo {
 
 // ClientCA gives the authorities for client certificates.
 func (p *Port) ClientCA() dynamiccertificates.CAContentProvider { return p.ca }
+
+// OwnProxyCA gives the authorities for the API servers' certificate that names its users in
+// headers.
+func (p *Port) OwnProxyCA() dynamiccertificates.CAContentProvider { return p.ownProxy }
 
 // LoopbackCA is the certificate that the port shows to LoopbackClientServerNameOverride, in PEM.
 func (p *Port) LoopbackCA() []byte { return p.loopbackCA }
@@ -159,7 +174,7 @@ func (p *Port) tls(ctx context.Context, following *sync.WaitGroup) *tls.Config {
 		ClientAuth: tls.RequestClientCert, // the authenticator verifies: there are other credentials
 	}
 	p.config.TLS.Apply(base)
-	controller := dynamiccertificates.NewDynamicServingCertificateController(base, shownCAs{p.ca, p.config.ProxyCA}, p.cert, []dynamiccertificates.SNICertKeyContentProvider{p.sni}, nil)
+	controller := dynamiccertificates.NewDynamicServingCertificateController(base, shownCAs{p.ca, p.moreCAs}, p.cert, []dynamiccertificates.SNICertKeyContentProvider{p.sni}, nil)
 	p.cert.AddListener(controller)
 	if err := controller.RunOnce(); err != nil {
 		p.config.Logger.Error("cannot use the serving certificate yet", "err", err)
@@ -168,6 +183,18 @@ func (p *Port) tls(ctx context.Context, following *sync.WaitGroup) *tls.Config {
 	following.Go(func() { controller.Run(1, ctx.Done()) }) // ends with ctx
 	base.GetConfigForClient = controller.GetConfigForClient
 	return base
+}
+
+// moreCAs are the authorities beside the clients'.
+func (p *Port) moreCAs() []byte {
+	var more []byte
+	if p.ownProxy != p.ca {
+		more = p.ownProxy.CurrentCABundleContent()
+	}
+	if p.config.ProxyCA != nil {
+		more = slices.Concat(more, p.config.ProxyCA())
+	}
+	return more
 }
 
 // Close implements net.Listener: the port stops to accept, and drains.

@@ -53,6 +53,9 @@ type ServerReport struct {
 	Controllers []string `json:"controllers,omitempty"`
 	// KubeletClient is this server as a client of kubelets.
 	KubeletClient KubeletClient `json:"kubeletClient"`
+	// PeerCAs are the CAs of servers among each other, PEM. A server of an earlier version sends
+	// none: they are those of the API.
+	PeerCAs string `json:"peerCAs,omitempty"`
 	// Profile is the profile of the node: "" or cis.
 	Profile string  `json:"profile,omitempty"`
 	Machine Machine `json:"machine"`

@@ -84,7 +84,7 @@ func apiServer() []Row {
 		{ID: "1.2.23", Level: 1, Asks: "a client certificate towards etcd", Looks: "the store is in the process; its port is for other servers, which need a certificate", Mend: "restart the server", judge: servers(peerDemandsCertificate)},
 		{ID: "1.2.24", Level: 1, Asks: "a serving certificate", Looks: "the certificate at the port of the API, verified by the cluster's CA", Mend: "barque cert rotate", judge: servers(servesTLS)},
 		{ID: "1.2.25", Level: 1, Asks: "client certificates are asked for", Looks: "the handshake at the port of the API", Mend: "restart the server", judge: servers(asksForCertificates)},
-		{ID: "1.2.26", Level: 1, Asks: "etcd's certificate is verified", Looks: "the port for other servers: its certificate is of the cluster's CA", Mend: "barque cert rotate", judge: servers(peerVerified)},
+		{ID: "1.2.26", Level: 1, Asks: "etcd's certificate is verified", Looks: "the port for other servers: its certificate is of the cluster's CA for servers", Mend: "barque cert rotate", judge: servers(peerVerified)},
 		{ID: "1.2.27", Level: 1, Asks: "Secrets are encrypted at rest", Looks: "the cipher of Secrets in the store", Mend: "barque secrets-encrypt enable", judge: reports(encrypted)},
 		{ID: "1.2.28", Level: 1, Asks: "a suitable provider of encryption", Looks: "the cipher of Secrets in the store", Mend: "barque secrets-encrypt enable", judge: reports(goodProvider)},
 		{ID: "1.2.29", Level: 1, Asks: "strong cipher suites only", Looks: "handshakes at the port of the API: " + strongSuite, Mend: "--tls-cipher-suites=" + strings.Join(StrongSuites(), ","), Flags: []string{"tls-cipher-suites"}, judge: servers(func(s *Server) Verdict { return strong(&s.API) })},
@@ -113,11 +113,11 @@ func store() []Row {
 	return []Row{
 		{ID: "2.1", Level: 1, Asks: "etcd serves TLS", Looks: port, Mend: "restart the server", judge: servers(peerTLS)},
 		{ID: "2.2", Level: 1, Asks: "etcd's clients need a certificate", Looks: port + " refuses callers without one", Mend: "restart the server", judge: servers(peerDemandsCertificate)},
-		{ID: "2.3", Level: 1, Asks: "etcd has no self-signed certificate", Looks: port + ": its certificate is of the cluster's CA", Mend: "barque cert rotate", judge: servers(peerVerified)},
+		{ID: "2.3", Level: 1, Asks: "etcd has no self-signed certificate", Looks: port + ": its certificate is of the cluster's CA for servers", Mend: "barque cert rotate", judge: servers(peerVerified)},
 		{ID: "2.4", Level: 1, Asks: "TLS between peers", Looks: port, Mend: "restart the server", judge: servers(peerTLS)},
 		{ID: "2.5", Level: 1, Asks: "peers need a certificate", Looks: port + " refuses callers without one", Mend: "restart the server", judge: servers(peerDemandsCertificate)},
-		{ID: "2.6", Level: 1, Asks: "peers have no self-signed certificates", Looks: port + ": its certificate is of the cluster's CA", Mend: "barque cert rotate", judge: servers(peerVerified)},
-		{ID: "2.7", Level: 2, Asks: "a CA of its own for etcd", Looks: "the issuers of the certificates at the port for servers and at that of the API", Mend: "upgrade all servers to a version with separate CAs, then exchange the CA", judge: servers(ownCA), Hardened: "a cluster of this version has one CA"},
+		{ID: "2.6", Level: 1, Asks: "peers have no self-signed certificates", Looks: port + ": its certificate is of the cluster's CA for servers", Mend: "barque cert rotate", judge: servers(peerVerified)},
+		{ID: "2.7", Level: 2, Asks: "a CA of its own for etcd", Looks: "the issuers of the certificates at the port for servers and at that of the API", Mend: "a cluster that began with an earlier version gets it by barque cert rotate --ca, when all servers are new", judge: servers(ownCA)},
 	}
 }
 

@@ -140,6 +140,11 @@ With --ca-file and --ca-key-file the new CA is one of your own, such as an inter
 a company's root. A cluster that has one goes back to a CA that it makes itself with
 --built-in only.
 
+Servers among each other, and the front proxy at extension API servers, have CAs of their
+own, which are exchanged at the same time. A cluster that began with an earlier version
+gets them in its first exchange; then earlier versions refuse its data directories. With
+--joint the new CA is for all purposes, as earlier versions know it.
+
 Afterwards join tokens and client certificates of the old CA are void, also those in
 copied kubeconfigs. A client that only verifies servers by the old CA still trusts them.
 
@@ -215,7 +220,8 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	step, err := remote.NextStep(&is, remote.Wish{Accounts: o.accounts, Undo: o.undo, Force: o.force, Given: given, BuiltIn: o.own.BuiltIn})
+	wish := remote.Wish{Accounts: o.accounts, Undo: o.undo, Force: o.force, Given: given, BuiltIn: o.own.BuiltIn, Joint: o.own.Joint}
+	step, err := remote.NextStep(&is, wish)
 	switch {
 	case err != nil:
 		return err
@@ -229,8 +235,12 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 			return err
 		}
 	}
+	before := is
 	if err := x.Change(c.Context(), step.Request, o.loseAccess, &is); err != nil {
 		return err
+	}
+	if step.Change.BeginsCA() {
+		fmt.Fprint(c.ErrOrStderr(), remote.Purposes(&before, &is, wish))
 	}
 	if step.Change == exchange.Undo {
 		_, err := fmt.Fprintln(c.OutOrStdout(), "the exchange of "+clusterstatus.ExchangeOf(&exchange.Status{Accounts: o.accounts})+" was given up")

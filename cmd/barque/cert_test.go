@@ -22,6 +22,7 @@ import (
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/pki"
+	"github.com/barque/barque/pki/companytest"
 )
 
 // certServer answers like one of three servers, with a test's replacements.
@@ -138,6 +139,45 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 				t.Errorf("exit code %d, want %d with %q; it says\n%s", got, c.code, c.says, &out)
 			}
 		})
+	}
+}
+
+// TestTheFlagsNameTheNextCA: each choice of the next CA arrives at the server as its own change,
+// with the CA if one is brought. Only a joint one is silent about earlier versions.
+func TestTheFlagsNameTheNextCA(t *testing.T) {
+	ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
+	chain, key := ca.Files()
+	files := " --ca-file " + chain + " --ca-key-file " + key
+	for args, want := range map[string]exchange.Change{
+		"": exchange.Begin, " --built-in": exchange.BeginBuiltIn, " --joint": exchange.BeginJoint, " --joint --built-in": exchange.BeginJoint,
+		files: exchange.BeginExternal, files + " --joint": exchange.BeginExternalJoint,
+	} {
+		var asked exchange.Request
+		server := func(w http.ResponseWriter, r *http.Request) {
+			is := exchange.Status{Generation: 1, Issuer: "old"}
+			if r.Method == http.MethodPost {
+				asked.Change = exchange.Change(r.URL.Query().Get("change"))
+				if err := json.NewDecoder(r.Body).Decode(&asked.Given); err != nil && !errors.Is(err, io.EOF) {
+					t.Errorf("%q: %v", args, err)
+				}
+				is = exchange.Status{Generation: 2, Step: pki.Spreading, Issuer: "old", Separate: true}
+			}
+			if err := json.NewEncoder(w).Encode(is); err != nil {
+				panic(err)
+			}
+		}
+		cmd := certCommand()
+		var out strings.Builder
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		cmd.SetArgs(append([]string{"rotate", "--kubeconfig", kubeconfigOf(t, server), "--ca", "--yes", "--wait=false"}, strings.Fields(args)...))
+		if err := cmd.ExecuteContext(t.Context()); err != nil || asked.Change != want || (string(asked.Given.Key) == string(ca.KeyPEM())) != want.BringsCA() {
+			t.Errorf("%q: %v; the server was asked for %q, with a key of %d bytes", args, err, asked.Change, len(asked.Given.Key))
+		}
+		joint := want == exchange.BeginJoint || want == exchange.BeginExternalJoint
+		if strings.Contains(out.String(), "refuse the data directories of servers from now on") == joint {
+			t.Errorf("%q: it says\n%s", args, &out)
+		}
 	}
 }
 

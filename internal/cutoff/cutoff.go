@@ -21,7 +21,7 @@ import (
 // Requests are those that are answered for long.
 type Requests struct {
 	revoked func(leaf *x509.Certificate) error
-	believe func() (x509.VerifyOptions, bool)
+	believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool)
 	lasting func(*http.Request) bool
 
 	mu   sync.Mutex
@@ -35,9 +35,9 @@ type lasting struct {
 }
 
 // New returns no requests yet. revoked returns the reason why a certificate counts no more, or nil;
-// believe returns the CAs that are believed; long reports whether a request may be answered for
+// believe returns the CAs that are believed for a certificate; long reports whether a request may be answered for
 // long. A nil revoked revokes none.
-func New(revoked func(leaf *x509.Certificate) error, believe func() (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
+func New(revoked func(leaf *x509.Certificate) error, believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
 	if revoked == nil {
 		revoked = func(*x509.Certificate) error { return nil }
 	}
@@ -168,7 +168,7 @@ func (q *Requests) look() {
 // verify returns an error unless a CA that is believed has signed the certificate. A request goes
 // on when its certificate ends by time.
 func (q *Requests) verify(l lasting) error {
-	options, ok := q.believe()
+	options, ok := q.believe(l.sent[0])
 	if !ok {
 		return nil
 	}

@@ -108,7 +108,7 @@ func TestLastingRequestsEnd(t *testing.T) {
 						return revoked
 					}
 					return nil
-				}, func() (x509.VerifyOptions, bool) {
+				}, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 					mu.Lock()
 					defer mu.Unlock()
 					return x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
@@ -170,7 +170,7 @@ func TestACAThatIsYoungerThanACertificate(t *testing.T) {
 			return revoked
 		}
 		return nil
-	}, func() (x509.VerifyOptions, bool) {
+	}, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -200,7 +200,7 @@ func TestALookHoldsNothingUp(t *testing.T) {
 			<-judged
 		}
 		return nil
-	}, func() (x509.VerifyOptions, bool) {
+	}, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
 	served, release := make(chan struct{}, 2), make(chan struct{})
@@ -245,7 +245,7 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 			return errors.New("it is revoked")
 		}
 		return nil
-	}, func() (x509.VerifyOptions, bool) {
+	}, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
 	server := httptest.NewUnstartedServer(q.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -329,7 +329,7 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 // TestAnswersKeepTheirWriters: a handler of a watch demands a writer of the API machinery.
 func TestAnswersKeepTheirWriters(t *testing.T) {
 	ca := newAuthority(t)
-	q := New(func(*x509.Certificate) error { return nil }, func() (x509.VerifyOptions, bool) {
+	q := New(func(*x509.Certificate) error { return nil }, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
 	var given http.ResponseWriter

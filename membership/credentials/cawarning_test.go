@@ -29,20 +29,22 @@ func TestCAWarning(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ca       *pki.Authority
+		brought  bool // the CA for clients
 		lifetime time.Duration
 		left     time.Duration // of the CA's life
 		want     string        // empty: no warning
 	}{
-		"built-in, in its first years": {builtIn, 365 * day, 731 * day, ""},
-		"built-in, in its last years":  {builtIn, 365 * day, 729 * day, "with `barque cert rotate --ca`"},
-		"external, of a year":          {external(360), 365 * day, 125 * day, ""},
-		"external, its last third":     {external(360), 365 * day, 115 * day, "--ca-file CHAIN"},
-		"external, of months":          {external(60), 365 * day, 31 * day, ""},
-		"external, its last month":     {external(60), 365 * day, 29 * day, "--ca-file CHAIN"},
-		"in the status":                {external(360), 0, 31 * day, ""},
-		"in the status, last month":    {external(360), 0, 29 * day, "a CA with a new key signed"},
+		"built-in, in its first years": {builtIn, false, 365 * day, 731 * day, ""},
+		"built-in, in its last years":  {builtIn, false, 365 * day, 729 * day, "with `barque cert rotate --ca`"},
+		"built-in, beside one brought": {builtIn, true, 365 * day, 729 * day, "both with `barque cert rotate --ca --ca-file CHAIN"},
+		"external, of a year":          {external(360), true, 365 * day, 125 * day, ""},
+		"external, its last third":     {external(360), true, 365 * day, 115 * day, "--ca-file CHAIN"},
+		"external, of months":          {external(60), true, 365 * day, 31 * day, ""},
+		"external, its last month":     {external(60), true, 365 * day, 29 * day, "--ca-file CHAIN"},
+		"in the status":                {external(360), true, 0, 31 * day, ""},
+		"in the status, last month":    {external(360), true, 0, 29 * day, "a CA with a new key signed"},
 	} {
-		got := CAWarning(c.ca, c.lifetime, c.ca.Certificate().NotAfter.Add(-c.left))
+		got := CAWarning(c.ca, c.brought, c.lifetime, c.ca.Certificate().NotAfter.Add(-c.left))
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}

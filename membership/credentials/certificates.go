@@ -3,6 +3,7 @@ package credentials
 import (
 	"crypto/x509"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/barque/barque/pki"
@@ -74,6 +75,24 @@ func Overdue(renewAt, notAfter, now time.Time) bool {
 	return now.After(renewAt.Add(notAfter.Sub(renewAt) / 10))
 }
 
+// CAName is the name of the CA for clients in lists of certificates. That of another purpose begins
+// with the purpose.
+const CAName = "ca"
+
+// NameOf returns the name of a CA in lists of certificates: what it is for. A CA of several
+// purposes is that of the clients.
+func NameOf(trust *pki.Trust, ca *pki.Authority) string {
+	for _, purpose := range pki.Purposes() {
+		switch is := slices.ContainsFunc(trust.CAsFor(purpose), func(of *pki.Authority) bool { return of.Digest() == ca.Digest() }); {
+		case is && purpose == pki.Clients:
+			return CAName
+		case is:
+			return string(purpose) + "-" + CAName
+		}
+	}
+	return CAName
+}
+
 // CredentialInfo describes a node's gossip credential.
 func CredentialInfo(trust *pki.Trust, node string, notAfter time.Time, signer string, now time.Time) CertificateInfo {
 	return CertificateInfo{Name: "gossip", Subject: "CN=" + node, Issuer: nameOfCA(trust, signer), NotAfter: notAfter, SecondsLeft: int64(notAfter.Sub(now).Seconds())}
@@ -94,13 +113,17 @@ const caEndsSoon = 30 * 24 * time.Hour
 
 // CAWarning returns the remedy for a CA that ends soon; empty if there is time. Certificates end
 // with the CA, so they are shorter in its last year. A third of the CA's own life is soon enough.
-func CAWarning(ca *pki.Authority, lifetime time.Duration, now time.Time) string {
+// CAs of all purposes are exchanged together: brought is set if an operator's is that for clients.
+func CAWarning(ca *pki.Authority, brought bool, lifetime time.Duration, now time.Time) string {
 	cert := ca.Certificate()
 	if cert.NotAfter.Sub(now) >= max(min(2*lifetime, cert.NotAfter.Sub(cert.NotBefore)/3), caEndsSoon) {
 		return ""
 	}
-	if ca.External() {
+	switch {
+	case ca.External():
 		return "it ends soon, or one of the CAs above it does: have a CA with a new key signed, and exchange it with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`"
+	case brought:
+		return "it ends soon, and is exchanged together with the CA for clients, which an operator has brought: have a CA with a new key signed, and exchange both with `barque cert rotate --ca --ca-file CHAIN --ca-key-file KEY`"
 	}
 	return "it ends soon: exchange it with `barque cert rotate --ca`"
 }

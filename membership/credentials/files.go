@@ -23,18 +23,21 @@ func DataKeysFile(dataDir string) string { return filepath.Join(Dir(dataDir), "d
 const (
 	CAKey             = "ca.key"
 	ServiceAccountKey = "service-account.key"
+	PeersKey          = "peers-ca.key"
+	FrontProxyKey     = "front-proxy-ca.key"
 
 	clientFile     = "node-client.crt"
 	servingFile    = "node-serving.crt"
 	credentialFile = "gossip.credential"
 )
 
-// KeyFiles are the files of the keys that all servers have, in a server's pki directory.
+// KeyFiles are the files of the keys that all servers have, in a server's pki directory. Those of
+// optional uses are missing in a cluster that has one CA for all purposes.
 func KeyFiles() map[pki.KeyUse]string {
-	return map[pki.KeyUse]string{pki.CAKey: CAKey, pki.AccountKey: ServiceAccountKey}
+	return map[pki.KeyUse]string{pki.CAKey: CAKey, pki.AccountKey: ServiceAccountKey, pki.PeersKey: PeersKey, pki.FrontProxyKey: FrontProxyKey}
 }
 
-// CAFile has the CAs that a node trusts, for people and other programs; the record is
+// CAFile has the CAs for clients that a node trusts, for people and other programs; the record is
 // authoritative.
 func CAFile(dataDir string) string { return filepath.Join(Dir(dataDir), "ca.crt") }
 
@@ -51,15 +54,20 @@ func ClusterKeys(dataDir string) (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		keys[name] = data
+		if data != nil {
+			keys[name] = data
+		}
 	}
 	return keys, nil
 }
 
-// readKey reads the file of a key that all servers have.
+// readKey reads the file of a key that all servers have; nil without one for an optional use.
 func readKey(dataDir string, use pki.KeyUse) ([]byte, error) {
 	path := filepath.Join(Dir(dataDir), KeyFiles()[use])
 	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) && use.Optional() {
+		return nil, nil
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s is missing. It has the key of %s, which is the same on all servers: copy the file from "+
 			"another server (owner root, mode 600). Without another server, begin a new cluster with a sealed backup: "+

@@ -46,6 +46,9 @@ func LoadHome(dataDir string, r Record) (*Home, error) {
 		if err != nil {
 			return nil, err
 		}
+		if data == nil {
+			continue
+		}
 		if h.keys[use], err = pki.ParseKeys(data); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
@@ -84,8 +87,11 @@ func (h *Home) Keys() []crypto.Signer {
 }
 
 // all are the keys for all uses. The caller holds mu.
-func (h *Home) all() []crypto.Signer {
-	return slices.Concat(h.keys[pki.CAKey], h.keys[pki.AccountKey])
+func (h *Home) all() (keys []crypto.Signer) {
+	for _, of := range h.keys {
+		keys = append(keys, of...)
+	}
+	return keys
 }
 
 // Hold implements exchange.Home.
@@ -95,8 +101,15 @@ func (h *Home) Hold(use pki.KeyUse, key crypto.Signer) error {
 	return h.keep(use, append(slices.Clone(h.keys[use]), key))
 }
 
-// keep writes the keys down. The caller holds mu.
+// keep writes the keys down. The caller holds mu. A file without keys goes.
 func (h *Home) keep(use pki.KeyUse, keys []crypto.Signer) error {
+	if len(keys) == 0 {
+		if err := atomicfile.Remove(filepath.Join(Dir(h.dataDir), KeyFiles()[use])); err != nil {
+			return err
+		}
+		delete(h.keys, use)
+		return nil
+	}
 	data, err := pki.MarshalKeys(keys)
 	if err != nil {
 		return err

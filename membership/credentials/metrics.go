@@ -56,8 +56,16 @@ func certificateMetrics(client *pki.Identity, failed *failures) []prometheus.Col
 // RegisterCA registers the metric of the end of the CA.
 func (ids *Server) RegisterCA(registerer prometheus.Registerer) error {
 	err := registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "barque_ca_not_after_timestamp_seconds", Help: "When the CA that issues ends, in Unix time. No certificate of the cluster lasts longer."},
-		func() float64 { return float64(ids.Trust.Issuer().Certificate().NotAfter.Unix()) }))
+		Name: "barque_ca_not_after_timestamp_seconds", Help: "When the first of the CAs that issue ends, in Unix time. No certificate of that CA lasts longer."},
+		func() float64 {
+			first := ids.Trust.Issuer().Certificate().NotAfter
+			for _, purpose := range pki.Purposes() {
+				if ends := ids.Trust.CAsFor(purpose)[0].Certificate().NotAfter; ends.Before(first) {
+					first = ends
+				}
+			}
+			return float64(first.Unix())
+		}))
 	if err != nil {
 		return fmt.Errorf("register the metric of the CA: %w", err)
 	}

@@ -100,7 +100,7 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 	ids.starting = true
 	for _, want := range ids.kinds() {
 		issue := func(_ context.Context, key crypto.Signer) ([]byte, error) {
-			out, err := ids.Trust.Issue(ids.held(want.request), key.Public(), time.Now())
+			out, err := ids.Trust.IssueFor(want.purpose, ids.held(want.request), key.Public(), time.Now())
 			if ids.starting && errors.Is(err, pki.ErrNextCA) {
 				o.Logger.Warn("this server's certificate", "of", want.name, "err", err)
 				ids.behind = true
@@ -128,21 +128,22 @@ type kind struct {
 	into    **pki.Identity
 	name    string
 	request pki.Request
+	purpose pki.Purpose // of the CA that issues it
 }
 
 // kinds are all certificates of a server.
 func (ids *Server) kinds() []kind {
 	o, servers := ids.config, []string{join.ServersOrganization}
 	out := []kind{
-		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}},
-		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}},
+		{&ids.Peer, "peer", pki.Request{CommonName: o.Name, Organization: servers, Usage: pki.Client | pki.Server, Names: []string{o.Name, o.Address.String()}}, pki.Peers},
+		{&ids.API, "api", pki.Request{CommonName: "barque:apiserver", Organization: servers, Usage: pki.Server, Names: o.Names}, pki.Clients},
 		// Not of system:masters: a node writes the address of its kubelet, and an API server there
 		// would obey.
-		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}},
-		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}},
-		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address)},
-		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}},
-		{&ids.admin, "admin", pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}},
+		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}, pki.Clients},
+		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}, pki.Clients},
+		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address), pki.Clients},
+		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}, pki.FrontProxy},
+		{&ids.admin, "admin", pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}, pki.Clients},
 	}
 	for i := range out {
 		out[i].request.Lifetime = o.Lifetime

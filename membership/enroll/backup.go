@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"slices"
-	"time"
 
-	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/pki"
@@ -31,32 +28,30 @@ func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 	}
 	id := rand.Text()[:10]
 	var cas pki.Bundle
-	var keysPEM []byte
+	var keys map[string][]byte
 	var gossipKeys [][]byte
 	if secrets != nil {
-		if cas, keysPEM, err = restoredCA(secrets); err != nil {
+		if cas, keys, err = restoredCA(secrets); err != nil {
 			return nil, fmt.Errorf("%s: the CA: %w", o.Restore.File, err)
 		}
 		if err := json.Unmarshal(secrets[secretGossip], &gossipKeys); err != nil {
 			return nil, fmt.Errorf("%s: the gossip keys: %w", o.Restore.File, err)
 		}
-		if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), credentials.ServiceAccountKey), secrets[credentials.ServiceAccountKey], 0o600); err != nil {
-			return nil, err
+		if !cas.Separate() {
+			logger.Warn("the backup is of a cluster with one CA for all purposes, and the new cluster has that CA: a certificate for clients counts between servers as well. "+
+				"Exchange the CA when all servers are there: barque cert rotate --ca", "backup", o.Restore.File)
 		}
 	} else {
 		logger.Warn("the backup has no keys of the cluster, because it was made without --snapshot-key-file: the new cluster has a new CA. "+
 			"Kubeconfigs, the certificates of agents and the tokens of service accounts are void: copy the new kubeconfig, let the agents join again, and restart the pods that call the API",
 			"backup", o.Restore.File)
-		ca, err := pki.NewAuthority(id, time.Now())
+		made, err := o.newCAs(id)
 		if err != nil {
 			return nil, err
 		}
-		if keysPEM, err = ca.KeyPEM(); err != nil {
-			return nil, err
-		}
-		cas = pki.NewBundle(ca)
+		cas, keys = made.bundle, made.keys
 	}
-	r, err := newRecord(o, id, cas, keysPEM, settings)
+	r, err := newRecord(o, id, cas, keys, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +64,9 @@ func restoreRecord(o *Options, logger *slog.Logger) (*Record, error) {
 	return r, r.Save()
 }
 
-// restoredCA returns the CAs in a backup. An exchange of the CA that was running at its time
-// continues.
-func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err error) {
+// restoredCA returns the CAs in a backup, and the keys by file name. An exchange of the CA that was
+// running at its time continues. A backup of an earlier version has one CA for all purposes.
+func restoredCA(secrets map[string][]byte) (b pki.Bundle, files map[string][]byte, err error) {
 	if err := json.Unmarshal(secrets[secretCA], &b); err != nil {
 		return b, nil, err
 	}
@@ -79,7 +74,12 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	if err != nil {
 		return b, nil, err
 	}
+	files = map[string][]byte{}
 	for use, name := range credentials.KeyFiles() {
+		if secrets[name] == nil && use.Optional() {
+			continue
+		}
+		files[name] = secrets[name]
 		keys, err := pki.ParseKeys(secrets[name])
 		if err != nil {
 			return b, nil, fmt.Errorf("%s: %w", name, err)
@@ -95,7 +95,7 @@ func restoredCA(secrets map[string][]byte) (b pki.Bundle, keysPEM []byte, err er
 	if len(needs) > 0 {
 		return b, nil, fmt.Errorf("%s, is not in the backup", needs[0])
 	}
-	return b, secrets[credentials.CAKey], nil
+	return b, files, nil
 }
 
 // sameRestore refuses a backup if there is a cluster already. The flag may stay after the backup

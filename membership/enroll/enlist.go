@@ -63,12 +63,13 @@ func Server(ctx context.Context, o *Options, logger *slog.Logger) (*Record, erro
 	}
 	if o.Join == "" {
 		id := rand.Text()[:10]
-		ca, cas, err := o.newCA(id)
+		cas, err := o.newCAs(id)
 		if err != nil {
 			return nil, err
 		}
-		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Certificate().Subject, "caEnds", ca.Certificate().NotAfter)
-		return bootstrapRecord(o, id, ca, cas)
+		ca := cas.clients.Certificate()
+		logger.Info("beginning a new cluster", "cluster", id, "dataDir", o.DataDir, "ca", ca.Subject, "caEnds", ca.NotAfter)
+		return bootstrapRecord(o, id, cas)
 	}
 	client, err := greet(ctx, o, logger)
 	if err != nil {
@@ -133,7 +134,20 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 			return err
 		}
 	}
-	return credentials.WriteCA(o.DataDir, grant.Cluster.CA)
+	return errors.Join(dropOtherKeys(o.DataDir, grant.Keys), credentials.WriteCA(o.DataDir, grant.Cluster.CA))
+}
+
+// dropOtherKeys removes the keys that the directory has of before and the cluster does not use.
+func dropOtherKeys(dataDir string, keys map[string][]byte) error {
+	for use, name := range credentials.KeyFiles() {
+		if _, has := keys[name]; has || !use.Optional() {
+			continue
+		}
+		if err := atomicfile.Remove(filepath.Join(credentials.Dir(dataDir), name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rejoin makes a server with data join as a new one. The cluster decides: it does not admit a

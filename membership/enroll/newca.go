@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/pki"
 )
 
@@ -33,8 +34,39 @@ func (o *Options) warnOfCA(logger *slog.Logger) {
 	}
 }
 
-// newCA returns the CA of a new cluster, with its key: the one in the files, or one of its own.
-func (o *Options) newCA(clusterID string) (*pki.Authority, pki.Bundle, error) {
+// newCAs are the CAs of a new cluster.
+type newCAs struct {
+	clients *pki.Authority
+	bundle  pki.Bundle
+	keys    map[string][]byte // PEM, by file name
+}
+
+// newCAs makes the CAs of a new cluster: one for each purpose. That for clients may be in the
+// files.
+func (o *Options) newCAs(clusterID string) (cas newCAs, err error) {
+	if cas.clients, cas.bundle, err = o.newClientCA(clusterID); err != nil {
+		return cas, err
+	}
+	cas.keys = map[string][]byte{}
+	if cas.keys[credentials.CAKey], err = cas.clients.KeyPEM(); err != nil {
+		return cas, err
+	}
+	for purpose, file := range map[pki.Purpose]string{pki.Peers: credentials.PeersKey, pki.FrontProxy: credentials.FrontProxyKey} {
+		ca, err := pki.CAOf(purpose, clusterID, time.Now())
+		if err != nil {
+			return cas, err
+		}
+		if cas.keys[file], err = ca.KeyPEM(); err != nil {
+			return cas, err
+		}
+		cas.bundle = cas.bundle.WithCA(purpose, ca)
+	}
+	return cas, nil
+}
+
+// newClientCA returns the CA for clients of a new cluster, with its key: the one in the files, or
+// one of its own.
+func (o *Options) newClientCA(clusterID string) (*pki.Authority, pki.Bundle, error) {
 	now := time.Now()
 	if o.CAFile == "" {
 		ca, err := pki.NewAuthority(clusterID, now)

@@ -122,7 +122,17 @@ func TestTheFormatOfAnOperatorsCA(t *testing.T) {
 			t.Errorf("%s: format %d, read as %d; want %d, %d", step, is.Format, r.Format, file, memory)
 		}
 	}
-	check("begun", externalFormat, plainFormat)
+	check("begun", separateFormat, plainFormat)
+	separate := r.CA()
+	if !separate.External() || len(separate.Peers) != 1 || len(separate.FrontProxy) != 1 {
+		t.Fatalf("a new cluster has the CAs %+v", separate)
+	}
+	one := separate
+	one.Peers, one.FrontProxy = nil, nil
+	if err := r.Believe(one); err != nil {
+		t.Fatal(err)
+	}
+	check("one CA", externalFormat, plainFormat)
 	for _, encrypts := range []bool{true, false, true} {
 		if err := r.NoteEncryption(encrypts); err != nil {
 			t.Fatal(err)
@@ -141,6 +151,12 @@ func TestTheFormatOfAnOperatorsCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("nothing encrypted", plainFormat, plainFormat)
+	for _, encrypts := range []bool{true, false} {
+		if err := errors.Join(r.Believe(separate), r.NoteEncryption(encrypts)); err != nil {
+			t.Fatal(err)
+		}
+		check("separate", separateFormat, map[bool]int{true: encryptedFormat, false: plainFormat}[encrypts])
+	}
 }
 
 // TestFlagsThatAreLeft: a server that has its cluster warns of the flags, with which an empty disk

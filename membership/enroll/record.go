@@ -25,9 +25,10 @@ import (
 
 // The format is raised when an older Barque could no longer read a data directory. A server's has
 // plainFormat while its store has no encrypted objects: earlier versions know no other, and could
-// not read these. While a CA is External it has externalFormat: earlier versions would lose what
-// they do not know of it.
+// not read these. While a CA is External it has externalFormat, and while a purpose has CAs of its
+// own separateFormat: earlier versions would lose what they do not know of it.
 const (
+	separateFormat  = 6
 	externalFormat  = 5
 	encryptedFormat = 4
 	plainFormat     = 3
@@ -91,7 +92,7 @@ type Options struct {
 // Record is a node's record of its cluster: DataDir/node.json. The gossip keys in it are secret.
 type Record struct {
 	Format  int          `json:"format"`              // in the file; in memory plainFormat or encryptedFormat
-	Encrypt bool         `json:"encrypted,omitempty"` // with externalFormat, for encryptedFormat
+	Encrypt bool         `json:"encrypted,omitempty"` // with a higher format, for encryptedFormat
 	Phase   string       `json:"phase"`
 	Name    string       `json:"name"`
 	Role    string       `json:"role"`
@@ -212,10 +213,10 @@ func Load(dir string) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; restore it from a backup, or join again with an empty data directory", r.Path(), err)
 	}
-	if r.Format > externalFormat {
-		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, externalFormat)
+	if r.Format > separateFormat {
+		return nil, fmt.Errorf("data directory %s was written by a newer Barque (format %d, this one reads up to %d): start that version again", dir, r.Format, separateFormat)
 	}
-	if r.Format == externalFormat {
+	if r.Format >= externalFormat {
 		if r.Format = plainFormat; r.Encrypt {
 			r.Format = encryptedFormat
 		}
@@ -295,8 +296,11 @@ func (r *Record) Save() error {
 		r.Format = plainFormat
 	}
 	r.Encrypt = false
-	if format := r.Format; r.Role == pki.RoleServer && r.Cluster.CA.HasExternal() {
+	if format, form := r.Format, r.Cluster.CA.Form(); r.Role == pki.RoleServer && form > 0 {
 		r.Format, r.Encrypt = externalFormat, format == encryptedFormat
+		if form == pki.SeparateForm {
+			r.Format = separateFormat
+		}
 		defer func() { r.Format = format }()
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
@@ -360,32 +364,25 @@ func (r *Record) sameCluster(is join.Cluster) error {
 	return nil
 }
 
-// bootstrapRecord begins a new cluster: its CA and keys are on disk before the record.
-func bootstrapRecord(o *Options, clusterID string, ca *pki.Authority, cas pki.Bundle) (*Record, error) {
-	r, err := newClusterRecord(o, clusterID, ca, cas)
+// bootstrapRecord begins a new cluster: its CAs and keys are on disk before the record.
+func bootstrapRecord(o *Options, clusterID string, cas newCAs) (*Record, error) {
+	settings, err := o.Settings(nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRecord(o, clusterID, cas.bundle, cas.keys, settings)
 	if err != nil {
 		return nil, err
 	}
 	return r, r.Save()
 }
 
-// newClusterRecord writes the CA and the keys, and makes the record without writing it.
-func newClusterRecord(o *Options, clusterID string, ca *pki.Authority, cas pki.Bundle) (*Record, error) {
-	keyPEM, err := ca.KeyPEM()
-	if err != nil {
-		return nil, err
-	}
-	settings, err := o.Settings(nil)
-	if err != nil {
-		return nil, err
-	}
-	return newRecord(o, clusterID, cas, keyPEM, settings)
-}
-
-// newRecord is newClusterRecord with existing CAs.
-func newRecord(o *Options, clusterID string, cas pki.Bundle, keysPEM []byte, settings json.RawMessage) (*Record, error) {
-	if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), credentials.CAKey), keysPEM, 0o600); err != nil {
-		return nil, err
+// newRecord writes the CAs and their keys, by file name, and makes the record without writing it.
+func newRecord(o *Options, clusterID string, cas pki.Bundle, keys map[string][]byte, settings json.RawMessage) (*Record, error) {
+	for name, data := range keys {
+		if err := atomicfile.Write(filepath.Join(credentials.Dir(o.DataDir), name), data, 0o600); err != nil {
+			return nil, err
+		}
 	}
 	if err := credentials.WriteCA(o.DataDir, cas); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/barque/barque/membership/rollover"
@@ -37,20 +38,28 @@ func (s State) At() (generation uint64, step string) {
 	return s.Bundle.Generation, string(s.Bundle.Step)
 }
 
-// The formats of a State. One with an External CA has externalFormat: earlier versions, which would
-// lose what they do not know of it, take no part in that exchange.
+// The formats of a State. One with an External CA has externalFormat, and one with CAs of their own
+// for purposes has separateFormat: earlier versions, which would lose what they do not know of it,
+// take no part in that exchange.
 const (
 	format         = 2
 	externalFormat = 3
+	separateFormat = 4
 )
 
 // cas are the CAs and their keys, as a rollover.Kind.
-type cas struct{ Config }
+type cas struct {
+	Config
+	leads atomic.Bool // this server makes the steps
+}
 
 func (c *cas) state(b pki.Bundle) State {
 	s := State{rollover.Envelope{Format: format, Cluster: c.Cluster}, b}
-	if b.HasExternal() {
+	switch b.Form() {
+	case pki.ExternalForm:
 		s.Format = externalFormat
+	case pki.SeparateForm:
+		s.Format = separateFormat
 	}
 	return s
 }
@@ -105,14 +114,34 @@ func (c *cas) Waiting(s State) []string {
 				"if it lasts, see `barque secrets-encrypt status`: `barque secrets-encrypt rotate` drops a key without objects; delete corrupt objects, or restore a backup")
 		}
 	}
+	if err := c.untold(s); err != nil && !s.Bundle.Forced && time.Since(s.Bundle.Since) < toldPatience {
+		out = append(out, "the next CA of the front proxy: "+err.Error())
+	}
 	slices.Sort(out)
 	return out
+}
+
+// toldPatience is how long the first step waits for extension API servers. Telling them is a write
+// through the API, which webhooks can refuse. An exchange after a theft must not depend on them.
+const toldPatience = 2 * time.Minute
+
+// untold returns the reason why extension API servers do not know the next CA of the front proxy
+// yet. Only the leader tells them, and knows it. One that has not taken the state over is waited
+// for itself.
+func (c *cas) untold(s State) error {
+	if !c.leads.Load() || s.Bundle.Step != pki.Spreading || len(s.Bundle.FrontProxy) < 2 {
+		return nil
+	}
+	return c.Told(c.Trust.PEMFor(pki.FrontProxy))
 }
 
 // Next needs the key of the CA that issues, which a server has that has taken the state over.
 func (c *cas) Next(s State) (State, error) {
 	if c.Uses() != s.Bundle.Generation {
 		return s, ErrBehind
+	}
+	if err := c.untold(s); err != nil {
+		c.Logger.Warn("the exchange of the CA goes on without extension API servers: until they know the next CA of the front proxy, they may refuse requests", "forced", s.Bundle.Forced, "reason", err)
 	}
 	b, err := c.Trust.Advance(time.Now())
 	return c.state(b), err

@@ -1,4 +1,4 @@
-// Package exchange exchanges the CA of a cluster for a new one, while everything runs.
+// Package exchange exchanges the CAs of a cluster for new ones, while everything runs.
 //
 //	spreading   the new CA is made known to all nodes, and its key to all servers; the old one issues
 //	issuing     the new CA issues; all certificates are renewed; both are believed
@@ -8,6 +8,10 @@
 // all servers verify by the new one before any signs with it. The old one verifies for
 // pki.AccountKeyGrace after the end. It can be exchanged alone, in the same steps: then the bundle
 // has one CA throughout, agents are not waited for, and certificates and join tokens stay.
+//
+// Each purpose of certificates (pki.Purpose) goes through the steps with the CA for clients. A
+// cluster with one CA for all purposes gets one for each, unless a server is of a version without
+// them. For an operator's CA the other purposes have CAs of the cluster's own.
 //
 // It is a rollover (package rollover) whose State is public. Servers fetch the keys that they lack
 // from each other. Agents see in gossip that servers know of a newer generation, and renew their

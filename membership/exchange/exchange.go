@@ -29,8 +29,12 @@ type Config struct {
 	// Earlier names the servers whose version would take the exchange of the key of service
 	// accounts alone for one of the CA. nil: there are none.
 	Earlier func() []string
-	// EarlierCAs names the servers whose version does not know External CAs. nil: there are none.
-	EarlierCAs func() []string
+	// EarlierCAs names the servers whose version does not handle bundles of the form. nil: there
+	// are none.
+	EarlierCAs func(form int) []string
+	// Told returns nil once the extension API servers know these CAs of the front proxy, PEM: no
+	// certificate comes with a way from the CA before to the next one. It is asked at the leader.
+	Told func(frontProxyCAs []byte) error
 	// Certificates describes those that the nodes have. An external CA that may not issue them is
 	// refused. nil: none.
 	Certificates func() []pki.Request
@@ -44,8 +48,16 @@ type Exchange struct {
 
 // New returns an Exchange that follows nothing yet.
 func New(c Config) *Exchange {
-	about := rollover.About{Name: "the exchange of the CA", Keys: "the CAs", Oldest: format, Format: externalFormat, First: 1}
-	return &Exchange{rollover.New(c.Server, about, &cas{c}), &cas{c}}
+	about := rollover.About{Name: "the exchange of the CA", Keys: "the CAs", Oldest: format, Format: separateFormat, First: 1}
+	kind := &cas{Config: c}
+	return &Exchange{rollover.New(c.Server, about, kind), kind}
+}
+
+// Lead makes the steps while this server leads, in the term, until ctx ends.
+func (e *Exchange) Lead(ctx context.Context, term uint64) error {
+	e.cas.leads.Store(true)
+	defer e.cas.leads.Store(false)
+	return e.Manager.Lead(ctx, term)
 }
 
 // Status is how far the exchange is, as one server sees it.
@@ -57,6 +69,7 @@ type Status struct {
 	Accounts   bool      `json:"accounts,omitempty"` // the key of service accounts alone is exchanged
 	Issuer     string    `json:"issuer"`             // digest of the CA that issues
 	External   bool      `json:"external,omitempty"` // an operator has brought it
+	Separate   bool      `json:"separate,omitempty"` // peers and the front proxy have CAs of their own, or get them
 	Signer     string    `json:"signer,omitempty"`   // digest of the key of service accounts that signs
 	Waiting    []string  `json:"waiting,omitempty"`  // for whom, and why
 	Problem    string    `json:"problem,omitempty"`  // of this server
@@ -94,6 +107,7 @@ func statusOf(b pki.Bundle) Status {
 		s.Issuer = cas[0]
 		s.External = b.External()
 	}
+	s.Separate = b.Separate()
 	return s
 }
 
@@ -110,12 +124,21 @@ const (
 	// one before was brought. Earlier versions refuse these as ErrChange.
 	BeginExternal Change = "begin-external"
 	BeginBuiltIn  Change = "begin-built-in"
+	// BeginJoint is BeginBuiltIn with one CA for all purposes, which earlier versions handle, and
+	// BeginExternalJoint is BeginExternal with one.
+	BeginJoint         Change = "begin-joint"
+	BeginExternalJoint Change = "begin-external-joint"
 )
 
 // BeginsCA reports whether the change begins an exchange of the CA.
-func (c Change) BeginsCA() bool { return c == Begin || c == BeginExternal || c == BeginBuiltIn }
+func (c Change) BeginsCA() bool {
+	return c == Begin || c == BeginBuiltIn || c == BeginJoint || c.BringsCA()
+}
 
-// Request is a Change. Given is the CA for BeginExternal.
+// BringsCA reports whether the change begins an exchange with the CA that an operator brings.
+func (c Change) BringsCA() bool { return c == BeginExternal || c == BeginExternalJoint }
+
+// Request is a Change. Given is the CA for one that brings it.
 type Request struct {
 	Change Change
 	Given  Given
@@ -165,11 +188,17 @@ func (c *cas) plan(b pki.Bundle, r Request) (pki.Bundle, error) {
 		if b.External() {
 			return b, ErrExternal
 		}
-		return c.begin(b, c.builtIn)
+		return c.begin(b, c.separate, c.builtIn)
 	case BeginBuiltIn:
-		return c.begin(b, c.builtIn)
-	case BeginExternal:
-		return c.begin(b, func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
+		return c.begin(b, c.separate, c.builtIn)
+	case BeginJoint:
+		return c.begin(b, joint, c.builtIn)
+	case BeginExternal, BeginExternalJoint:
+		purposes := c.separate
+		if r.Change == BeginExternalJoint {
+			purposes = joint
+		}
+		return c.begin(b, purposes, func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
 			return c.external(b, r.Given, account)
 		})
 	case BeginAccounts:
@@ -194,8 +223,10 @@ func (c *cas) builtIn(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.
 
 // external is the bundle with the CA that an operator brings.
 func (c *cas) external(b pki.Bundle, given Given, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error) {
-	if err := checkVersions(c.EarlierCAs, "knows CAs of operators"); err != nil {
-		return b, nil, err
+	if c.EarlierCAs != nil {
+		if err := checkVersions(func() []string { return c.EarlierCAs(pki.ExternalForm) }, "knows CAs of operators"); err != nil {
+			return b, nil, err
+		}
 	}
 	next, err := pki.ParseExternal(given.Chain, given.Key, time.Now())
 	if err != nil {
@@ -211,7 +242,8 @@ func (c *cas) external(b pki.Bundle, given Given, account crypto.PublicKey) (pki
 }
 
 // begin adds a new CA, and a new key of service accounts: who had the one had the other.
-func (c *cas) begin(b pki.Bundle, with func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error)) (pki.Bundle, error) {
+func (c *cas) begin(b pki.Bundle, purposes func(b pki.Bundle, next *pki.Authority) (pki.Bundle, []held, error),
+	with func(b pki.Bundle, account crypto.PublicKey) (pki.Bundle, *pki.Authority, error)) (pki.Bundle, error) {
 	// Who is behind may not hold a new key: taking the last step over would drop it. All else needs
 	// no key, and undoing must not: the only server that has it may be lost.
 	if b.Generation > c.Uses() {
@@ -229,9 +261,66 @@ func (c *cas) begin(b pki.Bundle, with func(b pki.Bundle, account crypto.PublicK
 	if err != nil {
 		return b, err
 	}
+	out, more, err := purposes(out, next)
+	if err != nil {
+		return b, err
+	}
 	// The keys are on this server's disk before anyone hears of them; the others fetch them from
 	// here.
-	return out, errors.Join(c.Home.Hold(pki.CAKey, key), c.Home.Hold(pki.AccountKey, account))
+	for _, k := range append([]held{{pki.CAKey, key}, {pki.AccountKey, account}}, more...) {
+		if err := c.Home.Hold(k.use, k.key); err != nil {
+			return b, err
+		}
+	}
+	return out, nil
+}
+
+// held is a key for a bundle to come.
+type held struct {
+	use pki.KeyUse
+	key crypto.Signer
+}
+
+// separate gives each purpose a new CA of its own. An exchange of a cluster with one CA for all is
+// not kept from beginning by servers of earlier versions: its key may have been read. It has one CA
+// for all again.
+func (c *cas) separate(b pki.Bundle, _ *pki.Authority) (pki.Bundle, []held, error) {
+	if c.EarlierCAs != nil && !b.Separate() {
+		if earlier := c.EarlierCAs(pki.SeparateForm); len(earlier) > 0 {
+			c.Logger.Warn("the new CA is one for all purposes: these servers are not known to be of a version with more", "servers", earlier)
+			return b, nil, nil
+		}
+	}
+	var keys []held
+	for purpose, use := range map[pki.Purpose]pki.KeyUse{pki.Peers: pki.PeersKey, pki.FrontProxy: pki.FrontProxyKey} {
+		ca, err := pki.CAOf(purpose, c.Cluster, time.Now())
+		if err != nil {
+			return b, nil, err
+		}
+		key, err := ca.Key()
+		if err != nil {
+			return b, nil, err
+		}
+		if b, err = b.BeginFor(purpose, ca); err != nil {
+			return b, nil, err
+		}
+		keys = append(keys, held{use, key})
+	}
+	return b, keys, nil
+}
+
+// joint makes the next CA for clients that of all purposes.
+func joint(b pki.Bundle, next *pki.Authority) (pki.Bundle, []held, error) {
+	if !b.Separate() {
+		return b, nil, nil
+	}
+	for _, purpose := range []pki.Purpose{pki.Peers, pki.FrontProxy} {
+		var err error
+		if b, err = b.BeginFor(purpose, next); err != nil {
+			return b, nil, err
+		}
+	}
+	return b, nil, nil
 }
 
 // EarlierError is returned while servers are, or may be, of a version that would take the exchange

@@ -94,6 +94,7 @@ type cluster struct {
 	changed chan struct{}
 
 	hangs bool // whoever is asked for a key says nothing
+	told  func(frontProxyCAs []byte) error
 
 	said syncbuf.Buffer // the log of the servers
 }
@@ -115,7 +116,7 @@ func newCluster(t *testing.T, servers, agents int) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{t: t, shelf: shelftest.New(), changed: make(chan struct{})}
+	c := &cluster{t: t, shelf: shelftest.New(), changed: make(chan struct{}), told: func([]byte) error { return nil }}
 	for i := range servers + agents {
 		n := &node{name: fmt.Sprintf("s%d", i+1), signer: ca.Digest(), generation: 1}
 		keys := []crypto.Signer{key, account}
@@ -143,7 +144,7 @@ func (c *cluster) start(n *node) {
 	ctx, cancel := context.WithCancel(c.t.Context())
 	var wg sync.WaitGroup
 	if n.home.Keys() != nil {
-		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch,
+		e := New(Config{Trust: n.home.trust, Home: n.home, Members: c.members, Fetch: c.fetch, Told: func(cas []byte) error { return c.told(cas) },
 			Server: rollover.Server{Cluster: "c1", Store: c.shelf, Changed: c.gossip, Logger: slog.New(slog.NewTextHandler(&c.said, nil))},
 		})
 		c.tell(n, func() { n.exchange = e })
@@ -258,16 +259,36 @@ func (c *cluster) lead(n *node, for_ time.Duration) {
 	synctest.Wait()
 }
 
-// settled checks that all nodes that live believe one CA and have its certificates, and that
-// servers have its key only.
+// settled checks that all nodes that live believe one CA for a purpose and have its certificates,
+// and that servers have their keys only.
 func (c *cluster) settled(generation uint64) {
 	c.t.Helper()
+	var first *node
 	for _, n := range c.nodes {
-		b := n.home.trust.Bundle()
-		if n.alive && (b.Generation != generation || b.Step != pki.Settled || len(b.CAs) != 1 || n.signer != c.nodes[0].signer) {
+		b, keys := n.home.trust.Bundle(), 2
+		if !n.alive {
+			continue
+		}
+		if first == nil {
+			first = n
+		}
+		if b.Separate() {
+			keys += 2
+		}
+		for _, p := range pki.Purposes() {
+			if !slices.Equal(b.For(p), first.home.trust.Bundle().For(p)) || len(b.For(p)) != 1 {
+				c.t.Errorf("%s believes %d CAs for %s, or others than %s", n.name, len(b.For(p)), p, first.name)
+			}
+			if n.exchange != nil {
+				if _, err := n.home.trust.CAsFor(p)[0].Key(); err != nil {
+					c.t.Errorf("%s cannot issue for %s: %v", n.name, p, err)
+				}
+			}
+		}
+		if b.Generation != generation || b.Step != pki.Settled || len(b.CAs) != 1 || n.signer != first.signer {
 			c.t.Errorf("%s: generation %d, step %q, %d CAs, certificates of %.8s", n.name, b.Generation, b.Step, len(b.CAs), n.signer)
 		}
-		if sign, _ := n.home.trust.AccountKeys(time.Now()); n.alive && n.exchange != nil && (len(n.home.Keys()) != 2 || !n.home.trust.CanIssue() || sign == nil) {
+		if sign, _ := n.home.trust.AccountKeys(time.Now()); n.exchange != nil && (len(n.home.Keys()) != keys || !n.home.trust.CanIssue() || sign == nil) {
 			c.t.Errorf("%s has %d keys, and can issue: %v", n.name, len(n.home.Keys()), n.home.trust.CanIssue())
 		}
 	}
@@ -453,7 +474,7 @@ func TestARetiredKeyIsRemovedInTheEnd(t *testing.T) {
 		full(true)
 		c.apply(c.nodes[0], Begin)
 		c.lead(c.nodes[1], time.Minute)
-		if is := ill.exchange.Status(); is.Step != pki.Settled || !strings.Contains(is.Problem, errFull.Error()) || len(ill.home.Keys()) != 4 {
+		if is := ill.exchange.Status(); is.Step != pki.Settled || !strings.Contains(is.Problem, errFull.Error()) || len(ill.home.Keys()) != 6 {
 			t.Errorf("with %d keys: %+v", len(ill.home.Keys()), is)
 		}
 		<-time.After(59 * time.Minute)
@@ -546,7 +567,7 @@ func TestTheExchangeSurvivesFaults(t *testing.T) {
 				case random.IntN(2) == 0:
 					c.kill(n)
 				case n.exchange != nil && random.IntN(4) == 0:
-					change := []Change{Begin, BeginAccounts, Undo}[random.IntN(3)]
+					change := []Change{Begin, BeginAccounts, Undo, BeginJoint}[random.IntN(4)]
 					if _, err := n.exchange.Apply(t.Context(), Request{Change: change}); err != nil && !errors.Is(err, pki.ErrStep) && !errors.Is(err, ErrBehind) && !errors.Is(err, shelftest.ErrConflict) {
 						t.Errorf("seed %d: %v", seed, err)
 					}

@@ -90,7 +90,12 @@ func TestEarlierVersionsTakeNoPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1, 0)
 		n, earlier := c.nodes[0], []string{"s2"}
-		n.exchange.cas.EarlierCAs = func() []string { return earlier }
+		n.exchange.cas.EarlierCAs = func(form int) []string {
+			if form == pki.ExternalForm {
+				return earlier
+			}
+			return []string{"s3"} // which knows operators' CAs alone
+		}
 		synctest.Wait()
 		ca := companytest.NewRoot(t).Intermediate("Cluster CA", nil)
 		begin := func() error {

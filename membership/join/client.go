@@ -49,7 +49,9 @@ func NewClient(address string, ca Verifier, identity *tls.Certificate, now func(
 		VerifyPeerCertificate: verifyServer(ca, now),
 	}
 	if identity != nil {
-		config.Certificates = []tls.Certificate{*identity}
+		// It is shown whichever CAs the server names: those are the CAs for clients of the API, and
+		// a server's own certificate is of another one.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return identity, nil }
 	}
 	return &Client{base: base, http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}}, nil
 }

@@ -21,11 +21,18 @@ func TestEarlierServersDoNotJoinAnOperatorsCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	bundle := pki.NewExternalBundle(external)
+	peers, err := pki.CAOf(pki.Peers, "c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	separate := bundle.WithCA(pki.Peers, peers)
 	for name, c := range map[string]struct {
 		form     int
 		external *pki.Bundle
 		refused  bool
-	}{"an earlier version": {0, &bundle, true}, "this version": {pki.BundleForm, &bundle, false}, "a built-in CA": {0, nil, false}} {
+	}{"an earlier version": {0, &bundle, true}, "this version": {pki.BundleForm, &bundle, false}, "a built-in CA": {0, nil, false},
+		"one that knows operators' CAs": {pki.ExternalForm, &bundle, false}, "the same, and a CA for peers": {pki.ExternalForm, &separate, true},
+		"this version, and a CA for peers": {pki.BundleForm, &separate, false}} {
 		all := newCluster(t)
 		all.external = c.external
 		r := all.request()

@@ -244,13 +244,20 @@ func (h *Handler) readsObjects(ctx context.Context, in Request, role string) err
 	return nil
 }
 
-// knowsCA refuses a server of a version that does not know CAs of operators.
+// knowsCA refuses a server of a version that would lose what it does not know of the CAs.
 func (h *Handler) knowsCA(in Request, role string) error {
-	if role != token.Server || in.CAs >= pki.BundleForm || !h.config.Cluster().CA.HasExternal() {
+	if role != token.Server {
 		return nil
 	}
-	return refuse(http.StatusConflict, "an operator has brought the CA of this cluster, and the version of %s does not know such CAs: "+
-		"install the cluster's version on it (docs/operations.md)", in.Name)
+	form := h.config.Cluster().CA.Form()
+	if in.CAs >= form {
+		return nil
+	}
+	why := "an operator has brought the CA of this cluster, and the version of %s does not know such CAs"
+	if form == pki.SeparateForm {
+		why = "this cluster has a CA of its own for servers, and the version of %s does not know such CAs"
+	}
+	return refuse(http.StatusConflict, why+": install the cluster's version on it (docs/operations.md)", in.Name)
 }
 
 // admit checks all that is common to both roles, and with fits what is not. The token comes first:

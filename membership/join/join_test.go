@@ -526,6 +526,56 @@ func TestCAKeys(t *testing.T) {
 	}
 }
 
+// TestOfWhichCAServersAre: where servers have a CA of their own, one with a certificate of the
+// clients' CA gets nothing of servers. Agents are of the clients' CA, and of no other.
+func TestOfWhichCAServersAre(t *testing.T) {
+	c := newCluster(t)
+	peers, err := pki.CAOf(pki.Peers, "c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := c.ca.Key()
+	if err := errors.Join(err, c.trust.Set(pki.NewBundle(c.ca).WithCA(pki.Peers, peers), key)); err != nil {
+		t.Fatal(err)
+	}
+	server := pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}
+	agent := pki.Request{CommonName: "system:node:n1", Organization: []string{pki.NodesGroup}, Usage: pki.Client}
+	both := pki.Request{CommonName: "system:node:n1", Organization: []string{pki.NodesGroup, join.ServersOrganization}, Usage: pki.Client}
+	for name, test := range map[string]struct {
+		by         *pki.Authority
+		is         pki.Request
+		keys, ring int // the status at the CA's key, and at the keys of gossip
+	}{
+		"a server":                                {peers, server, http.StatusOK, http.StatusOK},
+		"a server, of the clients' CA":            {c.ca, server, http.StatusUnauthorized, http.StatusUnauthorized},
+		"an agent":                                {c.ca, agent, http.StatusUnauthorized, http.StatusOK},
+		"an agent, of the peers' CA":              {peers, agent, http.StatusForbidden, http.StatusUnauthorized},
+		"an agent that is a server, of clients":   {c.ca, both, http.StatusUnauthorized, http.StatusOK},
+		"an administrator":                        {c.ca, pki.Request{CommonName: "a", Organization: []string{"system:masters"}, Usage: pki.Client}, http.StatusUnauthorized, http.StatusUnauthorized},
+		"an administrator, of the peers' CA":      {peers, pki.Request{CommonName: "a", Organization: []string{"system:masters"}, Usage: pki.Client}, http.StatusForbidden, http.StatusForbidden},
+		"a server, by an agent's name, of peers'": {peers, both, http.StatusForbidden, http.StatusUnauthorized},
+	} {
+		client := c.client(t, certificate(t, test.by, test.is))
+		status := func(err error) int {
+			var refused *join.RefusedError
+			switch {
+			case err == nil:
+				return http.StatusOK
+			case errors.As(err, &refused):
+				return refused.Status
+			}
+			t.Errorf("%s: %v", name, err)
+			return 0
+		}
+		if _, err := client.SharedKey(t.Context(), "abc"); status(err) != test.keys {
+			t.Errorf("%s gets %d where servers get the CA's key, want %d", name, status(err), test.keys)
+		}
+		if _, err := client.GossipKeys(t.Context(), ""); status(err) != test.ring {
+			t.Errorf("%s gets %d where members get the keys of gossip, want %d", name, status(err), test.ring)
+		}
+	}
+}
+
 // Who asks too often is told so, and when to come again; nodes of the cluster are served meanwhile.
 func TestTooManyRequests(t *testing.T) {
 	c := newCluster(t)
@@ -553,6 +603,27 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context(), "c1"); err != nil {
 		t.Errorf("a node, from the same address: %v", err)
+	}
+	// Where purposes have CAs of their own, servers are nodes as well, and the front proxy is none.
+	peers, err := pki.CAOf(pki.Peers, "c1", now)
+	proxy, err2 := pki.CAOf(pki.FrontProxy, "c1", now)
+	key, err3 := c.ca.Key()
+	if err := errors.Join(err, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.trust.Set(pki.NewBundle(c.ca).WithCA(pki.Peers, peers).WithCA(pki.FrontProxy, proxy), key); err != nil {
+		t.Fatal(err)
+	}
+	server := pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server}
+	if _, err := c.client(t, certificate(t, peers, server)).SharedKey(t.Context(), "abc"); err != nil {
+		t.Errorf("a server with a CA of its own, from the same address: %v", err)
+	}
+	if _, err := c.client(t, certificate(t, c.ca, join.NodeClient("a1"))).GossipKeys(t.Context(), "c1"); err != nil {
+		t.Errorf("an agent beside it: %v", err)
+	}
+	refused = nil
+	if _, err := c.client(t, certificate(t, proxy, server)).GossipKeys(t.Context(), "c1"); !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests {
+		t.Errorf("one of the front proxy's CA: %v", err)
 	}
 	now = now.Add(time.Minute)
 	good := c.request()

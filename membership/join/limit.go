@@ -179,13 +179,15 @@ func clientOf(r *http.Request) netip.Addr {
 }
 
 // isNode reports whether the request is made with a certificate of the cluster that counts, other
-// than one for a CertificateSigningRequest.
+// than one for a CertificateSigningRequest. Servers may have a CA of their own. One of the front
+// proxy's CA has no business here.
 func (h *Handler) isNode(r *http.Request) bool {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return false
 	}
 	certs := r.TLS.PeerCertificates
-	return !pki.SignedOnRequest(certs[0]) &&
-		h.config.Authority.Verify(certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil &&
-		h.config.Revoked(certs[0]) == nil
+	verifies := func(by pki.Purpose) bool {
+		return h.config.Authority.VerifyFor(by, certs[0], certs[1:], x509.ExtKeyUsageClientAuth, h.config.Now()) == nil
+	}
+	return !pki.SignedOnRequest(certs[0]) && (verifies(pki.Clients) || verifies(pki.Peers)) && h.config.Revoked(certs[0]) == nil
 }

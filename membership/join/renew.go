@@ -120,7 +120,8 @@ func (h *Handler) sharedKey(r *http.Request, in sharedKeyRequest) (out SharedKey
 var ErrNotCurrent = errors.New("it is not the present certificate of a member of the store")
 
 // caller returns the client's certificate, after checking that a CA of this cluster issued it for
-// the organization at its holder's join. It may have expired up to grace ago.
+// the organization at its holder's join: that of peers for servers, and else that of clients. It
+// may have expired up to grace ago.
 func (h *Handler) caller(r *http.Request, organization string, grace time.Duration) (*x509.Certificate, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, refuse(http.StatusUnauthorized, "a client certificate of this cluster is needed")
@@ -130,7 +131,11 @@ func (h *Handler) caller(r *http.Request, organization string, grace time.Durati
 	if ended := now.Sub(cert.NotAfter); ended > 0 && ended <= grace {
 		at = cert.NotAfter // all other checks remain
 	}
-	err := h.config.Authority.Verify(cert, r.TLS.PeerCertificates[1:], x509.ExtKeyUsageClientAuth, at)
+	purpose := pki.Clients
+	if organization == ServersOrganization {
+		purpose = pki.Peers
+	}
+	err := h.config.Authority.VerifyFor(purpose, cert, r.TLS.PeerCertificates[1:], x509.ExtKeyUsageClientAuth, at)
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case err != nil && now.After(cert.NotAfter) && at == now:

@@ -90,7 +90,7 @@ func (j *Judge) Run(ctx context.Context) error {
 
 // LastEnd is the end of the last CA that is believed.
 func LastEnd(trust *pki.Trust) (end time.Time) {
-	for _, ca := range trust.CAs() {
+	for _, ca := range trust.EveryCA() {
 		if is := ca.Certificate().NotAfter; is.After(end) {
 			end = is
 		}

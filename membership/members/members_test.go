@@ -127,16 +127,19 @@ func TestFormerServersGetNoKeys(t *testing.T) {
 	}
 }
 
-// TestEarlierVersionsAndOperatorsCAs: servers that do not say that they know CAs of operators are
-// named, and those that have said nothing yet; agents and former servers do not count.
-func TestEarlierVersionsAndOperatorsCAs(t *testing.T) {
+// TestEarlierVersionsAndForms: servers that do not say that they handle a form of CAs are named,
+// and those that have said nothing yet; agents and former servers do not count.
+func TestEarlierVersionsAndForms(t *testing.T) {
 	member := func(name, role string, form int) gossip.Member {
 		return gossip.Member{Name: name, Role: role, State: gossip.Alive, Facts: gossip.Facts{CAs: form}}
 	}
-	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}, {Name: "s3"}}, synced: true,
-		pool: []gossip.Member{member("s1", pki.RoleServer, pki.BundleForm), member("s2", pki.RoleServer, 0), member("s4", pki.RoleServer, 0), member("a1", pki.RoleAgent, 0)}}
-	if got := is.earlierCAs(time.Now()); !slices.Equal(got, []string{"s2", "s3"}) {
-		t.Errorf("%q", got)
+	is := sharers{Marks: marks, servers: []Server{{Name: "s1"}, {Name: "s2"}, {Name: "s3"}, {Name: "s5"}}, synced: true,
+		pool: []gossip.Member{member("s1", pki.RoleServer, pki.BundleForm), member("s2", pki.RoleServer, 0), member("s4", pki.RoleServer, 0), member("a1", pki.RoleAgent, 0),
+			member("s5", pki.RoleServer, pki.ExternalForm)}}
+	for form, want := range map[int][]string{0: nil, pki.ExternalForm: {"s2", "s3"}, pki.SeparateForm: {"s2", "s5", "s3"}} {
+		if got := is.earlierCAs(form, time.Now()); !slices.Equal(got, want) {
+			t.Errorf("form %d: %q, want %q", form, got, want)
+		}
 	}
 }
 

@@ -56,13 +56,13 @@ func Readers(members []gossip.Member, generation uint64) func(id string) bool {
 	return func(id string) bool { return ids[id] }
 }
 
-// EarlierCAs names the servers of a version that does not know External CAs, and those whose
-// version is unknown.
-func (m *Members) EarlierCAs() []string { return m.sharers().earlierCAs(time.Now()) }
+// EarlierCAs names the servers of a version that does not handle bundles of CAs of the form, and
+// those whose version is unknown.
+func (m *Members) EarlierCAs(form int) []string { return m.sharers().earlierCAs(form, time.Now()) }
 
-func (s sharers) earlierCAs(now time.Time) (names []string) {
+func (s sharers) earlierCAs(form int, now time.Time) (names []string) {
 	for _, is := range s.list(now, func(f gossip.Facts) uint64 { return uint64(f.CAs) }) {
-		if is.Role == pki.RoleServer && is.Barred == "" && is.Generation < pki.BundleForm {
+		if is.Role == pki.RoleServer && is.Barred == "" && is.Generation < uint64(form) {
 			names = append(names, is.Name)
 		}
 	}

@@ -122,7 +122,12 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 	if out.Report != nil && out.Report.Flags["peer-port"] != "" {
 		peer = out.Report.Flags["peer-port"]
 	}
-	out.Peer = knock(ctx, net.JoinHostPort(host, peer), "", roots)
+	peers := roots
+	if out.Report != nil && out.Report.PeerCAs != "" {
+		peers = x509.NewCertPool()
+		peers.AppendCertsFromPEM([]byte(out.Report.PeerCAs))
+	}
+	out.Peer = knock(ctx, net.JoinHostPort(host, peer), "", peers)
 	for _, port := range []int{10257, 10259, 10249} {
 		if open(ctx, host, port) {
 			out.Open = append(out.Open, port)

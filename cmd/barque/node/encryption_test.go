@@ -180,8 +180,11 @@ func TestSecretsOnDisk(t *testing.T) {
 		}
 	}
 	clean("a new cluster", want["born"])
-	var format struct{ Format int }
-	if data, err := os.ReadFile(filepath.Join(first.order.DataDir, "node.json")); err != nil || json.Unmarshal(data, &format) != nil || format.Format != 4 {
+	var format struct {
+		Format    int
+		Encrypted bool
+	}
+	if data, err := os.ReadFile(filepath.Join(first.order.DataDir, "node.json")); err != nil || json.Unmarshal(data, &format) != nil || format.Format != 6 || !format.Encrypted {
 		t.Errorf("versions that cannot read encrypted objects are not kept from the data directory: %+v, %v", format, err)
 	}
 

@@ -10,6 +10,7 @@ import (
 	"github.com/barque/barque/adminapi/hardening"
 	"github.com/barque/barque/clusterstatus/cis"
 	"github.com/barque/barque/kubelet/containerd"
+	"github.com/barque/barque/pki"
 )
 
 // Place is where the files of this node are that hardening is about.
@@ -33,6 +34,7 @@ func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
 	r := &cis.ServerReport{
 		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: controllerGroups(), Encryption: cipher, EncryptionProblem: unknown, Machine: machine, Profile: s.options.Profile,
 		Audit:         cis.Audit{File: s.audit.File, Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "", Levels: map[string]string{}},
+		PeerCAs:       string(s.ids.Trust.PEMFor(pki.Peers)),
 		KubeletClient: cis.KubeletClient{Verified: !kubelets.InsecureSkipVerify && kubelets.RootCAs != nil},
 	}
 	if c := s.ids.KubeletClient.Certificate(); c != nil && c.Leaf != nil {

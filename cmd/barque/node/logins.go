@@ -25,7 +25,7 @@ func (s *server) startLogins(ctx context.Context) (err error) {
 	if order == nil {
 		order = authorizers.NewOptions()
 	}
-	s.logins, err = logins.New(logins.Config{Options: ways, Server: o.Name, Issuers: issuers, Audiences: issuers, OwnCAs: s.ids.Trust.PEM, Logger: s.logger.With("part", "logins")})
+	s.logins, err = logins.New(logins.Config{Options: ways, Server: o.Name, Issuers: issuers, Audiences: issuers, OwnCAs: s.ids.Trust.EveryPEM, Logger: s.logger.With("part", "logins")})
 	if err != nil {
 		return err
 	}

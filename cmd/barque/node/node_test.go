@@ -99,7 +99,7 @@ func TestADataDirectoryOfSomethingElseIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(r.Path(), []byte(strings.Replace(string(data), `"format": 3`, `"format": 6`, 1)), 0o600); err != nil {
+		if err := os.WriteFile(r.Path(), []byte(strings.Replace(string(data), `"format": 6`, `"format": 7`, 1)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "newer Barque") {
@@ -129,7 +129,7 @@ func TestSecretsAreClosed(t *testing.T) {
 	if err := ids.Serving(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/gossip.key", "admin.kubeconfig"}
+	secrets := []string{"node.json", "pki/ca.key", "pki/service-account.key", "pki/peers-ca.key", "pki/front-proxy-ca.key", "pki/gossip.key", "admin.kubeconfig"}
 	for _, name := range secrets {
 		info, err := os.Stat(filepath.Join(o.DataDir, name))
 		if err != nil {

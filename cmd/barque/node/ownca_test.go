@@ -168,7 +168,7 @@ func TestACompanysCA(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := loadByRoot(t, all, root)
+	end := loadBy(t, all, root.Chain())
 	if err := changeCA(t.Context(), all[1], exchange.Begin, nil); codeOf(err) != http.StatusConflict {
 		t.Errorf("a built-in CA, without a word: %v", err)
 	}
@@ -287,8 +287,16 @@ func trySiblings(t *testing.T, all []*process, root, ca, sibling *companytest.CA
 		if status := i.api(ca.Leaf("admin", []string{"system:masters"}, nil)); status != http.StatusOK {
 			t.Errorf("a certificate of the cluster's CA gets %d", status)
 		}
-		if err := i.peer(ca.Leaf("s2", []string{join.ServersOrganization}, []string{"s2"})); alert(err) {
-			t.Errorf("a server's certificate of the cluster's CA is refused: %v", err)
+		if err := i.peer(p.leaf(t, pki.Peers, "s2", join.ServersOrganization)); alert(err) {
+			t.Errorf("a server's certificate of the CA of servers is refused: %v", err)
+		}
+		// The company's CA is for clients alone.
+		server := ca.Leaf("s2", []string{join.ServersOrganization}, []string{"s2"})
+		if err := i.peer(server); !alert(err) {
+			t.Errorf("a server of the company's CA is not refused at the port of servers: %v", err)
+		}
+		if status := i.joining(server); status != http.StatusUnauthorized {
+			t.Errorf("a server of the company's CA gets %d where servers get the CA's key", status)
 		}
 	}
 }
@@ -319,9 +327,9 @@ func changeCA(ctx context.Context, p *process, change exchange.Change, given *ex
 	return client.Discovery().RESTClient().Post().AbsPath(adminapi.CAPath).Param("change", string(change)).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
 }
 
-// loadByRoot reads and writes at all servers, with the company's root and a token alone, until end.
+// loadBy reads and writes at all servers, with these CAs, PEM, and a token alone, until end.
 // All requests must succeed. Certificates of clients are renewed meanwhile, and tokens stay.
-func loadByRoot(t *testing.T, all []*process, root *companytest.CA) (end func()) {
+func loadBy(t *testing.T, all []*process, cas []byte) (end func()) {
 	t.Helper()
 	bearer := tokenOfAdmin(t, all)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -329,7 +337,8 @@ func loadByRoot(t *testing.T, all []*process, root *companytest.CA) (end func())
 	var done atomic.Int64
 	for _, p := range all {
 		config := &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", p.order.APIPort), BearerToken: bearer, QPS: -1, Timeout: time.Minute, Dial: p.space.dial,
-			TLSClientConfig: rest.TLSClientConfig{CAData: root.Chain()}}
+			TLSClientConfig: rest.TLSClientConfig{CAData: cas}}
+		until(t, patience, p.order.Name+" knows the account's rights", func(ctx context.Context) error { return writeAndRead(ctx, config, p.order.Name, -1) })
 		wg.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				err := writeAndRead(ctx, config, p.order.Name, n)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -182,7 +183,7 @@ func (s *server) startStore(ctx context.Context) error {
 		return fmt.Errorf("open the port for the other servers: %w; choose another with --peer-port", err)
 	}
 	mux, err := raftstore.NewMux(raftstore.MuxConfig{Listener: listener, Advertise: o.at(o.PeerPort).String(),
-		Certificate: s.ids.Peer.Certificate, Roots: s.ids.Trust.Pool, Barred: s.barred, Logger: s.logger.With("part", "peer")})
+		Certificate: s.ids.Peer.Certificate, Roots: func() *x509.CertPool { return s.ids.Trust.PoolFor(pki.Peers) }, Barred: s.barred, Logger: s.logger.With("part", "peer")})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -401,6 +402,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Name: o.Name, Store: s.store, Listener: listener, Advertise: o.at(o.APIPort),
 		Certificate:     func() (*tls.Certificate, error) { return s.ids.API.Certificate(), nil },
 		ClientCA:        func() ([]byte, error) { return s.ids.Trust.PEM(), nil },
+		ProxyCA:         func() ([]byte, error) { return s.ids.Trust.PEMFor(pki.FrontProxy), nil },
 		Renewed:         s.ids.Renewed,
 		Revoked:         s.judge.Check,
 		RevokedChanged:  s.revoked.Changed,

@@ -24,6 +24,10 @@ func TestFlags(t *testing.T) {
 		"no chain":               {Flags{KeyFile: "b"}, true, false, true},
 		"without --ca":           {Flags{File: "a", KeyFile: "b"}, false, false, true},
 		"built-in, without --ca": {Flags{BuiltIn: true}, false, false, true},
+		"for all purposes":       {Flags{File: "a", KeyFile: "b", Joint: true}, true, false, false},
+		"joint":                  {Flags{Joint: true}, true, false, false},
+		"joint, without --ca":    {Flags{Joint: true}, false, false, true},
+		"joint, with --force":    {Flags{Joint: true}, true, true, true},
 		"with --force":           {Flags{File: "a", KeyFile: "b"}, true, true, true},
 		"both kinds":             {Flags{File: "a", KeyFile: "b", BuiltIn: true}, true, false, true},
 	} {

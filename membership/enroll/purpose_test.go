@@ -1,0 +1,144 @@
+package enroll
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/join"
+	"github.com/barque/barque/pki"
+)
+
+func keyFilesIn(t *testing.T, dataDir string) (names []string) {
+	t.Helper()
+	for _, name := range credentials.KeyFiles() {
+		switch info, err := os.Stat(filepath.Join(credentials.Dir(dataDir), name)); {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil || info.Mode().Perm() != 0o600:
+			t.Errorf("%s: %v, %v", name, info, err)
+		default:
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+var (
+	jointFiles    = []string{credentials.CAKey, credentials.ServiceAccountKey}
+	separateFiles = slices.Sorted(maps.Values(credentials.KeyFiles()))
+)
+
+// TestANewClusterHasSeparateCAs, whether it begins empty or from a backup without keys. From a
+// backup with keys it has the CAs of the backup: one for all of an earlier version.
+func TestANewClusterHasSeparateCAs(t *testing.T) {
+	var said syncbuf.Buffer
+	begin := func(secrets map[string][]byte, restore bool) (*Record, *credentials.Home) {
+		t.Helper()
+		o := &Options{DataDir: t.TempDir(), Name: "s1", Settings: func(b json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{}"), nil }}
+		if restore {
+			o.Restore = Restore{File: "backup"}
+			o.ReadBackup = func() (Backup, error) {
+				return Backup{ClusterID: "old", Settings: json.RawMessage("{}"), Secrets: secrets}, nil
+			}
+		}
+		r, err := Server(t.Context(), o, slog.New(slog.NewTextHandler(&said, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		home, err := credentials.LoadHome(o.DataDir, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, home
+	}
+	want := func(what string, r *Record, home *credentials.Home, files []string, separate bool) {
+		t.Helper()
+		if got := keyFilesIn(t, r.Dir); !slices.Equal(got, files) {
+			t.Errorf("%s: the keys are %q", what, got)
+		}
+		if b := r.CA(); b.Separate() != separate || separate && (len(b.Peers) != 1 || len(b.FrontProxy) != 1) {
+			t.Errorf("%s: %+v", what, b)
+		}
+		for _, p := range pki.Purposes() {
+			if _, err := home.Trust.CAsFor(p)[0].Key(); err != nil {
+				t.Errorf("%s: it cannot issue for %s: %v", what, p, err)
+			}
+		}
+	}
+	first, home := begin(nil, false)
+	want("new", first, home, separateFiles, true)
+	secrets, err := clusterSecrets(first.Dir, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, home := begin(secrets, true)
+	want("from a backup", again, home, separateFiles, true)
+	if again.CA().Peers[0] != first.CA().Peers[0] || again.CA().FrontProxy[0] != first.CA().FrontProxy[0] {
+		t.Error("a cluster from a backup has other CAs")
+	}
+	other, home := begin(nil, true)
+	want("from a backup without keys", other, home, separateFiles, true)
+	for _, name := range []string{credentials.PeersKey, credentials.FrontProxyKey} {
+		lacks := maps.Clone(secrets)
+		delete(lacks, name)
+		if _, _, err := restoredCA(lacks); err == nil {
+			t.Errorf("a backup without %s begins a cluster", name)
+		}
+	}
+
+	if strings.Contains(said.String(), "one CA for all purposes") {
+		t.Errorf("of separate CAs the log says %s", said.String())
+	}
+	// A backup of an earlier version.
+	b := first.CA()
+	b.Peers, b.FrontProxy = nil, nil
+	text, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := map[string][]byte{secretCA: text, secretGossip: secrets[secretGossip], credentials.CAKey: secrets[credentials.CAKey], credentials.ServiceAccountKey: secrets[credentials.ServiceAccountKey]}
+	old, home := begin(earlier, true)
+	want("from a backup of before", old, home, jointFiles, false)
+	if !strings.Contains(said.String(), "one CA for all purposes") {
+		t.Errorf("of a backup of before the log says %s", said.String())
+	}
+}
+
+// TestKeysOfBeforeGo: a server that joins anew has no keys but those of its cluster.
+func TestKeysOfBeforeGo(t *testing.T) {
+	o := &Options{DataDir: t.TempDir(), Join: "s1"}
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant := join.ServerGrant{Cluster: join.Cluster{CA: pki.NewBundle(ca)}, Keys: map[string][]byte{}}
+	for _, name := range separateFiles {
+		grant.Keys[name] = []byte("x")
+	}
+	for _, files := range [][]string{separateFiles, jointFiles, separateFiles} {
+		for name := range grant.Keys {
+			if !slices.Contains(files, name) {
+				delete(grant.Keys, name)
+			}
+		}
+		for _, name := range files {
+			grant.Keys[name] = []byte("x")
+		}
+		if err := saveGrant(o, grant); err != nil {
+			t.Fatal(err)
+		}
+		if got := keyFilesIn(t, o.DataDir); !slices.Equal(got, files) {
+			t.Errorf("granted %q, and on the disk are %q", files, got)
+		}
+	}
+}

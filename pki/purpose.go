@@ -1,0 +1,248 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Purpose is a kind of certificates that has CAs of its own. A certificate of one purpose is worth
+// nothing at the doors of another.
+type Purpose string
+
+const (
+	// Clients is for people, nodes and programs at the API and at kubelets, and for the serving
+	// sides of both: Bundle.CAs. An operator may bring this CA, and requests for certificates are
+	// signed by it.
+	Clients Purpose = "clients"
+	// Peers is for servers at the store of the others, and where they ask each other for keys.
+	Peers Purpose = "peers"
+	// FrontProxy is for the API servers at extension API servers, which believe its holder
+	// whichever user it names.
+	FrontProxy Purpose = "front-proxy"
+)
+
+// ownPurposes are those that may have CAs of their own beside the one for clients, and the uses of
+// their keys.
+var ownPurposes = []struct {
+	purpose Purpose
+	use     KeyUse
+}{{Peers, PeersKey}, {FrontProxy, FrontProxyKey}}
+
+// Purposes are all purposes. That of the clients is the first one.
+func Purposes() []Purpose { return []Purpose{Clients, Peers, FrontProxy} }
+
+// list is where the CAs of a purpose are.
+func (b *Bundle) list(p Purpose) *[]string {
+	switch p {
+	case Peers:
+		return &b.Peers
+	case FrontProxy:
+		return &b.FrontProxy
+	}
+	return &b.CAs
+}
+
+// For returns the certificates of the CAs that are believed for a purpose, PEM; the first one
+// issues. A cluster without CAs of their own has those for clients.
+func (b Bundle) For(p Purpose) []string {
+	if own := *b.list(p); len(own) > 0 {
+		return own
+	}
+	return b.CAs
+}
+
+// Separate reports whether a purpose beside the clients' has CAs of its own. While a cluster goes
+// over to these it has.
+func (b Bundle) Separate() bool { return len(b.Peers)+len(b.FrontProxy) > 0 }
+
+// CAOf makes a built-in CA for a purpose. Its name has the purpose, and when it was made: a person
+// can tell the CAs of a cluster apart by eye.
+func CAOf(p Purpose, clusterID string, now time.Time) (*Authority, error) {
+	name := builtInName
+	if p != Clients {
+		name += string(p) + " "
+	}
+	return newSelfSigned(name+clusterID+" "+now.UTC().Format("20060102T150405Z"), now)
+}
+
+// WithCA returns the bundle of a new cluster with a CA of its own for a purpose.
+func (b Bundle) WithCA(p Purpose, ca *Authority) Bundle {
+	*b.list(p) = []string{string(ca.pem)}
+	return b
+}
+
+// BeginFor returns the bundle that makes a new CA known for a purpose beside the clients', too. It
+// follows Begin. The CA may be the next one for clients: then the purpose ends without its own.
+func (b Bundle) BeginFor(p Purpose, next *Authority) (Bundle, error) {
+	if b.Step != Spreading || !b.ExchangesCA() {
+		return b, fmt.Errorf("%w: it is not at the beginning", ErrStep)
+	}
+	own := *b.list(p)
+	if len(own) == 0 { // it had that of the clients until now
+		own = b.CAs[:1]
+	}
+	*b.list(p) = append(slices.Clone(own), string(next.pem))
+	return b, nil
+}
+
+// change applies a change to the CAs of each purpose that has own ones. Those that are not believed
+// for any purpose any more become former.
+func (b Bundle) change(change func(cas []string) []string) (Bundle, error) {
+	before, err := b.everyDigest()
+	if err != nil {
+		return b, err
+	}
+	for _, p := range Purposes() {
+		if own := b.list(p); len(*own) > 0 {
+			*own = change(*own)
+		}
+	}
+	for _, own := range ownPurposes { // the clients' CA is none of its own
+		if cas := b.list(own.purpose); len(*cas) == 1 && (*cas)[0] == b.CAs[0] {
+			*cas = nil
+		}
+	}
+	after, err := b.everyDigest()
+	if err != nil {
+		return b, err
+	}
+	former := slices.Clone(b.Former)
+	for _, digest := range before {
+		if !slices.Contains(after, digest) {
+			former = append(former, digest)
+		}
+	}
+	b.Former = former
+	return b, nil
+}
+
+// everyDigest returns the digests of the CAs of all purposes, each one once.
+func (b Bundle) everyDigest() (all []string, err error) {
+	for _, p := range Purposes() {
+		digests, err := digestsOf(*b.list(p))
+		if err != nil {
+			return nil, err
+		}
+		for _, digest := range digests {
+			if !slices.Contains(all, digest) {
+				all = append(all, digest)
+			}
+		}
+	}
+	return all, nil
+}
+
+func digestsOf(cas []string) (digests []string, err error) {
+	for _, text := range cas {
+		ca, err := ParseAuthority([]byte(text), nil)
+		if err != nil {
+			return nil, err
+		}
+		digests = append(digests, ca.Digest())
+	}
+	return digests, nil
+}
+
+// circle are the CAs of a purpose.
+type circle struct {
+	cas  []*Authority // the first one issues; it has its key on a server
+	pool *x509.CertPool
+}
+
+func newCircle(texts []string, keys []crypto.Signer) (*circle, error) {
+	c := &circle{pool: x509.NewCertPool()}
+	for _, text := range texts {
+		ca, err := ParseAuthority([]byte(text), nil)
+		if err != nil {
+			return nil, err
+		}
+		c.pool.AddCert(ca.cert)
+		for _, key := range keys {
+			if samePublicKey(key.Public(), ca.cert.PublicKey) {
+				ca.key = key
+			}
+		}
+		c.cas = append(c.cas, ca)
+	}
+	return c, nil
+}
+
+// newest is the CA that issues, or is about to.
+func (c *circle) newest(step Step) *Authority {
+	if step == Spreading {
+		return c.cas[len(c.cas)-1]
+	}
+	return c.cas[0]
+}
+
+// circle are the CAs of a purpose; those of the clients unless it has its own.
+func (t *trusted) circle(p Purpose) *circle {
+	if own := t.own[p]; own != nil {
+		return own
+	}
+	return &t.clients
+}
+
+// CAsFor are all that are believed for a purpose; the first one issues.
+func (t *Trust) CAsFor(p Purpose) []*Authority { return slices.Clone(t.current().circle(p).cas) }
+
+// EveryCA are the CAs of all purposes, each one once.
+func (t *Trust) EveryCA() []*Authority {
+	is := t.current()
+	all := slices.Clone(is.clients.cas)
+	for _, p := range ownPurposes {
+		for _, ca := range is.circle(p.purpose).cas {
+			if !slices.ContainsFunc(all, func(known *Authority) bool { return bytes.Equal(known.pem, ca.pem) }) {
+				all = append(all, ca)
+			}
+		}
+	}
+	return all
+}
+
+// PoolFor returns the CAs that are believed for a purpose; the same pool until they change.
+func (t *Trust) PoolFor(p Purpose) *x509.CertPool { return t.current().circle(p).pool }
+
+// PEMFor returns the certificates of all CAs that are believed for a purpose, the one that issues
+// first.
+func (t *Trust) PEMFor(p Purpose) []byte {
+	var out []byte
+	for _, ca := range t.current().circle(p).cas {
+		out = append(out, ca.pem...)
+	}
+	return out
+}
+
+// EveryPEM returns the certificates of the CAs of all purposes.
+func (t *Trust) EveryPEM() []byte {
+	var out []byte
+	for _, ca := range t.EveryCA() {
+		out = append(out, ca.pem...)
+	}
+	return out
+}
+
+// VerifyFor is Verify by the CAs of a purpose.
+func (t *Trust) VerifyFor(p Purpose, cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
+	is := t.current()
+	if err := verify(is.circle(p).pool, cert, others, usage, now); err != nil {
+		return err
+	}
+	return is.bundle.belongs(cert)
+}
+
+// IssueFor is Issue by the CA of a purpose. No bridge follows a certificate of a purpose with CAs
+// of its own: one that leads to the clients' CA would count at their doors.
+func (t *Trust) IssueFor(p Purpose, r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	is := t.current()
+	own := is.own[p]
+	if own == nil {
+		return t.Issue(r, public, now)
+	}
+	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
+	return own.cas[0].issueChecked(r, public, now)
+}
