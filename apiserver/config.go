@@ -137,6 +137,9 @@ type Config struct {
 	// ReadyChecks must pass for /readyz. One of them has to fail while the store has no leader: see
 	// healthchecks.OfStore.
 	ReadyChecks []healthz.HealthChecker
+	// NotAtStart are the names of ReadyChecks that AwaitReady does not wait for. A server that
+	// fails one of these takes no clients, and still does its other work.
+	NotAtStart []string
 	// LiveChecks must pass for /livez and /healthz.
 	LiveChecks []healthz.HealthChecker
 

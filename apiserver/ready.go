@@ -9,7 +9,7 @@ import (
 )
 
 // AwaitReady waits until the API server says that it is ready for the leader's work, which gives a
-// new cluster what the rest of readiness asks for.
+// new cluster what the rest of readiness asks for. It does not wait for the checks NotAtStart.
 func (s *Server) AwaitReady(ctx context.Context) error {
 	config := s.LoopbackConfig()
 	config.Timeout = 2 * time.Second
@@ -22,7 +22,11 @@ func (s *Server) AwaitReady(ctx context.Context) error {
 	for {
 		// Without ctx: a request that ends early is an error to who serves it, and this one is
 		// answered soon.
-		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck).Do(context.WithoutCancel(ctx)).Error()
+		ready := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck)
+		for _, check := range s.cfg.NotAtStart {
+			ready.Param("exclude", check)
+		}
+		err := ready.Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
 			return nil
 		}

@@ -1,9 +1,12 @@
 package apiserver
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,4 +73,24 @@ func TestReadyNamesTheReasonAndLifeDoesNotDependOnTheStore(t *testing.T) {
 	}
 	group.Net.Heal()
 	group.Await("ready again", ready)
+}
+
+// TestTheStartDoesNotWaitForAllChecks: the rest of a server runs while a check of NotAtStart fails.
+// /readyz fails by it all the same.
+func TestTheStartDoesNotWaitForAllChecks(t *testing.T) {
+	fails := func(*http.Request) error { return errors.New("not yet") }
+	c := startUnready(t, func(cfg *Config) {
+		cfg.ReadyChecks = []healthz.HealthChecker{healthz.NamedCheck("key", fails), healthz.NamedCheck("other", fails)}
+		cfg.NotAtStart = []string{"key", "other"}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.AwaitReady(ctx); err != nil {
+		t.Fatalf("the start waits: %v", err)
+	}
+	for _, check := range []string{"key", "other"} {
+		if code, body := c.raw(t, "/readyz?verbose", nil); code != http.StatusInternalServerError || !strings.Contains(string(body), "[-]"+check+" failed") {
+			t.Errorf("%d %s", code, body)
+		}
+	}
 }

@@ -185,7 +185,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 		for _, l := range s.lastingRequests(c.LongRunningFunc) {
 			handler = l.Handler(handler)
 		}
-		handler = s.withoutRights(genericapiserver.DefaultBuildHandlerChain(handler, c))
+		handler = s.withoutRights(cutoff.WithProof(genericapiserver.DefaultBuildHandlerChain(handler, c)))
 		return withStackRoom(quietLeavers(withUnauthenticated(handler, s.cfg.Unauthenticated)))
 	}
 	return c, nil
@@ -202,11 +202,10 @@ func (s *Server) lastingRequests(long request.LongRunningRequestCheck) []lasting
 	}
 	s.lasting = []lasting{}
 	if s.cfg.Revoked != nil {
-		s.lasting = append(s.lasting, lasting{cutoff.New(s.cfg.Revoked, s.authorities, lasts), s.cfg.RevokedChanged})
+		s.lasting = append(s.lasting, lasting{cutoff.New(cutoff.ByCluster, s.cfg.Revoked, s.authorities, lasts), s.cfg.RevokedChanged})
 	}
 	if proxy := s.frontProxy(); proxy != nil {
-		of := func(r *http.Request) bool { return lasts(r) && proxy.Sent(r) }
-		s.lasting = append(s.lasting, lasting{cutoff.New(nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return proxy.Believed() }, of), proxy.Changed})
+		s.lasting = append(s.lasting, lasting{cutoff.New(cutoff.ByProxy, nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return proxy.Believed() }, lasts), proxy.Changed})
 	}
 	return s.lasting
 }

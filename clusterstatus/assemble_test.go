@@ -68,6 +68,13 @@ func (w *world) agent(name, of, servers string) {
 	}
 }
 
+// agents are further agents as gossip sees them.
+func (w *world) agents(state gossip.State, names ...string) {
+	for _, name := range names {
+		w.Nodes = append(w.Nodes, NodeView{Node: name, Role: pki.RoleAgent, State: state, Since: Noon})
+	}
+}
+
 // view is how a server sees a node by gossip; all see all alive at first.
 func (w *world) view(by, node string, state gossip.State) {
 	r := w.reports[by]
@@ -207,10 +214,12 @@ func TestWarnings(t *testing.T) {
 			w.reports["s2"].Apart = []ApartAgent{{Name: "a9", Cluster: "old"}} // the one that it has asked
 		}, Degraded, Attention, "a9", "agent a9 considers itself a member of another cluster, old", "barque agent --rejoin"},
 		"an agent has another profile": {func(w *world) {
+			w.agents(gossip.Alive, "a1", "a2")
 			w.reports["s1"].Profiles = OtherProfiles("cis", map[string]string{"a1": "none", "a2": "cis"})
 			w.reports["s2"].Profiles = OtherProfiles("none", map[string]string{"a2": "cis"}) // not the leader's view
 		}, Degraded, Attention, "a1", "another profile than the servers, none in place of cis: a1. ", "barque agent --profile cis"},
 		"agents have another profile": {func(w *world) {
+			w.agents(gossip.Alive, "a1", "a2", "a3", "a4", "a5", "a6")
 			w.reports["s1"].Profiles = OtherProfiles("cis", map[string]string{"a1": "none", "a2": "none", "a3": "none", "a4": "none", "a5": "none", "a6": "none"})
 		}, Degraded, Attention, "", "none in place of cis: a1, a2, a3, a4, a5 and 1 more", "barque agent --profile cis"},
 		"one-way":                                {func(w *world) { w.server("s2").Detail.Ways[1].Error = "timeout" }, Degraded, Critical, "s2", "s2 does not reach server s3, although s3 reaches s2: timeout", "nc -zv 10.0.0.3 6444"},

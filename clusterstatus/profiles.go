@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/barque/barque/membership/gossip"
 )
 
 // AgentProfile is an agent with another profile than the server that reports it.
@@ -25,10 +27,17 @@ func OtherProfiles(server string, agents map[string]string) (others []AgentProfi
 	return others
 }
 
-// agentProfiles adds those in the leader's view. Servers that differ have their own warning.
+// agentProfiles adds those in the leader's view that are alive: a dead agent cannot be started with
+// another profile. Servers that differ have their own warning.
 func (a *assembly) agentProfiles() {
-	if report := a.objects[a.status.Leader]; report != nil {
-		a.status.Profiles = report.Profiles
+	report := a.objects[a.status.Leader]
+	if report == nil {
+		return
+	}
+	for _, p := range report.Profiles {
+		if m := a.members[p.Name]; m != nil && m.Gossip == gossip.Alive {
+			a.status.Profiles = append(a.status.Profiles, p)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/audit/policy"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/plugin/pkg/audit/buffered"
 	"k8s.io/apiserver/plugin/pkg/audit/truncate"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -36,12 +37,16 @@ const (
 	strangersBurst = 200
 )
 
-// sink is one target with its queue, if it is not a blocking one.
+// sink is one target with its queue.
 type sink struct {
 	*losses
-	audit.Sink        // the first part of the way
-	queue      *queue // nil of a blocking one
+	audit.Sink            // the first part of the way
+	acts       audit.Sink // the same for acts of the server itself; it never waits
+	queue      *queue     // in a blocking one for acts alone
 }
+
+// waitingActs is how many acts wait for a blocking sink at most.
+const waitingActs = 1000
 
 // senders of the webhook: so many batches may be on their way at once.
 const hookSenders = 8
@@ -89,22 +94,28 @@ func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 // add adds a sink.
 func (l *Log) add(to target, senders int, lost *losses, batch genericoptions.AuditBatchOptions, cut genericoptions.AuditTruncateOptions, version schema.GroupVersion) {
 	s := &sink{losses: lost}
+	cutting := func(next audit.Sink) audit.Sink {
+		if cut.Enabled {
+			return truncate.NewBackend(backend{next}, cut.TruncateConfig, version)
+		}
+		return next
+	}
 	switch batch.Mode {
 	case genericoptions.ModeBatch:
-		q := newQueue(to, batch.BatchConfig, senders, lost.lost)
-		s.Sink, s.queue = adder(q.add), q
+		s.queue = newQueue(to, batch.BatchConfig, senders, lost.lost)
+		s.Sink = cutting(adder(s.queue.add))
+		s.acts = s.Sink
 	default:
+		s.queue = newQueue(to, buffered.BatchConfig{BufferSize: waitingActs, MaxBatchSize: 1}, 1, lost.lost)
+		s.acts = cutting(adder(s.queue.add))
 		strict := batch.Mode == genericoptions.ModeBlockingStrict
-		s.Sink = adder(func(events ...*auditinternal.Event) bool {
+		s.Sink = cutting(adder(func(events ...*auditinternal.Event) bool {
 			err := to.send(context.Background(), events)
 			if err != nil {
 				lost.lost(err, events...)
 			}
 			return err == nil || !strict
-		})
-	}
-	if cut.Enabled {
-		s.Sink = truncate.NewBackend(backend{s.Sink}, cut.TruncateConfig, version)
+		}))
 	}
 	l.sinks = append(l.sinks, s)
 }
@@ -152,9 +163,7 @@ func strange(e *auditinternal.Event) bool {
 func (l *Log) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, s := range l.sinks {
-		if s.queue != nil {
-			running.Go(func() { s.queue.run(ctx) })
-		}
+		running.Go(func() { s.queue.run(ctx) })
 	}
 	<-ctx.Done()
 	running.Wait()

@@ -29,6 +29,24 @@ type Request struct {
 
 // Record records a request, if the policy wants that of a request for a non-resource URL.
 func (l *Log) Record(r Request) {
+	if e := l.event(r); e != nil {
+		l.ProcessEvents(e)
+	}
+}
+
+// RecordAct is Record for an act of the server itself. It waits for no sink, a blocking one
+// included: a disk that hangs would hold up the leader. A sink gets the acts in their order. One
+// that finds its queue full, or comes after the end of Run, is lost.
+func (l *Log) RecordAct(r Request) {
+	if e := l.event(r); e != nil {
+		for _, s := range l.sinks {
+			s.acts.ProcessEvents(e)
+		}
+	}
+}
+
+// event returns the event of a request, or nil if the policy does not want it.
+func (l *Log) event(r Request) *auditinternal.Event {
 	verb := strings.ToLower(r.Method)
 	attributes := authorizer.AttributesRecord{Verb: verb, Path: r.Path}
 	if r.User != "" {
@@ -36,11 +54,11 @@ func (l *Log) Record(r Request) {
 	}
 	config := l.Policy.EvaluatePolicyRule(attributes)
 	if config.Level == auditinternal.LevelNone {
-		return
+		return nil
 	}
 	for _, stage := range config.OmitStages {
 		if stage == auditinternal.StageResponseComplete {
-			return
+			return nil
 		}
 	}
 	e := &auditinternal.Event{
@@ -56,5 +74,5 @@ func (l *Log) Record(r Request) {
 	if r.Status >= http.StatusBadRequest {
 		e.ResponseStatus.Status, e.ResponseStatus.Message = metav1.StatusFailure, r.Reason
 	}
-	l.ProcessEvents(e)
+	return e
 }

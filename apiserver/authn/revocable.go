@@ -5,9 +5,12 @@ import (
 	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/barque/barque/internal/cutoff"
 )
 
-// revocable authenticates as next does, unless the client's certificate is revoked.
+// revocable authenticates as next does, by certificates of the cluster's CAs, unless the client's
+// is revoked.
 type revocable struct {
 	revoked func(leaf *cryptox509.Certificate) error
 	next    authenticator.Request
@@ -21,6 +24,9 @@ func (c *revocable) AuthenticateRequest(r *http.Request) (*authenticator.Respons
 		if why := c.revoked(r.TLS.PeerCertificates[0]); why != nil {
 			return nil, false, why
 		}
+	}
+	if ok {
+		cutoff.Proven(r.Context(), cutoff.ByCluster)
 	}
 	return response, ok, err
 }

@@ -1,14 +1,18 @@
 package authn
 
 import (
+	"context"
 	cryptox509 "crypto/x509"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"github.com/barque/barque/internal/cutoff"
 )
 
 // revoking is all authenticators of a server, and a certificate that is revoked there.
@@ -77,5 +81,39 @@ func TestARevokedCertificateCountsForNothing(t *testing.T) {
 		if name, err := ask(); name != c.was || err != nil {
 			t.Errorf("%s, of another one: %q, %v", what, name, err)
 		}
+	}
+}
+
+// TestWhatACertificateProvesEndsWithItsCA: the CA is believed no more while a request waits behind
+// its authentication. What is not proven by the certificate goes on.
+func TestWhatACertificateProvesEndsWithItsCA(t *testing.T) {
+	authority, next := certificate(t, nil, "CA", time.Now().Add(2*time.Hour)), certificate(t, nil, "next", time.Now().Add(2*time.Hour))
+	for what, c := range map[string]struct {
+		by   *signer
+		name string
+		ends bool
+	}{
+		"a user": {authority, "client", true}, "a server for a user": {authority, "client-proxy", true}, "of another CA": {next, "client", false},
+	} {
+		trust := &trusted{}
+		trust.set(authority)
+		requests, _, err := New(Config{ClientCAs: trust.options, ProxyClients: []string{"client-proxy"}, Objects: &Objects{}, Now: time.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := with(certificate(t, c.by, c.name, time.Now().Add(time.Hour)).cert)
+		r.Header = http.Header{UserHeader: {"mary"}}
+		lasting := cutoff.New(cutoff.ByCluster, nil, func(*cryptox509.Certificate) (cryptox509.VerifyOptions, bool) { return trust.options() }, func(*http.Request) bool { return true })
+		cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ok, _ := requests.AuthenticateRequest(r); ok != c.ends {
+				t.Errorf("%s: authenticated is %t", what, ok)
+			}
+			trust.set(next)
+			lasting.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if err := context.Cause(r.Context()); (err != nil) != c.ends {
+					t.Errorf("%s: ended by %v", what, err)
+				}
+			})).ServeHTTP(w, r)
+		})).ServeHTTP(httptest.NewRecorder(), r)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/internal/clientcert"
+	"github.com/barque/barque/internal/cutoff"
 )
 
 // rememberedProxies is the number of remembered certificates of proxies.
@@ -159,6 +160,7 @@ func (p *Proxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, b
 	if err := p.cfg.Check(response.User); err != nil {
 		return nil, false, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	cutoff.Proven(r.Context(), cutoff.ByProxy)
 	return response, true, nil
 }
 

@@ -2,6 +2,7 @@ package frontproxy
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -23,6 +24,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/barque/barque/internal/cutoff"
 )
 
 // testCA issues certificates of clients.
@@ -255,6 +258,35 @@ func TestAFileWithoutCAs(t *testing.T) {
 		if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "CN=proxies") {
 			t.Errorf("%s: %d errors: %s", what, n, log)
 		}
+	}
+}
+
+// TestWhatItProvesEndsWithItsCA: the file changes while a request waits behind its authentication.
+// Users that something else proves go on.
+func TestWhatItProvesEndsWithItsCA(t *testing.T) {
+	ca, next := newCA(t), newCA(t)
+	auth := ca.issue("auth")
+	for what, c := range map[string]struct {
+		r    *http.Request
+		ends bool
+	}{
+		"a user": {request(auth, "X-Remote-User", "ann"), true}, "a refused user": {request(auth, "X-Remote-User", "system:admin"), false}, "nobody": {request(auth), false},
+	} {
+		p, _, _ := start(t, ca)
+		lasting := cutoff.New(cutoff.ByProxy, nil, func(*x509.Certificate) (x509.VerifyOptions, bool) { return p.Believed() }, func(*http.Request) bool { return true })
+		cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ok, _ := p.AuthenticateRequest(r); ok != c.ends {
+				t.Errorf("%s: authenticated is %t", what, ok)
+			}
+			if err := p.replace(next.pem()); err != nil {
+				t.Error(err)
+			}
+			lasting.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if err := context.Cause(r.Context()); (err != nil) != c.ends {
+					t.Errorf("%s: ended by %v", what, err)
+				}
+			})).ServeHTTP(w, r)
+		})).ServeHTTP(httptest.NewRecorder(), c.r)
 	}
 }
 

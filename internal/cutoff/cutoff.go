@@ -20,6 +20,7 @@ import (
 
 // Requests are those that are answered for long.
 type Requests struct {
+	proof   Proof
 	revoked func(leaf *x509.Certificate) error
 	believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool)
 	lasting func(*http.Request) bool
@@ -34,34 +35,28 @@ type lasting struct {
 	end  context.CancelCauseFunc
 }
 
-// New returns no requests yet. revoked returns the reason why a certificate counts no more, or nil;
-// believe returns the CAs that are believed for a certificate; long reports whether a request may be answered for
-// long. A nil revoked revokes none.
-func New(revoked func(leaf *x509.Certificate) error, believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
+// New returns no requests yet. They are those whose user the proof has proven. revoked returns the
+// reason why a certificate counts no more, or nil; believe returns the CAs that are believed for
+// a certificate; long reports whether a request may be answered for long. A nil revoked revokes none.
+func New(proof Proof, revoked func(leaf *x509.Certificate) error, believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
 	if revoked == nil {
 		revoked = func(*x509.Certificate) error { return nil }
 	}
-	return &Requests{revoked: revoked, believe: believe, lasting: long, open: map[uint64]lasting{}}
+	return &Requests{proof: proof, revoked: revoked, believe: believe, lasting: long, open: map[uint64]lasting{}}
 }
 
-// Handler wraps the handler of authenticated requests.
+// Handler wraps the handler of authenticated requests, which have come through WithProof.
 func (q *Requests) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !q.lasting(r) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || !provenBy(r.Context(), q.proof) || !q.lasting(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, end := context.WithCancelCause(r.Context())
 		defer end(nil)
 		l := lasting{r.TLS.PeerCertificates, end}
-		if q.verify(l) != nil { // something else proves the user
-			next.ServeHTTP(w, r)
-			return
-		}
 		defer q.leave(q.enter(l))
-		if why := q.revoked(l.sent[0]); why != nil { // since it was authenticated
-			end(why)
-		}
+		q.judge(l) // what has changed since it was authenticated, and before it has entered
 		// Other answers keep their writer, of which handlers demand more than an upgrade needs.
 		if r.ProtoMajor == 1 && strings.Contains(strings.ToLower(strings.Join(r.Header.Values("Connection"), ",")), "upgrade") {
 			upgraded := &upgradable{ResponseWriter: w, ctx: ctx}
@@ -159,9 +154,13 @@ func (q *Requests) look() {
 	open := slices.Collect(maps.Values(q.open))
 	q.mu.Unlock()
 	for _, l := range open {
-		if why := cmp.Or(q.revoked(l.sent[0]), q.verify(l)); why != nil {
-			l.end(why)
-		}
+		q.judge(l)
+	}
+}
+
+func (q *Requests) judge(l lasting) {
+	if why := cmp.Or(q.revoked(l.sent[0]), q.verify(l)); why != nil {
+		l.end(why)
 	}
 }
 

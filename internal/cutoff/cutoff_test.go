@@ -80,6 +80,14 @@ func (a *authority) sign(t *testing.T, template, parent *x509.Certificate) *x509
 	return cert
 }
 
+// authenticated has requests authenticated; 0 is by something else than a certificate.
+func authenticated(by Proof, next http.Handler) http.Handler {
+	return WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		Proven(r.Context(), by)
+		next.ServeHTTP(w, r)
+	}))
+}
+
 // TestLastingRequestsEnd: a watch ends when its certificate is revoked, or its CA is believed no
 // more. Others go on: requests that are short, and those that something else proves.
 func TestLastingRequestsEnd(t *testing.T) {
@@ -101,7 +109,7 @@ func TestLastingRequestsEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				isRevoked, roots, changed := false, ca.pool(), make(chan struct{})
-				q := New(func(leaf *x509.Certificate) error {
+				q := New(ByCluster, func(leaf *x509.Certificate) error {
 					mu.Lock()
 					defer mu.Unlock()
 					if isRevoked && leaf == bad {
@@ -124,13 +132,17 @@ func TestLastingRequestsEnd(t *testing.T) {
 				})
 				var ended error
 				release := make(chan struct{})
-				handler := q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				proof := ByCluster
+				if c.cert == other {
+					proof = 0
+				}
+				handler := authenticated(proof, q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					select {
 					case <-r.Context().Done():
 						ended = context.Cause(r.Context())
 					case <-release:
 					}
-				}))
+				})))
 				r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 				r.TLS = &tls.ConnectionState{}
 				if c.cert != nil {
@@ -158,6 +170,44 @@ func TestLastingRequestsEnd(t *testing.T) {
 	}
 }
 
+// TestARequestThatIsOvertaken: its CA is believed no more, while it waits behind its
+// authentication, or just as it is noted. No later change ends it.
+func TestARequestThatIsOvertaken(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	for what, c := range map[string]struct{ waits, others bool }{
+		"while it waits": {waits: true}, "as it is noted": {}, "another's CAs change": {waits: true, others: true},
+	} {
+		roots, asked := ca.pool(), false
+		var q *Requests
+		q = New(ByProxy, nil, func(*x509.Certificate) (x509.VerifyOptions, bool) {
+			now := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+			if !c.waits && !asked { // the change and the look come between
+				asked, roots = true, stranger.pool()
+				q.look()
+			}
+			return now, true
+		}, func(*http.Request) bool { return true })
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.issue(t)}}
+		WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			proof := ByProxy
+			if c.others {
+				proof = ByCluster
+			}
+			Proven(r.Context(), proof)
+			if c.waits {
+				roots = stranger.pool()
+				q.look()
+			}
+			q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if err := context.Cause(r.Context()); (err != nil) == c.others {
+					t.Errorf("%s: ended by %v", what, err)
+				}
+			})).ServeHTTP(w, r)
+		})).ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
 // TestACAThatIsYoungerThanACertificate: a watch ends with its certificate, though that begins
 // before its CA, as certificates are dated back.
 func TestACAThatIsYoungerThanACertificate(t *testing.T) {
@@ -165,7 +215,7 @@ func TestACAThatIsYoungerThanACertificate(t *testing.T) {
 	ca.cert = ca.sign(t, &x509.Certificate{IsCA: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Minute)}, nil)
 	leaf, revoked := ca.issue(t), errors.New("it is revoked")
 	isRevoked := false
-	q := New(func(*x509.Certificate) error {
+	q := New(ByCluster, func(*x509.Certificate) error {
 		if isRevoked {
 			return revoked
 		}
@@ -175,7 +225,7 @@ func TestACAThatIsYoungerThanACertificate(t *testing.T) {
 	}, func(*http.Request) bool { return true })
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-	q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	authenticated(ByCluster, q.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		q.look()
 		if err := context.Cause(r.Context()); err != nil {
 			t.Errorf("ended by %v, though the certificate is good", err)
@@ -185,7 +235,7 @@ func TestACAThatIsYoungerThanACertificate(t *testing.T) {
 		if err := context.Cause(r.Context()); !errors.Is(err, revoked) {
 			t.Errorf("ended by %v, though the certificate is revoked", err)
 		}
-	})).ServeHTTP(httptest.NewRecorder(), r)
+	}))).ServeHTTP(httptest.NewRecorder(), r)
 }
 
 // TestALookHoldsNothingUp: requests begin and end while certificates are judged.
@@ -194,7 +244,7 @@ func TestALookHoldsNothingUp(t *testing.T) {
 	slow, quick := ca.issue(t), ca.issue(t)
 	judging, judged := make(chan struct{}, 1), make(chan struct{})
 	var looks atomic.Bool
-	q := New(func(leaf *x509.Certificate) error {
+	q := New(ByCluster, func(leaf *x509.Certificate) error {
 		if leaf == slow && looks.Load() {
 			judging <- struct{}{}
 			<-judged
@@ -204,10 +254,10 @@ func TestALookHoldsNothingUp(t *testing.T) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
 	served, release := make(chan struct{}, 2), make(chan struct{})
-	handler := q.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	handler := authenticated(ByCluster, q.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		served <- struct{}{}
 		<-release
-	}))
+	})))
 	var running sync.WaitGroup
 	serve := func(cert *x509.Certificate) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -238,7 +288,7 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 	bad, good := ca.issue(t), ca.issue(t)
 	var mu sync.Mutex
 	changed, isRevoked := make(chan struct{}), false
-	q := New(func(leaf *x509.Certificate) error {
+	q := New(ByCluster, func(leaf *x509.Certificate) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if isRevoked && leaf.Equal(bad) {
@@ -248,7 +298,7 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 	}, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
-	server := httptest.NewUnstartedServer(q.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(authenticated(ByCluster, q.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A watch over WebSocket has a writer of the API machinery between.
 		conn, _, err := responsewriter.WrapForHTTP1Or2(&decorated{w}).(http.Hijacker).Hijack()
 		if err != nil {
@@ -258,7 +308,7 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		_, _ = io.Copy(conn, conn)
-	})))
+	}))))
 	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, NextProtos: []string{"http/1.1"}}
 	server.StartTLS()
 	defer server.Close()
@@ -329,11 +379,11 @@ func TestUpgradedRequestsEnd(t *testing.T) {
 // TestAnswersKeepTheirWriters: a handler of a watch demands a writer of the API machinery.
 func TestAnswersKeepTheirWriters(t *testing.T) {
 	ca := newAuthority(t)
-	q := New(func(*x509.Certificate) error { return nil }, func(*x509.Certificate) (x509.VerifyOptions, bool) {
+	q := New(ByCluster, func(*x509.Certificate) error { return nil }, func(*x509.Certificate) (x509.VerifyOptions, bool) {
 		return x509.VerifyOptions{Roots: ca.pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
 	}, func(*http.Request) bool { return true })
 	var given http.ResponseWriter
-	handler := q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { given = w }))
+	handler := authenticated(ByCluster, q.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { given = w })))
 	for _, proto := range []int{1, 2} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?watch=1", nil)
 		r.ProtoMajor, r.TLS = proto, &tls.ConnectionState{PeerCertificates: []*x509.Certificate{ca.issue(t)}}

@@ -30,11 +30,11 @@ const (
 	// a shim that a busy machine does not let run loses them. Its own default is 5 s.
 	shimLoadTimeout = 45 * time.Second
 	// It asks as many shims at a time as there are CPUs. No start gets more time than this.
-	startAtMost = 5 * time.Minute
-	probeEvery      = 20 * time.Millisecond  // while waiting for CRI to answer
-	backOffMin      = 250 * time.Millisecond // first pause before a restart
-	backOffMax      = 10 * time.Second
-	backOffReset    = time.Minute // a life this long starts the back-off anew
+	startAtMost  = 5 * time.Minute
+	probeEvery   = 20 * time.Millisecond  // while waiting for CRI to answer
+	backOffMin   = 250 * time.Millisecond // first pause before a restart
+	backOffMax   = 10 * time.Second
+	backOffReset = time.Minute // a life this long starts the back-off anew
 )
 
 // Config says where containerd lives. The zero value of every field but

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/internal/clientcert"
+	"github.com/barque/barque/internal/cutoff"
 	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/internal/kubeletapi"
 	"github.com/barque/barque/kubelet/config"
@@ -99,6 +100,7 @@ func (g *guard) authenticate(r *http.Request) (*user, error) {
 			httpserver.Estrange(r.Context())
 			return nil, nil
 		}
+		cutoff.Proven(r.Context(), cutoff.ByCluster)
 		subject := leaf.Subject
 		return &user{name: subject.CommonName, groups: append(slices.Clone(subject.Organization), "system:authenticated")}, nil
 	}

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/cutoff"
 )
 
 // issuer is a CA of a test.
@@ -195,16 +196,22 @@ func TestStreamsEndWithTheirCertificates(t *testing.T) {
 			c, cert := serveCalled(t, ca, podList{pod}), ca.administrator(t)
 			ended := make(chan struct{})
 			begun := make(chan struct{}, 1)
-			inner := c.streams.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			streams := c.streams.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				begun <- struct{}{}
 				<-r.Context().Done()
 				close(ended)
+			}))
+			inner := cutoff.WithProof(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if u, err := c.guard.authenticate(r); u == nil || err != nil {
+					t.Errorf("it is not authenticated: %v, %v", u, err)
+				}
+				streams.ServeHTTP(w, r)
 			}))
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://n/containerLogs/ns/p/c?follow=true", nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
+			r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert, ca.cert}}}
 			go inner.ServeHTTP(nil, r) // ends with the request
 			await.Value(t, "the request", begun)
 			c.change(func() { change(c, cert) })

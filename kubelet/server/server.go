@@ -115,7 +115,7 @@ func New(config Config) (*Server, error) {
 	config.TLS.ClientAuth = tls.VerifyClientCertIfGiven // who comes without brings a token
 	s := &Server{Config: config, guard: newGuard(config.Client, config.NodeName, config.Settings, config.Now, config.Revoked), started: config.Now()}
 	s.guard.believed = s.believed
-	s.streams = cutoff.New(s.guard.counts, func(*x509.Certificate) (x509.VerifyOptions, bool) { return s.believed() }, func(r *http.Request) bool {
+	s.streams = cutoff.New(cutoff.ByCluster, s.guard.counts, func(*x509.Certificate) (x509.VerifyOptions, bool) { return s.believed() }, func(r *http.Request) bool {
 		return kubeletapi.OpensStream(r.URL.Path, r.Header) || r.URL.Query().Has("follow")
 	})
 	s.metrics = s.newMetrics()
@@ -151,7 +151,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]*kubeletconfig.Configuration{"kubeletconfig": s.Settings})
 	})
-	return s.guard.protect(s.streams.Handler(mux))
+	return cutoff.WithProof(s.guard.protect(s.streams.Handler(mux)))
 }
 
 // believed returns the CAs of clients at this moment.

@@ -4,6 +4,7 @@ package acts
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -108,11 +109,13 @@ func Rotation(keys Keys, w rollover.Written) map[string]string {
 		RotationPrefix + AnnotationStep: to, RotationPrefix + AnnotationGeneration: strconv.FormatUint(generation, 10)}
 }
 
-// accounts reports whether the key of service accounts alone is exchanged.
+// accounts reports whether the key of service accounts alone is exchanged. A repair may be from
+// before a whole exchange of the CA, or before one that was undone.
 func accounts(w rollover.Written) bool {
 	before, ok := w.Before.(exchange.State)
 	after, also := w.After.(exchange.State)
-	return ok && also && !before.Bundle.ExchangesCA() && !after.Bundle.ExchangesCA()
+	return ok && also && !before.Bundle.ExchangesCA() && !after.Bundle.ExchangesCA() &&
+		slices.Equal(before.Bundle.CAs, after.Bundle.CAs) && slices.Equal(before.Bundle.Former, after.Bundle.Former)
 }
 
 // Member returns the annotations of a change of the members of the store.

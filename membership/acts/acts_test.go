@@ -22,6 +22,13 @@ func cas(generation uint64, step pki.Step, n int) rollover.State {
 	return exchange.State{Bundle: pki.Bundle{Generation: generation, Step: step, CAs: make([]string, n)}}
 }
 
+// with returns a state with these CAs, and those that were believed once.
+func with(s rollover.State, ca string, former ...string) rollover.State {
+	is := s.(exchange.State)
+	is.Bundle.CAs, is.Bundle.Former = []string{ca}, former
+	return is
+}
+
 func TestRotation(t *testing.T) {
 	at := func(step string) rollover.State { return state{7, step} }
 	for what, c := range map[string]struct {
@@ -31,12 +38,16 @@ func TestRotation(t *testing.T) {
 		event  Event
 		begins string
 	}{
-		"a CA is begun":             {CA, rollover.Written{Before: cas(6, pki.Settled, 1), After: cas(7, pki.Spreading, 2)}, CA, Begun, "spreading"},
-		"all have it":               {CA, rollover.Written{Before: cas(6, pki.Spreading, 2), After: cas(7, pki.Issuing, 2), Cause: rollover.Advanced}, CA, Distributed, "issuing"},
-		"the old one is dropped":    {CA, rollover.Written{Before: cas(6, pki.Issuing, 2), After: cas(7, pki.Settled, 1), Cause: rollover.Advanced}, CA, Ended, "at-rest"},
-		"it is given up":            {CA, rollover.Written{Before: cas(6, pki.Spreading, 2), After: cas(7, pki.Settled, 1)}, CA, Undone, "at-rest"},
-		"it is forced":              {CA, rollover.Written{Before: cas(6, pki.Issuing, 2), After: cas(7, pki.Issuing, 2)}, CA, Forced, "issuing"},
-		"a backup brought the last": {CA, rollover.Written{Before: cas(3, pki.Issuing, 2), After: cas(7, pki.Settled, 1), Cause: rollover.Repaired}, CA, Repaired, "at-rest"},
+		"a CA is begun":                          {CA, rollover.Written{Before: cas(6, pki.Settled, 1), After: cas(7, pki.Spreading, 2)}, CA, Begun, "spreading"},
+		"all have it":                            {CA, rollover.Written{Before: cas(6, pki.Spreading, 2), After: cas(7, pki.Issuing, 2), Cause: rollover.Advanced}, CA, Distributed, "issuing"},
+		"the old one is dropped":                 {CA, rollover.Written{Before: cas(6, pki.Issuing, 2), After: cas(7, pki.Settled, 1), Cause: rollover.Advanced}, CA, Ended, "at-rest"},
+		"it is given up":                         {CA, rollover.Written{Before: cas(6, pki.Spreading, 2), After: cas(7, pki.Settled, 1)}, CA, Undone, "at-rest"},
+		"it is forced":                           {CA, rollover.Written{Before: cas(6, pki.Issuing, 2), After: cas(7, pki.Issuing, 2)}, CA, Forced, "issuing"},
+		"a backup brought the last":              {CA, rollover.Written{Before: cas(3, pki.Issuing, 2), After: cas(7, pki.Settled, 1), Cause: rollover.Repaired}, CA, Repaired, "at-rest"},
+		"a backup from before a CA":              {CA, rollover.Written{Before: with(cas(3, pki.Settled, 1), "old"), After: with(cas(7, pki.Settled, 1), "new", "o"), Cause: rollover.Repaired}, CA, Repaired, "at-rest"},
+		"from before one that was undone":        {CA, rollover.Written{Before: with(cas(3, pki.Settled, 1), "ca"), After: with(cas(7, pki.Settled, 1), "ca", "n"), Cause: rollover.Repaired}, CA, Repaired, "at-rest"},
+		"there was none":                         {CA, rollover.Written{Before: exchange.State{}, After: with(cas(7, pki.Settled, 1), "ca"), Cause: rollover.Repaired}, CA, Repaired, "at-rest"},
+		"a backup from before a key of accounts": {CA, rollover.Written{Before: with(cas(3, pki.Settled, 1), "ca", "o"), After: with(cas(7, pki.Settled, 1), "ca", "o"), Cause: rollover.Repaired}, Accounts, Repaired, "at-rest"},
 
 		"the accounts' key is begun":    {CA, rollover.Written{Before: cas(6, pki.Settled, 1), After: cas(7, pki.Spreading, 1)}, Accounts, Begun, "spreading"},
 		"all servers have it":           {CA, rollover.Written{Before: cas(6, pki.Spreading, 1), After: cas(7, pki.Issuing, 1), Cause: rollover.Advanced}, Accounts, Distributed, "issuing"},

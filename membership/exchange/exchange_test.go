@@ -27,7 +27,8 @@ type home struct {
 	trust   *pki.Trust
 	keys    []crypto.Signer
 	retired []crypto.Signer
-	full    bool // nothing more can be written
+	full    bool // nothing more can be removed
+	stuck   bool // no other bundle can be written
 }
 
 var errFull = errors.New("no space left on device")
@@ -48,6 +49,9 @@ func (h *home) Hold(_ pki.KeyUse, k crypto.Signer) error {
 func (h *home) Adopt(b pki.Bundle) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.stuck {
+		return errFull
+	}
 	if err := h.trust.Set(b, h.keys...); err != nil {
 		return err
 	}

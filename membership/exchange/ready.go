@@ -16,7 +16,7 @@ import (
 func (e *Exchange) Ready() error {
 	seen, _, problem := e.Seen()
 	own, cluster := e.cas.Trust.Bundle(), seen.Bundle
-	if own.Generation >= cluster.Generation || len(cluster.AccountKeys) == 0 || slices.Contains(own.AccountKeys, cluster.AccountKeys[0]) || e.cas.lost(cluster.Generation) {
+	if own.Generation >= cluster.Generation || len(cluster.AccountKeys) == 0 || slices.Contains(own.AccountKeys, cluster.AccountKeys[0]) || e.cas.lost(own.Generation) {
 		return nil
 	}
 	err := fmt.Errorf("this server does not have the key yet that signs the tokens of service accounts: it uses generation %d of the keys, and the cluster %d", own.Generation, cluster.Generation)
@@ -26,11 +26,12 @@ func (e *Exchange) Ready() error {
 	return err
 }
 
-// lost reports whether no server has the keys of a generation. One that shows no life may have
-// them.
-func (c *cas) lost(generation uint64) bool {
+// lost reports whether no server has a key that this one lacks, which uses that generation. Each
+// that uses a later one may have it, and so may one that shows no life. The newest generation is
+// not asked for: those with the key may be about to take it over, or cannot.
+func (c *cas) lost(uses uint64) bool {
 	members, err := c.Members()
 	return err == nil && !slices.ContainsFunc(members, func(m rollover.Member) bool {
-		return m.Role == pki.RoleServer && m.Barred == "" && (!m.Alive || m.Generation >= generation)
+		return m.Role == pki.RoleServer && m.Barred == "" && (!m.Alive || m.Generation > uses)
 	})
 }

@@ -46,6 +46,38 @@ func TestReady(t *testing.T) {
 	})
 }
 
+// TestReadyWhileTheNextExchangeBegins: those that have the key cannot take the next generation over
+// yet. The server without the key is not ready for that.
+func TestReadyWhileTheNextExchangeBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 0)
+		synctest.Wait()
+		away := c.nodes[2]
+		c.kill(away)
+		c.apply(c.nodes[0], BeginAccounts)
+		c.apply(c.nodes[1], Force)
+		c.lead(c.nodes[0], time.Minute)
+		c.hangs = true // the key does not reach it
+		c.start(away)
+		synctest.Wait()
+		for _, n := range c.nodes[:2] {
+			n.home.mu.Lock()
+			n.home.stuck = true
+			n.home.mu.Unlock()
+		}
+		c.apply(c.nodes[0], BeginAccounts)
+		synctest.Wait()
+		if seen, _, _ := away.exchange.Seen(); seen.Bundle.Generation <= c.nodes[0].home.trust.Bundle().Generation {
+			t.Fatalf("the others have taken generation %d over", seen.Bundle.Generation)
+		}
+		for i, n := range c.nodes {
+			if err := n.exchange.Ready(); (err == nil) != (n != away) {
+				t.Errorf("s%d: %v", i+1, err)
+			}
+		}
+	})
+}
+
 // TestReadyWithALostKey: all servers that had the key are removed. The last one is not kept from
 // serving for ever.
 func TestReadyWithALostKey(t *testing.T) {

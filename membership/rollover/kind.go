@@ -63,7 +63,8 @@ type Server struct {
 	Store   Store
 	// Changed returns a channel that is closed when what gossip knows of the members has changed.
 	Changed func() <-chan struct{}
-	// Wrote is called after this server has written a state. nil is never.
+	// Wrote is called after this server has written a state. It is not if the outcome of the write
+	// is unknown, as at the end of a term. nil is never.
 	Wrote  func(Written)
 	Logger *slog.Logger
 }

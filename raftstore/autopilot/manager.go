@@ -28,7 +28,8 @@ type Options struct {
 	Now        func() time.Time
 	// OnRemoved is called, once, when this server has learned that it was taken out.
 	OnRemoved func(group.Removal)
-	// OnChange is called on the leader after it has changed the members.
+	// OnChange is called on the leader after it has changed the members. It is not if the outcome
+	// is unknown, as at the end of its term.
 	OnChange func(group.MemberChange)
 	Logger   *slog.Logger
 }

@@ -72,11 +72,9 @@ func (s *server) auditMember(c raftstore.MemberChange) {
 	s.auditAct(acts.Leader, nil, adminapi.MembersPath+"/"+c.Name, acts.Member(c.Change, c.Name, c.ID, c.Why))
 }
 
-// auditAct records an act without a request. It does not wait: with --audit-log-mode=blocking a
-// disk that hangs would hold up the leader.
+// auditAct records an act without a request.
 func (s *server) auditAct(who string, groups []string, path string, annotations map[string]string) {
-	r := audit.Request{User: who, Groups: groups, Method: http.MethodPost, URI: path, Path: path, Received: time.Now(), Status: http.StatusOK, Annotations: annotations}
-	go s.audit.Record(r) // ends when the sinks have it
+	s.audit.RecordAct(audit.Request{User: who, Groups: groups, Method: http.MethodPost, URI: path, Path: path, Received: time.Now(), Status: http.StatusOK, Annotations: annotations})
 }
 
 // annotationPrefix is that of the claims of a joining machine in its event.

@@ -206,9 +206,16 @@ func (s *server) startExchange(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "CAs", Run: s.exchange.Run})
 }
 
+// accountsCheck is the name of the check of accountsReady.
+const accountsCheck = "service-accounts-key"
+
+// notAtStart are the checks that a start does not wait for. Without the key of new tokens, which
+// other servers may not have for it, a server leads, makes backups and runs its pods.
+var notAtStart = []string{accountsCheck}
+
 // accountsReady is the check of /readyz that fails while this server lacks the key of new tokens.
 func (s *server) accountsReady() healthz.HealthChecker {
-	return healthz.NamedCheck("service-accounts-key", func(*http.Request) error { return s.exchange.Ready() })
+	return healthz.NamedCheck(accountsCheck, func(*http.Request) error { return s.exchange.Ready() })
 }
 
 // accountKeys returns the current keys of service account tokens.

@@ -429,6 +429,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Extra:             s.handlers(),
 		LongRunning:       []string{backups.SnapshotSavePath, backups.SnapshotRestorePath},
 		ReadyChecks:       append(healthchecks.OfStore(s.store.Ready), s.encryptionReady(), s.accountsReady(), s.drain.Check()),
+		NotAtStart:        notAtStart,
 		LiveChecks:        []healthz.HealthChecker{healthchecks.OfReplica(func() { s.store.Status() })},
 		Build:             version.Version,
 		Logger:            s.logger.With("part", "api"),
