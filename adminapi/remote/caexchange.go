@@ -139,8 +139,8 @@ func (w *Wish) begin(is *exchange.Status) *Step {
 	return &Step{request, text}
 }
 
-// Purposes describes the CAs that an exchange, which has just begun, brings beside that for clients.
-// It is empty if these were expected: before is the status of the moment before.
+// Purposes describes the CAs that an exchange, which has just begun, brings beside that for
+// clients. It is empty if these were expected: before is the status of the moment before.
 func Purposes(before, begun *exchange.Status, w Wish) string {
 	switch {
 	case w.Joint || before.Separate:

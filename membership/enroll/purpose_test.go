@@ -142,3 +142,40 @@ func TestKeysOfBeforeGo(t *testing.T) {
 		}
 	}
 }
+
+// TestThePlanOfAMachineThatJoinsAnew has a format of its own with CAs that earlier versions do not
+// know: such a version, started in the middle, would carry it out without them.
+func TestThePlanOfAMachineThatJoinsAnew(t *testing.T) {
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := pki.NewBundle(ca)
+	token, err := pki.NewToken(ca.Digest())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, b := range map[int]pki.Bundle{rejoinFormat: bundle, rejoinCAsFormat: bundle.WithCA(pki.Peers, ca)} {
+		o := &Options{DataDir: t.TempDir(), Name: "s1", Token: token.String()}
+		if err := os.MkdirAll(credentials.DataKeysFile(o.DataDir), 0o700); err != nil { // which stops it in the middle
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(credentials.DataKeysFile(o.DataDir), "x"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rejoinBy(o, rejoinPlan{Server: &join.ServerGrant{Cluster: join.Cluster{ID: "c1", CA: b}}}); err == nil {
+			t.Fatal("the plan was carried out")
+		}
+		var is struct{ Format int }
+		data, err := os.ReadFile(RejoinPath(o.DataDir))
+		if err := errors.Join(err, json.Unmarshal(data, &is)); err != nil || is.Format != want {
+			t.Errorf("the format is %d, want %d: %v", is.Format, want, err)
+		}
+		if err := os.RemoveAll(credentials.DataKeysFile(o.DataDir)); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := finishRejoin(o, pki.RoleServer, slog.New(slog.DiscardHandler)); err != nil || r == nil || r.Cluster.ID != "c1" {
+			t.Errorf("format %d: it is not finished: %v", want, err)
+		}
+	}
+}

@@ -26,7 +26,20 @@ type rejoinPlan struct {
 	Agent  *join.AgentGrant  `json:"agent,omitempty"`
 }
 
-const rejoinFormat = 2
+// The formats of a plan. Earlier versions would lose what they do not know of the CAs in it, and
+// refuse one with CAs of their own for purposes, or with an operator's.
+const (
+	rejoinFormat    = 2
+	rejoinCAsFormat = 3
+)
+
+// format is that of the plan.
+func (p *rejoinPlan) format() int {
+	if p.Server != nil && p.Server.Cluster.CA.Form() > 0 {
+		return rejoinCAsFormat
+	}
+	return rejoinFormat
+}
 
 // RejoinPath is where that plan is.
 func RejoinPath(dataDir string) string { return filepath.Join(credentials.Dir(dataDir), "rejoin.json") }
@@ -37,7 +50,7 @@ func rejoinBy(o *Options, plan rejoinPlan) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan.Format, plan.ID, plan.Token = rejoinFormat, rand.Text(), t.ID
+	plan.Format, plan.ID, plan.Token = plan.format(), rand.Text(), t.ID
 	data, err := json.Marshal(plan)
 	if err != nil {
 		return nil, err
@@ -133,8 +146,8 @@ func finishRejoin(o *Options, role string, logger *slog.Logger) (*Record, error)
 	if err := json.Unmarshal(data, &p); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w; remove it and join again", RejoinPath(o.DataDir), err)
 	}
-	if p.Format != rejoinFormat {
-		return nil, fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d)", RejoinPath(o.DataDir), p.Format, rejoinFormat)
+	if p.Format != rejoinFormat && p.Format != rejoinCAsFormat {
+		return nil, fmt.Errorf("%s was written by another version of Barque (format %d, this one reads %d and %d)", RejoinPath(o.DataDir), p.Format, rejoinFormat, rejoinCAsFormat)
 	}
 	old, err := Load(o.DataDir)
 	if err != nil {

@@ -47,3 +47,23 @@ func TestEarlierServersDoNotJoinAnOperatorsCA(t *testing.T) {
 		}
 	}
 }
+
+// TestAnExchangeBeginsWhileAServerJoins: a server of an earlier version that was admitted before
+// does not get the CAs that it does not know, nor any key.
+func TestAnExchangeBeginsWhileAServerJoins(t *testing.T) {
+	for form, refused := range map[int]bool{pki.ExternalForm: true, pki.BundleForm: false} {
+		c := newCluster(t)
+		peers, err := pki.CAOf(pki.Peers, "c1", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.used = func() { c.external = new(pki.NewBundle(c.ca).WithCA(pki.Peers, peers)) }
+		r := c.request()
+		r.CAs = form
+		grant, err := c.client(t, nil).Server(t.Context(), r)
+		var is *join.RefusedError
+		if got := errors.As(err, &is) && is.Status == http.StatusConflict; got != refused || err != nil && !refused || len(grant.Keys) > 0 == refused {
+			t.Errorf("a server of form %d: %v, with %d keys", form, err, len(grant.Keys))
+		}
+	}
+}

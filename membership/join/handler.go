@@ -245,11 +245,11 @@ func (h *Handler) readsObjects(ctx context.Context, in Request, role string) err
 }
 
 // knowsCA refuses a server of a version that would lose what it does not know of the CAs.
-func (h *Handler) knowsCA(in Request, role string) error {
+func knowsCA(in Request, role string, cluster *Cluster) error {
 	if role != token.Server {
 		return nil
 	}
-	form := h.config.Cluster().CA.Form()
+	form := cluster.CA.Form()
 	if in.CAs >= form {
 		return nil
 	}
@@ -303,7 +303,8 @@ func (h *Handler) admit(r *http.Request, in Request, p token.Proof, attempt toke
 	if err := h.config.VersionFits(in.Name, role, in.Version); err != nil {
 		return netip.Addr{}, refuse(http.StatusConflict, "%w", err)
 	}
-	if err := cmp.Or(h.readsObjects(r.Context(), in, role), h.knowsCA(in, role)); err != nil {
+	cluster := h.config.Cluster()
+	if err := cmp.Or(h.readsObjects(r.Context(), in, role), knowsCA(in, role, &cluster)); err != nil {
 		return netip.Addr{}, err
 	}
 	if in.Replace && role == token.Server {
@@ -419,14 +420,18 @@ func (h *Handler) server(r *http.Request, in Request, p token.Proof, a token.Att
 	if _, err := h.admit(r, in, p, a, func() error { return nil }); err != nil {
 		return ServerGrant{}, err
 	}
-	return h.grant(r.Context())
+	return h.grant(r.Context(), in)
 }
 
 // grant returns the data for a server. The keys are those of the bundle: after a step of a CA
-// exchange in between, the new server would lack one.
-func (h *Handler) grant(ctx context.Context) (g ServerGrant, err error) {
+// exchange in between, the new server would lack one. An exchange may also have begun since the
+// server was admitted that its version does not know.
+func (h *Handler) grant(ctx context.Context, in Request) (g ServerGrant, err error) {
 	for ctx.Err() == nil {
 		g.Cluster = h.config.Cluster()
+		if err := knowsCA(in, token.Server, &g.Cluster); err != nil {
+			return ServerGrant{}, err
+		}
 		if g.Keys, err = h.config.Keys(); err != nil || h.config.Cluster().CA.Generation == g.Cluster.CA.Generation {
 			return g, err
 		}

@@ -34,6 +34,7 @@ type cluster struct {
 	address  string
 	handler  http.Handler
 	useErr   error
+	used     func() // called at each use of a token
 	uses     []string
 
 	attempts []token.Attempt // that were counted
@@ -120,6 +121,9 @@ func newCluster(t *testing.T) *cluster {
 				return err
 			}
 			c.uses, c.attempts = append(c.uses, a.Role), append(c.attempts, a)
+			if c.used != nil {
+				c.used()
+			}
 			return c.useErr
 		},
 		VersionFits: func(_, role, version string) error {

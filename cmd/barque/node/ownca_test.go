@@ -93,13 +93,16 @@ func (i intruder) tls(cert tls.Certificate, protos ...string) *tls.Config {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }} // whatever CAs the server names
 }
 
-func (i intruder) http(cert tls.Certificate, method, path, body string) int {
+func (i intruder) http(cert tls.Certificate, method, path, body string, headers ...string) int {
 	i.t.Helper()
 	transport := &http.Transport{TLSClientConfig: i.tls(cert), DialContext: i.p.space.dial}
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(i.t.Context(), method, fmt.Sprintf("https://%s:%d%s", addressOf(i.index), i.p.order.APIPort, path), strings.NewReader(body))
 	if err != nil {
 		i.t.Fatal(err)
+	}
+	for n := 0; n < len(headers); n += 2 {
+		request.Header.Set(headers[n], headers[n+1])
 	}
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
@@ -112,6 +115,12 @@ func (i intruder) http(cert tls.Certificate, method, path, body string) int {
 func (i intruder) api(cert tls.Certificate) int {
 	i.t.Helper()
 	return i.http(cert, http.MethodGet, "/api/v1/namespaces/kube-system/secrets", "")
+}
+
+// named asks for the same, with headers that name an administrator.
+func (i intruder) named(cert tls.Certificate) int {
+	i.t.Helper()
+	return i.http(cert, http.MethodGet, "/api/v1/namespaces/kube-system/secrets", "", "X-Remote-User", "mallory", "X-Remote-Group", "system:masters")
 }
 
 func (i intruder) joining(cert tls.Certificate) int {
