@@ -55,8 +55,9 @@ type Config struct {
 	// Clients trust any server with a certificate for the address that they call. So a node must
 	// not get one for an address of the API.
 	AddressTaken func(name string, addr netip.Addr) error
-	// OfAPI returns the reason why an agent may not have the name, or the address, or nil: the API may
-	// be called by it. Servers may have such ones. An agent keeps an address at which gossip knows it.
+	// OfAPI returns the reason why an agent may not have the name, or the address, or nil: the API
+	// may be called by it. Servers may have such ones. An agent keeps an address at which gossip
+	// knows it.
 	OfAPI func(name string, addr netip.Addr) error
 	// AgentCIDRs are the public addresses that agents may have without calling from them.
 	AgentCIDRs []netip.Prefix
