@@ -36,8 +36,8 @@ type lasting struct {
 }
 
 // New returns no requests yet. They are those whose user the proof has proven. revoked returns the
-// reason why a certificate counts no more, or nil; believe returns the CAs that are believed for
-// a certificate; long reports whether a request may be answered for long. A nil revoked revokes none.
+// reason why a certificate counts no more, or nil; believe returns the CAs that are believed for a
+// certificate; long reports whether a request may be answered for long. A nil revoked revokes none.
 func New(proof Proof, revoked func(leaf *x509.Certificate) error, believe func(leaf *x509.Certificate) (x509.VerifyOptions, bool), long func(*http.Request) bool) *Requests {
 	if revoked == nil {
 		revoked = func(*x509.Certificate) error { return nil }

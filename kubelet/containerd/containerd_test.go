@@ -110,7 +110,7 @@ func TestPodOutlivesContainerd(t *testing.T) {
 
 	// Nor does a start of containerd while the machine does not let the shim run.
 	thaw := freeze(t, l, sandbox)
-	waking := time.AfterFunc(7*time.Second, thaw) // containerd's own default gives it 5 s
+	waking := time.AfterFunc(7*time.Second, thaw) // brief: containerd's own default gives it 5 s
 	third := start(t, dataDir)
 	if waking.Stop() {
 		t.Fatal("containerd served before the shim had answered: the test proves nothing")

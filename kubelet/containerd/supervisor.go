@@ -26,8 +26,8 @@ import (
 const (
 	stopTimeout  = 10 * time.Second // from SIGTERM to SIGKILL
 	startTimeout = 60 * time.Second // until CRI answers; a slow disk may need it
-	// From containerd's start to a shim's answer. After that it kills the shim's containers, so that
-	// a shim that a busy machine does not let run loses them. Its own default is 5 s.
+	// From containerd's start to a shim's answer. After that it kills the shim's containers, so
+	// that a shim that a busy machine does not let run loses them. Its own default is 5 s.
 	shimLoadTimeout = 45 * time.Second
 	// It asks as many shims at a time as there are CPUs. No start gets more time than this.
 	startAtMost  = 5 * time.Minute

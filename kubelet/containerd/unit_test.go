@@ -92,7 +92,8 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestStartLimit: containerd, which loads a shim on each CPU, has the time that all of them may take.
+// TestStartLimit: containerd, which loads a shim on each CPU, has the time that all of them may
+// take.
 func TestStartLimit(t *testing.T) {
 	l, err := newLayout(t.TempDir())
 	if err != nil {

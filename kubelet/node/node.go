@@ -100,7 +100,7 @@ const (
 	retryAfter  = time.Second
 	// refusedAtMost is the longest time from one refusal of the Node to the next attempt.
 	refusedAtMost = 30 * time.Second
-	// quickRefusals are those that may end soon by themselves: gossip tells the server of this node.
+	// quickRefusals are those that may end soon by themselves: gossip is slower at times.
 	quickRefusals = 10
 	// sayAgainAfter is how many failures make a line in the log.
 	sayAgainAfter = 30
@@ -263,9 +263,9 @@ type failures struct {
 	wait    time.Duration
 }
 
-// add returns when to try again, and whether to log the error. A refusal, such as one of an admission
-// policy, stays until somebody changes that: after some, each one waits twice as long as the one
-// before. A server that is away comes back at any time.
+// add returns when to try again, and whether to log the error. A refusal, such as one of an
+// admission policy, stays until somebody changes that: after some, each one waits twice as long as
+// the one before. A server that is away comes back at any time.
 func (f *failures) add(err error) (wait time.Duration, news bool) {
 	was := f.refused > 0
 	f.n, f.refused = f.n+1, f.refused+1
