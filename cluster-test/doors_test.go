@@ -589,6 +589,7 @@ func (b *building) removedServerHears(t *testing.T, cert *tls.Certificate) {
 // theirs before stays void.
 func (b *building) comeBack(t *testing.T) {
 	stolen := b.agentsOwn("a2")
+	b.Dev(t, "stop", "s3") // it ends by itself, at some time
 	b.Dev(t, "start", "--wipe", "s3")
 	b.Dev(t, "stop", "a2")
 	token := strings.TrimSpace(b.Barque(t, "token", "create"))
