@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,11 +141,35 @@ func encryption(ctx context.Context, config *rest.Config, method string, change 
 	return answer, nil
 }
 
+// providerPrefix begins the names of providers that are no data keys, by convention of Kubernetes.
+const providerPrefix = "k8s:enc:"
+
+// writeFile writes the status of a file of providers.
+func writeFile(w io.Writer, f *datakeys.FileStatus) {
+	path := f.Path
+	if path == "" {
+		path = "none on the server that answers"
+	}
+	fmt.Fprintf(w, "file of providers\t%s\n", path)
+	for _, resource := range slices.Sorted(maps.Keys(f.Resources)) {
+		fmt.Fprintf(w, "  %s\t%s\n", resource, f.Resources[resource])
+	}
+	if len(f.Differ) > 0 {
+		fmt.Fprintf(w, "file differs\t%s: the data key writes meanwhile, if there is one. Give all servers the same file\n", strings.Join(f.Differ, ", "))
+	}
+	if f.Problem != "" {
+		fmt.Fprintf(w, "problem of the file\t%s\n", f.Problem)
+	}
+}
+
 // WriteEncryption writes a status for people.
 func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	state := "off: objects are in clear on the disks of the servers"
 	if s.Enabled {
 		state = "on"
+	}
+	if clear := s.File.InClear(); len(clear) > 0 && s.Enabled {
+		state = "on; in clear by the file, whose first provider is identity: " + strings.Join(clear, ", ")
 	}
 	fmt.Fprintf(w, "encryption\t%s\nresources\t%s\nstep\t%s\n", state, strings.Join(s.Resources, ", "), s.Text)
 	if len(s.Waiting) > 0 {
@@ -153,13 +179,19 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	if s.Problem != "" {
 		fmt.Fprintf(w, "problem\t%s\n", s.Problem)
 	}
+	if s.File != nil {
+		writeFile(w, s.File)
+	}
 	fmt.Fprintln(w, "\nKEY\tUSE\tMADE\tOBJECTS")
 	for _, k := range s.Keys {
 		use, made := "reads", k.Made.UTC().Format(time.RFC3339)
 		if k.Writes {
 			use = "writes and reads"
 		}
-		if k.Made.IsZero() {
+		switch {
+		case strings.HasPrefix(k.ID, providerPrefix):
+			use, made = "a provider of a file", "-"
+		case k.Made.IsZero():
 			use, made = "missing: nobody can read these objects", "-"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", k.ID, use, made, k.Objects)

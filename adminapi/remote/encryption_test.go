@@ -26,6 +26,10 @@ func TestEncryptionForPeople(t *testing.T) {
 	}{
 		{"off", datakeys.Status{Generation: 5, Servers: servers(alive)}, []string{"objects in clear", "→ barque secrets-encrypt enable"}, []string{"clean"}},
 		{"on", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(alive)}, []string{"clean"}, []string{"→", "in clear\n"}},
+		{"identity first", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(alive), File: &datakeys.FileStatus{Path: "/f", Writes: true, Resources: map[string]string{"secrets": "identity"}}},
+			[]string{"in clear by the file, whose first provider is identity: secrets"}, []string{"encryption on\n"}},
+		{"a file that encrypts", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(alive), File: &datakeys.FileStatus{Path: "/f", Writes: true, Resources: map[string]string{"secrets": "aesgcm"}}},
+			[]string{"encryption\ton\n"}, []string{"in clear by the file"}},
 		{"rewriting", datakeys.Status{Generation: 5, Step: datakeys.Rewrite, Enabled: true, Servers: servers(alive)}, []string{"to be cleaned"}, []string{"→", " clean\n"}},
 		{"objects in clear", datakeys.Status{Generation: 5, Enabled: true, Clear: 2, Servers: servers(alive)}, []string{"→ barque secrets-encrypt rewrite"}, nil},
 		{"one is away", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(datakeys.ServerStatus{State: "dead", Generation: 3})},

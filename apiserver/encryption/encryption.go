@@ -41,10 +41,28 @@ type Keys interface {
 // ErrUnlisted is returned for a key that no server can have: its values are lost.
 var ErrUnlisted = errors.New("the newest state of the data keys does not list it")
 
+// Outside encrypts resources in place of the data keys, such as by a file of Kubernetes' providers.
+// Its answers may change at any time.
+type Outside interface {
+	// Of returns the transformer of a resource, or nil if the resource belongs to the data keys. It
+	// reads values in clear as well.
+	Of(resource schema.GroupResource) value.Transformer
+	// Writes reports whether all servers read what the transformers write. Until they do, the data
+	// key of now writes, which all servers have. Without one, the transformers write.
+	Writes() bool
+	// Digest identifies what Of returns; it is another one after a change.
+	Digest() uint32
+	// Unreadable returns the error for a value that this server cannot decrypt. The error is a
+	// storage.UnavailableError unless no server can decrypt the value.
+	Unreadable(stored []byte, at value.Context, cause error) error
+}
+
 // Transformers are the storage.Sealers of all resources.
 type Transformers struct {
 	keys  Keys
 	guard string
+
+	outside Outside // nil without one
 
 	mu     sync.RWMutex
 	byKey  map[string]value.Transformer
@@ -59,9 +77,37 @@ func New(keys Keys, guard string) *Transformers {
 	return &Transformers{keys: keys, guard: guard, byKey: map[string]value.Transformer{}, places: map[schema.GroupResource]string{}}
 }
 
+// Use adds what encrypts some resources in place of the data keys. It is called before all else.
+func (t *Transformers) Use(o Outside) { t.outside = o }
+
 // TransformerForResource implements value.ResourceTransformers.
 func (t *Transformers) TransformerForResource(resource schema.GroupResource) value.Transformer {
-	return &sealer{all: t, resource: resource.String(), never: slices.Contains(never, resource)}
+	return &sealer{all: t, of: resource, resource: resource.String(), never: Never(resource)}
+}
+
+// outsideOf returns the transformer of a resource that does not belong to the data keys, or nil.
+func (t *Transformers) outsideOf(resource schema.GroupResource) value.Transformer {
+	if t.outside == nil {
+		return nil
+	}
+	if with := t.outside.Of(resource); with != nil && !Never(resource) {
+		return with
+	}
+	return nil
+}
+
+// outsideWrites returns the transformer that writes a resource, or nil if the data keys write it.
+func (t *Transformers) outsideWrites(resource schema.GroupResource, e *Epoch) value.Transformer {
+	return t.writer(resource, e, func() bool { return t.outside.Writes() })
+}
+
+// writer is outsideWrites with an answer of Outside.Writes.
+func (t *Transformers) writer(resource schema.GroupResource, e *Epoch, writes func() bool) value.Transformer {
+	with := t.outsideOf(resource)
+	if with == nil || e.Writes != "" && !writes() {
+		return nil
+	}
+	return with
 }
 
 // Prefix is the beginning of a value that this package has encrypted. The ID of the key and a colon
@@ -131,8 +177,10 @@ func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context
 		return stored, "", nil
 	case !ours && bytes.HasPrefix(stored, []byte(Prefix)):
 		return nil, "", fmt.Errorf("read %s: it was cut: it names no data key", at.AuthenticatedData())
+	case !ours && t.outside != nil:
+		return nil, "", t.outside.Unreadable(stored, at, nil)
 	case !ours:
-		err := fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q", at.AuthenticatedData(), provider(stored))
+		err := fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q", at.AuthenticatedData(), Provider(stored))
 		return nil, "", &storage.UnavailableError{Err: err}
 	}
 	with, err := t.of(ctx, id)
@@ -150,25 +198,38 @@ func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context
 	return data, id, nil
 }
 
-// provider returns the beginning of a value that names its provider.
-func provider(stored []byte) string {
-	parts := strings.SplitN(string(stored[:min(len(stored), 100)]), ":", 6)
-	return strings.Join(parts[:min(len(parts), 5)], ":")
+// Enciphered reports whether a stored value is encrypted, by data keys or by any provider.
+func Enciphered(stored []byte) bool { return bytes.HasPrefix(stored, []byte(storage.Enciphered)) }
+
+// longestProvider bounds the name of a provider in reports: a value may be damaged.
+const longestProvider = 100
+
+// Provider returns the beginning of a value that names its provider, and mostly its key.
+func Provider(stored []byte) string {
+	parts := strings.SplitN(string(stored[:min(len(stored), longestProvider)]), ":", 6)
+	return strings.ToValidUTF8(strings.Join(parts[:min(len(parts), 5)], ":"), "?")
 }
 
 // sealer is the transformer of one resource.
 type sealer struct {
 	all      *Transformers
+	of       schema.GroupResource
 	resource string
 	never    bool // it cannot be encrypted
 }
 
 var _ storage.Sealer = (*sealer)(nil)
 
-// covers tells whether the resource is encrypted, or may be soon.
-func (s *sealer) covers(e *Epoch) bool { return slices.Contains(e.Resources, s.resource) }
+// wants returns the ID of the data key that encrypts the resource, or "" for values in clear.
+func (s *sealer) wants(e *Epoch) string {
+	if s.never || !slices.Contains(e.Resources, s.resource) && s.all.outsideOf(s.of) == nil {
+		return ""
+	}
+	return e.Writes
+}
 
-// Seal implements storage.Sealer.
+// Seal implements storage.Sealer. The state of the keys is read before all else: what is decided
+// after it, by a file that may change, counts only while that state is the newest one.
 func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byte, raftstore.Precondition, error) {
 	if s.never { // first: nodes need their leases, also while the state of the keys is damaged
 		return data, raftstore.Precondition{}, nil
@@ -179,10 +240,15 @@ func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byt
 	}
 	// Also without encryption: the resource may have been named by a state that is newer.
 	guard := raftstore.Precondition{Key: s.all.guard, ModRevision: e.Revision}
-	if e.Writes == "" || !s.covers(e) {
+	if outside := s.all.outsideWrites(s.of, e); outside != nil {
+		sealed, err := outside.TransformToStorage(ctx, data, at)
+		return sealed, guard, err
+	}
+	id := s.wants(e)
+	if id == "" {
 		return data, guard, nil
 	}
-	sealed, err := s.all.Seal(ctx, e.Writes, data, at)
+	sealed, err := s.all.Seal(ctx, id, data, at)
 	return sealed, guard, err
 }
 
@@ -198,16 +264,29 @@ func (s *sealer) TransformToStorage(ctx context.Context, data []byte, at value.C
 // TransformFromStorage implements value.Transformer. A value is stale if it would be written in
 // another way now. One that was read is not refused because that is not known.
 func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at value.Context) (data []byte, stale bool, err error) {
-	data, id, err := s.all.Open(ctx, stored, at)
+	data, id, outdated, err := s.all.open(ctx, s.of, stored, at)
 	if err != nil {
 		return nil, false, err
 	}
 	e, err := s.all.keys.Epoch(ctx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return data, false, nil
+	case s.all.outsideWrites(s.of, e) != nil:
+		return data, id != "" || outdated, nil
 	}
-	if !s.covers(e) {
-		return data, id != "", nil
+	return data, id != s.wants(e), nil
+}
+
+// open is Open for a resource. outdated reports that a transformer from outside would write the
+// value in another way now.
+func (t *Transformers) open(ctx context.Context, resource schema.GroupResource, stored []byte, at value.Context) (data []byte, id string, outdated bool, err error) {
+	if !bytes.HasPrefix(stored, []byte(Prefix)) {
+		if with := t.outsideOf(resource); with != nil {
+			data, outdated, err = with.TransformFromStorage(ctx, stored, at)
+			return data, "", outdated, err
+		}
 	}
-	return data, id != e.Writes, nil
+	data, id, err = t.Open(ctx, stored, at)
+	return data, id, false, err
 }

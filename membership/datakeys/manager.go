@@ -29,6 +29,14 @@ type Config struct {
 	// of the store does not have any more.
 	Purge func(ctx context.Context, floor uint64) error
 	Now   func() time.Time
+	// Refuses returns why no change can begin now, for a reason outside of the keys, or nil.
+	// inClear is set for a change that writes all objects in clear. nil refuses nothing.
+	Refuses func(inClear bool) error
+	// Settled returns why the leader must not rewrite objects now, or nil: servers may not agree by
+	// what they are encrypted. nil: they always do.
+	Settled func() error
+	// File returns the status of this server's file of providers, or nil; nil: there is no file.
+	File func() *FileStatus
 	// Self is this server's name, and Leader returns that of the leader in its view.
 	Self   string
 	Leader func() (name string, known bool)
@@ -40,9 +48,11 @@ type Objects interface {
 	// while the state of the keys is that one. It returns when none is left that is under another
 	// key. report gets how many are left.
 	Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error
-	// Count returns how many values are under which key, and how many values of the resources are
-	// in clear, which is under "".
-	Count(ctx context.Context, resources []string) (map[string]int, error)
+	// Count returns how many values are under which key by the Epoch. Those in clear that are to be
+	// encrypted are under "".
+	Count(ctx context.Context, e *Epoch) (map[string]int, error)
+	// Left returns how many objects are not as Rewrite leaves them.
+	Left(ctx context.Context, e *Epoch) (int, error)
 	// DropHistory drops the history of the store, and returns the revision up to which that is.
 	DropHistory(ctx context.Context) (floor uint64, err error)
 }
@@ -160,6 +170,11 @@ func (k *kind) plan(d document, o Order) (document, error) {
 	}
 	if d.Generation > k.Keys.Generation() {
 		return d, refuse("this server has not taken over the last state of the data keys yet: try again, or at another server")
+	}
+	if k.Refuses != nil {
+		if err := k.Refuses(o.Change == Disable); err != nil {
+			return d, refuse("%v", err)
+		}
 	}
 	if o.Change == Enable || d.Writes == "" {
 		if old := k.unfit(); len(old) > 0 {
@@ -328,6 +343,9 @@ func (m *Manager) workOn(ctx context.Context, d document, term uint64) error {
 // perform does the leader's part of a step.
 func (k *kind) perform(ctx context.Context, d document, term uint64) (work, error) {
 	w := work{generation: d.Generation}
+	if err := k.settled(); err != nil {
+		return w, err
+	}
 	if err := k.Keys.Renew(ctx); err != nil {
 		return w, err
 	}
@@ -336,11 +354,9 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 		return w, err
 	}
 	if d.Step == Clean {
-		n, err := k.Objects.Count(ctx, e.Resources)
-		for id, values := range n {
-			if id != d.Writes {
-				w.dirty += values
-			}
+		w.dirty, err = k.Objects.Left(ctx, e)
+		if err == nil {
+			err = k.settled()
 		}
 		w.done = err == nil
 		return w, err
@@ -356,10 +372,20 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 		k.setWork(work{generation: d.Generation, state: state})
 	})
 	if err == nil {
+		err = k.settled() // again: a server may have got another file meanwhile
+	}
+	if err == nil {
 		w.floor, err = k.Objects.DropHistory(ctx)
 	}
 	w.done = err == nil
 	return w, err
+}
+
+func (k *kind) settled() error {
+	if k.Settled == nil {
+		return nil
+	}
+	return k.Settled()
 }
 
 // reseal seals the keys in the store with the key of the CA of now: those of former CAs go.

@@ -72,6 +72,7 @@ type server struct {
 	purgeFails   atomic.Pointer[error]
 	purgeTries   atomic.Int64
 	noteFails    atomic.Pointer[error] // to note that there are no keys
+	unsettled    atomic.Pointer[error] // why this server must not rewrite as the leader
 	stop         context.CancelFunc
 	ended        sync.WaitGroup
 }
@@ -84,6 +85,14 @@ func (s source) Epoch(ctx context.Context) (*encryption.Epoch, error) {
 }
 
 type stored struct{ *encryption.Objects }
+
+func (o stored) Count(ctx context.Context, e *datakeys.Epoch) (map[string]int, error) {
+	return o.Objects.Count(ctx, (*encryption.Epoch)(e))
+}
+
+func (o stored) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
+	return o.Objects.Left(ctx, (*encryption.Epoch)(e))
+}
 
 func (o stored) Rewrite(ctx context.Context, term uint64, e *datakeys.Epoch, report func(int)) error {
 	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
@@ -179,6 +188,12 @@ func (s *server) start() {
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
 		Objects: s.objects(), Self: s.name, Leader: w.leader,
+		Settled: func() error {
+			if err := s.unsettled.Load(); err != nil {
+				return *err
+			}
+			return nil
+		},
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())

@@ -1,10 +1,12 @@
 package datakeys
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -20,11 +22,24 @@ type Status struct {
 	Clear      int            `json:"clear"` // objects of the resources that are in clear
 	Servers    []ServerStatus `json:"servers"`
 	Waiting    []string       `json:"waiting,omitempty"`
+	// File is that of the server that answers; nil: there is none on any server.
+	File *FileStatus `json:"file,omitempty"`
 	// Problem is why the server that answers does not follow or cannot read.
 	Problem string `json:"problem,omitempty"`
 }
 
-// KeyStatus is one key.
+// FileStatus is that of a file of providers, which encrypt resources in place of the keys.
+type FileStatus struct {
+	Path      string            `json:"path"`
+	Problem   string            `json:"problem,omitempty"`
+	Resources map[string]string `json:"resources"` // and the providers that write them
+	// Writes is false while the data key of the cluster writes in place of the providers.
+	Writes bool     `json:"writes"`
+	Differ []string `json:"differ,omitempty"` // living servers with another file, or without one
+}
+
+// KeyStatus is one key. The ID of a provider of a file is the beginning of its values, and its Made
+// is zero.
 type KeyStatus struct {
 	ID      string    `json:"id"`
 	Writes  bool      `json:"writes"` // it encrypts; all keys are read
@@ -66,16 +81,48 @@ func (m *Manager) Progress(ctx context.Context) Progress {
 	return p
 }
 
-// Covers reports whether all objects of a resource are encrypted. While a change is under way that
-// is not known: some may be in clear, also on the disks of servers.
+// Covers reports whether all objects of a resource are encrypted, by the keys or by a file. While a
+// change is under way that is not known: some may be in clear, also on the disks of servers.
 func (s *Status) Covers(resource string) (bool, error) {
-	switch {
-	case s.Step != AtRest:
+	if s.Step != AtRest {
 		return false, fmt.Errorf("a change of the data keys is under way (%s): try again when it is at rest", s.Text)
-	case !s.Enabled || !slices.Contains(s.Resources, resource):
+	}
+	if by := s.File.writer(resource); by != "" && (s.File.Writes || !s.Enabled) {
+		return by != identity && s.Clear == 0, nil
+	}
+	if !s.Enabled || !slices.Contains(s.Resources, resource) && s.File.writer(resource) == "" {
 		return false, nil
 	}
 	return s.Clear == 0, nil
+}
+
+// identity is the provider of a file that changes nothing.
+const identity = "identity"
+
+// writer returns the provider that writes a resource by the file; empty: the file does not name it.
+func (f *FileStatus) writer(resource string) string {
+	if f == nil {
+		return ""
+	}
+	group := "*."
+	if _, g, ok := strings.Cut(resource, "."); ok {
+		group += g
+	}
+	return cmp.Or(f.Resources[resource], f.Resources[group], f.Resources["*.*"])
+}
+
+// InClear names the resources that a file writes in clear.
+func (f *FileStatus) InClear() (names []string) {
+	if f == nil || !f.Writes {
+		return nil
+	}
+	for resource, by := range f.Resources {
+		if by == identity {
+			names = append(names, resource)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Problem returns why this server does not follow, or cannot read all objects; empty: it does.
@@ -98,6 +145,9 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		s.Began = d.Began
 		s.Waiting = m.kind.Waiting(d)
 	}
+	if m.kind.File != nil {
+		s.File = m.kind.File()
+	}
 	n, err := m.kind.count(ctx, d)
 	if err != nil {
 		return s, err
@@ -108,8 +158,8 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 		delete(n, k.ID)
 	}
 	delete(n, "")
-	for id, objects := range n { // of which nobody has the key
-		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: objects})
+	for _, id := range slices.Sorted(maps.Keys(n)) { // of a provider, or of which nobody has the key
+		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: n[id]})
 	}
 	for _, server := range m.kind.servers() {
 		s.Servers = append(s.Servers, ServerStatus{Name: server.Name, State: server.State, Generation: server.Generation, Alive: server.Alive,
@@ -134,7 +184,7 @@ func (k *kind) count(ctx context.Context, d document) (map[string]int, error) {
 	if d.Step != AtRest && last.objects != nil && k.Now().Sub(last.at) < countAgain {
 		return maps.Clone(last.objects), nil
 	}
-	objects, err := k.Objects.Count(ctx, d.Resources)
+	objects, err := k.Objects.Count(ctx, &Epoch{Resources: d.Resources, Writes: d.Writes})
 	if err == nil {
 		k.mu.Lock()
 		k.counted = counted{k.Now(), maps.Clone(objects)}

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/encryption"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
@@ -19,7 +21,9 @@ import (
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/gossip"
+	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/membership/rollover"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
 )
@@ -36,12 +40,67 @@ func (s *server) loadDataKeys(context.Context) (err error) {
 		Look: func(ctx context.Context, newest bool) ([]byte, uint64, uint64, error) {
 			return register.New(s.store, dataKeysKey).Look(ctx, newest)
 		},
-		Note:  s.record.NoteEncryption,
+		Note:  func(encrypts bool) error { return s.record.NoteEncryption(encrypts || s.providers.Digest() != 0) },
 		InUse: func(ctx context.Context, id string) (bool, error) { return s.storedObjects().InUse(ctx, id) },
 		Took:  func(generation uint64) { s.pool.SetDataKeys(generation) },
 	})
 	s.transformers = encryption.New(keySource{s.dataKeys}, dataKeysKey)
+	s.transformers.Use(s.providers)
 	return err
+}
+
+// startProviders reads the file of providers, and goes on looking at it.
+func (s *server) startProviders(ctx context.Context) (err error) {
+	o := s.options.Providers
+	if o == nil {
+		o = new(provider.Options)
+	}
+	s.providers, err = provider.New(provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders, Now: time.Now, Logger: s.logger.With("part", "encryption"),
+		Took: s.showEncryption})
+	if err != nil {
+		return err
+	}
+	s.sight = &encryption.Sight{Objects: func() *encryption.Objects { return s.storedObjects().Objects }, Needed: s.providers.Anywhere, Changed: s.showEncryption}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "encryption providers", Run: s.providers.Run})
+}
+
+// showEncryption shows the others how this server encrypts by a file.
+func (s *server) showEncryption() {
+	if pool := s.met.Load(); pool != nil {
+		pool.SetEncryption(s.providers.Digest(), s.providers.Keys(), s.sight.Err() != nil)
+	}
+}
+
+// otherProviders are the other servers by their files of providers. They are not known before this
+// server's API starts.
+func (s *server) otherProviders() (others []provider.Other, known bool) {
+	m := s.membersOfAPI.Load()
+	if m == nil {
+		return nil, false
+	}
+	for _, is := range m.EncryptionFiles() {
+		if is.Role == pki.RoleServer && is.Barred == "" && is.Name != s.options.Name {
+			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Alive: is.Alive, Unmet: members.Unmet(is)})
+		}
+	}
+	return others, true
+}
+
+// pluginChecks are the checks of the plugins, and of this server's reading what a file encrypts.
+func (s *server) pluginChecks() []healthz.HealthChecker {
+	all := []healthz.HealthChecker{healthz.NamedCheck("encryption-file", func(*http.Request) error { return s.sight.Err() })}
+	if plugins := s.providers.Health(); plugins != nil {
+		all = append(all, plugins)
+	}
+	return all
+}
+
+// encrypts reports whether objects are encrypted, so that earlier versions cannot read them.
+func (s *server) encrypts(ctx context.Context) (bool, error) {
+	if s.providers.Encrypts() {
+		return true, nil
+	}
+	return s.encryption.Encrypts(ctx)
 }
 
 // keySource are data keys for the API server.
@@ -76,6 +135,16 @@ func (o storedObjects) Rewrite(ctx context.Context, term uint64, e *datakeys.Epo
 	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
 }
 
+// Count implements datakeys.Objects.
+func (o storedObjects) Count(ctx context.Context, e *datakeys.Epoch) (map[string]int, error) {
+	return o.Objects.Count(ctx, (*encryption.Epoch)(e))
+}
+
+// Left implements datakeys.Objects.
+func (o storedObjects) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
+	return o.Objects.Left(ctx, (*encryption.Epoch)(e))
+}
+
 func (s *server) storedObjects() storedObjects {
 	return storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}}
 }
@@ -84,7 +153,8 @@ func (s *server) storedObjects() storedObjects {
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
-		Members: s.dataKeyMembers,
+		Members: s.dataKeyMembers, Refuses: s.providers.Refuses, Settled: s.providers.Settled,
+		File:    func() *datakeys.FileStatus { return (*datakeys.FileStatus)(s.providers.Status()) },
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
 	})
@@ -99,19 +169,24 @@ func (s *server) dataKeyMembers() []rollover.Member {
 	return nil
 }
 
+var secrets = schema.GroupResource{Resource: "secrets"}
+
 // secretsCipher is the cipher of Secrets in the store; empty: some are in clear, or problem is the
 // reason why it is not known.
 func (s *server) secretsCipher(ctx context.Context) (cipher, problem string) {
 	is, err := s.encryption.Status(ctx)
 	covered := false
 	if err == nil {
-		covered, err = is.Covers("secrets")
+		covered, err = is.Covers(secrets.String())
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err.Error()
-	}
-	if !covered {
+	case !covered:
 		return "", ""
+	}
+	if cipher, says := s.providers.Cipher(secrets, is.Enabled); says {
+		return cipher, ""
 	}
 	return encryption.Cipher, ""
 }
@@ -203,7 +278,9 @@ func (s *server) startHandingOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: runner.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: func(ctx context.Context) error {
+		return lifecycle.All(ctx, s.sight.Run, runner.Run)
+	}})
 }
 
 // readers returns which servers show in gossip that they have the keys of the generation, by their
@@ -211,7 +288,7 @@ func (s *server) startHandingOver(ctx context.Context) error {
 func readers(members []gossip.Member, generation uint64) func(id string) bool {
 	ids := map[string]bool{}
 	for _, m := range members {
-		if m.State == gossip.Alive && m.Facts.PeerID != "" && m.Facts.DataKeys >= max(generation, datakeys.First) {
+		if m.State == gossip.Alive && m.Facts.PeerID != "" && !m.Facts.Blind && m.Facts.DataKeys >= max(generation, datakeys.First) {
 			ids[m.Facts.PeerID] = true
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/barque/barque/apiserver/authorizers"
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/encryption"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/apiserver/logins"
@@ -66,6 +67,8 @@ type server struct {
 	// transformers encrypt objects with dataKeys, and encryption changes these.
 	transformers *encryption.Transformers
 	encryption   *datakeys.Manager
+	providers    *provider.Providers // encrypt in place of dataKeys what a file names
+	sight        *encryption.Sight   // whether this server reads what they have encrypted
 	backups      *backups.Manager
 	exchange     *exchange.Exchange
 	audit        *audit.Log
@@ -126,7 +129,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders, s.loadDataKeys, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startAudit, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -311,7 +314,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), CAs: pki.BundleForm},
+		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(), CAs: pki.BundleForm},
 		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.list.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
@@ -367,7 +370,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Decided:      s.decided,
 		NameTaken:    s.nameTaken,
 		VersionFits:  s.versionFits,
-		Encrypts:     s.encryption.Encrypts,
+		Encrypts:     s.encrypts,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		AgentCIDRs:   o.agentCIDRs,
@@ -414,6 +417,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
 		Transformers:      s.transformers,
+		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),
