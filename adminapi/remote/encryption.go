@@ -146,19 +146,30 @@ const providerPrefix = "k8s:enc:"
 
 // writeFile writes the status of a file of providers.
 func writeFile(w io.Writer, f *datakeys.FileStatus) {
-	path := f.Path
-	if path == "" {
+	path, use := f.Path, "in use"
+	switch {
+	case path == "":
 		path = "none on the server that answers"
+		fallthrough
+	case !f.Writes:
+		use = "not in use: the data key writes"
 	}
-	fmt.Fprintf(w, "file of providers\t%s\n", path)
+	fmt.Fprintf(w, "file of providers\t%s (%s)\n", path, use)
 	for _, resource := range slices.Sorted(maps.Keys(f.Resources)) {
-		fmt.Fprintf(w, "  %s\t%s\n", resource, f.Resources[resource])
+		by := f.Resources[resource]
+		if f.Writer(resource) == "" {
+			by += ": left to the data keys"
+		}
+		fmt.Fprintf(w, "  %s\t%s\n", resource, by)
 	}
 	if len(f.Differ) > 0 {
-		fmt.Fprintf(w, "file differs\t%s: the data key writes meanwhile, if there is one. Give all servers the same file\n", strings.Join(f.Differ, ", "))
+		fmt.Fprintf(w, "file differs\t%s: give all servers the same file\n", strings.Join(f.Differ, ", "))
 	}
 	if f.Problem != "" {
 		fmt.Fprintf(w, "problem of the file\t%s\n", f.Problem)
+	}
+	if f.Apart != "" {
+		fmt.Fprintf(w, "waiting\t%s\n", f.Apart)
 	}
 }
 
@@ -168,14 +179,17 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	if s.Enabled {
 		state = "on"
 	}
-	if clear := s.File.InClear(); len(clear) > 0 && s.Enabled {
-		state = "on; in clear by the file, whose first provider is identity: " + strings.Join(clear, ", ")
-	}
 	fmt.Fprintf(w, "encryption\t%s\nresources\t%s\nstep\t%s\n", state, strings.Join(s.Resources, ", "), s.Text)
 	if len(s.Waiting) > 0 {
 		fmt.Fprintf(w, "waiting\t%s\n", strings.Join(s.Waiting, ", "))
 	}
+	if len(s.Except) > 0 {
+		fmt.Fprintf(w, "without\t%s\n", strings.Join(s.Except, ", "))
+	}
 	fmt.Fprintf(w, "objects in clear\t%d\n", s.Clear)
+	if s.Other > 0 {
+		fmt.Fprintf(w, "objects to rewrite\t%d\n", s.Other)
+	}
 	if s.Problem != "" {
 		fmt.Fprintf(w, "problem\t%s\n", s.Problem)
 	}
@@ -189,8 +203,10 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 			use = "writes and reads"
 		}
 		switch {
+		case strings.HasPrefix(k.ID, providerPrefix) && k.Writes:
+			use, made = "of the file: writes and reads", "-"
 		case strings.HasPrefix(k.ID, providerPrefix):
-			use, made = "a provider of a file", "-"
+			use, made = "of a file", "-"
 		case k.Made.IsZero():
 			use, made = "missing: nobody can read these objects", "-"
 		}
@@ -230,7 +246,7 @@ func nextSteps(s *datakeys.Status) (steps []string) {
 	if s.Step == datakeys.AtRest && !s.Enabled {
 		steps = append(steps, "barque secrets-encrypt enable")
 	}
-	if s.Step == datakeys.AtRest && s.Enabled && s.Clear > 0 {
+	if s.Step == datakeys.AtRest && s.Enabled && (s.Clear > 0 || s.Other > 0) {
 		steps = append(steps, "barque secrets-encrypt rewrite")
 	}
 	for _, server := range s.Servers {

@@ -1,7 +1,6 @@
 package encryption
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/raftstore"
@@ -39,62 +37,40 @@ const writers = 16
 // everything is where all objects are.
 const everything = storage.DefaultPrefix + "/"
 
-func (o *Objects) prefixes(resources []string) (all []string) {
-	for _, r := range resources {
-		all = append(all, o.Transformers.prefix(schema.ParseGroupResource(r)))
-	}
-	return all
-}
-
-func hasPrefix(key string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(key, p) {
-			return true
-		}
-	}
-	return false
-}
-
-// forms knows the form in which each object is to be. That is decided once: objects that were
-// rewritten by two decisions would be in two forms.
+// forms knows the form in which each object is to be, by one Epoch and one content of the file:
+// objects that were rewritten by two of them would be in two forms.
 type forms struct {
 	all     *Transformers
 	epoch   *Epoch
-	covered []string
+	file    Providers
 	where   locator
 	now     func() time.Time
-
-	writes  bool     // of Outside, when it was decided
-	digest  uint32   // of Outside then
-	failing sync.Map // *atomic.Int64, a time.Duration for which the transformer failed, by schema.GroupResource
+	known   sync.Map // form by schema.GroupResource
+	failing sync.Map // *atomic.Int64, a time.Duration for which the provider failed, by schema.GroupResource
 }
 
 func (o *Objects) forms(e *Epoch) *forms {
-	f := &forms{all: o.Transformers, epoch: e, covered: o.prefixes(e.Resources), now: o.Now}
-	if f.all.outside != nil {
-		f.where, f.writes, f.digest = f.all.locator(), f.all.outside.Writes(), f.all.outside.Digest()
-	}
-	return f
+	return &forms{all: o.Transformers, epoch: e, file: o.Transformers.providers(), where: o.Transformers.locator(), now: o.Now}
 }
 
-// errDecidedAnew is returned if objects would be written in another way by now.
-var errDecidedAnew = errors.New("the file of providers, or whether all servers have it, has changed meanwhile")
+// errOtherFile is returned by a server whose file is not the one in use: it cannot write as that.
+var errOtherFile = errors.New("the file of providers of this server is not, or not any more, the one that is in use")
 
-// hold returns an error if the decision does not hold any more.
+// hold returns an error if this server cannot bring objects into their forms.
 func (f *forms) hold() error {
-	if out := f.all.outside; out != nil && (out.Writes() != f.writes || out.Digest() != f.digest) {
-		return errDecidedAnew
+	if is := f.all.providers().File(); f.epoch.File != "" && (is != f.epoch.File || is != f.file.File()) {
+		return errOtherFile
 	}
 	return nil
 }
 
-// maxFailing bounds the time for which the transformer of a resource is tried that fails: each
-// attempt may wait for a plugin that does not answer. Other resources go on.
+// maxFailing bounds the time for which the provider of a resource is tried that fails: each attempt
+// may wait for a plugin that does not answer. Other resources go on.
 const maxFailing = 10 * time.Second
 
 var errNotTried = errors.New("it was not tried, because others of its resource have failed for long")
 
-// try calls the transformer of a resource from outside, unless it has failed for long.
+// try calls a provider of a resource, unless it has failed for long.
 func (f *forms) try(of schema.GroupResource, key string, call func() error) error {
 	known, _ := f.failing.LoadOrStore(of, new(atomic.Int64))
 	failing := known.(*atomic.Int64)
@@ -109,83 +85,83 @@ func (f *forms) try(of schema.GroupResource, key string, call func() error) erro
 	return err
 }
 
-// form is that of one object: under a data key, as a transformer from outside writes it, or else in
-// clear.
-type form struct {
-	resource schema.GroupResource // known if there may be a transformer from outside
-	outside  value.Transformer
-	id       string
-}
-
-func (f *forms) of(key string) (is form) {
-	if f.where != nil {
-		if resource, ok := f.where.resource(key); ok {
-			is.resource = resource
-			if is.outside = f.all.writer(resource, f.epoch, func() bool { return f.writes }); is.outside != nil {
-				return is
-			}
-			if f.all.outsideOf(resource) != nil {
-				is.id = f.epoch.Writes
-				return is
-			}
+// of returns the form in which an object is to be. One of a resource that this server does not know
+// stays as it is, but for a data key that may be dropped.
+func (f *forms) of(item *raftstore.Item) (is form, resource schema.GroupResource) {
+	resource, ok := f.where.resource(item.Key)
+	if !ok {
+		if KeyOf(item.Value) != "" {
+			is.id = f.epoch.Writes
+		} else if Enciphered(item.Value) {
+			is.stays = true
 		}
+		return is, resource
 	}
-	if hasPrefix(key, f.covered) {
-		is.id = f.epoch.Writes
+	known, ok := f.known.Load(resource)
+	if !ok {
+		known, _ = f.known.LoadOrStore(resource, f.epoch.form(f.file, resource))
 	}
-	return is
+	return known.(form), resource
 }
 
-// has reports whether an object is in its form. Only a transformer from outside has to decrypt a
-// value for that, which may fail.
-func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
-	want := f.of(item.Key)
-	if want.outside == nil {
-		return KeyOf(item.Value) == want.id && (want.id != "" || !Enciphered(item.Value)), nil
+// looks reports whether an object has its form as far as that can be seen without its key.
+func (f *forms) looks(item *raftstore.Item, want form) bool {
+	switch {
+	case want.stays:
+		return true
+	case want.with != nil:
+		return slices.Contains(f.epoch.Labels, Label(item.Value))
 	}
-	if bytes.HasPrefix(item.Value, []byte(Prefix)) {
-		return false, nil
+	return KeyOf(item.Value) == want.id && (want.id != "" || !Enciphered(item.Value))
+}
+
+// has reports whether an object is in its form. A provider of the file decrypts its value for that,
+// which may fail: no other one can tell that this value is of its key.
+func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
+	want, resource := f.of(item)
+	if !f.looks(item, want) || want.with == nil {
+		return f.looks(item, want), nil
 	}
 	var stale bool
-	err := f.try(want.resource, item.Key, func() (err error) {
-		_, stale, err = want.outside.TransformFromStorage(ctx, item.Value, place(item.Key))
+	err := f.try(resource, item.Key, func() (err error) {
+		_, stale, err = want.with.TransformFromStorage(ctx, item.Value, place(item.Key))
 		return err
 	})
 	return !stale, err
 }
 
-// Count returns how many values are under which key of the newest state, and how many values are in
-// clear that are to be encrypted, which is under "". A value of another provider counts for its
-// beginning.
-func (o *Objects) Count(ctx context.Context, e *Epoch) (map[string]int, error) {
+// Counts are those of stored values.
+type Counts struct {
+	// Under has how many there are by the IDs of data keys, and by the Labels of other ones.
+	Under map[string]int
+	Clear int // are in clear, and of resources that are encrypted or may be soon
+	Other int // would be written in another way now, those of Clear without a data key left out
+}
+
+// Count counts the values of the newest state, without decrypting one.
+func (o *Objects) Count(ctx context.Context, e *Epoch) (Counts, error) {
+	n := Counts{Under: map[string]int{}}
 	view, err := o.Store.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("count the encrypted objects: %w", err)
+		return n, fmt.Errorf("count the encrypted objects: %w", err)
 	}
-	n, forms := map[string]int{}, o.forms(e)
+	forms := o.forms(e)
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
+		want, resource := forms.of(&item)
+		if !forms.looks(&item, want) {
+			n.Other++
+		}
 		switch id := KeyOf(item.Value); {
 		case id != "":
-			n[id]++
+			n.Under[id]++
 		case Enciphered(item.Value):
-			n[Provider(item.Value)]++
-		case !forms.clear(ctx, &item):
-			n[""]++
+			n.Under[Label(item.Value)]++
+		case want.id != "" || e.Writes == "" && resource.Resource != "" && !Never(resource) && e.covers(resource.String()):
+			n.Clear++
 		}
 		return ctx.Err() == nil
 	})
 	return n, context.Cause(ctx)
-}
-
-// clear reports whether a value in clear is to be so. Without keys it is to be encrypted if they
-// cover it: somebody may ask how much is not.
-func (f *forms) clear(ctx context.Context, item *raftstore.Item) bool {
-	want := f.of(item.Key)
-	if want.outside != nil {
-		has, _ := f.has(ctx, item) // reading a value in clear does not fail
-		return has
-	}
-	return want.id == "" && !hasPrefix(item.Key, f.covered)
 }
 
 // Left returns how many objects are not in the form of the Epoch. An object of which that is not
@@ -196,6 +172,9 @@ func (o *Objects) Left(ctx context.Context, e *Epoch) (n int, err error) {
 		return 0, fmt.Errorf("look for objects that are not rewritten: %w", err)
 	}
 	forms := o.forms(e)
+	if err := forms.hold(); err != nil {
+		return 0, err
+	}
 	found, err := o.look(ctx, view, forms)
 	if err == nil {
 		err = forms.hold()
@@ -228,13 +207,16 @@ func (o *Objects) DropHistory(ctx context.Context) (floor uint64, err error) {
 	return view.Revision(), o.Store.Compact(ctx, view.Revision())
 }
 
-// Rewrite brings all objects into the form of the Epoch: those of its resources under the key that
-// encrypts, all others in clear, and those of resources from outside as their transformer writes.
-// It writes in the term, and only while the Epoch is the newest one. An object that cannot be read
-// is an error that names it, after all others are done.
+// Rewrite brings all objects into the form of the Epoch: those that a file of providers writes under
+// its keys, the others of its resources under the data key, and all others in clear. It writes in
+// the term, and only while the Epoch is the newest one. An object that cannot be read is an error
+// that names it, after all others are done.
 func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error {
 	forms := o.forms(e)
 	for {
+		if err := forms.hold(); err != nil {
+			return err
+		}
 		view, err := o.Store.View(ctx, raftstore.ViewOptions{})
 		if err != nil {
 			return fmt.Errorf("look for objects to rewrite: %w", err)
@@ -262,7 +244,7 @@ type look struct {
 	unreadable []*unreadableError
 }
 
-// look returns the objects that do not need a transformer from outside first: that may wait long.
+// look returns the objects that do not need a provider of the file first: that may wait long.
 func (o *Objects) look(ctx context.Context, view raftstore.View, forms *forms) (found look, err error) {
 	var last []raftstore.Item
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
@@ -270,7 +252,7 @@ func (o *Objects) look(ctx context.Context, view raftstore.View, forms *forms) (
 		switch {
 		case err != nil:
 			found.unreadable = append(found.unreadable, &unreadableError{item.Key, err})
-		case !has && forms.outside(&item):
+		case !has && forms.slow(&item):
 			last = append(last, item)
 		case !has:
 			found.stale = append(found.stale, item)
@@ -281,9 +263,10 @@ func (o *Objects) look(ctx context.Context, view raftstore.View, forms *forms) (
 	return found, context.Cause(ctx)
 }
 
-// outside reports whether a rewrite of an object needs a transformer from outside.
-func (f *forms) outside(item *raftstore.Item) bool {
-	return f.of(item.Key).outside != nil || Enciphered(item.Value) && KeyOf(item.Value) == ""
+// slow reports whether a rewrite of an object needs a provider of the file.
+func (f *forms) slow(item *raftstore.Item) bool {
+	want, _ := f.of(item)
+	return want.with != nil || Enciphered(item.Value) && KeyOf(item.Value) == ""
 }
 
 // maxNamed bounds how many unreadable objects an error names.
@@ -351,7 +334,7 @@ func unreadable(all []*unreadableError) error {
 	return fmt.Errorf("%d objects cannot be read or encrypted, and are as they were: %w", len(all), errors.Join(named...))
 }
 
-// unreadableError is returned for an object that cannot be decrypted, or encrypted from outside.
+// unreadableError is returned for an object that cannot be decrypted, or encrypted by a file.
 type unreadableError struct {
 	key string
 	err error
@@ -366,30 +349,36 @@ type place string
 // AuthenticatedData implements value.Context.
 func (p place) AuthenticatedData() []byte { return []byte(p) }
 
+// errOtherKey is returned when a provider writes under a key that the Epoch does not list.
+var errOtherKey = errors.New("the provider of the file has another key by now than the state of the data keys lists")
+
 // rewrite writes one object anew. One that has changed meanwhile is left for the next look.
 func (o *Objects) rewrite(ctx context.Context, term uint64, forms *forms, item raftstore.Item) error {
-	e, want := forms.epoch, forms.of(item.Key)
+	e := forms.epoch
+	want, resource := forms.of(&item)
 	var value []byte
 	open := func() (err error) {
-		value, _, _, err = o.Transformers.open(ctx, want.resource, item.Value, place(item.Key))
+		value, _, _, err = o.Transformers.open(ctx, forms.file, resource, item.Value, place(item.Key))
 		return err
 	}
 	var err error
 	if Enciphered(item.Value) && KeyOf(item.Value) == "" {
-		err = forms.try(want.resource, item.Key, open)
+		err = forms.try(resource, item.Key, open)
 	} else {
 		err = open()
 	}
-	if err == nil && want.outside != nil {
-		err = forms.try(want.resource, item.Key, func() (err error) {
-			value, err = want.outside.TransformToStorage(ctx, value, place(item.Key))
+	if err == nil && want.with != nil {
+		err = forms.try(resource, item.Key, func() (err error) {
+			value, err = want.with.TransformToStorage(ctx, value, place(item.Key))
 			return err
 		})
 	}
-	if err != nil { // of this object alone
+	switch {
+	case err != nil: // of this object alone
 		return &unreadableError{item.Key, err}
-	}
-	if want.outside == nil && want.id != "" {
+	case want.with != nil && !slices.Contains(e.Labels, Label(value)):
+		return fmt.Errorf("rewrite %s: %w", item.Key, errOtherKey)
+	case want.with == nil && want.id != "":
 		if value, err = o.Transformers.Seal(ctx, want.id, value, place(item.Key)); err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package encryption
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -11,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/barque/barque/apiserver/storage"
 )
 
 // never are resources that are written in one transaction with others, or are gone before anybody
@@ -38,14 +35,6 @@ func (t *Transformers) placed(resource schema.GroupResource) (prefix string, ok 
 	defer t.mu.RUnlock()
 	prefix, ok = t.places[resource]
 	return prefix, ok
-}
-
-// prefix returns the beginning of the keys of a resource's objects.
-func (t *Transformers) prefix(of schema.GroupResource) string {
-	if own, ok := t.placed(of); ok {
-		return own
-	}
-	return path.Join(storage.DefaultPrefix, storage.CustomResourcePrefix(of)) + "/"
 }
 
 // locator finds the resource of a key, by the beginnings of keys.

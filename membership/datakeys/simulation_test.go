@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/barque/barque/apiserver/encryption"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
@@ -72,7 +73,11 @@ type server struct {
 	purgeFails   atomic.Pointer[error]
 	purgeTries   atomic.Int64
 	noteFails    atomic.Pointer[error] // to note that there are no keys
-	unsettled    atomic.Pointer[error] // why this server must not rewrite as the leader
+	removed      atomic.Bool
+	file         string // path of its file of providers; empty: it has none
+	providers    *provider.Providers
+	shownFile    atomic.Uint32
+	shownKeys    atomic.Uint32
 	stop         context.CancelFunc
 	ended        sync.WaitGroup
 }
@@ -86,8 +91,9 @@ func (s source) Epoch(ctx context.Context) (*encryption.Epoch, error) {
 
 type stored struct{ *encryption.Objects }
 
-func (o stored) Count(ctx context.Context, e *datakeys.Epoch) (map[string]int, error) {
-	return o.Objects.Count(ctx, (*encryption.Epoch)(e))
+func (o stored) Count(ctx context.Context, e *datakeys.Epoch) (datakeys.Counts, error) {
+	n, err := o.Objects.Count(ctx, (*encryption.Epoch)(e))
+	return datakeys.Counts(n), err
 }
 
 func (o stored) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
@@ -142,6 +148,9 @@ func (w *world) gossip() {
 
 func (w *world) members() (all []rollover.Member) {
 	for _, s := range w.servers {
+		if s.removed.Load() {
+			continue
+		}
 		m := rollover.Member{Name: s.name, Role: pki.RoleServer, Alive: s.on.Load(), State: "dead", Generation: s.shown.Load()}
 		if m.Alive {
 			m.State = "alive"
@@ -175,6 +184,8 @@ func (s *server) start() {
 		w.t.Fatal(err)
 	}
 	transformers := encryption.New(source{keys}, stateKey)
+	s.startProviders()
+	transformers.Use(s.providers)
 	for _, r := range []string{"secrets", "configmaps"} {
 		transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
 	}
@@ -188,12 +199,7 @@ func (s *server) start() {
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
 		Objects: s.objects(), Self: s.name, Leader: w.leader,
-		Settled: func() error {
-			if err := s.unsettled.Load(); err != nil {
-				return *err
-			}
-			return nil
-		},
+		File: fileOf{s.providers},
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())
@@ -214,6 +220,7 @@ func (s *server) start() {
 	s.shown.Store(keys.Generation())
 	s.on.Store(true)
 	s.ended.Go(func() { _ = s.manager.Run(ctx) })
+	s.ended.Go(func() { _ = s.providers.Run(ctx) })
 	w.gossip()
 }
 

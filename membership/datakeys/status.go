@@ -1,13 +1,13 @@
 package datakeys
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/barque/barque/internal/scope"
 )
 
 // Status is how far the encryption is, without the keys.
@@ -19,7 +19,9 @@ type Status struct {
 	Enabled    bool           `json:"enabled"`
 	Resources  []string       `json:"resources"`
 	Keys       []KeyStatus    `json:"keys"`
-	Clear      int            `json:"clear"` // objects of the resources that are in clear
+	Except     []string       `json:"except,omitempty"` // of the wildcards in Resources
+	Clear      int            `json:"clear"`            // objects of the resources that are in clear
+	Other      int            `json:"other,omitempty"`  // objects that would be written in another way now
 	Servers    []ServerStatus `json:"servers"`
 	Waiting    []string       `json:"waiting,omitempty"`
 	// File is that of the server that answers; nil: there is none on any server.
@@ -31,15 +33,21 @@ type Status struct {
 // FileStatus is that of a file of providers, which encrypt resources in place of the keys.
 type FileStatus struct {
 	Path      string            `json:"path"`
+	Hash      string            `json:"hash,omitempty"`
 	Problem   string            `json:"problem,omitempty"`
 	Resources map[string]string `json:"resources"` // and the providers that write them
-	// Writes is false while the data key of the cluster writes in place of the providers.
+	// Used is the hash of the file that is in use; empty: none is.
+	Used string `json:"used,omitempty"`
+	// Writes is true while this server's file is in use. The key of the cluster writes otherwise.
 	Writes bool     `json:"writes"`
 	Differ []string `json:"differ,omitempty"` // living servers with another file, or without one
+	Away   []string `json:"away,omitempty"`   // servers that do not run
+	// Apart is why the leader does not take the file of the servers into use, if it answers.
+	Apart string `json:"apart,omitempty"`
 }
 
-// KeyStatus is one key. The ID of a provider of a file is the beginning of its values, and its Made
-// is zero.
+// KeyStatus is one key. That of a provider of a file has the label of its values as the ID, and its
+// Made is zero.
 type KeyStatus struct {
 	ID      string    `json:"id"`
 	Writes  bool      `json:"writes"` // it encrypts; all keys are read
@@ -68,7 +76,8 @@ type Progress struct {
 	Began time.Time `json:"began,omitzero"`
 	// Waiting are the servers and the work that the change waits for. The leader knows its work.
 	Waiting []string `json:"waiting,omitempty"`
-	// Problem is why the server does not follow, or cannot read all objects.
+	// Problem is why the server does not follow, or cannot read all objects, or does not take the file
+	// of providers of all servers into use as the leader.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -77,6 +86,8 @@ func (m *Manager) Progress(ctx context.Context) Progress {
 	p := Progress{Problem: m.Problem(ctx)}
 	if d, _, _ := m.Seen(); d.Step != AtRest {
 		p.Step, p.Began, p.Waiting = d.Step, d.Began, m.kind.Waiting(d)
+	} else if p.Problem == "" {
+		p.Problem = m.kind.whyApart()
 	}
 	return p
 }
@@ -87,43 +98,32 @@ func (s *Status) Covers(resource string) (bool, error) {
 	if s.Step != AtRest {
 		return false, fmt.Errorf("a change of the data keys is under way (%s): try again when it is at rest", s.Text)
 	}
-	if by := s.File.writer(resource); by != "" && (s.File.Writes || !s.Enabled) {
-		return by != identity && s.Clear == 0, nil
-	}
-	if !s.Enabled || !slices.Contains(s.Resources, resource) && s.File.writer(resource) == "" {
+	if !s.Enabled || !(scope.Scope{Names: s.Resources, Except: s.Except}).Has(resource) {
 		return false, nil
 	}
 	return s.Clear == 0, nil
 }
 
-// identity is the provider of a file that changes nothing.
+// identity is the provider of a file that leaves a resource to the keys.
 const identity = "identity"
 
-// writer returns the provider that writes a resource by the file; empty: the file does not name it.
-func (f *FileStatus) writer(resource string) string {
+// Writer returns the provider that the file names for a resource; empty: the keys encrypt it.
+func (f *FileStatus) Writer(resource string) string {
 	if f == nil {
 		return ""
 	}
-	group := "*."
-	if _, g, ok := strings.Cut(resource, "."); ok {
-		group += g
-	}
-	return cmp.Or(f.Resources[resource], f.Resources[group], f.Resources["*.*"])
-}
-
-// InClear names the resources that a file writes in clear.
-func (f *FileStatus) InClear() (names []string) {
-	if f == nil || !f.Writes {
-		return nil
-	}
-	for resource, by := range f.Resources {
-		if by == identity {
-			names = append(names, resource)
+	for _, as := range scope.Nearest(resource) {
+		if by := f.Resources[as]; by != "" {
+			if by == identity {
+				by = ""
+			}
+			return by
 		}
 	}
-	slices.Sort(names)
-	return names
+	return ""
 }
+
+func (f *FileStatus) encrypts(resource string) bool { return f.Writer(resource) != "" }
 
 // Problem returns why this server does not follow, or cannot read all objects; empty: it does.
 func (m *Manager) Problem(ctx context.Context) string {
@@ -140,24 +140,26 @@ func (m *Manager) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Generation: max(d.Generation, First), Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Problem: m.Problem(ctx)}
+	s := Status{Generation: max(d.Generation, First), Step: d.Step, Text: d.Step.Text(), Enabled: d.Writes != "", Resources: d.Resources, Except: d.Except, Problem: m.Problem(ctx)}
 	if d.Step != AtRest {
 		s.Began = d.Began
 		s.Waiting = m.kind.Waiting(d)
 	}
-	if m.kind.File != nil {
-		s.File = m.kind.File()
-	}
-	n, err := m.kind.count(ctx, d)
+	s.File = m.kind.fileStatus(d)
+	counts, err := m.kind.count(ctx, d)
 	if err != nil {
 		return s, err
 	}
-	s.Clear = n[""]
+	n := counts.Under
+	s.Clear, s.Other = counts.Clear, counts.Other
 	for _, k := range d.Keys {
 		s.Keys = append(s.Keys, KeyStatus{ID: k.ID, Writes: k.ID == d.Writes, Made: k.Made, Objects: n[k.ID], CA: k.CA})
 		delete(n, k.ID)
 	}
-	delete(n, "")
+	for _, label := range d.Labels {
+		s.Keys = append(s.Keys, KeyStatus{ID: label, Writes: true, Objects: n[label]})
+		delete(n, label)
+	}
 	for _, id := range slices.Sorted(maps.Keys(n)) { // of a provider, or of which nobody has the key
 		s.Keys = append(s.Keys, KeyStatus{ID: id, Objects: n[id]})
 	}
@@ -173,22 +175,25 @@ const countAgain = 5 * time.Second
 
 // counted is the last count of the objects under each key.
 type counted struct {
-	at      time.Time
-	objects map[string]int
+	at time.Time
+	is *Counts
 }
 
-func (k *kind) count(ctx context.Context, d document) (map[string]int, error) {
+func (k *kind) count(ctx context.Context, d document) (Counts, error) {
 	k.mu.Lock()
 	last := k.counted
 	k.mu.Unlock()
-	if d.Step != AtRest && last.objects != nil && k.Now().Sub(last.at) < countAgain {
-		return maps.Clone(last.objects), nil
+	if d.Step != AtRest && last.is != nil && k.Now().Sub(last.at) < countAgain {
+		is := *last.is
+		is.Under = maps.Clone(is.Under)
+		return is, nil
 	}
-	objects, err := k.Objects.Count(ctx, &Epoch{Resources: d.Resources, Writes: d.Writes})
+	e := d.epoch(0)
+	is, err := k.Objects.Count(ctx, &e)
 	if err == nil {
 		k.mu.Lock()
-		k.counted = counted{k.Now(), maps.Clone(objects)}
+		k.counted = counted{k.Now(), &Counts{maps.Clone(is.Under), is.Clear, is.Other}}
 		k.mu.Unlock()
 	}
-	return objects, err
+	return is, err
 }

@@ -49,9 +49,6 @@ func (m *Members) EncryptionFiles() []rollover.Member {
 	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return uint64(f.PluginKeys)<<32 | uint64(f.EncryptionFile) })
 }
 
-// Unmet reports whether this server has heard nothing of a member since it started.
-func Unmet(m rollover.Member) bool { return m.State == away }
-
 // EarlierCAs names the servers of a version that does not know External CAs, and those whose
 // version is unknown.
 func (m *Members) EarlierCAs() []string { return m.sharers().earlierCAs(time.Now()) }

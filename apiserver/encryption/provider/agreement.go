@@ -1,102 +1,96 @@
 package provider
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/barque/barque/apiserver/encryption"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// agreement is whether the servers have the same file, or none.
-type agreement struct {
-	at     time.Time
-	file   bool     // a server has one
-	differ []string // living servers with another file, and those whose file is not known yet
-	away   []string // servers that are off, and had another file at last, or an unknown one
-	keys   []string // living servers with this file whose plugins report other keys
-	early  bool     // some servers were not met yet, and may be soon
-	all    bool     // all servers have the same one, and none is off
-	writes bool     // all servers read what this file writes
+// Agreement is what the servers have in common, for the state of the data keys.
+type Agreement struct {
+	File   string   // hash; empty: no server has a file
+	Labels []string // of the keys under which the providers write
+	// Encrypts are the names of the resources that a provider of the file may have written, and Plain
+	// are those with identity alone.
+	Encrypts, Plain []string
 }
 
-// lookAgain is how long an agreement counts: each write asks for it.
-const lookAgain = time.Second
-
-func (p *Providers) agreement() *agreement {
-	now := p.cfg.Now()
-	if last := p.seen.Load(); last != nil && now.Sub(last.at) < lookAgain {
-		return last
-	}
-	is := p.compare(now)
-	p.seen.Store(is)
-	return is
+// apart are the other servers that are not as this one, by what they show.
+type apart struct {
+	known  bool     // the others are known
+	file   bool     // a server has a file
+	differ []string // living servers with another file, or without one
+	keys   []string // living servers with this file, whose plugins do not encrypt with the same keys
+	away   []string // servers that do not run
+	same   bool     // all run, and have the same file or none
 }
 
-// compare looks at the other servers. A server that is off counts by its last file: a server that
-// is being restarted to get the file is off for a moment, and may come back without it.
-func (p *Providers) compare(now time.Time) *agreement {
-	own := p.Digest()
+// compare looks at the other servers.
+func (p *Providers) compare() (is apart) {
+	own, keys := p.Digest(), p.Keys()
 	others, known := p.cfg.Others()
-	if !known {
-		return &agreement{at: now, file: own != 0, differ: []string{"the other servers (not known yet)"}, early: true}
-	}
-	p.knows.CompareAndSwap(nil, &now)
-	is := &agreement{at: now, file: own != 0, all: true, early: now.Sub(*p.knows.Load()) <= unmetFor}
-	unmet := false
+	is.known, is.file, is.same = known, own != 0, known
 	for _, o := range others {
 		is.file = is.file || o.File != 0
-		is.all = is.all && o.Alive && o.File == own
-		name := o.Name
-		if o.File == 0 && !o.Unmet {
-			name += " (without a file)"
-		}
+		is.same = is.same && o.Alive && o.File == own
 		switch {
-		case o.Unmet && !o.Alive:
-			unmet = true
-		case o.Alive && o.File != own:
-			is.differ = append(is.differ, name)
-		case o.File != own:
-			is.away = append(is.away, name+", which is off")
-		case o.Alive && o.Keys != 0 && p.Keys() != 0 && o.Keys != p.Keys():
+		case !o.Alive:
+			is.away = append(is.away, o.Name)
+		case o.File == own && o.Keys != keys:
 			is.keys = append(is.keys, o.Name)
-		}
-	}
-	is.early = is.early && unmet
-	for _, o := range others {
-		if !is.file || !o.Unmet || o.Alive {
-			continue
-		}
-		if is.early {
-			is.differ = append(is.differ, o.Name+" (not met yet)")
-		} else {
-			is.away = append(is.away, o.Name+", which is off (its file is not known)")
+		case o.File != own && o.File == 0:
+			is.differ = append(is.differ, o.Name+" (without a file)")
+		case o.File != own:
+			is.differ = append(is.differ, o.Name)
 		}
 	}
 	slices.Sort(is.differ)
 	slices.Sort(is.away)
-	is.writes = len(is.differ)+len(is.away) == 0
+	slices.Sort(is.keys)
 	return is
 }
 
-// Writes implements encryption.Outside.
-func (p *Providers) Writes() bool { return p.agreement().writes }
-
-// Anywhere reports whether a server has a file, or may have one.
-func (p *Providers) Anywhere() bool {
-	is := p.agreement()
-	return is.file || is.early
+// Agreed returns what all servers have, or the reason why they do not agree. listed is the file that
+// is in use. Another one needs all servers: one that does not run may come back with another file.
+// With ask, the plugins are asked at once.
+func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreement, error) {
+	g := p.current.Load()
+	if ask && g != nil {
+		p.lookAtPlugins(ctx)
+	}
+	own, is := p.Now().File(), p.compare()
+	switch {
+	case !is.file && listed == "":
+		return Agreement{}, nil
+	case !is.known:
+		return Agreement{}, fmt.Errorf("this server does not know yet which files of %s the others have", fileFlag)
+	case len(is.differ) > 0:
+		return Agreement{}, p.differs(is)
+	case own != listed && len(is.away) > 0:
+		return Agreement{}, fmt.Errorf("another file of %s is in use, or none, and these servers do not run: %s. It is not known which file they have: start them, or remove them from the cluster", fileFlag, strings.Join(is.away, ", "))
+	case g == nil:
+		return Agreement{}, nil
+	}
+	if err := g.unhealthy(); err != nil {
+		return Agreement{}, fmt.Errorf("a plugin of %s %s is not healthy: %w", fileFlag, p.options.File, err)
+	}
+	if len(is.keys) > 0 {
+		return Agreement{}, fmt.Errorf("the plugins of %s do not encrypt with the same key on these servers as on this one: %s; give all plugins the same key, which takes effect within a minute", fileFlag, strings.Join(is.keys, ", "))
+	}
+	a := Agreement{File: own, Labels: g.labelsNow(), Encrypts: g.encrypts, Plain: g.plain}
+	if p.current.Load() != g {
+		return Agreement{}, fmt.Errorf("%s %s has just changed", fileFlag, p.options.File)
+	}
+	return a, nil
 }
 
-// Encrypts reports whether a server is known to have a file.
-func (p *Providers) Encrypts() bool { return p.agreement().file }
-
 // differs returns the error for living servers that do not have this server's file.
-func (p *Providers) differs(is *agreement) error {
-	if len(is.differ) == 0 || !is.file {
-		return nil
-	}
+func (p *Providers) differs(is apart) error {
 	of := "this server has none"
 	if p.options.File != "" {
 		of = "this server has " + p.options.File
@@ -104,32 +98,68 @@ func (p *Providers) differs(is *agreement) error {
 	return fmt.Errorf("the file of %s differs between servers, so that one could not read what another writes: %s, %s: give all servers the same file first", fileFlag, of, strings.Join(is.differ, ", "))
 }
 
-// Refuses returns why the data keys cannot be changed now, or nil. inClear is set for a change that
-// writes all objects in clear.
-func (p *Providers) Refuses(inClear bool) error {
-	if err := p.differs(p.agreement()); err != nil || !inClear {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Values(p.Resources())) {
-		if name != identity {
-			return fmt.Errorf("the provider %s of %s %s would go on to encrypt: put the provider identity first in the file on all servers, and begin with `barque secrets-encrypt rewrite`", name, fileFlag, p.options.File)
-		}
-	}
-	return nil
+// Status of the file, for people.
+type Status struct {
+	Path      string            `json:"path"`
+	Hash      string            `json:"hash,omitempty"`
+	Problem   string            `json:"problem,omitempty"`
+	Resources map[string]string `json:"resources"` // and their first providers
+	// Writes is true while the file of this server is the one in use. The data key writes otherwise.
+	Writes bool     `json:"writes"`
+	Differ []string `json:"differ,omitempty"` // living servers with another file, or without one
+	Away   []string `json:"away,omitempty"`   // servers that do not run
 }
 
-// Settled returns why the leader must not rewrite objects now, or nil. A leader that lacks the file
-// of the others would write in clear what their file encrypts; and one whose plugin has another key
-// than theirs would be done while they still write under the former key.
-func (p *Providers) Settled() error {
-	is := p.agreement()
-	switch err := p.differs(is); {
-	case err != nil:
-		return err
-	case is.early:
-		return errors.New("this server has not met all other servers yet, and does not know their files of " + fileFlag)
-	case len(is.keys) > 0:
-		return fmt.Errorf("the plugins of %s report other keys on these servers than on this one: %s; give all plugins the same key", fileFlag, strings.Join(is.keys, ", "))
+// Status returns the status, nil without a file on any server. The caller knows whether it writes.
+func (p *Providers) Status() *Status {
+	is := p.compare()
+	if !is.file {
+		return nil
 	}
-	return nil
+	s := &Status{Resources: p.Resources(), Differ: is.differ, Away: is.away}
+	if p.file != nil {
+		state := p.file.State()
+		s.Path, s.Problem, s.Hash = state.Path, state.Problem, p.Now().File()
+		if err := p.current.Load().unhealthy(); err != nil && s.Problem == "" {
+			s.Problem = "a plugin is not healthy: " + err.Error()
+		}
+	}
+	return s
+}
+
+// Resources returns the first providers by the names of resources in the file.
+func (p *Providers) Resources() map[string]string {
+	g := p.current.Load()
+	if g == nil {
+		return nil
+	}
+	all := map[string]string{}
+	for of, name := range g.first {
+		all[nameIn(of)] = name
+	}
+	return all
+}
+
+// nameIn is the name of a resource in a file.
+func nameIn(of schema.GroupResource) string {
+	if of.Resource == "*" && of.Group == "" {
+		return "*."
+	}
+	return of.String()
+}
+
+// namesOf returns the names of resources that may be encrypted, and of those with identity alone.
+func (g *generation) namesOf() (encrypts, plain []string) {
+	for of := range maps.Keys(g.first) {
+		switch {
+		case encryption.Never(of):
+		case g.alone[of]:
+			plain = append(plain, nameIn(of))
+		default:
+			encrypts = append(encrypts, nameIn(of))
+		}
+	}
+	slices.Sort(encrypts)
+	slices.Sort(plain)
+	return encrypts, plain
 }

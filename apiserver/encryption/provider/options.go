@@ -1,8 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -110,19 +113,29 @@ func refused(config *apiserver.EncryptionConfiguration) error {
 	return nil
 }
 
-// longestProblem bounds what a decoder says about a file.
-const longestProblem = 500
+// An error of a decoder may quote the file, and so its keys: only these parts of it are said.
+var (
+	unknownField = regexp.MustCompile(`unknown field "((?:(?:resources|providers|aesgcm|aescbc|secretbox|kms|identity|keys|timeout)(?:\[\d+\])?\.)*)`)
+	lineOfError  = regexp.MustCompile(`\bline (\d+)\b`)
+)
 
-// withoutContent shortens the error of a decoder, which may quote the file.
+// withoutContent says what a decoder has found, without the file's content.
 func withoutContent(err error) error {
-	text := err.Error()
+	text, where := err.Error(), ""
 	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
 		return errors.New("it has no apiVersion or kind: want apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration")
 	}
-	if len(text) > longestProblem {
-		text = text[:longestProblem] + "…"
+	if runtime.IsNotRegisteredError(err) {
+		return errors.New("it is of an unknown apiVersion or kind: want apiVersion: apiserver.config.k8s.io/v1 and kind: EncryptionConfiguration")
 	}
-	return errors.New(text)
+	if line := lineOfError.FindStringSubmatch(text); line != nil {
+		where = ", in line " + line[1]
+	}
+	if field := unknownField.FindStringSubmatch(text); field != nil {
+		in := cmp.Or(strings.TrimSuffix(field[1], "."), "the file")
+		return fmt.Errorf("%s has a field that an EncryptionConfiguration does not know%s (the name is not shown: it may be a key)", in, where)
+	}
+	return fmt.Errorf("it cannot be decoded as an EncryptionConfiguration%s (more is not said: it could show a key). Look at its indents, and at fields with a value of the wrong type", where)
 }
 
 // withoutKeys takes the keys of a file out of an error about it: validation quotes some providers.
@@ -140,8 +153,11 @@ func withoutKeys(config *apiserver.EncryptionConfiguration, err error) error {
 				keys = append(keys, p.Secretbox.Keys...)
 			}
 			for _, key := range keys {
-				if key.Secret != "" {
-					text = strings.ReplaceAll(text, key.Secret, "REDACTED")
+				quoted := strings.Trim(strconv.Quote(key.Secret), `"`)
+				for _, secret := range append(strings.Fields(key.Secret), key.Secret, quoted, strings.TrimSpace(key.Secret)) {
+					if len(secret) > 3 {
+						text = strings.ReplaceAll(text, secret, "REDACTED")
+					}
 				}
 			}
 		}
@@ -159,10 +175,13 @@ func nameOf(p *apiserver.ProviderConfiguration) string {
 	case p.Secretbox != nil:
 		return "secretbox"
 	case p.KMS != nil:
-		return "kms " + p.KMS.Name
+		return kmsName + p.KMS.Name
 	}
 	return identity
 }
 
 // identity is the name of the provider that changes nothing.
 const identity = "identity"
+
+// kmsName begins the name of a plugin.
+const kmsName = "kms "

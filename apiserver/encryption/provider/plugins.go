@@ -6,15 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2"
 	kmsservice "k8s.io/kms/pkg/service"
+
+	"github.com/barque/barque/apiserver/encryption"
 )
 
 // Plugins are looked at apart from requests, each pluginEvery: one that hangs delays no answer of
@@ -49,7 +51,7 @@ func pluginsOf(ctx context.Context, config *apiserver.EncryptionConfiguration) (
 // has reports whether the file has the plugin under whose key a value is.
 func (g *generation) has(stored []byte) bool {
 	for name := range g.plugins {
-		if bytes.HasPrefix(stored, fmt.Appendf(nil, "%sv2:%s:", kmsPrefix, name)) {
+		if bytes.HasPrefix(stored, []byte(encryption.LabelOfKMS(name, ""))) {
 			return true
 		}
 	}
@@ -70,17 +72,94 @@ func (p *Providers) followPlugins(ctx context.Context) error {
 	}
 }
 
+// looked is the outcome of a look at the plugins.
+type looked struct {
+	err    error    // why one is not healthy
+	labels []string // under which the providers of the file write
+}
+
 // lookAtPlugins asks for the health of the plugins, and for their keys.
 func (p *Providers) lookAtPlugins(ctx context.Context) {
 	g := p.current.Load()
 	ctx, cancel := context.WithTimeout(ctx, max(healthWithin, g.grace))
 	defer cancel()
-	err := g.check(ctx)
-	g.healthy.Store(&err)
-	if keys, known := g.keys(ctx); known && p.current.Load() == g && p.keys.Swap(uint32(keys)) != uint32(keys) {
-		p.seen.Store(nil)
+	keys, err := p.Keys(), g.unhealthy()
+	g.look(ctx)
+	if p.current.Load() == g && (p.Keys() != keys || (g.unhealthy() == nil) != (err == nil)) {
 		p.cfg.Took()
 	}
+}
+
+// look finds the key under which each provider writes now. Upstream's state of a plugin may be a
+// minute old: a plugin that names another key by now is not settled.
+func (g *generation) look(ctx context.Context) {
+	is := new(looked)
+	if len(g.plugins) > 0 {
+		is.err = g.check(ctx)
+	}
+	var labels []string
+	if is.err == nil {
+		labels, is.err = g.labels(ctx, func(name string) bool { return strings.HasPrefix(name, kmsName) })
+	}
+	for name, plugin := range g.plugins {
+		if is.err != nil {
+			break
+		}
+		if !slices.ContainsFunc(labels, func(label string) bool { return strings.HasPrefix(label, encryption.LabelOfKMS(name, "")) }) {
+			continue // it only reads
+		}
+		status, err := plugin.Status(ctx)
+		switch {
+		case err != nil:
+			is.err = fmt.Errorf("the plugin %q: %w", name, err)
+		case !slices.Contains(labels, encryption.LabelOfKMS(name, status.KeyID)):
+			is.err = fmt.Errorf("the plugin %q names the key %q, and this server encrypts with another one yet: it takes a new one within a minute", name, status.KeyID)
+		}
+	}
+	if is.err == nil {
+		is.labels = slices.Concat(g.fixed, labels)
+		slices.Sort(is.labels)
+		is.labels = slices.Compact(is.labels)
+	}
+	g.looked.Store(is)
+}
+
+// probe is a place in the store at which nothing is.
+type probe struct{}
+
+// AuthenticatedData implements value.Context.
+func (probe) AuthenticatedData() []byte { return []byte("/barque/encryption-probe") }
+
+// labels returns the labels of what the first providers make, for those whose name is right.
+func (g *generation) labels(ctx context.Context, right func(name string) bool) (all []string, err error) {
+	for as, name := range g.first {
+		if name == identity || !right(name) {
+			continue
+		}
+		sealed, err := g.transformers[as].TransformToStorage(ctx, []byte("probe"), probe{})
+		if err != nil {
+			return nil, fmt.Errorf("the provider %s: %w", name, err)
+		}
+		all = append(all, encryption.Label(sealed))
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// unhealthy returns why a plugin is not healthy, by the last look.
+func (g *generation) unhealthy() error {
+	if is := g.looked.Load(); is != nil {
+		return is.err
+	}
+	return errNotAsked
+}
+
+// labelsNow returns the labels by the last look; nil: they are not known.
+func (g *generation) labelsNow() []string {
+	if is := g.looked.Load(); is != nil {
+		return is.labels
+	}
+	return nil
 }
 
 // check asks upstream's check of the plugins.
@@ -90,23 +169,6 @@ func (g *generation) check(ctx context.Context) error {
 		return err
 	}
 	return g.health.Check(request)
-}
-
-// keys returns a digest of the keys that the plugins report; 0: there are no plugins. It is not
-// known if one of them does not answer. It is short: gossip has little room.
-func (g *generation) keys(ctx context.Context) (digest uint16, known bool) {
-	if len(g.plugins) == 0 {
-		return 0, true
-	}
-	sum := crc32.NewIEEE()
-	for _, name := range slices.Sorted(maps.Keys(g.plugins)) {
-		is, err := g.plugins[name].Status(ctx)
-		if err != nil {
-			return 0, false
-		}
-		fmt.Fprintf(sum, "%q %q\n", name, is.KeyID)
-	}
-	return max(uint16(sum.Sum32()), 1), true
 }
 
 // awaitHealth repeats the check of health until it passes, for some time.
@@ -128,19 +190,17 @@ func awaitHealth(ctx context.Context, g *generation) error {
 	}
 }
 
-// Keys is a digest of the keys that the plugins of the file report; 0: there are none, or they are
-// not known.
-func (p *Providers) Keys() uint16 { return uint16(p.keys.Load()) }
+// Keys is a digest of the keys with which this server encrypts by its file; 0: it has no file, or
+// they are not known, or about to change. It is short: gossip has little room.
+func (p *Providers) Keys() uint16 {
+	g := p.current.Load()
+	if g == nil || g.labelsNow() == nil {
+		return 0
+	}
+	return max(uint16(crc32.ChecksumIEEE([]byte(strings.Join(g.labelsNow(), "\n")))), 1)
+}
 
 var errNotAsked = errors.New("the plugins were not asked yet")
-
-// healthy returns the outcome of the last look at the plugins.
-func (p *Providers) healthy() error {
-	if err := p.current.Load().healthy.Load(); err != nil {
-		return *err
-	}
-	return errNotAsked
-}
 
 // Health returns the check of the plugins, with upstream's name, or nil without a file.
 func (p *Providers) Health() healthz.HealthChecker {
@@ -148,5 +208,5 @@ func (p *Providers) Health() healthz.HealthChecker {
 	if g == nil {
 		return nil
 	}
-	return healthz.NamedCheck(g.health.Name(), func(*http.Request) error { return p.healthy() })
+	return healthz.NamedCheck(g.health.Name(), func(*http.Request) error { return p.current.Load().unhealthy() })
 }

@@ -2,14 +2,13 @@ package provider
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,10 +42,9 @@ type Config struct {
 	// Others returns the other servers of the cluster, by the files that they show; false: they are
 	// not known yet.
 	Others func() (others []Other, known bool)
-	// Took is called after Digest or Keys has changed.
+	// Took is called after Digest or Keys, or the health of a plugin, has changed.
 	Took   func()
 	Logger *slog.Logger
-	Now    func() time.Time
 }
 
 // Other is another server.
@@ -54,17 +52,10 @@ type Other struct {
 	Name string
 	// File is the Digest of its file, the last one of a server that is off; 0: it has none.
 	File uint32
-	// Keys are the Keys of its plugins; 0: not known.
+	// Keys are its Keys; 0: not known.
 	Keys  uint16
 	Alive bool
-	// Unmet is set for a server of which nothing was heard since this one was started: its file is
-	// not known.
-	Unmet bool
 }
-
-// unmetFor is how long changes wait for servers that were not met yet, from when this server knows
-// which ones there are.
-const unmetFor = 30 * time.Second
 
 // Providers are those of the file in effect, if there is one. Their owner calls Run.
 type Providers struct {
@@ -73,9 +64,6 @@ type Providers struct {
 	cfg     Config
 	file    *configfile.File // nil without one
 	current atomic.Pointer[generation]
-	knows   atomic.Pointer[time.Time] // since when the other servers are known
-	seen    atomic.Pointer[agreement]
-	keys    atomic.Uint32 // see Keys
 	// ctx ends with Run; it is that of connections to plugins.
 	ctx context.Context
 	end context.CancelFunc
@@ -85,15 +73,21 @@ var _ encryption.Outside = (*Providers)(nil)
 
 // generation is a file in effect.
 type generation struct {
-	digest uint32
+	path string
+	hash string
+	all  *Providers
 	// transformers by resource, as the file names them: also "*.GROUP" and "*.*".
 	transformers map[schema.GroupResource]value.Transformer
 	first        map[schema.GroupResource]string // names of the providers that write
-	health       healthz.HealthChecker
-	healthy      atomic.Pointer[error] // of the last look at health; nil: there was none yet
-	plugins      map[string]kmsservice.Service
-	grace        time.Duration // in which plugins may still answer requests
-	end          context.CancelFunc
+	alone        map[schema.GroupResource]bool   // those with identity and no other provider
+	// encrypts and plain: see Agreement.
+	encrypts, plain []string
+	fixed           []string // labels of the providers that write and are no plugins
+	health          healthz.HealthChecker
+	looked          atomic.Pointer[looked] // nil: at the plugins nobody has looked yet
+	plugins         map[string]kmsservice.Service
+	grace           time.Duration // in which plugins may still answer requests
+	end             context.CancelFunc
 
 	resolved sync.Map // *transformer, nil for none, by schema.GroupResource
 }
@@ -132,10 +126,7 @@ func New(cfg Config) (*Providers, error) {
 	return p, nil
 }
 
-// Digest is a short hash of a file's content, which is never 0.
-func Digest(data []byte) uint32 { return digestOf(configfile.Hash(data)) }
-
-// digestOf takes the last 8 digits of a hash.
+// digestOf takes the last 8 digits of a hash. It is never 0.
 func digestOf(hash string) uint32 {
 	n, err := strconv.ParseUint(hash[len(hash)-hex.EncodedLen(4):], 16, 32)
 	if err != nil {
@@ -165,30 +156,37 @@ func (p *Providers) load(data []byte) (*generation, error) {
 		end()
 		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
 	}
-	g := &generation{digest: Digest(data), transformers: made.Transformers, first: firstOf(config), health: made.HealthChecks[0],
+	g := &generation{path: p.options.File, hash: configfile.Hash(data), all: p, transformers: made.Transformers, health: made.HealthChecks[0],
 		grace: made.KMSCloseGracePeriod, end: end}
+	g.first, g.alone = firstOf(config)
+	g.encrypts, g.plain = g.namesOf()
 	if g.plugins, err = pluginsOf(ctx, config); err != nil {
 		end()
 		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
 	}
+	if g.fixed, err = g.labels(ctx, func(name string) bool { return !strings.HasPrefix(name, kmsName) }); err != nil {
+		end()
+		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, withoutKeys(config, err))
+	}
 	if len(g.plugins) == 0 {
-		g.healthy.Store(new(error(nil)))
+		g.look(ctx)
 	}
 	return g, nil
 }
 
-// firstOf returns the names of the providers that write. Of several entries with a resource, the
-// first one counts, as upstream does.
-func firstOf(config *apiserver.EncryptionConfiguration) map[schema.GroupResource]string {
-	first := map[schema.GroupResource]string{}
+// firstOf returns the names of the providers that write, and the resources with identity alone. Of
+// several entries with a resource, the first one counts, as upstream does.
+func firstOf(config *apiserver.EncryptionConfiguration) (first map[schema.GroupResource]string, alone map[schema.GroupResource]bool) {
+	first, alone = map[schema.GroupResource]string{}, map[schema.GroupResource]bool{}
 	for i := range config.Resources {
 		for _, name := range config.Resources[i].Resources {
 			if of := schema.ParseGroupResource(name); first[of] == "" {
 				first[of] = nameOf(&config.Resources[i].Providers[0])
+				alone[of] = first[of] == identity && len(config.Resources[i].Providers) == 1
 			}
 		}
 	}
-	return first
+	return first, alone
 }
 
 // named returns the name by which the file names a resource: its own, or one with a wildcard.
@@ -201,15 +199,28 @@ func (g *generation) named(resource schema.GroupResource) (as schema.GroupResour
 	return as, false
 }
 
-// Of implements encryption.Outside.
-func (p *Providers) Of(resource schema.GroupResource) value.Transformer {
-	g := p.current.Load()
-	if g == nil {
-		return nil
+// none are the providers of a server without a file.
+type none struct{}
+
+func (none) File() string                                { return "" }
+func (none) Of(schema.GroupResource) encryption.Provider { return nil }
+
+// Now implements encryption.Outside.
+func (p *Providers) Now() encryption.Providers {
+	if g := p.current.Load(); g != nil {
+		return g
 	}
+	return none{}
+}
+
+// File implements encryption.Providers.
+func (g *generation) File() string { return g.hash }
+
+// Of implements encryption.Providers.
+func (g *generation) Of(resource schema.GroupResource) encryption.Provider {
 	known, ok := g.resolved.Load(resource)
 	if !ok {
-		known, _ = g.resolved.LoadOrStore(resource, p.resolve(g, resource))
+		known, _ = g.resolved.LoadOrStore(resource, g.resolve(resource))
 	}
 	if t := known.(*transformer); t != nil {
 		return t
@@ -217,13 +228,13 @@ func (p *Providers) Of(resource schema.GroupResource) value.Transformer {
 	return nil
 }
 
-func (p *Providers) resolve(g *generation, resource schema.GroupResource) *transformer {
+func (g *generation) resolve(resource schema.GroupResource) *transformer {
 	as, ok := g.named(resource)
 	if !ok || encryption.Never(resource) {
 		return nil
 	}
 	with := encryptionconfig.StaticTransformers(g.transformers).TransformerForResource(resource)
-	return &transformer{Transformer: with, all: p, path: p.options.File, first: g.first[as]}
+	return &transformer{Transformer: with, all: g.all, path: g.path, first: g.first[as]}
 }
 
 // reload replaces the providers, once the new plugins answer.
@@ -236,9 +247,8 @@ func (p *Providers) reload(ctx context.Context, data []byte) error {
 		g.end()
 		return fmt.Errorf("a plugin of the file is not healthy: %w", err)
 	}
-	g.healthy.Store(new(error(nil)))
+	g.look(ctx)
 	former := p.current.Swap(g)
-	p.seen.Store(nil)
 	time.AfterFunc(max(lingers, former.grace), former.end)
 	p.cfg.Took()
 	return nil
@@ -262,68 +272,10 @@ func (p *Providers) Files() []configfile.State {
 	return []configfile.State{p.file.State()}
 }
 
-// Digest is that of the file in effect; 0: there is none.
+// Digest is a short hash of the file in effect, for gossip; 0: there is none.
 func (p *Providers) Digest() uint32 {
 	if g := p.current.Load(); g != nil {
-		return g.digest
+		return digestOf(g.hash)
 	}
 	return 0
-}
-
-// Resources returns the first providers by the names of resources in the file.
-func (p *Providers) Resources() map[string]string {
-	g := p.current.Load()
-	if g == nil {
-		return nil
-	}
-	all := map[string]string{}
-	for of, name := range g.first {
-		as := of.String()
-		if of.Resource == "*" && of.Group == "" {
-			as = "*."
-		}
-		all[as] = name
-	}
-	return all
-}
-
-// Status of the file, for people.
-type Status struct {
-	Path      string            `json:"path"`
-	Problem   string            `json:"problem,omitempty"`
-	Resources map[string]string `json:"resources"` // and their first providers
-	// Writes is false while the data key of the cluster writes in place of the providers.
-	Writes bool     `json:"writes"`
-	Differ []string `json:"differ,omitempty"` // servers with another file, without one, or not met yet
-}
-
-// Status returns the status, nil without a file on any server.
-func (p *Providers) Status() *Status {
-	is := p.agreement()
-	if p.file == nil && len(is.differ) == 0 {
-		return nil
-	}
-	s := &Status{Resources: p.Resources(), Writes: is.writes, Differ: slices.Concat(is.differ, is.away)}
-	if p.file != nil {
-		state := p.file.State()
-		s.Path, s.Problem = state.Path, state.Problem
-		if err := p.healthy(); err != nil {
-			s.Problem = cmp.Or(s.Problem, "a plugin is not healthy: "+err.Error())
-		}
-	}
-	return s
-}
-
-// Cipher returns the provider that writes a resource, and whether the file says: without it, or
-// while the files differ, the data keys do. keys reports whether these encrypt anything. A provider
-// that does not encrypt is "".
-func (p *Providers) Cipher(resource schema.GroupResource, keys bool) (cipher string, says bool) {
-	with, _ := p.Of(resource).(*transformer)
-	if with == nil || keys && !p.Writes() {
-		return "", false
-	}
-	if with.first == identity {
-		return "", true
-	}
-	return with.first + " of " + fileFlag, true
 }

@@ -41,14 +41,14 @@ func (t *transformer) TransformToStorage(ctx context.Context, data []byte, at va
 	return sealed, nil
 }
 
-// kmsPrefix is how values begin whose key a plugin of KMS has encrypted.
-const kmsPrefix = storage.Enciphered + "kms:"
+// Encrypts implements encryption.Provider.
+func (t *transformer) Encrypts() bool { return t.first != identity }
 
 // Unreadable implements encryption.Outside. Only if all servers have the same file, or none, can no
 // server decrypt a value that this one cannot. A plugin of the file may answer later. One that no
 // file has any more never does.
 func (p *Providers) Unreadable(stored []byte, at value.Context, cause error) error {
-	which := encryption.Provider(stored)
+	which := encryption.Label(stored)
 	var err error
 	switch {
 	case p.options.File == "":
@@ -58,12 +58,12 @@ func (p *Providers) Unreadable(stored []byte, at value.Context, cause error) err
 	default:
 		err = fmt.Errorf("read %s: it is encrypted by the provider %q, and does not decrypt with %s %s of server %s: %w", at.AuthenticatedData(), which, fileFlag, p.options.File, p.server, cause)
 	}
-	agreement := p.agreement()
-	if agreement.file && len(agreement.differ) > 0 {
-		err = fmt.Errorf("%w; the file differs between servers: %s", err, strings.Join(agreement.differ, ", "))
+	is := p.compare()
+	if is.file && len(is.differ) > 0 {
+		err = fmt.Errorf("%w; the file differs between servers: %s", err, strings.Join(is.differ, ", "))
 	}
 	g := p.current.Load()
-	if !agreement.all || cause != nil && g != nil && g.has(stored) {
+	if !is.same || cause != nil && g != nil && g.has(stored) {
 		return &storage.UnavailableError{Err: err}
 	}
 	return err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 
@@ -21,7 +21,6 @@ import (
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/gossip"
-	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/membership/rollover"
 	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
@@ -40,9 +39,12 @@ func (s *server) loadDataKeys(context.Context) (err error) {
 		Look: func(ctx context.Context, newest bool) ([]byte, uint64, uint64, error) {
 			return register.New(s.store, dataKeysKey).Look(ctx, newest)
 		},
-		Note:  func(encrypts bool) error { return s.record.NoteEncryption(encrypts || s.providers.Digest() != 0) },
+		Note:  s.record.NoteEncryption,
 		InUse: func(ctx context.Context, id string) (bool, error) { return s.storedObjects().InUse(ctx, id) },
-		Took:  func(generation uint64) { s.pool.SetDataKeys(generation) },
+		Took: func(generation uint64) {
+			s.pool.SetDataKeys(generation)
+			s.sight.Again() // the file in use may be another one
+		},
 	})
 	s.transformers = encryption.New(keySource{s.dataKeys}, dataKeysKey)
 	s.transformers.Use(s.providers)
@@ -55,12 +57,16 @@ func (s *server) startProviders(ctx context.Context) (err error) {
 	if o == nil {
 		o = new(provider.Options)
 	}
-	s.providers, err = provider.New(provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders, Now: time.Now, Logger: s.logger.With("part", "encryption"),
-		Took: s.showEncryption})
+	s.apiMade = make(chan struct{})
+	s.sight = encryption.NewSight(func() *encryption.Objects { return s.storedObjects().Objects }, s.apiMade, s.showEncryption)
+	s.providers, err = provider.New(provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders, Logger: s.logger.With("part", "encryption"),
+		Took: func() {
+			s.showEncryption()
+			s.sight.Again()
+		}})
 	if err != nil {
 		return err
 	}
-	s.sight = &encryption.Sight{Objects: func() *encryption.Objects { return s.storedObjects().Objects }, Needed: s.providers.Anywhere, Changed: s.showEncryption}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "encryption providers", Run: s.providers.Run})
 }
 
@@ -80,10 +86,28 @@ func (s *server) otherProviders() (others []provider.Other, known bool) {
 	}
 	for _, is := range m.EncryptionFiles() {
 		if is.Role == pki.RoleServer && is.Barred == "" && is.Name != s.options.Name {
-			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Alive: is.Alive, Unmet: members.Unmet(is)})
+			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Alive: is.Alive})
 		}
 	}
 	return others, true
+}
+
+// fileOfProviders is this server's file, for changes of the data keys.
+type fileOfProviders struct{ *provider.Providers }
+
+// Agreed implements datakeys.File.
+func (f fileOfProviders) Agreed(ctx context.Context, listed string, ask bool) (datakeys.Agreement, error) {
+	is, err := f.Providers.Agreed(ctx, listed, ask)
+	return datakeys.Agreement(is), err
+}
+
+// Status implements datakeys.File.
+func (f fileOfProviders) Status() *datakeys.FileStatus {
+	is := f.Providers.Status()
+	if is == nil {
+		return nil
+	}
+	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources, Differ: is.Differ, Away: is.Away}
 }
 
 // pluginChecks are the checks of the plugins, and of this server's reading what a file encrypts.
@@ -93,14 +117,6 @@ func (s *server) pluginChecks() []healthz.HealthChecker {
 		all = append(all, plugins)
 	}
 	return all
-}
-
-// encrypts reports whether objects are encrypted, so that earlier versions cannot read them.
-func (s *server) encrypts(ctx context.Context) (bool, error) {
-	if s.providers.Encrypts() {
-		return true, nil
-	}
-	return s.encryption.Encrypts(ctx)
 }
 
 // keySource are data keys for the API server.
@@ -136,8 +152,9 @@ func (o storedObjects) Rewrite(ctx context.Context, term uint64, e *datakeys.Epo
 }
 
 // Count implements datakeys.Objects.
-func (o storedObjects) Count(ctx context.Context, e *datakeys.Epoch) (map[string]int, error) {
-	return o.Objects.Count(ctx, (*encryption.Epoch)(e))
+func (o storedObjects) Count(ctx context.Context, e *datakeys.Epoch) (datakeys.Counts, error) {
+	n, err := o.Objects.Count(ctx, (*encryption.Epoch)(e))
+	return datakeys.Counts(n), err
 }
 
 // Left implements datakeys.Objects.
@@ -153,8 +170,7 @@ func (s *server) storedObjects() storedObjects {
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption"), Keys: s.dataKeys, Sealer: s.ids.Trust,
-		Members: s.dataKeyMembers, Refuses: s.providers.Refuses, Settled: s.providers.Settled,
-		File:    func() *datakeys.FileStatus { return (*datakeys.FileStatus)(s.providers.Status()) },
+		Members: s.dataKeyMembers, File: fileOfProviders{s.providers},
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
 	})
@@ -169,7 +185,7 @@ func (s *server) dataKeyMembers() []rollover.Member {
 	return nil
 }
 
-var secrets = schema.GroupResource{Resource: "secrets"}
+const secrets = "secrets"
 
 // secretsCipher is the cipher of Secrets in the store; empty: some are in clear, or problem is the
 // reason why it is not known.
@@ -177,7 +193,7 @@ func (s *server) secretsCipher(ctx context.Context) (cipher, problem string) {
 	is, err := s.encryption.Status(ctx)
 	covered := false
 	if err == nil {
-		covered, err = is.Covers(secrets.String())
+		covered, err = is.Covers(secrets)
 	}
 	switch {
 	case err != nil:
@@ -185,8 +201,8 @@ func (s *server) secretsCipher(ctx context.Context) (cipher, problem string) {
 	case !covered:
 		return "", ""
 	}
-	if cipher, says := s.providers.Cipher(secrets, is.Enabled); says {
-		return cipher, ""
+	if by := is.File.Writer(secrets); by != "" && is.File.Writes {
+		return by + " of --encryption-provider-config", ""
 	}
 	return encryption.Cipher, ""
 }
@@ -261,10 +277,22 @@ func (s *server) encryptionReady() healthz.HealthChecker {
 	return healthz.NamedCheck("encryption", func(r *http.Request) error { return s.dataKeys.Ready(r.Context()) })
 }
 
+// readability is whether this server reads all objects: those under data keys, and those under a
+// file.
+type readability struct {
+	*datakeys.Keys
+	sight *encryption.Sight
+}
+
+// Ready returns why it does not, or nil.
+func (r readability) Ready(ctx context.Context) error {
+	return cmp.Or(r.Keys.Ready(ctx), r.sight.Blind())
+}
+
 // startHandingOver begins before the API: a server without the keys is never ready, so that a
 // leader among them would not begin its work.
 func (s *server) startHandingOver(ctx context.Context) error {
-	handover := &datakeys.Handover{Keys: s.dataKeys, Logger: s.logger.With("part", "encryption"), To: func(ctx context.Context, generation uint64) error {
+	handover := &datakeys.Handover{Keys: readability{s.dataKeys, s.sight}, Logger: s.logger.With("part", "encryption"), To: func(ctx context.Context, generation uint64) error {
 		return s.store.HandOverTo(ctx, "it cannot read all objects", readers(s.pool.Members(), generation))
 	}}
 	runner, err := runtime.New(runtime.Config{

@@ -69,6 +69,7 @@ type server struct {
 	encryption   *datakeys.Manager
 	providers    *provider.Providers // encrypt in place of dataKeys what a file names
 	sight        *encryption.Sight   // whether this server reads what they have encrypted
+	apiMade      chan struct{}       // closed once api is there
 	backups      *backups.Manager
 	exchange     *exchange.Exchange
 	audit        *audit.Log
@@ -314,7 +315,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(), CAs: pki.BundleForm},
+		Facts: gossip.Facts{Revoked: s.revoked.list.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(), PluginKeys: s.providers.Keys(), Blind: true, CAs: pki.BundleForm},
 		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.list.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
@@ -370,7 +371,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Decided:      s.decided,
 		NameTaken:    s.nameTaken,
 		VersionFits:  s.versionFits,
-		Encrypts:     s.encrypts,
+		Encrypts:     s.encryption.Encrypts,
 		Replace:      adminapi.Replacing{Store: s.store, Pool: s.pool}.Replace,
 		AddressTaken: s.addressTaken,
 		AgentCIDRs:   o.agentCIDRs,
@@ -432,6 +433,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	}
 	s.members = s.newMembers()
 	s.membersOfAPI.Store(s.members)
+	close(s.apiMade)
 	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
 
