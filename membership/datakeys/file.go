@@ -82,7 +82,7 @@ const (
 // whether it has. The file writes from then on. While objects are rewritten, that begins anew.
 func (m *Manager) list(ctx context.Context, d document, term uint64) (listed bool, err error) {
 	k := m.kind
-	if k.File == nil || d.Generation == 0 || d.Step == Spread {
+	if k.File == nil || d.Step == Spread {
 		return false, nil
 	}
 	is, apart := k.File.Agreed(ctx, d.File, d.Step != AtRest)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -186,8 +187,9 @@ func TestKMS(t *testing.T) {
 	if name := s.providers.Health().Name(); name != "kms-providers" {
 		t.Errorf("the check is %s", name)
 	}
-	if cipher, _ := s.providers.Cipher(secrets, true); !strings.HasPrefix(cipher, "kms vault") {
-		t.Errorf("%q", cipher)
+	c.use(t, s)
+	if want := encryption.LabelOfKMS("vault", "one"); !slices.Equal(c.epoch.Labels, []string{want}) {
+		t.Errorf("%q", c.epoch.Labels)
 	}
 	for i := range 20 {
 		s.create(t, fmt.Sprint(i))
@@ -205,15 +207,54 @@ func TestKMS(t *testing.T) {
 	if err := again.rewrite(t); err != nil {
 		t.Error(err)
 	}
+	counts := func(of *server) map[string]int {
+		n, err := (&encryption.Objects{Store: c.backend, Transformers: of.transformers, Now: time.Now}).Count(t.Context(), c.epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.Under
+	}
+	one, two := encryption.LabelOfKMS("vault", "one"), encryption.LabelOfKMS("vault", "two")
+	if got := counts(again); got[one] != 20 {
+		t.Errorf("%v", got)
+	}
+	// The key changes inside of the KMS. This server takes the new one within a minute, and nobody
+	// takes it for settled before; a server that starts now has it at once.
 	p.set(func() { p.keyID = "two" })
+	if _, err := again.providers.Agreed(t.Context(), c.epoch.File, true); err == nil || !strings.Contains(err.Error(), `names the key "two"`) {
+		t.Errorf("an earlier key is settled: %v", err)
+	}
+	if again.providers.Keys() != 0 {
+		t.Error("it shows a key that is about to change")
+	}
 	renewed := c.start(t, "s2", entry("secrets", p.provider("vault")))
 	await.NoError(t, "it is healthy", renewed.healthy)
+	renewed.create(t, "unlisted")
+	if got := c.stored(t, "unlisted"); !strings.HasPrefix(got, encryption.Prefix) {
+		t.Errorf("a value is under a key that the state does not list: %q", got)
+	}
 	before := c.stored(t, "3")
+	if err := renewed.rewrite(t); err == nil || !strings.Contains(err.Error(), "another key by now") {
+		t.Errorf("a rewrite ends with a key that the state does not list: %v", err)
+	}
+	if err := c.tryUse(t, renewed); err == nil || !strings.Contains(err.Error(), "same key on these servers as on this one: s1") {
+		t.Errorf("the other server has the earlier key yet: %v", err)
+	}
+	c.servers = []*server{renewed}
+	c.use(t, renewed)
 	if _, stale, err := renewed.transformers.TransformerForResource(secrets).TransformFromStorage(t.Context(), []byte(before), at("/registry/secrets/ns/3")); err != nil || !stale {
 		t.Errorf("stale is %t, %v", stale, err)
 	}
 	if err := renewed.rewrite(t); err != nil || c.stored(t, "3") == before {
 		t.Errorf("it is not rewritten: %v", err)
+	}
+	if got := counts(renewed); len(got) != 1 || got[two] != 21 {
+		t.Errorf("%v", got)
+	}
+	// The server that was paused meanwhile has the earlier key in its memory, and does not write by it.
+	again.create(t, "paused")
+	if got := c.stored(t, "paused"); !strings.HasPrefix(got, encryption.Prefix) {
+		t.Errorf("a value is under a key that a rewrite has emptied: %q", got)
 	}
 	if err := again.read(t, "3"); err != nil {
 		t.Errorf("the other server cannot read it: %v", err)
@@ -233,6 +274,11 @@ func TestKMSThatComesLater(t *testing.T) {
 	if err := s.healthy(t.Context()); err == nil {
 		t.Error("it is healthy")
 	}
+	if err := c.tryUse(t, s); err == nil {
+		t.Error("a file is taken into use without its plugin")
+	}
+	c.epoch.File, c.epoch.Labels = s.providers.Now().File(), []string{encryption.LabelOfKMS("vault", "one")}
+	c.step(t)
 	if err := s.read(t, "own"); err != nil {
 		t.Error(err)
 	}
@@ -257,10 +303,11 @@ func TestKMSThatComesLater(t *testing.T) {
 func TestKMSThatHangs(t *testing.T) {
 	p := newPlugin(t).start(t)
 	p.timeout = time.Second
-	c := newCluster(t, "")
+	c := newCluster(t, "one")
 	file := entry("secrets", p.provider("vault")) + entry("configmaps, zebras", keyed("secretbox", "k1", 1))
 	a := c.start(t, "a", file)
 	await.NoError(t, "a is healthy", a.healthy)
+	c.use(t, a)
 	for i := range 30 {
 		a.create(t, fmt.Sprint(i))
 	}
@@ -308,11 +355,12 @@ func TestKMSThatHangs(t *testing.T) {
 func TestKMSThatDies(t *testing.T) {
 	p := newPlugin(t).start(t)
 	p.timeout = time.Second
-	c := newCluster(t, "")
+	c := newCluster(t, "one")
 	file := entry("secrets", p.provider("vault"))
 	a, b := c.start(t, "a", file), c.start(t, "b", file)
 	await.NoError(t, "a is healthy", a.healthy)
 	await.NoError(t, "b is healthy", b.healthy)
+	c.use(t, a)
 	a.create(t, "a")
 	p.stop()
 	a.create(t, "later")
@@ -353,6 +401,7 @@ func TestKMSThatLies(t *testing.T) {
 			if err := s.healthy(t.Context()); err == nil {
 				t.Error("it is healthy")
 			}
+			c.epoch.File, c.epoch.Labels = s.providers.Now().File(), []string{encryption.LabelOfKMS("vault", "three")}
 			if err := s.tryCreate(t, "s"); err == nil || c.stored(t, "s") != "" {
 				t.Errorf("%q is written: %v", c.stored(t, "s"), err)
 			}
@@ -370,8 +419,9 @@ func TestKMSThatLies(t *testing.T) {
 // goes on.
 func TestReloadOfAPlugin(t *testing.T) {
 	p := newPlugin(t)
-	c := newCluster(t, "")
+	c := newCluster(t, "one")
 	s := c.start(t, "s", entry("secrets", keyed("secretbox", "k1", 1)))
+	c.use(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // brief: the test wants the time-out
 	defer cancel()
 	s.write(t, entry("secrets", p.provider("vault"), keyed("secretbox", "k1", 1)))
@@ -387,6 +437,7 @@ func TestReloadOfAPlugin(t *testing.T) {
 	if err := s.providers.reload(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
+	c.use(t, s)
 	s.create(t, "late")
 	for name, want := range map[string]string{"early": "k8s:enc:secretbox:v1:k1:", "late": "k8s:enc:kms:v2:vault:"} {
 		if got := c.stored(t, name); !strings.HasPrefix(got, want) || s.read(t, name) != nil {
@@ -396,36 +447,29 @@ func TestReloadOfAPlugin(t *testing.T) {
 }
 
 // TestKeysThatDiffer: a plugin has another key than that of another server, as while a key is
-// exchanged. A rewrite is not settled before both have the same.
+// exchanged. Nothing is settled before both encrypt with the same one.
 func TestKeysThatDiffer(t *testing.T) {
 	one, two := newPlugin(t).start(t), newPlugin(t).start(t)
-	c := newCluster(t, "")
-	file := entry("secrets", one.provider("vault"))
-	a, b := c.start(t, "a", file), c.start(t, "b", file)
-	b.providers.current.Load().plugins["vault"] = c.start(t, "of two", entry("secrets", two.provider("vault"))).providers.current.Load().plugins["vault"]
-	c.servers = c.servers[:2]
-	look := func() {
-		for _, s := range c.servers {
-			s.providers.lookAtPlugins(t.Context())
-		}
-		c.look()
-	}
-	if look(); a.providers.Settled() != nil || a.providers.Keys() == 0 {
-		t.Errorf("the same key: %v", a.providers.Settled())
-	}
-	two.set(func() { two.keyID = "two" })
-	look()
-	for _, s := range []*server{a, b} {
-		if err := s.providers.Settled(); err == nil || !strings.Contains(err.Error(), "other keys on these servers") || !s.providers.Writes() {
-			t.Errorf("%s: %v", s.name, err)
+	two.keyID = "two"
+	c := newCluster(t, "one")
+	a, other := c.start(t, "a", entry("secrets", one.provider("vault"))), c.start(t, "other", entry("secrets", two.provider("vault")))
+	c.servers = []*server{a}
+	await.NoError(t, "it is healthy", a.healthy)
+	c.use(t, a)
+	keys := a.providers.Keys()
+	other.providers.lookAtPlugins(t.Context())
+	for what, b := range map[string]Other{"the same": {Keys: keys}, "another key": {Keys: other.providers.Keys()}, "not known": {}} {
+		b.Name, b.Alive, b.File = "b", true, a.providers.Digest()
+		a.providers.cfg.Others = func() ([]Other, bool) { return []Other{b}, true }
+		if _, err := a.providers.Agreed(t.Context(), c.epoch.File, true); (err == nil) != (b.Keys == keys) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
-	one.set(func() { one.keyID = "two" })
-	if look(); a.providers.Settled() != nil {
-		t.Errorf("the same key again: %v", a.providers.Settled())
+	if keys == 0 || other.providers.Keys() == 0 {
+		t.Error("a healthy plugin shows no key")
 	}
-	two.stop()
-	if look(); a.providers.Settled() != nil {
-		t.Errorf("one does not answer: %v", a.providers.Settled())
+	one.stop()
+	if _, err := a.providers.Agreed(t.Context(), c.epoch.File, true); err == nil || a.providers.Keys() != 0 {
+		t.Errorf("a plugin that is away is settled: %v", err)
 	}
 }

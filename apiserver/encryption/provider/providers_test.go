@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,7 +102,7 @@ func (c *cluster) start(t *testing.T, name, content string) *server {
 		t.Fatal(err)
 	}
 	var err error
-	s.providers, err = New(Config{Options: o, Server: name, Others: func() ([]Other, bool) { return c.others(s), true }, Took: func() {}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	s.providers, err = New(Config{Options: o, Server: name, Others: func() ([]Other, bool) { return c.others(s), true }, Took: func() {}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,15 +122,28 @@ func (c *cluster) start(t *testing.T, name, content string) *server {
 	t.Cleanup(store.Close)
 	s.secrets = store
 	c.servers = append(c.servers, s)
-	c.look()
 	return s
 }
 
-// look makes all servers forget for how long they know the files of the others.
-func (c *cluster) look() {
-	for _, s := range c.servers {
-		s.providers.seen.Store(nil)
+// use takes the file of a server into use, as the leader does.
+func (c *cluster) use(t *testing.T, s *server) {
+	t.Helper()
+	if err := c.tryUse(t, s); err != nil {
+		t.Fatal(err)
 	}
+}
+
+func (c *cluster) tryUse(t *testing.T, s *server) error {
+	t.Helper()
+	is, err := s.providers.Agreed(t.Context(), c.epoch.File, true)
+	if err != nil {
+		return err
+	}
+	next := *c.epoch
+	next.File, next.Labels, next.Resources = is.File, is.Labels, slices.Concat(next.Resources, is.Encrypts)
+	c.epoch = &next
+	c.step(t)
+	return nil
 }
 
 func (c *cluster) others(of *server) (all []Other) {
@@ -156,7 +171,6 @@ func (s *server) reload(t *testing.T, content string) string {
 	for range 2 {
 		s.providers.file.Check(t.Context())
 	}
-	s.cluster.look()
 	return s.providers.file.State().Problem
 }
 
@@ -236,7 +250,9 @@ func (c *cluster) step(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.epoch = &encryption.Epoch{Revision: result.Revision, Resources: c.epoch.Resources, Writes: c.epoch.Writes}
+	next := *c.epoch
+	next.Revision = result.Revision
+	c.epoch = &next
 }
 
 // TestProviders: each provider writes its own form, reads it again, and leaves nothing in clear.
@@ -252,7 +268,7 @@ func TestProviders(t *testing.T) {
 			s.create(t, "own")
 			s = c.start(t, "s2", entry("secrets", keyed(provider, "k1", 1)))
 			c.servers = c.servers[1:] // the server without a file is removed
-			c.look()
+			c.use(t, s)
 			s.create(t, "file")
 			prefix := "k8s:enc:" + provider + ":v1:k1:"
 			for name, want := range map[string]string{"clear": "k8s\x00", "own": encryption.Prefix + "one:", "file": prefix} {
@@ -282,18 +298,21 @@ func TestProviders(t *testing.T) {
 			if problem := s.reload(t, entry("secrets", keyed(provider, "k2", 2), keyed(provider, "k1", 1))); problem != "" {
 				t.Fatal(problem)
 			}
+			c.use(t, s)
 			if err := s.rewrite(t); err != nil || !strings.HasPrefix(c.stored(t, "own"), "k8s:enc:"+provider+":v1:k2:") {
 				t.Errorf("%q, %v", c.stored(t, "own"), err)
 			}
-			// Identity first writes in clear, and without the file the data key writes again.
+			// Identity first leaves all to the data key, and so it is without the file.
 			if problem := s.reload(t, entry("secrets", "{identity: {}}", keyed(provider, "k2", 2))); problem != "" {
 				t.Fatal(problem)
 			}
-			if err := s.rewrite(t); err != nil || !strings.Contains(c.stored(t, "own"), "hidden") {
+			c.use(t, s)
+			if err := s.rewrite(t); err != nil || !strings.HasPrefix(c.stored(t, "own"), encryption.Prefix) {
 				t.Errorf("%q, %v", c.stored(t, "own"), err)
 			}
 			c.servers = nil
 			s = c.start(t, "s3", "")
+			c.use(t, s)
 			if err := s.rewrite(t); err != nil {
 				t.Error(err)
 			}
@@ -317,22 +336,19 @@ func TestFilesThatDiffer(t *testing.T) {
 	if got := c.stored(t, "early"); !strings.HasPrefix(got, encryption.Prefix) || b.read(t, "early") != nil {
 		t.Errorf("b cannot read %q: %v", got, b.read(t, "early"))
 	}
-	if sealed, _, err := a.transformers.TransformerForResource(schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(t.Context(), []byte("x"), at("/registry/configmaps/ns/c")); err != nil || encryption.KeyOf(sealed) != "one" {
+	if sealed, _, err := a.transformers.TransformerForResource(schema.GroupResource{Resource: "configmaps"}).(storage.Sealer).Seal(t.Context(), []byte("x"), at("/registry/configmaps/ns/c")); err != nil || string(sealed) != "x" {
 		t.Errorf("a ConfigMap, which the file alone names: %q, %v", sealed, err)
 	}
-	if err := a.providers.Refuses(false); err == nil || !strings.Contains(err.Error(), "b (without a file)") {
-		t.Errorf("a change is not refused: %v", err)
+	if err := c.tryUse(t, a); err == nil || !strings.Contains(err.Error(), "b (without a file)") {
+		t.Errorf("the file is taken into use: %v", err)
 	}
-	if is := a.providers.Status(); is.Writes || !slices.Equal(is.Differ, []string{"b (without a file)"}) || b.providers.Status() == nil {
+	if is := a.providers.Status(); !slices.Equal(is.Differ, []string{"b (without a file)"}) || b.providers.Status() == nil {
 		t.Errorf("%+v", is)
-	}
-	if _, says := a.providers.Cipher(secrets, true); says {
-		t.Error("the cipher is the file's while the data key writes")
 	}
 
 	// b is off, and comes back with another file.
 	c.servers = []*server{a}
-	c.look()
+	c.use(t, a)
 	a.create(t, "late")
 	if got := c.stored(t, "late"); !strings.HasPrefix(got, "k8s:enc:secretbox:v1:k1:") {
 		t.Fatalf("%q", got)
@@ -361,7 +377,13 @@ func TestFilesThatDiffer(t *testing.T) {
 			check("update", b.update(t, "late"))
 			check("delete", b.secrets.Delete(t.Context(), "/secrets/ns/late", new(corev1.Secret), nil, kstorage.ValidateAllObjectFunc, nil, kstorage.DeleteOptions{}))
 			check("delete unread", b.secrets.Delete(t.Context(), "/secrets/ns/late", new(corev1.Secret), nil, kstorage.ValidateAllObjectFunc, nil, kstorage.DeleteOptions{ExpectTransformOrDecodeError: true}))
-			check("rewrite", b.rewrite(t))
+			if err := b.rewrite(t); err == nil || !strings.Contains(err.Error(), "is not, or not any more, the one that is in use") {
+				t.Errorf("rewrite: %v", err)
+			}
+			b.create(t, "by b of "+what)
+			if got := c.stored(t, "by b of "+what); !strings.HasPrefix(got, encryption.Prefix) {
+				t.Errorf("it writes %q", got)
+			}
 			if err := b.secrets.Create(t.Context(), "/secrets/ns/late", &corev1.Secret{}, new(corev1.Secret), 0); !kstorage.IsExist(err) {
 				t.Errorf("create: %v", err)
 			}
@@ -375,23 +397,12 @@ func TestFilesThatDiffer(t *testing.T) {
 	}
 }
 
-// TestWithoutDataKeys: without data keys the file writes although the files differ: nothing is in
-// clear that a file is to encrypt.
-func TestWithoutDataKeys(t *testing.T) {
-	c := newCluster(t, "")
-	a := c.start(t, "a", entry("secrets", keyed("aescbc", "k1", 1)))
-	c.start(t, "b", "")
-	a.create(t, "s")
-	if got := c.stored(t, "s"); !strings.HasPrefix(got, "k8s:enc:aescbc:v1:k1:") {
-		t.Errorf("%q", got)
-	}
-}
-
 // TestLostProvider: a value whose provider no file of any server has is lost. It is deleted by the
 // option for it alone.
 func TestLostProvider(t *testing.T) {
 	c := newCluster(t, "one")
 	a := c.start(t, "a", entry("secrets", keyed("secretbox", "k1", 1)))
+	c.use(t, a)
 	a.create(t, "s")
 	lost := func(stored string) bool {
 		err := a.providers.Unreadable([]byte(stored), at("/registry/secrets/ns/s"), errors.New("no"))
@@ -399,11 +410,10 @@ func TestLostProvider(t *testing.T) {
 		return !unavailable
 	}
 	c.start(t, "b", entry("secrets", keyed("secretbox", "k2", 2))).alive = false
-	if c.look(); lost(c.stored(t, "s")) {
+	if lost(c.stored(t, "s")) {
 		t.Error("the server with its provider may be off")
 	}
 	c.servers = []*server{a}
-	c.look()
 	if !lost("k8s:enc:kms:v2:p:x") {
 		t.Error("an object of a plugin that no file has can never be deleted")
 	}
@@ -430,8 +440,9 @@ func (a at) AuthenticatedData() []byte { return []byte(a) }
 
 // TestWildcards: the nearest name of a resource counts. What cannot be encrypted stays as it is.
 func TestWildcards(t *testing.T) {
-	c := newCluster(t, "")
+	c := newCluster(t, "one")
 	s := c.start(t, "s1", entry("secrets", keyed("secretbox", "exact", 1))+entry("'*.apps'", keyed("aesgcm", "group", 2))+entry("events", "{identity: {}}")+entry("'*.*'", keyed("aescbc", "all", 3)))
+	c.use(t, s)
 	for resource, want := range map[schema.GroupResource]string{
 		secrets:                                            "k8s:enc:secretbox:v1:exact:",
 		{Group: "apps", Resource: "deployments"}:           "k8s:enc:aesgcm:v1:group:",
@@ -471,20 +482,23 @@ func TestWildcards(t *testing.T) {
 	}
 }
 
-// TestRewriteFences: a write that began with an earlier file does not come after the state of the
-// keys has changed, as a rewrite changes it.
-func TestRewriteFences(t *testing.T) {
+// TestWritesAreFenced: a write that began by an earlier state does not come after the file in use has
+// changed. It is the state that was read before all else that the write requires.
+func TestWritesAreFenced(t *testing.T) {
 	c := newCluster(t, "one")
 	s := c.start(t, "s1", entry("secrets", keyed("secretbox", "k1", 1)))
-	sealer := s.transformers.TransformerForResource(secrets).(storage.Sealer)
-	sealed, before, err := sealer.Seal(t.Context(), []byte("x"), at("/registry/secrets/ns/s"))
-	if err != nil {
-		t.Fatal(err)
+	c.use(t, s)
+	began := c.epoch.Revision
+	sealed, before, err := s.transformers.TransformerForResource(secrets).(storage.Sealer).Seal(t.Context(), []byte("x"), at("/registry/secrets/ns/s"))
+	if err != nil || before != (raftstore.Precondition{Key: guard, ModRevision: began}) || encryption.Label(sealed) != c.epoch.Labels[0] {
+		t.Fatalf("%q requires %+v, %v", sealed, before, err)
 	}
 	s.reload(t, entry("secrets", keyed("secretbox", "k2", 2), keyed("secretbox", "k1", 1)))
-	if err := s.rewrite(t); err != nil {
-		t.Fatal(err)
+	s.create(t, "between") // the file is not in use yet
+	if got := c.stored(t, "between"); !strings.HasPrefix(got, encryption.Prefix) {
+		t.Errorf("%q", got)
 	}
+	c.use(t, s)
 	_, err = c.backend.Commit(t.Context(), raftstore.Txn{Require: []raftstore.Precondition{before}, Ops: []raftstore.Op{{Kind: raftstore.Put, Key: "/registry/secrets/ns/s", Value: sealed}}})
 	if _, refused := errors.AsType[*raftstore.ConflictError](err); !refused {
 		t.Errorf("a value of the earlier file is written: %v", err)
@@ -498,7 +512,7 @@ func TestRewriteFences(t *testing.T) {
 // TestReload: a changed file counts after two looks, and a wrong one does not; without the flag no
 // change counts before the next start.
 func TestReload(t *testing.T) {
-	c := newCluster(t, "")
+	c := newCluster(t, "one")
 	s := c.start(t, "s1", entry("secrets", keyed("secretbox", "k1", 1)))
 	took := 0
 	s.providers.cfg.Took = func() { took++ }
@@ -518,6 +532,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("%q counts: %q", wrong, problem)
 		}
 	}
+	c.use(t, s)
 	s.create(t, "s")
 	if got := c.stored(t, "s"); !strings.HasPrefix(got, "k8s:enc:secretbox:v1:k2:") {
 		t.Errorf("%q", got)
@@ -527,7 +542,7 @@ func TestReload(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	fixed, err := New(Config{Options: &Options{File: s.path}, Server: "s2", Others: func() ([]Other, bool) { return nil, true }, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	fixed, err := New(Config{Options: &Options{File: s.path}, Server: "s2", Others: func() ([]Other, bool) { return nil, true }, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -541,77 +556,78 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAgreement: a server that is off counts by its last file, and one that was not met yet as one
-// with another file. Without a file on any server nothing is refused, and only rewriting waits.
+// TestAgreement: another file than the one in use needs all servers, and that they run. The one in
+// use needs those that run. Without a file anywhere nobody is asked.
 func TestAgreement(t *testing.T) {
-	type want struct{ writes, all, refuses, settled bool }
+	const own, other = "sha256:00000001", "sha256:00000002"
+	labels := []string{"k8s:enc:secretbox:v1:k1"}
 	for what, c := range map[string]struct {
 		own     bool // a file
+		listed  string
 		others  []Other
 		unknown bool
-		after   time.Duration
-		want    want
+		sick    error
+		want    string // of the reason; empty: they agree
 	}{
-		"alone":                    {others: nil, want: want{true, true, false, true}},
-		"no file":                  {others: []Other{{Name: "a", Alive: true}}, want: want{true, true, false, true}},
-		"no file, one is off":      {others: []Other{{Name: "a"}}, want: want{true, false, false, true}},
-		"no file, one is not met":  {others: []Other{{Name: "a", Unmet: true}}, want: want{true, false, false, false}},
-		"no file, one is long off": {others: []Other{{Name: "a", Unmet: true}}, after: time.Minute, want: want{true, false, false, true}},
-		"no file, before the API":  {unknown: true, want: want{false, false, false, false}},
-		"the others have one":      {others: []Other{{Name: "a", Alive: true, File: 7}}, want: want{false, false, true, false}},
-		"one with it is off":       {others: []Other{{Name: "a", File: 7}}, want: want{false, false, false, true}},
-		"the same":                 {own: true, others: []Other{{Name: "a", Alive: true, File: 1}}, want: want{true, true, false, true}},
-		"the others have none":     {own: true, others: []Other{{Name: "a", Alive: true}}, want: want{false, false, true, false}},
-		"a rolling start":          {own: true, others: []Other{{Name: "a", Alive: true, File: 1}, {Name: "b"}}, want: want{false, false, false, true}},
-		"the last one is off":      {own: true, others: []Other{{Name: "a", Alive: true, File: 1}, {Name: "b", File: 1}}, want: want{true, false, false, true}},
-		"one is not met":           {own: true, others: []Other{{Name: "a", Unmet: true}}, want: want{false, false, true, false}},
-		"one is long off":          {own: true, others: []Other{{Name: "a", Unmet: true}}, after: time.Minute, want: want{false, false, false, true}},
-		"before the API":           {own: true, unknown: true, after: time.Hour, want: want{false, false, true, false}},
-		"the same keys":            {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 5}}, want: want{true, true, false, true}},
-		"other keys":               {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 6}}, want: want{true, true, false, false}},
-		"keys are not known":       {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 0}}, want: want{true, true, false, true}},
+		"alone":                            {own: true},
+		"no file":                          {others: []Other{{Name: "a", Alive: true}}},
+		"no file, before the API":          {unknown: true},
+		"no file, one is off":              {others: []Other{{Name: "a"}}},
+		"no file any more":                 {listed: own, others: []Other{{Name: "a", Alive: true}}},
+		"no file any more, one is off":     {listed: own, others: []Other{{Name: "a", File: 1}}, want: "do not run: a"},
+		"the others have one":              {others: []Other{{Name: "a", Alive: true, File: 7}}, want: "differs between servers"},
+		"the same":                         {own: true, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 5}}},
+		"the others have none":             {own: true, others: []Other{{Name: "a", Alive: true}}, want: "a (without a file)"},
+		"in use, and the others have none": {own: true, listed: own, others: []Other{{Name: "a", Alive: true}}, want: "a (without a file)"},
+		"one with it is off":               {own: true, listed: other, others: []Other{{Name: "a", File: 1, Keys: 5}}, want: "do not run: a"},
+		"in use, and one is off":           {own: true, listed: own, others: []Other{{Name: "a", File: 7}}},
+		"in use, and one was never met":    {own: true, listed: own, others: []Other{{Name: "a"}}},
+		"before the API":                   {own: true, unknown: true, want: "does not know yet"},
+		"other keys":                       {own: true, listed: own, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 6}}, want: "same key on these servers as on this one: a"},
+		"keys are not known":               {own: true, others: []Other{{Name: "a", Alive: true, File: 1}}, want: "same key on these servers as on this one: a"},
+		"a plugin is not healthy":          {own: true, listed: own, sick: errors.New("it is away"), want: "it is away"},
 	} {
-		now := time.Now()
-		known := !c.unknown
-		p, err := New(Config{Options: new(Options), Server: "s", Others: func() ([]Other, bool) { return c.others, known }, Now: func() time.Time { return now }})
+		p, err := New(Config{Options: new(Options), Server: "s", Others: func() ([]Other, bool) { return c.others, !c.unknown }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c.own {
-			p.current.Store(&generation{digest: 1})
-			p.keys.Store(5)
-		}
-		p.Writes()
-		now = now.Add(max(c.after, lookAgain))
-		got := want{p.Writes(), p.agreement().all, p.Refuses(false) != nil, p.Settled() == nil}
-		if got != c.want {
-			t.Errorf("%s: writes, all, refuses, settled: %v, want %v (%v, %v)", what, got, c.want, p.Refuses(false), p.Settled())
-		}
-		if c.unknown { // the time for the others begins when they are known
-			known, c.others = true, []Other{{Name: "a", Unmet: true}}
-			if now = now.Add(lookAgain); p.Settled() == nil {
-				t.Errorf("%s: nobody is waited for", what)
+			g := &generation{hash: own}
+			g.looked.Store(&looked{err: c.sick, labels: labels})
+			p.current.Store(g)
+			for i := range c.others {
+				if c.others[i].Keys == 5 {
+					c.others[i].Keys = p.Keys()
+				}
 			}
+		}
+		is, err := p.Agreed(t.Context(), c.listed, false)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && c.own && (is.File != own || !slices.Equal(is.Labels, labels)) {
+			t.Errorf("%s: %+v, %v, want %q", what, is, err, c.want)
 		}
 		p.end()
 	}
 }
 
 // TestSight: a server with a wrong file, or without one, knows that it cannot read what others have
-// written, and that it can again. Values that no server can read are no reason.
+// written, and that it can again. So it does if no server can read that.
 func TestSight(t *testing.T) {
-	c := newCluster(t, "")
+	c := newCluster(t, "one")
 	right, wrong := entry("secrets", keyed("secretbox", "k1", 1)), entry("secrets", keyed("secretbox", "k1", 2))
 	a := c.start(t, "a", right)
+	c.use(t, a)
 	a.create(t, "s")
 	b, none := c.start(t, "b", wrong), c.start(t, "c", "")
 	reads := func(what string, s *server, want bool) {
 		t.Helper()
 		o := &encryption.Objects{Store: c.backend, Transformers: s.transformers, Now: time.Now}
 		changes := 0
-		sight := &encryption.Sight{Objects: func() *encryption.Objects { return o }, Changed: func() { changes++ }}
+		sight := encryption.NewSight(func() *encryption.Objects { return o }, nil, func() { changes++ })
+		if sight.Err() == nil || sight.Blind() != nil {
+			t.Errorf("%s: before the first look it is %v, %v", what, sight.Err(), sight.Blind())
+		}
 		sight.Look(t.Context())
-		if err := sight.Err(); (err == nil) != want || changes != 1 || err != nil && !strings.Contains(err.Error(), "/registry/secrets/ns/s") {
+		if err := sight.Err(); (err == nil) != want || changes != 1 || err != nil && !strings.Contains(err.Error(), "/registry/secrets/ns/") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -627,61 +643,74 @@ func TestSight(t *testing.T) {
 	}
 	reads("one value is damaged", a, true)
 	c.servers = c.servers[:2]
-	c.look()
-	if _, err := c.backend.Put(t.Context(), "/registry/secrets/ns/b", []byte("k8s:enc:aescbc:v1:gone:x")); err != nil {
-		t.Fatal(err)
+	for _, s := range c.servers {
+		if problem := s.reload(t, wrong); problem != "" {
+			t.Fatal(problem)
+		}
+		reads("all have the same wrong file", s, false)
 	}
-	reads("no server has its provider", a, true)
 }
 
-// TestRewriteDecidesOnce: servers get another file, or lose the agreement, while a leader rewrites.
-// It is never taken for done then.
-func TestRewriteDecidesOnce(t *testing.T) {
+// TestSightWaitsForTheAPI: the first look is right after the API is made, and the next one when
+// somebody asks for it.
+func TestSightWaitsForTheAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, "one")
+		o := &encryption.Objects{Store: c.backend, Transformers: encryption.New(c, guard), Now: time.Now}
+		ready, looks := make(chan struct{}), 0
+		sight := encryption.NewSight(func() *encryption.Objects { return o }, ready, func() { looks++ })
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = sight.Run(ctx) })
+		synctest.Wait()
+		if looks != 0 || sight.Err() == nil {
+			t.Errorf("%d looks before the API, %v", looks, sight.Err())
+		}
+		close(ready)
+		synctest.Wait()
+		if looks != 1 || sight.Err() != nil {
+			t.Errorf("%d looks at the API, %v", looks, sight.Err())
+		}
+		sight.Again()
+		synctest.Wait()
+		if looks != 2 {
+			t.Errorf("%d looks", looks)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+// TestRewriteHolds: this server gets another file while it rewrites as the leader. The rewrite is not
+// done then, and no object is in two forms.
+func TestRewriteHolds(t *testing.T) {
 	c := newCluster(t, "one")
 	a := c.start(t, "a", entry("secrets", keyed("secretbox", "k1", 1)))
 	for i := range 300 {
 		a.create(t, fmt.Sprint(i))
 	}
-	a.reload(t, entry("secrets", keyed("secretbox", "k2", 2), keyed("secretbox", "k1", 1)))
+	c.use(t, a)
 	o := &encryption.Objects{Store: c.backend, Transformers: a.transformers, Now: time.Now}
-	c.step(t)
 	reports := 0
 	err := o.Rewrite(t.Context(), 0, c.epoch, func(int) {
 		if reports++; reports == 2 { // midway
-			c.start(t, "b", "")
+			a.reload(t, entry("secrets", keyed("secretbox", "k2", 2), keyed("secretbox", "k1", 1)))
 		}
 	})
-	if err == nil || !strings.Contains(err.Error(), "has changed meanwhile") {
+	if err == nil || !strings.Contains(err.Error(), "not any more, the one that is in use") {
 		t.Fatalf("the rewrite is done, after %d reports: %v", reports, err)
 	}
-	under := map[string]int{}
-	for i := range 300 {
-		under[encryption.Provider([]byte(c.stored(t, fmt.Sprint(i))))]++
+	if _, err := o.Left(t.Context(), c.epoch); err == nil {
+		t.Error("nothing is left by another file")
 	}
-	if len(under) != 1 {
-		t.Errorf("objects are in several forms by one rewrite: %v", under)
-	}
+	c.use(t, a)
 	if err := o.Rewrite(t.Context(), 0, c.epoch, func(int) {}); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.stored(t, "7"); !strings.HasPrefix(got, encryption.Prefix) {
-		t.Errorf("%q, which b cannot read", got)
-	}
-}
-
-// TestRefusesInClear: what writes all in clear is refused while a provider would go on to encrypt.
-func TestRefusesInClear(t *testing.T) {
-	c := newCluster(t, "one")
-	s := c.start(t, "s1", entry("configmaps", "{identity: {}}")+entry("secrets", keyed("aescbc", "k", 1)))
-	if err := s.providers.Refuses(true); err == nil || !strings.Contains(err.Error(), "aescbc") || s.providers.Refuses(false) != nil {
-		t.Errorf("%v, %v", err, s.providers.Refuses(false))
-	}
-	s.reload(t, entry("secrets", "{identity: {}}", keyed("aescbc", "k", 1)))
-	if err := s.providers.Refuses(true); err != nil {
-		t.Error(err)
-	}
-	if cipher, says := s.providers.Cipher(secrets, true); cipher != "" || !says {
-		t.Errorf("identity counts as a cipher: %q", cipher)
+	for i := range 300 {
+		if got := c.stored(t, fmt.Sprint(i)); !strings.HasPrefix(got, "k8s:enc:secretbox:v1:k2:") {
+			t.Fatalf("%q", got)
+		}
 	}
 }
 
@@ -704,11 +733,15 @@ func TestLoad(t *testing.T) {
 		head + entry("services", keyed("aescbc", "k", 1)):                                                         `objects of the resource "services" cannot be encrypted`,
 		head + entry("Secrets", keyed("aescbc", "k", 1)):                                                          "capital",
 		head + entry("'*'", keyed("aescbc", "k", 1)):                                                              "use '*.'",
-		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)+", other: x}]}}"):                    "other",
+		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)+", other: x}]}}"):                    "resources[0].providers[0].aescbc.keys[0] has a field",
 		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)[:20]+"}]}}"):                         "secret",
 		head + entry("secrets", "{identity: {}, aescbc: {keys: [{name: k, secret: "+key(1)+"}]}}"):                "more than one provider",
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt: []\n":                    "want an EncryptionConfiguration",
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources: [" + key(1) + "]\n":    "",
+		head + entry("secrets", "{aescbc: {keys: [{name: k, "+key(1)+": x}]}}"):                                   "has a field",
+		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: &a "+key(1)+", x: *b}]}}"):                    "",
+		head + entry("secrets", "{aescbc: {keys: "+key(1)+"}}"):                                                   "cannot be decoded",
+		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: \"\\q"+key(1)+"\"}]}}"):                       "cannot be decoded",
 		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: {"+key(1)+": x}}]}}"):                         "",
 		head + entry("secrets", "{aescbc: {keys: [{name: k, secret: "+key(1)+"}]}}") + "  bad indent: [" + key(1): "",
 	} {
@@ -731,8 +764,8 @@ func TestLoad(t *testing.T) {
 	if err := (&Options{File: t.TempDir()}).Check(); err == nil || !strings.Contains(err.Error(), fileFlag) {
 		t.Errorf("a directory: %v", err)
 	}
-	if Digest([]byte("a")) == Digest([]byte("b")) || configfile.Hash(nil) == "" {
-		t.Error("two contents have one digest")
+	if digestOf(configfile.Hash([]byte("a"))) == digestOf(configfile.Hash([]byte("b"))) || digestOf("sha256:00000000") == 0 {
+		t.Error("two contents have one digest, or one has none")
 	}
 }
 
@@ -754,7 +787,8 @@ func FuzzLoad(f *testing.F) {
 				}
 			}
 		}
-		for resource, name := range firstOf(config) {
+		first, _ := firstOf(config)
+		for resource, name := range first {
 			if name == "" || encryption.Never(resource) && name != identity {
 				t.Errorf("%q was taken: %s by %q", data, resource, name)
 			}
