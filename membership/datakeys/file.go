@@ -1,9 +1,11 @@
 package datakeys
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/barque/barque/internal/scope"
@@ -33,17 +35,19 @@ func (k *kind) agrees(d document, change Change) error {
 		return refuse("a file of providers is in use, which would go on to encrypt: put the provider identity first in it on all servers, " +
 			"begin with `barque secrets-encrypt rewrite`, and start all servers without the file")
 	}
-	if k.File == nil || change == Enable && d.File == "" {
+	if k.File == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	is, err := k.File.Agreed(ctx, d.File, false)
+	hash, is := "", k.File.Status()
+	if is != nil {
+		hash = is.Hash
+	}
 	switch {
-	case err != nil:
-		return refuse("%v", err)
-	case change == Renew && d.Writes != "" && is.File != d.File:
-		return refuse("all servers have another file of providers than the one in use, and the leader is about to take it: try again. `barque secrets-encrypt status` shows a reason if it does not")
+	case is != nil && len(is.Differ) > 0 && (change != Enable || d.Writes != ""): // the first key comes first
+		return refuse("the file of providers differs between servers, so that one could not read what another writes: this server has %s, other than %s: give all servers the same file first",
+			cmp.Or(is.Path, "none"), strings.Join(is.Differ, ", "))
+	case change == Renew && d.Writes != "" && hash != d.File:
+		return refuse("the file of providers of this server is not the one in use, or it has none: `barque secrets-encrypt status` shows the reason. After a change of the files the leader takes a moment: try again")
 	}
 	return nil
 }

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/barque/barque/apiserver/encryption"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/barque/barque/apiserver/encryption"
 )
 
 // Agreement is what the servers have in common, for the state of the data keys.
@@ -76,8 +77,8 @@ func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreem
 	case g == nil:
 		return Agreement{}, nil
 	}
-	if err := g.unhealthy(); err != nil {
-		return Agreement{}, fmt.Errorf("a plugin of %s %s is not healthy: %w", fileFlag, p.options.File, err)
+	if err := g.unsettled(); err != nil {
+		return Agreement{}, fmt.Errorf("the plugins of %s %s are not settled: %w", fileFlag, p.options.File, err)
 	}
 	if len(is.keys) > 0 {
 		return Agreement{}, fmt.Errorf("the plugins of %s do not encrypt with the same key on these servers as on this one: %s; give all plugins the same key, which takes effect within a minute", fileFlag, strings.Join(is.keys, ", "))

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,8 +75,9 @@ func (p *Providers) followPlugins(ctx context.Context) error {
 
 // looked is the outcome of a look at the plugins.
 type looked struct {
-	err    error    // why one is not healthy
-	labels []string // under which the providers of the file write
+	err       error    // why one is not healthy
+	unsettled error    // why the labels are about to change
+	labels    []string // under which the providers of the file write
 }
 
 // lookAtPlugins asks for the health of the plugins, and for their keys.
@@ -101,22 +103,23 @@ func (g *generation) look(ctx context.Context) {
 	if is.err == nil {
 		labels, is.err = g.labels(ctx, func(name string) bool { return strings.HasPrefix(name, kmsName) })
 	}
+	if is.err != nil {
+		g.looked.Store(is)
+		return
+	}
 	for name, plugin := range g.plugins {
-		if is.err != nil {
-			break
-		}
 		if !slices.ContainsFunc(labels, func(label string) bool { return strings.HasPrefix(label, encryption.LabelOfKMS(name, "")) }) {
 			continue // it only reads
 		}
 		status, err := plugin.Status(ctx)
 		switch {
 		case err != nil:
-			is.err = fmt.Errorf("the plugin %q: %w", name, err)
+			is.unsettled = fmt.Errorf("the plugin %q: %w", name, err)
 		case !slices.Contains(labels, encryption.LabelOfKMS(name, status.KeyID)):
-			is.err = fmt.Errorf("the plugin %q names the key %q, and this server encrypts with another one yet: it takes a new one within a minute", name, status.KeyID)
+			is.unsettled = fmt.Errorf("the plugin %q names the key %q, and this server encrypts with another one yet: it takes a new one within a minute", name, status.KeyID)
 		}
 	}
-	if is.err == nil {
+	if is.unsettled == nil {
 		is.labels = slices.Concat(g.fixed, labels)
 		slices.Sort(is.labels)
 		is.labels = slices.Compact(is.labels)
@@ -150,6 +153,14 @@ func (g *generation) labels(ctx context.Context, right func(name string) bool) (
 func (g *generation) unhealthy() error {
 	if is := g.looked.Load(); is != nil {
 		return is.err
+	}
+	return errNotAsked
+}
+
+// unsettled returns why it is not known, or about to change, under which keys this server writes.
+func (g *generation) unsettled() error {
+	if is := g.looked.Load(); is != nil {
+		return cmp.Or(is.err, is.unsettled)
 	}
 	return errNotAsked
 }

@@ -196,7 +196,9 @@ func TestFileOfProviders(t *testing.T) {
 	}
 	status("identity leaves all to the data key", func(s *datakeys.Status) bool { return writes(s) && s.File.Resources["secrets"] == "identity" })
 	all[0].change(t, datakeys.Renew)
-	status("all are under the data key", func(s *datakeys.Status) bool { return under(s, "k8s:") == 0 && under(s, "") >= len(want) && s.Clear == 0 })
+	status("all are under the data key", func(s *datakeys.Status) bool {
+		return under(s, "k8s:") == 0 && under(s, "") >= len(want) && s.Clear == 0
+	})
 	for i := range all {
 		all[i] = all[i].withFile(t, "")
 		until(t, patience, all[i].order.Name+" is ready without a file", all[i].ready)
