@@ -532,6 +532,40 @@ func TestFileInTheState(t *testing.T) {
 	})
 }
 
+// TestRestoredFile: a backup from before a file came, or from under an earlier key of it, is read,
+// and ends under the file in use.
+func TestRestoredFile(t *testing.T) {
+	withFile(t, func(t *testing.T, w *world) {
+		s1 := w.servers[0]
+		backups := map[string]backup{"before the file": w.backup()}
+		w.giveAll(fileEntry(useOfOne, "k1"))
+		w.rewrite(s1)
+		backups["under the first key"] = w.backup()
+		w.giveAll(fileEntry(useOfOne, "k1", "k2"))
+		w.giveAll(fileEntry(useOfOne, "k2", "k1"))
+		w.rewrite(s1)
+		for what, b := range backups {
+			w.restore(b)
+			w.lead(s1, 10*time.Second)
+			w.comesToRest(s1)
+			w.inUse(s1, true)
+			w.only(what, under2)
+			w.readAll()
+		}
+		// And into a cluster that lacks the earlier key: the change waits, and loses nothing.
+		w.giveAll(fileEntry(useOfOne, "k2"))
+		w.restore(backups["under the first key"])
+		w.lead(s1, 5*time.Minute)
+		if is := w.status(s1); is.Step != datakeys.Rewrite || !slices.ContainsFunc(is.Waiting, func(why string) bool { return strings.Contains(why, "cannot be read") }) {
+			t.Errorf("%+v", is)
+		}
+		w.giveAllBlind(fileEntry(useOfOne, "k2", "k1"))
+		w.comesToRest(s1)
+		w.only("mended", under2)
+		w.readAll()
+	})
+}
+
 // TestUnknownResources: objects of a kind that the server does not serve stay as they are under a
 // provider, and go with the data key.
 func TestUnknownResources(t *testing.T) {
