@@ -18,8 +18,8 @@
 //     an old key, and none in clear, comes into the store after the keys have gone on;
 //   - a value of a provider is written only while the state lists the file, and the key under which
 //     the value is. Otherwise the data key writes;
-//   - what the state covers is never written in clear while there is a data key, and nothing that is
-//     encrypted becomes clear unless its resource was taken out, or encryption was switched off;
+//   - what the state covers is never written in clear while there is a data key, and nothing that
+//     is encrypted becomes clear unless its resource was taken out, or encryption was switched off;
 //   - resources that can never be encrypted are stored as if this package was not there.
 //
 // It keeps no keys, and does not decide when they change: membership/datakeys does.

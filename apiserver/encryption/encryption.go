@@ -117,7 +117,8 @@ func (t *Transformers) providers() Providers {
 	return t.outside.Now()
 }
 
-// form is that of a value: under the provider of a file, or else under a data key, or else in clear.
+// form is that of a value: under the provider of a file, or else under a data key, or else in
+// clear.
 type form struct {
 	with  Provider // nil without one
 	id    string   // of the data key; empty is in clear
@@ -305,8 +306,8 @@ func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at val
 	return data, !slices.Contains(e.Labels, Label(stored)), nil
 }
 
-// open is Open for a resource. outdated reports that a provider of the file would write its value in
-// another way now.
+// open is Open for a resource. outdated reports that a provider of the file would write its value
+// in another way now.
 func (t *Transformers) open(ctx context.Context, file Providers, resource schema.GroupResource, stored []byte, at value.Context) (data []byte, id string, outdated bool, err error) {
 	if Enciphered(stored) && !bytes.HasPrefix(stored, []byte(Prefix)) && !Never(resource) {
 		if with := file.Of(resource); with != nil {

@@ -137,8 +137,8 @@ type countedFile struct {
 func (f countedFile) Now() Providers                            { return f }
 func (f countedFile) Of(resource schema.GroupResource) Provider { return f.with }
 
-// TestRewriteOpensOnce: a value of the provider's key is read once by a look, and one of another key
-// is not read to see that.
+// TestRewriteOpensOnce: a value of the provider's key is read once by a look, and one of another
+// key is not read to see that.
 func TestRewriteOpensOnce(t *testing.T) {
 	e := &Epoch{Writes: "one", File: "h", Labels: []string{"k8s:enc:secretbox:v1:k1"}, Resources: []string{"secrets"}}
 	s := newStores(t, &ring{epoch: e, keys: map[string][]byte{"one": key(1)}})

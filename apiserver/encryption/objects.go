@@ -207,10 +207,10 @@ func (o *Objects) DropHistory(ctx context.Context) (floor uint64, err error) {
 	return view.Revision(), o.Store.Compact(ctx, view.Revision())
 }
 
-// Rewrite brings all objects into the form of the Epoch: those that a file of providers writes under
-// its keys, the others of its resources under the data key, and all others in clear. It writes in
-// the term, and only while the Epoch is the newest one. An object that cannot be read is an error
-// that names it, after all others are done.
+// Rewrite brings all objects into the form of the Epoch: those that a file of providers writes
+// under its keys, the others of its resources under the data key, and all others in clear. It
+// writes in the term, and only while the Epoch is the newest one. An object that cannot be read is
+// an error that names it, after all others are done.
 func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error {
 	forms := o.forms(e)
 	for {

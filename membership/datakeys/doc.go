@@ -25,8 +25,8 @@
 //   - a server that cannot open a key of the state is not ready, and does not lead;
 //   - a file of providers writes only while the state lists it and the keys of its providers. The
 //     leader lists what all servers have, at rest or while it rewrites, which begins anew then;
-//   - there is a data key that encrypts while a file is listed, so that servers without the file write
-//     what all read. What a file names stays among the resources that are encrypted.
+//   - there is a data key that encrypts while a file is listed, so that servers without the file
+//     write what all read. What a file names stays among the resources that are encrypted.
 //
 // It does not know objects: Objects does.
 package datakeys

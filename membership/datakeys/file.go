@@ -24,8 +24,8 @@ type File interface {
 type Agreement struct {
 	File   string   // hash; empty: no server has a file
 	Labels []string // of the keys under which its providers write
-	// Encrypts are the resources that a provider of the file may have encrypted, and Plain are those
-	// that it leaves alone.
+	// Encrypts are the resources that a provider of the file may have encrypted, and Plain are
+	// those that it leaves alone.
 	Encrypts, Plain []string
 }
 

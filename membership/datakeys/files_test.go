@@ -70,7 +70,8 @@ func (s *server) others() (all []provider.Other, known bool) {
 
 const fileHead = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 
-// fileEntry is one of a file's resources, with keys of secretbox in their order; "identity" is that.
+// fileEntry is one of a file's resources, with keys of secretbox in their order; "identity" is
+// that.
 func fileEntry(resources string, keys ...string) string {
 	text := "- resources: [" + resources + "]\n  providers:\n"
 	for _, key := range keys {
@@ -228,17 +229,14 @@ func (w *world) refused(s *server, order datakeys.Order, why string) {
 	}
 }
 
-// withFile runs a test in a world of three servers with data keys and some objects.
-func withFile(t *testing.T, test func(t *testing.T, w *world)) {
+// begunWorld is a world of three servers with data keys and some objects.
+func begunWorld(t *testing.T) *world {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 1, "s1", "s2", "s3")
-		defer w.close()
-		w.begin()
-		synctest.Wait()
-		w.writeSome("hidden from before")
-		test(t, w)
-	})
+	w := newWorld(t, 1, "s1", "s2", "s3")
+	w.begin()
+	synctest.Wait()
+	w.writeSome("hidden from before")
+	return w
 }
 
 const (
@@ -248,10 +246,12 @@ const (
 	useOfOne = "secrets, configmaps"
 )
 
-// TestFileFromBeginToEnd: a file comes to the servers one after the other, gets another key, and goes
-// again. All servers read all objects at each moment, and nothing is ever in clear.
+// TestFileFromBeginToEnd: a file comes to the servers one after the other, gets another key, and
+// goes again. All servers read all objects at each moment, and nothing is ever in clear.
 func TestFileFromBeginToEnd(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		s1 := w.servers[0]
 		for i, s := range w.servers {
 			s.give(fileEntry(useOfOne, "k1"))
@@ -307,10 +307,12 @@ func TestFileFromBeginToEnd(t *testing.T) {
 	})
 }
 
-// TestFileNeedsAllServers: a file is not taken into use while a server does not run, and stays in use
-// when one goes. A rewrite then leaves objects under the file's key.
+// TestFileNeedsAllServers: a file is not taken into use while a server does not run, and stays in
+// use when one goes. A rewrite then leaves objects under the file's key.
 func TestFileNeedsAllServers(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		s1, s3 := w.servers[0], w.servers[2]
 		s3.halt()
 		for _, s := range w.servers {
@@ -357,7 +359,9 @@ func TestFileNeedsADataKey(t *testing.T) {
 // TestServerThatWasAwayForARotation: a server that comes back with an earlier file, or joins with
 // one, writes nothing under its key, and knows that it is blind.
 func TestServerThatWasAwayForARotation(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		s1, s3 := w.servers[0], w.servers[2]
 		w.giveAll(fileEntry(useOfOne, "k1"))
 		w.rewrite(s1)
@@ -401,7 +405,9 @@ func TestServerThatWasAwayForARotation(t *testing.T) {
 // it, from the very first write, whatever gossip knows. Nor does one without the file, and what the
 // file alone names is encrypted there, too.
 func TestNewerFileEndsTheUse(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		w.giveAll(fileEntry("configmaps, secrets", "k1"))
 		s2, s3 := w.servers[1], w.servers[2]
 		s2.give(fileEntry("configmaps, secrets", "k2", "k1"))
@@ -422,7 +428,9 @@ func TestNewerFileEndsTheUse(t *testing.T) {
 // TestFileThatLacksAKey: the same wrong file on all servers is not taken into use, and is no reason
 // to take any of them for healthy.
 func TestFileThatLacksAKey(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		s1 := w.servers[0]
 		w.giveAll(fileEntry(useOfOne, "k1"))
 		w.rewrite(s1)
@@ -464,7 +472,9 @@ func (w *world) giveAllBlind(content string) {
 // TestUnsettledServers: while servers do not agree, a leader rewrites nothing and finds no disk
 // clean, also in a change that has begun before. The status has the reason.
 func TestUnsettledServers(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		s1, s2 := w.servers[0], w.servers[1]
 		one, two := fileEntry(useOfOne, "k1"), fileEntry(useOfOne, "k1", "k2")
 		w.giveAll(one)
@@ -500,7 +510,9 @@ func TestUnsettledServers(t *testing.T) {
 // TestFileInTheState: a state with a file is of a format that earlier versions refuse, and without
 // one of the format that they read.
 func TestFileInTheState(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		format := func() (is struct{ Format int }) {
 			if err := json.Unmarshal(w.item(stateKey).Value, &is); err != nil {
 				t.Fatal(err)
@@ -535,7 +547,9 @@ func TestFileInTheState(t *testing.T) {
 // TestRestoredFile: a backup from before a file came, or from under an earlier key of it, is read,
 // and ends under the file in use.
 func TestRestoredFile(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		s1 := w.servers[0]
 		backups := map[string]backup{"before the file": w.backup()}
 		w.giveAll(fileEntry(useOfOne, "k1"))
@@ -569,7 +583,9 @@ func TestRestoredFile(t *testing.T) {
 // TestUnknownResources: objects of a kind that the server does not serve stay as they are under a
 // provider, and go with the data key.
 func TestUnknownResources(t *testing.T) {
-	withFile(t, func(t *testing.T, w *world) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
 		s1 := w.servers[0]
 		w.giveAll(fileEntry("'*.*'", "k1"))
 		values := map[string]string{"/registry/unknown/ns/a": under1 + ":x", "/registry/unknown/ns/b": "clear"}

@@ -39,9 +39,9 @@ type Config struct {
 
 // Objects are the objects in the store.
 type Objects interface {
-	// Rewrite brings each object into the form of the Epoch, in the term, and only while the state of
-	// the keys is that one. It returns when none is left in another form. report gets how many are
-	// left.
+	// Rewrite brings each object into the form of the Epoch, in the term, and only while the state
+	// of the keys is that one. It returns when none is left in another form. report gets how many
+	// are left.
 	Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error
 	// Count counts the values by the Epoch.
 	Count(ctx context.Context, e *Epoch) (Counts, error)

@@ -76,8 +76,8 @@ type Progress struct {
 	Began time.Time `json:"began,omitzero"`
 	// Waiting are the servers and the work that the change waits for. The leader knows its work.
 	Waiting []string `json:"waiting,omitempty"`
-	// Problem is why the server does not follow, or cannot read all objects, or does not take the file
-	// of providers of all servers into use as the leader.
+	// Problem is why the server does not follow, or cannot read all objects, or does not take the
+	// file of providers of all servers into use as the leader.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -16,8 +16,8 @@ import (
 type Agreement struct {
 	File   string   // hash; empty: no server has a file
 	Labels []string // of the keys under which the providers write
-	// Encrypts are the names of the resources that a provider of the file may have written, and Plain
-	// are those with identity alone.
+	// Encrypts are the names of the resources that a provider of the file may have written, and
+	// Plain are those with identity alone.
 	Encrypts, Plain []string
 }
 
@@ -56,9 +56,9 @@ func (p *Providers) compare() (is apart) {
 	return is
 }
 
-// Agreed returns what all servers have, or the reason why they do not agree. listed is the file that
-// is in use. Another one needs all servers: one that does not run may come back with another file.
-// With ask, the plugins are asked at once.
+// Agreed returns what all servers have, or the reason why they do not agree. listed is the file
+// that is in use. Another one needs all servers: one that does not run may come back with another
+// file. With ask, the plugins are asked at once.
 func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreement, error) {
 	g := p.current.Load()
 	if ask && g != nil {
@@ -105,7 +105,8 @@ type Status struct {
 	Hash      string            `json:"hash,omitempty"`
 	Problem   string            `json:"problem,omitempty"`
 	Resources map[string]string `json:"resources"` // and their first providers
-	// Writes is true while the file of this server is the one in use. The data key writes otherwise.
+	// Writes is true while the file of this server is the one in use. The data key writes
+	// otherwise.
 	Writes bool     `json:"writes"`
 	Differ []string `json:"differ,omitempty"` // living servers with another file, or without one
 	Away   []string `json:"away,omitempty"`   // servers that do not run

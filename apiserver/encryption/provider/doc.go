@@ -10,10 +10,10 @@
 //	       the value that it has made; otherwise the data key, which all servers have
 //
 // What holds:
-//   - a value of a provider comes into the store only while the state lists the file and the key with
-//     which it was made: its transaction requires that state (package encryption). So no server
-//     writes by a file that others may lack, and none under a key that a rewrite has emptied, for
-//     however long it was off, cut off or paused;
+//   - a value of a provider comes into the store only while the state lists the file and the key
+//     with which it was made: its transaction requires that state (package encryption). So no
+//     server writes by a file that others may lack, and none under a key that a rewrite has
+//     emptied, for however long it was off, cut off or paused;
 //   - the leader lists a file when all servers run and show its hash, it reads what is stored with
 //     the file, and the plugins of all encrypt with the same keys. What gossip tells decides only
 //     when a list changes, and never what is written;
@@ -22,6 +22,7 @@
 //     anything clear;
 //   - a value that this server cannot decrypt is an error that names the value's key, the provider
 //     and the file. It is never taken for an absent object, and nothing overwrites it;
-//   - a server that cannot read what is stored is not ready, also if all servers have the same file;
+//   - a server that cannot read what is stored is not ready, also if all servers have the same
+//     file;
 //   - no error has a key of a file in it.
 package provider

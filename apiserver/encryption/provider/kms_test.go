@@ -251,7 +251,8 @@ func TestKMS(t *testing.T) {
 	if got := counts(renewed); len(got) != 1 || got[two] != 21 {
 		t.Errorf("%v", got)
 	}
-	// The server that was paused meanwhile has the earlier key in its memory, and does not write by it.
+	// The server that was paused meanwhile has the earlier key in its memory, and does not write by
+	// it.
 	again.create(t, "paused")
 	if got := c.stored(t, "paused"); !strings.HasPrefix(got, encryption.Prefix) {
 		t.Errorf("a value is under a key that a rewrite has emptied: %q", got)

@@ -482,8 +482,8 @@ func TestWildcards(t *testing.T) {
 	}
 }
 
-// TestWritesAreFenced: a write that began by an earlier state does not come after the file in use has
-// changed. It is the state that was read before all else that the write requires.
+// TestWritesAreFenced: a write that began by an earlier state does not come after the file in use
+// has changed. It is the state that was read before all else that the write requires.
 func TestWritesAreFenced(t *testing.T) {
 	c := newCluster(t, "one")
 	s := c.start(t, "s1", entry("secrets", keyed("secretbox", "k1", 1)))
@@ -681,8 +681,8 @@ func TestSightWaitsForTheAPI(t *testing.T) {
 	})
 }
 
-// TestRewriteHolds: this server gets another file while it rewrites as the leader. The rewrite is not
-// done then, and no object is in two forms.
+// TestRewriteHolds: this server gets another file while it rewrites as the leader. The rewrite is
+// not done then, and no object is in two forms.
 func TestRewriteHolds(t *testing.T) {
 	c := newCluster(t, "one")
 	a := c.start(t, "a", entry("secrets", keyed("secretbox", "k1", 1)))
