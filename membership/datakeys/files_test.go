@@ -569,7 +569,7 @@ func TestRestoredFile(t *testing.T) {
 		// And into a cluster that lacks the earlier key: the change waits, and loses nothing.
 		w.giveAll(fileEntry(useOfOne, "k2"))
 		w.restore(backups["under the first key"])
-		w.lead(s1, 5*time.Minute)
+		w.lead(s1, 5*time.Minute+retried/2) // between two attempts
 		if is := w.status(s1); is.Step != datakeys.Rewrite || !slices.ContainsFunc(is.Waiting, func(why string) bool { return strings.Contains(why, "cannot be read") }) {
 			t.Errorf("%+v", is)
 		}

@@ -30,6 +30,7 @@ import (
 	"github.com/barque/barque/apiserver/objectcache"
 	"github.com/barque/barque/apiserver/rawlist"
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/internal/await"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -125,12 +126,18 @@ func (c *cluster) start(t *testing.T, name, content string) *server {
 	return s
 }
 
-// use takes the file of a server into use, as the leader does.
+// use takes the file of a server into use, as the leader does, once the plugins of all have
+// answered.
 func (c *cluster) use(t *testing.T, s *server) {
 	t.Helper()
-	if err := c.tryUse(t, s); err != nil {
-		t.Fatal(err)
-	}
+	await.NoError(t, "the file is taken into use", func(ctx context.Context) error {
+		for _, other := range c.servers {
+			if other.path != "" {
+				other.providers.lookAtPlugins(ctx)
+			}
+		}
+		return c.tryUse(t, s)
+	})
 }
 
 func (c *cluster) tryUse(t *testing.T, s *server) error {
