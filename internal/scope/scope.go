@@ -8,8 +8,11 @@ import (
 	"strings"
 )
 
-// All is the wildcard for all resources.
-const All = "*.*"
+// All is the wildcard for all resources, and Core is that of the core group.
+const (
+	All  = "*.*"
+	Core = "*."
+)
 
 // Scope are the resources of Names, without those of Except. The nearest name of a resource counts.
 type Scope struct{ Names, Except []string }
@@ -52,13 +55,28 @@ func (s Scope) Drop(name string) Scope {
 	if s.Has(name) {
 		s.Except = with(s.Except, name)
 	}
+	return s.Pruned()
+}
+
+// Pruned returns the scope without the exceptions to which no wildcard applies.
+func (s Scope) Pruned() Scope {
+	s.Except = slices.DeleteFunc(slices.Clone(s.Except), func(name string) bool {
+		return !slices.ContainsFunc(Nearest(name)[1:], func(wider string) bool { return slices.Contains(s.Names, wider) })
+	})
 	return s
+}
+
+// Named returns the scope without wildcards, and so without exceptions.
+func (s Scope) Named() Scope {
+	return Scope{Names: slices.DeleteFunc(slices.Clone(s.Names), wildcard)}
 }
 
 // Plain reports whether the scope has neither wildcards nor exceptions.
 func (s Scope) Plain() bool {
-	return len(s.Except) == 0 && !slices.ContainsFunc(s.Names, func(name string) bool { return strings.HasPrefix(name, "*") })
+	return len(s.Except) == 0 && !slices.ContainsFunc(s.Names, wildcard)
 }
+
+func wildcard(name string) bool { return strings.HasPrefix(name, "*") }
 
 func with(names []string, name string) []string {
 	if slices.Contains(names, name) {

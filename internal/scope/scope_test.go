@@ -19,6 +19,18 @@ func TestScope(t *testing.T) {
 			t.Errorf("%s: %t", name, !want)
 		}
 	}
+	for what, got := range map[string]Scope{
+		"the wildcard is dropped": (Scope{Names: []string{"*.*", "secrets"}, Except: []string{"*.", "configmaps", "daemonsets.apps"}}).Drop(All),
+		"an exception of nothing": (Scope{Names: []string{"secrets"}, Except: []string{"configmaps", "*.*"}}).Pruned(),
+		"only what is named":      (Scope{Names: []string{"*.apps", "secrets", "*.*"}, Except: []string{"configmaps"}}).Named(),
+	} {
+		if !got.Plain() || len(got.Names) != 1 || !got.Has("secrets") {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	if got := (Scope{Names: []string{"*.*", "*."}, Except: []string{"configmaps"}}).Drop(Core); got.Has("pods") || got.Has("configmaps") || !got.Has("deployments.apps") || len(got.Except) != 2 {
+		t.Errorf("an exception under a wildcard that stays: %+v", got)
+	}
 	if again := all.Add("configmaps"); !again.Has("configmaps") || all.Has("configmaps") {
 		t.Error("a scope is changed in place, or a dropped name does not come back")
 	}

@@ -58,7 +58,7 @@ func (k *kind) encryptedByFile(d document, resource string) bool {
 		return false
 	}
 	is := k.File.Status()
-	return is == nil || is.encrypts(resource)
+	return is == nil || is.Hash != d.File || is.encrypts(resource) // another file says nothing of it
 }
 
 // settled returns why the leader must not rewrite objects now, or nil. Without a file in use that
@@ -153,7 +153,11 @@ func (d document) listing(is Agreement) document {
 		for _, name := range is.Encrypts {
 			resources = resources.Add(name)
 		}
-		d = d.in(resources)
+		// An exception of before ends where the nearest name of this file encrypts: without the
+		// file, its objects would come in clear.
+		file := scope.Scope{Names: is.Encrypts, Except: is.Plain}
+		resources.Except = slices.DeleteFunc(slices.Clone(resources.Except), file.Has)
+		d = d.in(resources.Pruned())
 	}
 	d.File, d.Labels = is.File, slices.Clone(is.Labels)
 	return d

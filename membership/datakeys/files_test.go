@@ -154,7 +154,7 @@ func (w *world) readsAll(s *server) {
 	w.t.Helper()
 	for key, want := range w.model {
 		item := w.item(key)
-		got, _, err := s.sealer().TransformFromStorage(w.ctx, item.Value, place(key))
+		got, _, err := s.sealerOf(key).TransformFromStorage(w.ctx, item.Value, place(key))
 		if err != nil || string(got) != want {
 			w.t.Fatalf("%s on %s is %q: %v", key, s.name, got, err)
 		}
@@ -507,24 +507,102 @@ func TestUnsettledServers(t *testing.T) {
 	})
 }
 
+func (w *world) format() int {
+	w.t.Helper()
+	var is struct{ Format int }
+	if err := json.Unmarshal(w.item(stateKey).Value, &is); err != nil {
+		w.t.Fatal(err)
+	}
+	return is.Format
+}
+
+// change makes a change, and waits for its end.
+func (w *world) change(s *server, order datakeys.Order) {
+	w.t.Helper()
+	if err := s.manager.Apply(w.ctx, order); err != nil {
+		w.t.Fatal(err)
+	}
+	w.comesToRest(s)
+}
+
+// TestExceptionsEnd: an exception of an earlier file or order ends with a file that encrypts its
+// resource, for servers without the file as well, on the way back, and in a restored backup. The
+// way to an earlier version leaves a state that it reads.
+func TestExceptionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begunWorld(t)
+		defer w.close()
+		s1, s2 := w.servers[0], w.servers[1]
+		w.giveAllBlind(fileEntry("configmaps", "identity") + fileEntry("'*.*'", "k1"))
+		w.inUse(s1, true)
+		write := func(s *server, want string) {
+			t.Helper()
+			if err := w.write(s, configKey(0), "hidden by "+s.name, 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := encryption.Label(w.item(configKey(0)).Value); !strings.HasPrefix(got, want) || want == "" && got != "" {
+				t.Fatalf("a ConfigMap is under %q, want %q", got, want)
+			}
+		}
+		write(s1, "")
+		w.giveAllBlind(fileEntry("'*.*'", "k1"))
+		w.inUse(s1, true)
+		if is := w.status(s1); len(is.Except) > 0 {
+			t.Errorf("exceptions of a wildcard that encrypts all: %q", is.Except)
+		}
+		w.rewrite(s1)
+		w.only("rewritten", under1)
+		s2.take()
+		write(s2, own)
+		s2.give(fileEntry("'*.*'", "k1"))
+		took()
+		w.giveAll(fileEntry("'*.*'", "identity", "k1"))
+		w.inUse(s1, true)
+		w.rewrite(s1)
+		w.only("the way back", own)
+		for _, s := range w.servers {
+			s.take()
+		}
+		w.lead(s1, 10*time.Second)
+		w.only("without the file", own)
+		b := w.backup()
+		w.change(s1, datakeys.Order{Change: datakeys.Enable, Drop: []string{"configmaps"}})
+		write(s1, "")
+		w.restore(b)
+		w.lead(s1, 10*time.Second)
+		w.comesToRest(s1)
+		w.only("restored", own)
+		if is := w.format(); is != 2 {
+			t.Errorf("the format with a wildcard is %d", is)
+		}
+		b = w.backup()
+		w.change(s1, datakeys.Order{Change: datakeys.Enable, Drop: []string{"configmaps"}})
+		w.change(s1, datakeys.Order{Change: datakeys.Enable, Drop: []string{"*.*"}})
+		if is := w.status(s1); w.format() != 1 || len(is.Except) > 0 || !slices.Equal(is.Resources, []string{"secrets"}) {
+			t.Errorf("without the wildcard: format %d, %q without %q", w.format(), is.Resources, is.Except)
+		}
+		w.restore(b)
+		w.lead(s1, 10*time.Second)
+		w.comesToRest(s1)
+		w.change(s1, datakeys.Order{Change: datakeys.Disable})
+		if is := w.status(s1); w.format() != 1 || len(is.Except) > 0 || !slices.Equal(is.Resources, []string{"secrets"}) {
+			t.Errorf("disabled: format %d, %q without %q", w.format(), is.Resources, is.Except)
+		}
+	})
+}
+
 // TestFileInTheState: a state with a file is of a format that earlier versions refuse, and without
 // one of the format that they read.
 func TestFileInTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begunWorld(t)
 		defer w.close()
-		format := func() (is struct{ Format int }) {
-			if err := json.Unmarshal(w.item(stateKey).Value, &is); err != nil {
-				t.Fatal(err)
-			}
-			return is
-		}
-		if is := format(); is.Format != 1 {
-			t.Errorf("before: %+v", is)
+		if is := w.format(); is != 1 {
+			t.Errorf("before: %d", is)
 		}
 		w.giveAll(fileEntry("configmaps", "identity") + fileEntry("'*.*'", "k1"))
-		if is := format(); is.Format != 2 {
-			t.Errorf("with a file: %+v", is)
+		if is := w.format(); is != 2 {
+			t.Errorf("with a file: %d", is)
 		}
 		s1 := w.servers[0]
 		if is := w.status(s1); !slices.Contains(is.Resources, "*.*") || !slices.Equal(is.Except, []string{"configmaps"}) {
@@ -616,8 +694,8 @@ func TestUnknownResources(t *testing.T) {
 }
 
 // TestFilesAtRandom: files come, change and go, keys change, servers are off for any time, leaders
-// are killed at any moment, and slow writers write. Whoever has the file in use reads all, nothing
-// is lost, and nothing is ever in clear.
+// are killed at any moment, and slow writers write. Files have wildcards and exceptions. Whoever has
+// the file in use reads all, nothing is lost, and nothing that was encrypted is ever in clear.
 func TestFilesAtRandom(t *testing.T) {
 	for seed := range uint64(*seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -640,6 +718,9 @@ func TestFilesAtRandom(t *testing.T) {
 								by = w.servers[0]
 							}
 							key := secretKey(i + 3*rnd.IntN(6))
+							if rnd.IntN(3) == 0 {
+								key = configKey(i + 3*rnd.IntN(6))
+							}
 							if err := w.write(by, key, fmt.Sprintf("hidden %d, %d", i, n), time.Duration(rnd.Int64N(int64(20*time.Second)))); err != nil {
 								t.Errorf("write: %v", err)
 								return
@@ -647,9 +728,9 @@ func TestFilesAtRandom(t *testing.T) {
 						}
 					})
 				}
-				keys := []string{"k1"}
+				keys, enciphered := []string{"k1"}, map[string]bool{}
 				for step := range *kills {
-					w.filesTurn(&keys, step)
+					w.filesTurn(&keys, enciphered, step)
 				}
 				for _, s := range w.servers {
 					if !s.on.Load() {
@@ -658,7 +739,7 @@ func TestFilesAtRandom(t *testing.T) {
 				}
 				stop()
 				writing.Wait()
-				all := fileEntry("secrets", "k9", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8")
+				all := fileEntry("'*.*'", "k9", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8")
 				w.giveAllBlind(all)
 				s := w.servers[w.rnd.IntN(3)]
 				w.comesToRest(s)
@@ -673,7 +754,7 @@ func TestFilesAtRandom(t *testing.T) {
 }
 
 // filesTurn gives some server the newest file, and lets a leader work for a while.
-func (w *world) filesTurn(keys *[]string, step int) {
+func (w *world) filesTurn(keys *[]string, enciphered map[string]bool, step int) {
 	if w.rnd.IntN(2) == 0 && len(*keys) < 8 { // in front at once: servers with the file of before do not have it
 		*keys = slices.Insert(*keys, 0, fmt.Sprintf("k%d", len(*keys)+1))
 	}
@@ -681,9 +762,16 @@ func (w *world) filesTurn(keys *[]string, step int) {
 	if w.rnd.IntN(3) == 0 {
 		order = slices.Insert(slices.Clone(order), 0, "identity")
 	}
+	content := [...]string{
+		fileEntry("secrets", order...),
+		fileEntry("secrets, configmaps", order...),
+		fileEntry("'*.*'", order...),
+		fileEntry("configmaps", "identity") + fileEntry("'*.*'", order...),
+		fileEntry("secrets", order...) + fileEntry("'*.'", "identity"),
+	}[w.rnd.IntN(5)]
 	for _, s := range w.servers {
 		if w.rnd.IntN(3) > 0 {
-			s.give(fileEntry("secrets", order...))
+			s.give(content)
 		}
 	}
 	if s := w.servers[2]; w.rnd.IntN(3) == 0 {
@@ -705,7 +793,9 @@ func (w *world) filesTurn(keys *[]string, step int) {
 		w.t.Fatal(err)
 	}
 	view.Ascend("/registry/", "", func(item raftstore.Item) bool {
-		if strings.Contains(string(item.Value), "hidden") {
+		if encryption.Enciphered(item.Value) {
+			enciphered[item.Key] = true
+		} else if enciphered[item.Key] || strings.HasPrefix(item.Key, "/registry/secrets/") {
 			w.t.Errorf("%s is in clear", item.Key)
 		}
 		return true
@@ -714,7 +804,7 @@ func (w *world) filesTurn(keys *[]string, step int) {
 		if is := w.status(s); s.on.Load() && is.File != nil && is.File.Writes {
 			for key, want := range w.modelNow() {
 				item, _ := view.Get(key)
-				if got, _, err := s.sealer().TransformFromStorage(w.ctx, item.Value, place(key)); err != nil {
+				if got, _, err := s.sealerOf(key).TransformFromStorage(w.ctx, item.Value, place(key)); err != nil {
 					w.t.Errorf("%s, with the file in use, reads %q as %q, want %q: %v", s.name, key, got, want, err)
 				}
 			}

@@ -91,6 +91,9 @@ func (k *kind) Rebuild(older document) (document, error) {
 			d = d.in(d.scope().Add(r))
 		}
 	}
+	if older.Writes != "" {
+		d.Except = slices.DeleteFunc(slices.Clone(d.Except), older.scope().Has)
+	}
 	d.Generation, d.Floor, d.Cleaned = max(own.Generation, older.Generation), older.Floor, older.Cleaned
 	for _, m := range k.servers() {
 		d.Generation = max(d.Generation, m.Generation)

@@ -198,6 +198,10 @@ func (k *kind) plan(d document, o Order) (document, error) {
 			return d, nil
 		}
 		d.Writes = ""
+		d = d.in(d.scope().Named()) // an earlier version, to which this is the way, knows no wildcards
+		if len(d.Resources) == 0 {
+			d.Resources = DefaultResources()
+		}
 		return k.sealAnew(d.step(Rewrite))
 	case Renew:
 		return k.sealAnew(d.step(Rewrite))

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -237,8 +238,11 @@ func (s *server) halt() {
 }
 
 // sealer is the transformer of Secrets on a server.
-func (s *server) sealer() storage.Sealer {
-	return s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: "secrets"}).(storage.Sealer)
+func (s *server) sealer() storage.Sealer { return s.sealerOf(secretKey(0)) }
+
+// sealerOf is the transformer of the resource of an object.
+func (s *server) sealerOf(key string) storage.Sealer {
+	return s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: strings.Split(key, "/")[2]}).(storage.Sealer)
 }
 
 type place string
@@ -251,7 +255,7 @@ var _ value.Context = place("")
 // write.
 func (w *world) write(s *server, key, object string, slow time.Duration) error {
 	for {
-		sealed, guard, err := s.sealer().Seal(w.ctx, []byte(object), place(key))
+		sealed, guard, err := s.sealerOf(key).Seal(w.ctx, []byte(object), place(key))
 		if err != nil {
 			return err
 		}
@@ -282,6 +286,8 @@ func (w *world) write(s *server, key, object string, slow time.Duration) error {
 		return nil
 	}
 }
+
+func configKey(i int) string { return fmt.Sprintf("/registry/configmaps/ns/c%d", i) }
 
 func secretKey(i int) string { return fmt.Sprintf("/registry/secrets/ns/s%d", i) }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/barque/barque/apiserver/encryption"
+	"github.com/barque/barque/internal/scope"
 )
 
 // Agreement is what the servers have in common, for the state of the data keys.
@@ -145,7 +146,7 @@ func (p *Providers) Resources() map[string]string {
 // nameIn is the name of a resource in a file.
 func nameIn(of schema.GroupResource) string {
 	if of.Resource == "*" && of.Group == "" {
-		return "*."
+		return scope.Core
 	}
 	return of.String()
 }
