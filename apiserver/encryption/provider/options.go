@@ -90,6 +90,9 @@ func Load(data []byte) (*apiserver.EncryptionConfiguration, error) {
 		return nil, withoutKeys(config, err)
 	}
 	for i, entry := range config.Resources {
+		if kind := twoKeys(entry.Providers); kind != "" {
+			return nil, fmt.Errorf("resources[%d]: two keys of %s have the same name and different secrets, so that values do not show which one they need: give each key a name of its own", i, kind)
+		}
 		for j, name := range entry.Resources {
 			of := schema.ParseGroupResource(name)
 			if encryption.Never(of) && entry.Providers[0].Identity == nil {
@@ -98,6 +101,35 @@ func Load(data []byte) (*apiserver.EncryptionConfiguration, error) {
 		}
 	}
 	return config, nil
+}
+
+// twoKeys returns the provider of an entry of which two keys have the same name, or "".
+func twoKeys(providers []apiserver.ProviderConfiguration) string {
+	secrets := map[[2]string]string{}
+	for i := range providers {
+		kind := nameOf(&providers[i])
+		for _, key := range keysOf(&providers[i]) {
+			of := [2]string{kind, key.Name}
+			if before, has := secrets[of]; has && before != key.Secret {
+				return kind
+			}
+			secrets[of] = key.Secret
+		}
+	}
+	return ""
+}
+
+// keysOf are the keys that a provider has in the file.
+func keysOf(p *apiserver.ProviderConfiguration) (keys []apiserver.Key) {
+	for _, aes := range []*apiserver.AESConfiguration{p.AESGCM, p.AESCBC} {
+		if aes != nil {
+			keys = append(keys, aes.Keys...)
+		}
+	}
+	if p.Secretbox != nil {
+		keys = append(keys, p.Secretbox.Keys...)
+	}
+	return keys
 }
 
 // refused returns an error for a provider that validation takes and this server does not serve.
@@ -142,17 +174,8 @@ func withoutContent(err error) error {
 func withoutKeys(config *apiserver.EncryptionConfiguration, err error) error {
 	text := err.Error()
 	for _, entry := range config.Resources {
-		for _, p := range entry.Providers {
-			var keys []apiserver.Key
-			for _, aes := range []*apiserver.AESConfiguration{p.AESGCM, p.AESCBC} {
-				if aes != nil {
-					keys = append(keys, aes.Keys...)
-				}
-			}
-			if p.Secretbox != nil {
-				keys = append(keys, p.Secretbox.Keys...)
-			}
-			for _, key := range keys {
+		for i := range entry.Providers {
+			for _, key := range keysOf(&entry.Providers[i]) {
 				quoted := strings.Trim(strconv.Quote(key.Secret), `"`)
 				for _, secret := range append(strings.Fields(key.Secret), key.Secret, quoted, strings.TrimSpace(key.Secret)) {
 					if len(secret) > 3 {

@@ -1,7 +1,10 @@
 package provider
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -26,10 +29,26 @@ func (t *transformer) TransformFromStorage(ctx context.Context, stored []byte, a
 		return stored, t.first != identity, nil
 	}
 	data, stale, err = t.Transformer.TransformFromStorage(ctx, stored, at)
+	if err == nil && bytes.HasPrefix(stored, []byte(unauthenticated)) && !isObject(data) {
+		err = errNoObject
+	}
 	if err != nil {
 		return nil, false, t.all.Unreadable(stored, at, err)
 	}
 	return data, stale, nil
+}
+
+// unauthenticated is how values of aescbc begin: with a wrong key, one in some 256 decrypts, to
+// random bytes. A rewrite of these would lose the object.
+const unauthenticated = storage.Enciphered + "aescbc:"
+
+var errNoObject = errors.New("it decrypts to random bytes: the file has another key under this name, or the value was changed")
+
+// isObject reports whether data is an object as the API stores it: in protobuf, in CBOR or in JSON.
+// A brace alone begins one in 256 random values.
+func isObject(data []byte) bool {
+	return bytes.HasPrefix(data, []byte("k8s\x00")) || bytes.HasPrefix(data, []byte("\xd9\xd9\xf7")) ||
+		bytes.HasPrefix(data, []byte("{")) && json.Valid(data)
 }
 
 // TransformToStorage implements value.Transformer.
