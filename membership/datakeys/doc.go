@@ -25,6 +25,8 @@
 //   - a server that cannot open a key of the state is not ready, and does not lead;
 //   - a file of providers writes only while the state lists it and the keys of its providers. The
 //     leader lists what all servers have, at rest or while it rewrites, which begins anew then;
+//   - keys in a KMS are listed only after all servers have decrypted the same value under them: two
+//     KMS may name different keys alike;
 //   - there is a data key that encrypts while a file is listed, so that servers without the file
 //     write what all read. What a file names stays among the resources that are encrypted.
 //

@@ -67,6 +67,9 @@ type document struct {
 	// under which its providers write. Both are empty without one.
 	File   string   `json:"file,omitempty"`
 	Labels []string `json:"labels,omitempty"`
+	// Probes are values under keys in a KMS, by their labels, that all servers decrypt before the
+	// keys are in use.
+	Probes map[string][]byte `json:"probes,omitempty"`
 	// Cleaned is the generation of the last step Clean, and Floor the revision up to which history
 	// had values of before.
 	Cleaned uint64 `json:"cleaned,omitempty"`

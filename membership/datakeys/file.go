@@ -1,9 +1,12 @@
 package datakeys
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +30,11 @@ type Agreement struct {
 	// Encrypts are the resources that a provider of the file may have encrypted, and Plain are
 	// those that it leaves alone.
 	Encrypts, Plain []string
+	// Probes are ciphertexts of this server's, by the labels of keys in a KMS of which the state has
+	// none that this server decrypts. The others decrypt them before they agree.
+	Probes map[string][]byte
+	// Proved are the ciphertexts of the state that all servers have decrypted.
+	Proved map[string][]byte
 }
 
 // agrees refuses a change that the files of the servers stand against.
@@ -68,7 +76,7 @@ func (k *kind) settled(ctx context.Context, d document) error {
 		return nil
 	}
 	is, err := k.File.Agreed(ctx, d.File, true)
-	if err == nil && (is.File != d.File || !equal(is.Labels, d.Labels)) {
+	if err == nil && (len(is.Probes) > 0 || is.File != d.File || !equal(is.Labels, d.Labels)) {
 		err = errNotListed
 	}
 	return err
@@ -90,13 +98,16 @@ func (m *Manager) list(ctx context.Context, d document, term uint64) (listed boo
 		return false, nil
 	}
 	is, apart := k.File.Agreed(ctx, d.File, d.Step != AtRest)
-	if apart != nil || is.File == d.File && equal(is.Labels, d.Labels) {
+	if apart != nil || len(is.Probes) == 0 && is.File == d.File && equal(is.Labels, d.Labels) {
 		k.setApart(apart, "")
 		return false, nil
 	}
 	if d.Writes == "" {
 		k.setApart(nil, needsKey)
 		return false, nil
+	}
+	if len(is.Probes) > 0 {
+		return false, m.probe(ctx, d, is, term)
 	}
 	if is.File != d.File {
 		if k.refusedLately(is.File) {
@@ -119,7 +130,7 @@ func (m *Manager) list(ctx context.Context, d document, term uint64) (listed boo
 		return false, err
 	}
 	now, err := parse(value)
-	if err != nil || now.Generation != d.Generation {
+	if err != nil || now.Generation != d.Generation || !now.proves(is.Proved) {
 		return false, err
 	}
 	next := now.listing(is)
@@ -159,8 +170,57 @@ func (d document) listing(is Agreement) document {
 		resources.Except = slices.DeleteFunc(slices.Clone(resources.Except), file.Has)
 		d = d.in(resources.Pruned())
 	}
-	d.File, d.Labels = is.File, slices.Clone(is.Labels)
+	d.File, d.Labels, d.Probes = is.File, slices.Clone(is.Labels), is.Proved
 	return d
+}
+
+// proves reports whether the document has all these probes yet.
+func (d document) proves(proved map[string][]byte) bool {
+	for label, value := range proved {
+		if !bytes.Equal(d.Probes[label], value) {
+			return false
+		}
+	}
+	return true
+}
+
+// Reasons why the leader does not list the keys of plugins.
+const (
+	probing   = "the servers try whether their plugins decrypt what the leader's plugin has encrypted: that takes some seconds"
+	misproved = "the plugin of the leader does not decrypt what a plugin has encrypted under the key in use that has the same ID, %s: give all plugins the same key, with an ID of its own"
+)
+
+// probe writes values of this server's plugins into the state, for the others to decrypt. Two KMS
+// may name different keys alike: no label shows that. A value for a key in use stays.
+func (m *Manager) probe(ctx context.Context, d document, is Agreement, term uint64) error {
+	value, revision, err := m.Store.Get(ctx)
+	if err != nil || len(value) == 0 {
+		return err
+	}
+	now, err := parse(value)
+	if err != nil || now.Generation != d.Generation {
+		return err
+	}
+	probes := maps.Clone(now.Probes)
+	if probes == nil {
+		probes = map[string][]byte{}
+	}
+	maps.DeleteFunc(probes, func(label string, _ []byte) bool {
+		return !slices.Contains(now.Labels, label) && !slices.Contains(is.Labels, label)
+	})
+	for label, own := range is.Probes {
+		if probes[label] != nil && slices.Contains(now.Labels, label) {
+			m.kind.setApart(nil, fmt.Sprintf(misproved, label))
+			return nil
+		}
+		probes[label] = own
+	}
+	now.Probes = probes
+	if value, err = json.Marshal(now); err != nil {
+		return err
+	}
+	m.kind.setApart(nil, probing)
+	return m.Store.Put(ctx, value, revision, term)
 }
 
 func (k *kind) setApart(err error, reason string) {

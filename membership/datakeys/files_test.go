@@ -30,6 +30,14 @@ import (
 // fileOf is a server's file of providers for its Manager.
 type fileOf struct{ *provider.Providers }
 
+func (s *server) fileOf() datakeys.File {
+	if s.plugins != nil {
+		s.plugins.keys = s.keys
+		return s.plugins
+	}
+	return fileOf{s.providers}
+}
+
 func (f fileOf) Agreed(ctx context.Context, listed string, ask bool) (datakeys.Agreement, error) {
 	is, err := f.Providers.Agreed(ctx, listed, ask)
 	return datakeys.Agreement(is), err

@@ -63,7 +63,8 @@ type Epoch struct {
 // seen is an Epoch, and the revision of the store at which it was read.
 type seen struct {
 	Epoch
-	at uint64
+	at     uint64
+	probes map[string][]byte
 }
 
 // own is the file.
@@ -161,6 +162,14 @@ func (k *Keys) Epoch(ctx context.Context) (*Epoch, error) {
 	return k.learn(ctx, false)
 }
 
+// Probes are those of the newest state that this server knows, by the labels of the keys.
+func (k *Keys) Probes() map[string][]byte {
+	if now := k.now.Load(); now != nil {
+		return now.probes
+	}
+	return nil
+}
+
 // Renew learns the newest state that there is.
 func (k *Keys) Renew(ctx context.Context) error {
 	_, err := k.learn(ctx, true)
@@ -174,7 +183,7 @@ func (k *Keys) learn(ctx context.Context, newest bool) (*Epoch, error) {
 	if err != nil {
 		return nil, err
 	}
-	is := &seen{d.epoch(revision), at}
+	is := &seen{d.epoch(revision), at, d.Probes}
 	for {
 		before := k.now.Load()
 		if before != nil && before.at >= is.at {

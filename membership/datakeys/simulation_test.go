@@ -79,6 +79,7 @@ type server struct {
 	providers    *provider.Providers
 	shownFile    atomic.Uint32
 	shownKeys    atomic.Uint32
+	plugins      *plugins // in place of its file, if not nil
 	stop         context.CancelFunc
 	ended        sync.WaitGroup
 }
@@ -190,6 +191,7 @@ func (s *server) start() {
 	for _, r := range []string{"secrets", "configmaps"} {
 		transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
 	}
+	s.providers.Probe(keys.Probes)
 	s.keys = keys
 	s.transformers.Store(transformers)
 	s.manager = datakeys.New(datakeys.Config{
@@ -200,7 +202,7 @@ func (s *server) start() {
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
 		Objects: s.objects(), Self: s.name, Leader: w.leader,
-		File: fileOf{s.providers},
+		File: s.fileOf(),
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())

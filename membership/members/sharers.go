@@ -43,10 +43,17 @@ func (m *Members) DataKeys() []rollover.Member {
 	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return f.DataKeys })
 }
 
-// EncryptionFiles are all members. Their generations are the digests of their files of providers
-// and, in the upper half, of the keys of their plugins. Only servers have any.
+// EncryptionFiles are all members. Their generations are the digests of their files of providers,
+// from bit 32 on those of the keys of their plugins, and bit 48 is set of one that cannot read all
+// objects. Only servers have any.
 func (m *Members) EncryptionFiles() []rollover.Member {
-	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return uint64(f.PluginKeys)<<32 | uint64(f.EncryptionFile) })
+	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 {
+		is := uint64(f.PluginKeys)<<32 | uint64(f.EncryptionFile)
+		if f.Blind {
+			is |= 1 << 48
+		}
+		return is
+	})
 }
 
 // EarlierCAs names the servers of a version that does not know External CAs, and those whose

@@ -20,6 +20,11 @@ type Agreement struct {
 	// Encrypts are the names of the resources that a provider of the file may have written, and
 	// Plain are those with identity alone.
 	Encrypts, Plain []string
+	// Probes are ciphertexts of this server's, by the labels of keys in a KMS of which the state has
+	// none that this server decrypts. The others decrypt them before they agree.
+	Probes map[string][]byte
+	// Proved are the ciphertexts of the state that all servers have decrypted.
+	Proved map[string][]byte
 }
 
 // apart are the other servers that are not as this one, by what they show.
@@ -28,6 +33,7 @@ type apart struct {
 	file   bool     // a server has a file
 	differ []string // living servers with another file, or without one
 	keys   []string // living servers with this file, whose plugins do not encrypt with the same keys
+	blind  []string // living servers that cannot read all objects
 	away   []string // servers that do not run
 	same   bool     // all run, and have the same file or none
 }
@@ -40,6 +46,9 @@ func (p *Providers) compare() (is apart) {
 	for _, o := range others {
 		is.file = is.file || o.File != 0
 		is.same = is.same && o.Alive && o.File == own
+		if o.Alive && o.Blind {
+			is.blind = append(is.blind, o.Name)
+		}
 		switch {
 		case !o.Alive:
 			is.away = append(is.away, o.Name)
@@ -54,6 +63,7 @@ func (p *Providers) compare() (is apart) {
 	slices.Sort(is.differ)
 	slices.Sort(is.away)
 	slices.Sort(is.keys)
+	slices.Sort(is.blind)
 	return is
 }
 
@@ -81,10 +91,15 @@ func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreem
 	if err := g.unsettled(); err != nil {
 		return Agreement{}, fmt.Errorf("the plugins of %s %s are not settled: %w", fileFlag, p.options.File, err)
 	}
-	if len(is.keys) > 0 {
-		return Agreement{}, fmt.Errorf("the plugins of %s do not encrypt with the same key on these servers as on this one: %s; give all plugins the same key, which takes effect within a minute", fileFlag, strings.Join(is.keys, ", "))
+	seen := g.looked.Load()
+	a := Agreement{File: own, Labels: seen.labels, Encrypts: g.encrypts, Plain: g.plain, Probes: seen.probes, Proved: seen.proved}
+	switch {
+	case len(a.Probes) > 0: // the others cannot have decrypted them yet
+	case len(is.keys) > 0:
+		return Agreement{}, fmt.Errorf("the plugins of %s do not encrypt with the same key on these servers as on this one, or do not decrypt its values: %s; give all plugins the same key, which takes effect within a minute", fileFlag, strings.Join(is.keys, ", "))
+	case len(is.blind) > 0:
+		return Agreement{}, fmt.Errorf("these servers cannot read all objects: %s; the check encryption-file of their /readyz has the reason", strings.Join(is.blind, ", "))
 	}
-	a := Agreement{File: own, Labels: g.labelsNow(), Encrypts: g.encrypts, Plain: g.plain}
 	if p.current.Load() != g {
 		return Agreement{}, fmt.Errorf("%s %s has just changed", fileFlag, p.options.File)
 	}

@@ -34,6 +34,7 @@ type plugin struct {
 
 	mu       sync.Mutex
 	keyID    string // of the key that encrypts
+	secret   string // of all keys of this KMS
 	lies     string // what Status says instead
 	healthz  string
 	hang     chan struct{} // calls wait until it is closed
@@ -132,7 +133,7 @@ func (p *plugin) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &kmsapi.EncryptResponse{Ciphertext: mix(p.keyID, r.Plaintext), KeyId: p.keyID}, nil
+	return &kmsapi.EncryptResponse{Ciphertext: mix(p.secret+p.keyID, r.Plaintext), KeyId: p.keyID}, nil
 }
 
 // Decrypt implements the API of KMS v2.
@@ -141,7 +142,7 @@ func (p *plugin) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi
 	if err := p.wait(ctx); err != nil {
 		return nil, err
 	}
-	return &kmsapi.DecryptResponse{Plaintext: mix(r.KeyId, r.Ciphertext)}, nil
+	return &kmsapi.DecryptResponse{Plaintext: mix(p.secret+r.KeyId, r.Ciphertext)}, nil
 }
 
 func (p *plugin) provider(name string) string {
@@ -237,7 +238,7 @@ func TestKMS(t *testing.T) {
 	if err := renewed.rewrite(t); err == nil || !strings.Contains(err.Error(), "another key by now") {
 		t.Errorf("a rewrite ends with a key that the state does not list: %v", err)
 	}
-	if err := c.tryUse(t, renewed); err == nil || !strings.Contains(err.Error(), "same key on these servers as on this one: s1") {
+	if err := c.tryUse(t, renewed); err == nil || !strings.Contains(err.Error(), "or do not decrypt its values: s1") {
 		t.Errorf("the other server has the earlier key yet: %v", err)
 	}
 	c.servers = []*server{renewed}
@@ -358,12 +359,12 @@ func TestKMSThatDies(t *testing.T) {
 	p.timeout = time.Second
 	c := newCluster(t, "one")
 	file := entry("secrets", p.provider("vault"))
-	a, b := c.start(t, "a", file), c.start(t, "b", file)
+	a := c.start(t, "a", file)
 	await.NoError(t, "a is healthy", a.healthy)
-	await.NoError(t, "b is healthy", b.healthy)
 	c.use(t, a)
 	a.create(t, "a")
 	p.stop()
+	b := c.start(t, "b", file) // after a restart it has no key in its memory
 	a.create(t, "later")
 	if err := a.read(t, "a"); err != nil {
 		t.Error(err)
@@ -416,6 +417,49 @@ func TestKMSThatLies(t *testing.T) {
 	}
 }
 
+// TestKMSWithEqualIDs: the KMS of two servers name different keys alike, as one on each machine may.
+// The file is not taken into use before both decrypt the same value.
+func TestKMSWithEqualIDs(t *testing.T) {
+	one, other := newPlugin(t).start(t), newPlugin(t).start(t)
+	other.secret = "another key "
+	c := newCluster(t, "one")
+	a, b := c.start(t, "a", entry("secrets", one.provider("vault"))), c.start(t, "b", entry("secrets", other.provider("vault")))
+	// One file, as both machines have it: the sockets are those of the machines.
+	b.providers.current.Load().hash = a.providers.current.Load().hash
+	await.NoError(t, "a is healthy", a.healthy)
+	await.NoError(t, "b is healthy", b.healthy)
+	if err := c.tryUse(t, a); err == nil || !strings.Contains(err.Error(), "do not decrypt its values: b") || c.epoch.File != "" {
+		t.Errorf("b cannot decrypt, and the file is in use: %v", err)
+	}
+	if a.providers.Keys() == 0 || b.providers.Keys() != 0 {
+		t.Errorf("a shows %d, b shows %d", a.providers.Keys(), b.providers.Keys())
+	}
+	other.set(func() { other.secret = "" }) // it gets the same key
+	c.servers = []*server{a}
+	b = c.start(t, "b", entry("secrets", other.provider("vault"))) // it keeps the wrong one in its memory
+	b.providers.current.Load().hash = a.providers.current.Load().hash
+	await.NoError(t, "b is healthy", b.healthy)
+	if err := c.tryUse(t, a); err != nil {
+		t.Errorf("both decrypt: %v", err)
+	}
+	if a.providers.Keys() == 0 || b.providers.Keys() != a.providers.Keys() || len(c.epoch.Labels) != 1 {
+		t.Errorf("a shows %d, b shows %d, %q", a.providers.Keys(), b.providers.Keys(), c.epoch.Labels)
+	}
+}
+
+// TestBlindServers: nothing is taken into use or rewritten while a living server cannot read all.
+func TestBlindServers(t *testing.T) {
+	c := newCluster(t, "one")
+	file := entry("secrets", keyed("secretbox", "k1", 1))
+	a, b := c.start(t, "a", file), c.start(t, "b", file)
+	b.blind = true
+	if err := c.tryUse(t, a); err == nil || !strings.Contains(err.Error(), "these servers cannot read all objects: b") {
+		t.Errorf("%v", err)
+	}
+	b.blind = false
+	c.use(t, a)
+}
+
 // TestReloadOfAPlugin: a changed file whose plugin does not answer does not count. The earlier one
 // goes on.
 func TestReloadOfAPlugin(t *testing.T) {
@@ -459,15 +503,15 @@ func TestKeysThatDiffer(t *testing.T) {
 	c.use(t, a)
 	keys := a.providers.Keys()
 	other.providers.lookAtPlugins(t.Context())
-	for what, b := range map[string]Other{"the same": {Keys: keys}, "another key": {Keys: other.providers.Keys()}, "not known": {}} {
+	for what, b := range map[string]Other{"the same": {Keys: keys}, "another key": {Keys: keys + 1}, "not known": {}} {
 		b.Name, b.Alive, b.File = "b", true, a.providers.Digest()
 		a.providers.cfg.Others = func() ([]Other, bool) { return []Other{b}, true }
 		if _, err := a.providers.Agreed(t.Context(), c.epoch.File, true); (err == nil) != (b.Keys == keys) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if keys == 0 || other.providers.Keys() == 0 {
-		t.Error("a healthy plugin shows no key")
+	if keys == 0 || other.providers.Keys() != 0 {
+		t.Error("a healthy plugin shows no key, or one of which no value was decrypted is shown")
 	}
 	one.stop()
 	if _, err := a.providers.Agreed(t.Context(), c.epoch.File, true); err == nil || a.providers.Keys() != 0 {

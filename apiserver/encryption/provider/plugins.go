@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -78,6 +79,8 @@ type looked struct {
 	err       error    // why one is not healthy
 	unsettled error    // why the labels are about to change
 	labels    []string // under which the providers of the file write
+	// probes and proved: see Agreement.
+	probes, proved map[string][]byte
 }
 
 // lookAtPlugins asks for the health of the plugins, and for their keys.
@@ -99,10 +102,11 @@ func (g *generation) look(ctx context.Context) {
 	if len(g.plugins) > 0 {
 		is.err = g.check(ctx)
 	}
-	var labels []string
+	var made map[string][]byte
 	if is.err == nil {
-		labels, is.err = g.labels(ctx, func(name string) bool { return strings.HasPrefix(name, kmsName) })
+		made, is.err = g.labels(ctx, func(name string) bool { return strings.HasPrefix(name, kmsName) })
 	}
+	labels := slices.Sorted(maps.Keys(made))
 	if is.err != nil {
 		g.looked.Store(is)
 		return
@@ -123,6 +127,7 @@ func (g *generation) look(ctx context.Context) {
 		is.labels = slices.Concat(g.fixed, labels)
 		slices.Sort(is.labels)
 		is.labels = slices.Compact(is.labels)
+		is.probes, is.proved = g.prove(ctx, made)
 	}
 	g.looked.Store(is)
 }
@@ -133,20 +138,52 @@ type probe struct{}
 // AuthenticatedData implements value.Context.
 func (probe) AuthenticatedData() []byte { return []byte("/barque/encryption-probe") }
 
-// labels returns the labels of what the first providers make, for those whose name is right.
-func (g *generation) labels(ctx context.Context, right func(name string) bool) (all []string, err error) {
+var probeText = []byte("probe")
+
+// prove decrypts what the state has for the labels of keys in a KMS. Two KMS may name different keys
+// alike: only a value of another server shows that. It returns the own values for all other labels.
+func (g *generation) prove(ctx context.Context, made map[string][]byte) (probes, proved map[string][]byte) {
+	probes, proved = map[string][]byte{}, map[string][]byte{}
+	var stored map[string][]byte
+	if of := g.all.probes.Load(); of != nil {
+		stored = (*of)()
+	}
+	for label, own := range made {
+		if g.decrypts(ctx, label, stored[label]) {
+			proved[label] = stored[label]
+		} else {
+			probes[label] = own
+		}
+	}
+	return probes, proved
+}
+
+func (g *generation) decrypts(ctx context.Context, label string, stored []byte) bool {
+	for as, name := range g.first {
+		plugin, is := strings.CutPrefix(name, kmsName)
+		if !is || len(stored) == 0 || !strings.HasPrefix(label, encryption.LabelOfKMS(plugin, "")) {
+			continue
+		}
+		data, _, err := g.transformers[as].TransformFromStorage(ctx, stored, probe{})
+		return err == nil && bytes.Equal(data, probeText)
+	}
+	return false
+}
+
+// labels returns what the first providers make, by its label, for those whose name is right.
+func (g *generation) labels(ctx context.Context, right func(name string) bool) (all map[string][]byte, err error) {
+	all = map[string][]byte{}
 	for as, name := range g.first {
 		if name == identity || !right(name) {
 			continue
 		}
-		sealed, err := g.transformers[as].TransformToStorage(ctx, []byte("probe"), probe{})
+		sealed, err := g.transformers[as].TransformToStorage(ctx, probeText, probe{})
 		if err != nil {
 			return nil, fmt.Errorf("the provider %s: %w", name, err)
 		}
-		all = append(all, encryption.Label(sealed))
+		all[encryption.Label(sealed)] = sealed
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
+	return all, nil
 }
 
 // unhealthy returns why a plugin is not healthy, by the last look.
@@ -163,14 +200,6 @@ func (g *generation) unsettled() error {
 		return cmp.Or(is.err, is.unsettled)
 	}
 	return errNotAsked
-}
-
-// labelsNow returns the labels by the last look; nil: they are not known.
-func (g *generation) labelsNow() []string {
-	if is := g.looked.Load(); is != nil {
-		return is.labels
-	}
-	return nil
 }
 
 // check asks upstream's check of the plugins.
@@ -201,14 +230,23 @@ func awaitHealth(ctx context.Context, g *generation) error {
 	}
 }
 
-// Keys is a digest of the keys with which this server encrypts by its file; 0: it has no file, or
-// they are not known, or about to change. It is short: gossip has little room.
+// Keys is a digest of the keys with which this server encrypts by its file, and of the values of
+// the state that it decrypts with those in a KMS; 0: it has no file, or they are not known, or about
+// to change, or there is no such value that it decrypts. It is short: gossip has little room.
 func (p *Providers) Keys() uint16 {
 	g := p.current.Load()
-	if g == nil || g.labelsNow() == nil {
+	if g == nil {
 		return 0
 	}
-	return max(uint16(crc32.ChecksumIEEE([]byte(strings.Join(g.labelsNow(), "\n")))), 1)
+	is := g.looked.Load()
+	if is == nil || is.labels == nil || len(is.probes) > 0 {
+		return 0
+	}
+	text := []byte(strings.Join(is.labels, "\n"))
+	for _, label := range slices.Sorted(maps.Keys(is.proved)) {
+		text = append(text, is.proved[label]...)
+	}
+	return max(uint16(crc32.ChecksumIEEE(text)), 1)
 }
 
 var errNotAsked = errors.New("the plugins were not asked yet")

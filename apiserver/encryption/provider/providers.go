@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,6 +56,7 @@ type Other struct {
 	File uint32
 	// Keys are its Keys; 0: not known.
 	Keys  uint16
+	Blind bool // it cannot read all objects
 	Alive bool
 }
 
@@ -64,6 +67,7 @@ type Providers struct {
 	cfg     Config
 	file    *configfile.File // nil without one
 	current atomic.Pointer[generation]
+	probes  atomic.Pointer[func() map[string][]byte]
 	// ctx ends with Run; it is that of connections to plugins.
 	ctx context.Context
 	end context.CancelFunc
@@ -126,6 +130,10 @@ func New(cfg Config) (*Providers, error) {
 	return p, nil
 }
 
+// Probe gives the Providers the probes of the state of the data keys, by their labels: see
+// Agreement. It is called once the state can be read.
+func (p *Providers) Probe(of func() map[string][]byte) { p.probes.Store(&of) }
+
 // digestOf takes the last 8 digits of a hash. It is never 0.
 func digestOf(hash string) uint32 {
 	n, err := strconv.ParseUint(hash[len(hash)-hex.EncodedLen(4):], 16, 32)
@@ -164,7 +172,9 @@ func (p *Providers) load(data []byte) (*generation, error) {
 		end()
 		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, err)
 	}
-	if g.fixed, err = g.labels(ctx, func(name string) bool { return !strings.HasPrefix(name, kmsName) }); err != nil {
+	fixed, err := g.labels(ctx, func(name string) bool { return !strings.HasPrefix(name, kmsName) })
+	g.fixed = slices.Collect(maps.Keys(fixed))
+	if err != nil {
 		end()
 		return nil, fmt.Errorf("%s %s: %w", fileFlag, p.options.File, withoutKeys(config, err))
 	}

@@ -60,6 +60,7 @@ func entry(resources string, providers ...string) string {
 type cluster struct {
 	backend *raftstore.Store
 	epoch   *encryption.Epoch
+	probes  map[string][]byte
 	servers []*server
 }
 
@@ -84,7 +85,7 @@ type server struct {
 	providers    *Providers
 	transformers *encryption.Transformers
 	secrets      kstorage.Interface
-	alive        bool
+	alive, blind bool
 }
 
 // start starts a server with a file, or without one for "".
@@ -108,6 +109,7 @@ func (c *cluster) start(t *testing.T, name, content string) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.providers.end)
+	s.providers.Probe(func() map[string][]byte { return c.probes })
 	s.transformers = encryption.New(c, guard)
 	s.transformers.Use(s.providers)
 	for _, resource := range []schema.GroupResource{secrets, {Resource: "configmaps"}, {Resource: "events"}, {Resource: "zebras"}} {
@@ -143,6 +145,20 @@ func (c *cluster) use(t *testing.T, s *server) {
 func (c *cluster) tryUse(t *testing.T, s *server) error {
 	t.Helper()
 	is, err := s.providers.Agreed(t.Context(), c.epoch.File, true)
+	if err == nil && len(is.Probes) > 0 {
+		probes := maps.Clone(c.probes)
+		if probes == nil {
+			probes = map[string][]byte{}
+		}
+		maps.Copy(probes, is.Probes)
+		c.probes = probes
+		for _, other := range c.servers {
+			if other.path != "" {
+				other.providers.lookAtPlugins(t.Context())
+			}
+		}
+		is, err = s.providers.Agreed(t.Context(), c.epoch.File, true)
+	}
 	if err != nil {
 		return err
 	}
@@ -156,7 +172,7 @@ func (c *cluster) tryUse(t *testing.T, s *server) error {
 func (c *cluster) others(of *server) (all []Other) {
 	for _, s := range c.servers {
 		if s != of {
-			all = append(all, Other{Name: s.name, File: s.providers.Digest(), Keys: s.providers.Keys(), Alive: s.alive})
+			all = append(all, Other{Name: s.name, File: s.providers.Digest(), Keys: s.providers.Keys(), Blind: s.blind, Alive: s.alive})
 		}
 	}
 	return all

@@ -48,6 +48,9 @@ func (s *server) loadDataKeys(context.Context) (err error) {
 	})
 	s.transformers = encryption.New(keySource{s.dataKeys}, dataKeysKey)
 	s.transformers.Use(s.providers)
+	if err == nil {
+		s.providers.Probe(s.dataKeys.Probes)
+	}
 	return err
 }
 
@@ -86,7 +89,7 @@ func (s *server) otherProviders() (others []provider.Other, known bool) {
 	}
 	for _, is := range m.EncryptionFiles() {
 		if is.Role == pki.RoleServer && is.Barred == "" && is.Name != s.options.Name {
-			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Alive: is.Alive})
+			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Blind: is.Generation>>48 != 0, Alive: is.Alive})
 		}
 	}
 	return others, true
