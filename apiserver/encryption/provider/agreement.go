@@ -88,10 +88,10 @@ func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreem
 	case g == nil:
 		return Agreement{}, nil
 	}
-	if err := g.unsettled(); err != nil {
+	seen := g.looked.Load()
+	if err := seen.unknown(); err != nil {
 		return Agreement{}, fmt.Errorf("the plugins of %s %s are not settled: %w", fileFlag, p.options.File, err)
 	}
-	seen := g.looked.Load()
 	a := Agreement{File: own, Labels: seen.labels, Encrypts: g.encrypts, Plain: g.plain, Probes: seen.probes, Proved: seen.proved}
 	switch {
 	case len(a.Probes) > 0: // the others cannot have decrypted them yet

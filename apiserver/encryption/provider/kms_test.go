@@ -460,6 +460,36 @@ func TestBlindServers(t *testing.T) {
 	c.use(t, a)
 }
 
+// TestCancelledLook: a look whose caller goes, as at the end of leadership, changes nothing.
+func TestCancelledLook(t *testing.T) {
+	p := newPlugin(t).start(t)
+	c := newCluster(t, "one")
+	s := c.start(t, "s", entry("secrets", p.provider("vault")))
+	c.use(t, s)
+	keys := s.providers.Keys()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.providers.Agreed(gone, c.epoch.File, true); err != nil || s.providers.Keys() != keys || s.providers.current.Load().unhealthy() != nil {
+		t.Errorf("%v; it is not healthy for that: %v", err, s.providers.current.Load().unhealthy())
+	}
+}
+
+// TestPluginWithoutTheResource: an object of a plugin is not lost while the file has the plugin, also
+// if it does not name the object's resource any more.
+func TestPluginWithoutTheResource(t *testing.T) {
+	p := newPlugin(t).start(t)
+	c := newCluster(t, "one")
+	s := c.start(t, "s", entry("configmaps", p.provider("vault")))
+	err := s.providers.Unreadable([]byte("k8s:enc:kms:v2:vault:x"), at("/registry/secrets/ns/s"), nil)
+	if _, is := errors.AsType[*storage.UnavailableError](err); !is {
+		t.Errorf("it counts as lost: %v", err)
+	}
+	err = s.providers.Unreadable([]byte("k8s:enc:kms:v2:other:x"), at("/registry/secrets/ns/s"), nil)
+	if _, is := errors.AsType[*storage.UnavailableError](err); is {
+		t.Errorf("one of a plugin that no file has does not count as lost: %v", err)
+	}
+}
+
 // TestReloadOfAPlugin: a changed file whose plugin does not answer does not count. The earlier one
 // goes on.
 func TestReloadOfAPlugin(t *testing.T) {

@@ -86,8 +86,6 @@ type looked struct {
 // lookAtPlugins asks for the health of the plugins, and for their keys.
 func (p *Providers) lookAtPlugins(ctx context.Context) {
 	g := p.current.Load()
-	ctx, cancel := context.WithTimeout(ctx, max(healthWithin, g.grace))
-	defer cancel()
 	keys, err := p.Keys(), g.unhealthy()
 	g.look(ctx)
 	if p.current.Load() == g && (p.Keys() != keys || (g.unhealthy() == nil) != (err == nil)) {
@@ -98,6 +96,17 @@ func (p *Providers) lookAtPlugins(ctx context.Context) {
 // look finds the key under which each provider writes now. Upstream's state of a plugin may be a
 // minute old: a plugin that names another key by now is not settled.
 func (g *generation) look(ctx context.Context) {
+	g.looking.Lock() // an older look must not replace a newer one
+	defer g.looking.Unlock()
+	within, cancel := context.WithTimeout(ctx, max(healthWithin, g.grace))
+	defer cancel()
+	is := g.lookWithin(within)
+	if ctx.Err() == nil { // a caller that has gone says nothing of the plugins
+		g.looked.Store(is)
+	}
+}
+
+func (g *generation) lookWithin(ctx context.Context) *looked {
 	is := new(looked)
 	if len(g.plugins) > 0 {
 		is.err = g.check(ctx)
@@ -108,8 +117,7 @@ func (g *generation) look(ctx context.Context) {
 	}
 	labels := slices.Sorted(maps.Keys(made))
 	if is.err != nil {
-		g.looked.Store(is)
-		return
+		return is
 	}
 	for name, plugin := range g.plugins {
 		if !slices.ContainsFunc(labels, func(label string) bool { return strings.HasPrefix(label, encryption.LabelOfKMS(name, "")) }) {
@@ -129,7 +137,7 @@ func (g *generation) look(ctx context.Context) {
 		is.labels = slices.Compact(is.labels)
 		is.probes, is.proved = g.prove(ctx, made)
 	}
-	g.looked.Store(is)
+	return is
 }
 
 // probe is a place in the store at which nothing is.
@@ -194,12 +202,12 @@ func (g *generation) unhealthy() error {
 	return errNotAsked
 }
 
-// unsettled returns why it is not known, or about to change, under which keys this server writes.
-func (g *generation) unsettled() error {
-	if is := g.looked.Load(); is != nil {
-		return cmp.Or(is.err, is.unsettled)
+// unknown returns why it is not known, or about to change, under which keys this server writes.
+func (l *looked) unknown() error {
+	if l == nil {
+		return errNotAsked
 	}
-	return errNotAsked
+	return cmp.Or(l.err, l.unsettled)
 }
 
 // check asks upstream's check of the plugins.

@@ -88,6 +88,7 @@ type generation struct {
 	encrypts, plain []string
 	fixed           []string // labels of the providers that write and are no plugins
 	health          healthz.HealthChecker
+	looking         sync.Mutex             // held during a look
 	looked          atomic.Pointer[looked] // nil: at the plugins nobody has looked yet
 	plugins         map[string]kmsservice.Service
 	grace           time.Duration // in which plugins may still answer requests

@@ -82,7 +82,7 @@ func (p *Providers) Unreadable(stored []byte, at value.Context, cause error) err
 		err = fmt.Errorf("%w; the file differs between servers: %s", err, strings.Join(is.differ, ", "))
 	}
 	g := p.current.Load()
-	if !is.same || cause != nil && g != nil && g.has(stored) {
+	if !is.same || g != nil && g.has(stored) {
 		return &storage.UnavailableError{Err: err}
 	}
 	return err
