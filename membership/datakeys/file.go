@@ -30,8 +30,8 @@ type Agreement struct {
 	// Encrypts are the resources that a provider of the file may have encrypted, and Plain are
 	// those that it leaves alone.
 	Encrypts, Plain []string
-	// Probes are ciphertexts of this server's, by the labels of keys in a KMS of which the state has
-	// none that this server decrypts. The others decrypt them before they agree.
+	// Probes are ciphertexts of this server's, by the labels of keys in a KMS of which the state
+	// has none that this server decrypts. The others decrypt them before they agree.
 	Probes map[string][]byte
 	// Proved are the ciphertexts of the state that all servers have decrypted.
 	Proved map[string][]byte

@@ -20,8 +20,8 @@ type Agreement struct {
 	// Encrypts are the names of the resources that a provider of the file may have written, and
 	// Plain are those with identity alone.
 	Encrypts, Plain []string
-	// Probes are ciphertexts of this server's, by the labels of keys in a KMS of which the state has
-	// none that this server decrypts. The others decrypt them before they agree.
+	// Probes are ciphertexts of this server's, by the labels of keys in a KMS of which the state
+	// has none that this server decrypts. The others decrypt them before they agree.
 	Probes map[string][]byte
 	// Proved are the ciphertexts of the state that all servers have decrypted.
 	Proved map[string][]byte

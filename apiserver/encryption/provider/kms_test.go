@@ -417,8 +417,8 @@ func TestKMSThatLies(t *testing.T) {
 	}
 }
 
-// TestKMSWithEqualIDs: the KMS of two servers name different keys alike, as one on each machine may.
-// The file is not taken into use before both decrypt the same value.
+// TestKMSWithEqualIDs: the KMS of two servers name different keys alike, as one on each machine
+// may. The file is not taken into use before both decrypt the same value.
 func TestKMSWithEqualIDs(t *testing.T) {
 	one, other := newPlugin(t).start(t), newPlugin(t).start(t)
 	other.secret = "another key "
@@ -474,8 +474,8 @@ func TestCancelledLook(t *testing.T) {
 	}
 }
 
-// TestPluginWithoutTheResource: an object of a plugin is not lost while the file has the plugin, also
-// if it does not name the object's resource any more.
+// TestPluginWithoutTheResource: an object of a plugin is not lost while the file has the plugin,
+// also if it does not name the object's resource any more.
 func TestPluginWithoutTheResource(t *testing.T) {
 	p := newPlugin(t).start(t)
 	c := newCluster(t, "one")

@@ -148,8 +148,9 @@ func (probe) AuthenticatedData() []byte { return []byte("/barque/encryption-prob
 
 var probeText = []byte("probe")
 
-// prove decrypts what the state has for the labels of keys in a KMS. Two KMS may name different keys
-// alike: only a value of another server shows that. It returns the own values for all other labels.
+// prove decrypts what the state has for the labels of keys in a KMS. Two KMS may name different
+// keys alike: only a value of another server shows that. It returns the own values for all other
+// labels.
 func (g *generation) prove(ctx context.Context, made map[string][]byte) (probes, proved map[string][]byte) {
 	probes, proved = map[string][]byte{}, map[string][]byte{}
 	var stored map[string][]byte
@@ -239,8 +240,8 @@ func awaitHealth(ctx context.Context, g *generation) error {
 }
 
 // Keys is a digest of the keys with which this server encrypts by its file, and of the values of
-// the state that it decrypts with those in a KMS; 0: it has no file, or they are not known, or about
-// to change, or there is no such value that it decrypts. It is short: gossip has little room.
+// the state that it decrypts with those in a KMS; 0: it has no file, or they are not known, or
+// about to change, or it decrypts no such value. It is short: gossip has little room.
 func (p *Providers) Keys() uint16 {
 	g := p.current.Load()
 	if g == nil {
