@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/barque/barque/apiserver/extra"
+	"github.com/barque/barque/internal/scope"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/raftstore"
 )
@@ -146,6 +147,10 @@ func order(ctx context.Context, query url.Values, resolve Resolve) (datakeys.Ord
 		o.Add = append(o.Add, resource)
 	}
 	for _, name := range query["decrypt"] { // also one whose definition is gone
+		if name == scope.Core { // it would lose its point
+			o.Drop = append(o.Drop, name)
+			continue
+		}
 		o.Drop = append(o.Drop, schema.ParseGroupResource(name).String())
 	}
 	return o, nil

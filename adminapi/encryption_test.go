@@ -83,8 +83,8 @@ func TestOrder(t *testing.T) {
 		}
 		return "", &datakeys.RefusedError{Reason: "no " + name}
 	}
-	o, err := order(t.Context(), url.Values{"change": {"enable"}, "resource": {"secrets."}, "decrypt": {"configmaps."}, "dryRun": {"true"}}, resolve)
-	if err != nil || o.Change != datakeys.Enable || !slices.Equal(o.Add, []string{"secrets"}) || !slices.Equal(o.Drop, []string{"configmaps"}) || !o.DryRun {
+	o, err := order(t.Context(), url.Values{"change": {"enable"}, "resource": {"secrets."}, "decrypt": {"configmaps.", "*.", "*.*", "*.apps"}, "dryRun": {"true"}}, resolve)
+	if err != nil || o.Change != datakeys.Enable || !slices.Equal(o.Add, []string{"secrets"}) || !slices.Equal(o.Drop, []string{"configmaps", "*.", "*.*", "*.apps"}) || !o.DryRun {
 		t.Errorf("%+v, %v", o, err)
 	}
 	var refused *datakeys.RefusedError

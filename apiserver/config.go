@@ -143,6 +143,10 @@ type Config struct {
 	// LiveChecks must pass for /livez and /healthz.
 	LiveChecks []healthz.HealthChecker
 
+	// Plugins are the checks of the plugins that encrypt, in /healthz and /readyz. The server does
+	// not wait for them at its start: a plugin may run as a pod.
+	Plugins []healthz.HealthChecker
+
 	// Build is Barque's own version, shown in /version; "" is left out.
 	Build  string
 	Logger *slog.Logger

@@ -89,8 +89,8 @@ func TestEncryptedWhereItIs(t *testing.T) {
 			if err := c.admin.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(t.Context()).Into(&list); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := objects.Count(t.Context(), []string{resource}); err != nil || n[""] != len(list.Items) || len(list.Items) == 0 {
-				t.Errorf("%s: %d of %d are found, %v", name, n[""], len(list.Items), err)
+			if n, err := objects.Count(t.Context(), &encryption.Epoch{Resources: []string{resource}}); err != nil || n.Clear != len(list.Items) || len(list.Items) == 0 {
+				t.Errorf("%s: %d of %d are found, %v", name, n.Clear, len(list.Items), err)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // AwaitReady waits until the API server says that it is ready for the leader's work, which gives a
@@ -19,14 +20,20 @@ func (s *Server) AwaitReady(ctx context.Context) error {
 	}
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
+	request := func() *rest.Request {
+		r := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck)
+		for _, plugins := range s.cfg.Plugins {
+			r = r.Param("exclude", plugins.Name())
+		}
+		for _, check := range s.cfg.NotAtStart {
+			r = r.Param("exclude", check)
+		}
+		return r
+	}
 	for {
 		// Without ctx: a request that ends early is an error to who serves it, and this one is
 		// answered soon.
-		ready := client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("exclude", BootstrapCheck)
-		for _, check := range s.cfg.NotAtStart {
-			ready.Param("exclude", check)
-		}
-		err := ready.Do(context.WithoutCancel(ctx)).Error()
+		err := request().Do(context.WithoutCancel(ctx)).Error()
 		if err == nil {
 			return nil
 		}

@@ -175,6 +175,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	healthchecks.Add(c, healthchecks.Startup(BootstrapCheck, s.bootstrapped)...)
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
 	c.HealthzChecks = append(c.HealthzChecks, s.cfg.LiveChecks...)
+	c.ReadyzChecks, c.HealthzChecks = append(c.ReadyzChecks, s.cfg.Plugins...), append(c.HealthzChecks, s.cfg.Plugins...)
 	c.SkipOpenAPIInstallation = true
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	if log := s.cfg.Audit; log != nil {

@@ -20,6 +20,9 @@ type ConfigFile struct {
 
 func (f ConfigFile) name() string { return strings.TrimSpace(f.Flag + " " + f.Path) }
 
+// encryptionFlag names the file of the providers that encrypt objects.
+const encryptionFlag = "--encryption-provider-config"
+
 // files warns of configuration files with a problem, and of those that differ between servers: a
 // client gets different answers by the server that it happens to reach. Servers of a version that
 // does not report its files are left out.
@@ -69,6 +72,10 @@ func (w *warner) files() {
 		if path != "" {
 			mend = fmt.Sprintf("sha256sum %s on each server; copy the right file to the others", path)
 		}
-		w.add(Attention, "", "", mend, "%s differs between servers: %s. What a user may do depends on the server that answers", flag, strings.Join(groups, " | "))
+		effect := "What a user may do depends on the server that answers"
+		if flag == encryptionFlag {
+			effect = "A server may not be able to read what another one has written"
+		}
+		w.add(Attention, "", "", mend, "%s differs between servers: %s. %s", flag, strings.Join(groups, " | "), effect)
 	}
 }

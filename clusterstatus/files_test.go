@@ -19,6 +19,8 @@ func TestFiles(t *testing.T) {
 		"earlier": {[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2"}}, nil},
 		"differs": {[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2", Files: file("b")}, {Name: "s3", Files: file("a")}},
 			[]string{flag + " differs between servers: s1, s3 | s2."}},
+		"encryption": {[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: encryptionFlag, Path: "/etc/e.yaml", Hash: "a"}}}, {Name: "s2", Files: []ConfigFile{}}},
+			[]string{"s1 | s2 (without it). A server may not be able to read"}},
 		"missing": {[]MemberStatus{{Name: "s1", Files: file("a")}, {Name: "s2", Files: []ConfigFile{}}},
 			[]string{"s1 | s2 (without it)"}},
 		"problem": {[]MemberStatus{{Name: "s1", Files: []ConfigFile{{Flag: flag, Path: "/etc/a.yaml", Hash: "a", Problem: "line 3 is wrong"}}}, {Name: "s2", Files: file("a")}},

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,6 +141,38 @@ func encryption(ctx context.Context, config *rest.Config, method string, change 
 	return answer, nil
 }
 
+// providerPrefix begins the names of providers that are no data keys, by convention of Kubernetes.
+const providerPrefix = "k8s:enc:"
+
+// writeFile writes the status of a file of providers.
+func writeFile(w io.Writer, f *datakeys.FileStatus) {
+	path, use := f.Path, "in use"
+	switch {
+	case path == "":
+		path = "none on the server that answers"
+		fallthrough
+	case !f.Writes:
+		use = "not in use: the data key writes"
+	}
+	fmt.Fprintf(w, "file of providers\t%s (%s)\n", path, use)
+	for _, resource := range slices.Sorted(maps.Keys(f.Resources)) {
+		by := f.Resources[resource]
+		if f.Writer(resource) == "" {
+			by += ": left to the data keys"
+		}
+		fmt.Fprintf(w, "  %s\t%s\n", resource, by)
+	}
+	if len(f.Differ) > 0 {
+		fmt.Fprintf(w, "file differs\t%s: give all servers the same file\n", strings.Join(f.Differ, ", "))
+	}
+	if f.Problem != "" {
+		fmt.Fprintf(w, "problem of the file\t%s\n", f.Problem)
+	}
+	if f.Apart != "" {
+		fmt.Fprintf(w, "waiting\t%s\n", f.Apart)
+	}
+}
+
 // WriteEncryption writes a status for people.
 func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	state := "off: objects are in clear on the disks of the servers"
@@ -149,9 +183,18 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 	if len(s.Waiting) > 0 {
 		fmt.Fprintf(w, "waiting\t%s\n", strings.Join(s.Waiting, ", "))
 	}
+	if len(s.Except) > 0 {
+		fmt.Fprintf(w, "without\t%s\n", strings.Join(s.Except, ", "))
+	}
 	fmt.Fprintf(w, "objects in clear\t%d\n", s.Clear)
+	if s.Other > 0 {
+		fmt.Fprintf(w, "objects to rewrite\t%d\n", s.Other)
+	}
 	if s.Problem != "" {
 		fmt.Fprintf(w, "problem\t%s\n", s.Problem)
+	}
+	if s.File != nil {
+		writeFile(w, s.File)
 	}
 	fmt.Fprintln(w, "\nKEY\tUSE\tMADE\tOBJECTS")
 	for _, k := range s.Keys {
@@ -159,7 +202,12 @@ func WriteEncryption(w io.Writer, s *datakeys.Status) error {
 		if k.Writes {
 			use = "writes and reads"
 		}
-		if k.Made.IsZero() {
+		switch {
+		case strings.HasPrefix(k.ID, providerPrefix) && k.Writes:
+			use, made = "of the file: writes and reads", "-"
+		case strings.HasPrefix(k.ID, providerPrefix):
+			use, made = "of a file", "-"
+		case k.Made.IsZero():
 			use, made = "missing: nobody can read these objects", "-"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", k.ID, use, made, k.Objects)
@@ -198,7 +246,7 @@ func nextSteps(s *datakeys.Status) (steps []string) {
 	if s.Step == datakeys.AtRest && !s.Enabled {
 		steps = append(steps, "barque secrets-encrypt enable")
 	}
-	if s.Step == datakeys.AtRest && s.Enabled && s.Clear > 0 {
+	if s.Step == datakeys.AtRest && s.Enabled && (s.Clear > 0 || s.Other > 0) {
 		steps = append(steps, "barque secrets-encrypt rewrite")
 	}
 	for _, server := range s.Servers {

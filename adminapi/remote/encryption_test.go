@@ -26,6 +26,11 @@ func TestEncryptionForPeople(t *testing.T) {
 	}{
 		{"off", datakeys.Status{Generation: 5, Servers: servers(alive)}, []string{"objects in clear", "→ barque secrets-encrypt enable"}, []string{"clean"}},
 		{"on", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(alive)}, []string{"clean"}, []string{"→", "in clear\n"}},
+		{"identity first", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(alive), File: &datakeys.FileStatus{Path: "/f", Writes: true, Resources: map[string]string{"secrets": "identity"}}},
+			[]string{"encryption\ton\n", "/f (in use)", "identity: left to the data keys"}, nil},
+		{"a file that is not in use", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(alive), File: &datakeys.FileStatus{Path: "/f", Apart: "s2 is away", Resources: map[string]string{"secrets": "aesgcm"}}},
+			[]string{"/f (not in use: the data key writes)", "waiting\ts2 is away"}, nil},
+		{"objects under another key", datakeys.Status{Generation: 5, Enabled: true, Other: 3, Servers: servers(alive)}, []string{"objects to rewrite\t3", "→ barque secrets-encrypt rewrite"}, nil},
 		{"rewriting", datakeys.Status{Generation: 5, Step: datakeys.Rewrite, Enabled: true, Servers: servers(alive)}, []string{"to be cleaned"}, []string{"→", " clean\n"}},
 		{"objects in clear", datakeys.Status{Generation: 5, Enabled: true, Clear: 2, Servers: servers(alive)}, []string{"→ barque secrets-encrypt rewrite"}, nil},
 		{"one is away", datakeys.Status{Generation: 5, Enabled: true, Servers: servers(datakeys.ServerStatus{State: "dead", Generation: 3})},

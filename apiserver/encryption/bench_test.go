@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,5 +59,25 @@ func BenchmarkSecrets(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkReadable looks whether all values can be read, on a store with 100,000 objects of 1 KiB,
+// under the provider of a file.
+func BenchmarkReadable(b *testing.B) {
+	s := newStores(b, &ring{epoch: &Epoch{Resources: []string{"secrets"}}})
+	file := file{providers: map[string]*boxed{"secrets": {label: "k8s:enc:secretbox:v1:k1:"}}}
+	s.transformers.Use(file)
+	value := []byte("k8s:enc:secretbox:v1:k1:" + strings.Repeat("x", 1<<10))
+	for i := range 100_000 {
+		if _, err := s.backend.Put(b.Context(), fmt.Sprintf("/registry/secrets/ns/s%d", i), value); err != nil {
+			b.Fatal(err)
+		}
+	}
+	o := &Objects{Store: s.backend, Transformers: s.transformers, Now: time.Now}
+	for b.Loop() {
+		if cannot, err := o.Readable(b.Context()); cannot != nil || err != nil {
+			b.Fatal(cannot, err)
+		}
 	}
 }

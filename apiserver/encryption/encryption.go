@@ -14,17 +14,26 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/aes"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/internal/scope"
 	"github.com/barque/barque/raftstore"
 )
 
-// Epoch is the state of the data keys at one revision of it.
+// Epoch is the state of the data keys at one revision of it. It says how values are written.
 type Epoch struct {
 	// Revision is that of the state's last change in the store; 0: the store has none.
 	Revision uint64
-	// Resources are encrypted, or may be soon: "secrets", "widgets.example.com".
-	Resources []string
-	// Writes is the ID of the key that encrypts; empty: values are written in clear.
+	// Resources are encrypted, or may be soon, without those of Except. See package scope.
+	Resources, Except []string
+	// Writes is the ID of the data key that encrypts; empty: values are written in clear.
 	Writes string
+	// File is the hash of the file of providers that is in use; empty: there is none.
+	File string
+	// Labels are those of the keys under which the file's providers write.
+	Labels []string
+}
+
+func (e *Epoch) covers(resource string) bool {
+	return scope.Scope{Names: e.Resources, Except: e.Except}.Has(resource)
 }
 
 // Keys are the data keys of the cluster, as this server has them.
@@ -41,10 +50,43 @@ type Keys interface {
 // ErrUnlisted is returned for a key that no server can have: its values are lost.
 var ErrUnlisted = errors.New("the newest state of the data keys does not list it")
 
+// Outside are providers of this server's own: those of a file.
+type Outside interface {
+	// Now returns what is in effect. It may be another one at any time.
+	Now() Providers
+	// Unreadable returns the error for a value that this server cannot decrypt. The error is a
+	// storage.UnavailableError unless no server can decrypt the value.
+	Unreadable(stored []byte, at value.Context, cause error) error
+}
+
+// Providers are those of one content of a file. They stay as they are.
+type Providers interface {
+	// File is the hash of the content; empty: there is no file.
+	File() string
+	// Of returns the provider of a resource, or nil if the file does not name the resource. It
+	// reads values in clear as well.
+	Of(resource schema.GroupResource) Provider
+}
+
+// Provider are the providers of one resource.
+type Provider interface {
+	value.Transformer
+	// Encrypts reports whether it writes. The data key writes if it does not: identity is first.
+	Encrypts() bool
+}
+
+// noFile are the Providers of a server without Outside.
+type noFile struct{}
+
+func (noFile) File() string                     { return "" }
+func (noFile) Of(schema.GroupResource) Provider { return nil }
+
 // Transformers are the storage.Sealers of all resources.
 type Transformers struct {
 	keys  Keys
 	guard string
+
+	outside Outside // nil without one
 
 	mu     sync.RWMutex
 	byKey  map[string]value.Transformer
@@ -59,9 +101,46 @@ func New(keys Keys, guard string) *Transformers {
 	return &Transformers{keys: keys, guard: guard, byKey: map[string]value.Transformer{}, places: map[schema.GroupResource]string{}}
 }
 
+// Use adds the providers of a file. It is called before all else.
+func (t *Transformers) Use(o Outside) { t.outside = o }
+
 // TransformerForResource implements value.ResourceTransformers.
 func (t *Transformers) TransformerForResource(resource schema.GroupResource) value.Transformer {
-	return &sealer{all: t, resource: resource.String(), never: slices.Contains(never, resource)}
+	return &sealer{all: t, of: resource, never: Never(resource)}
+}
+
+// providers returns those of this server's file.
+func (t *Transformers) providers() Providers {
+	if t.outside == nil {
+		return noFile{}
+	}
+	return t.outside.Now()
+}
+
+// form is that of a value: under the provider of a file, or else under a data key, or else in
+// clear.
+type form struct {
+	with  Provider // nil without one
+	id    string   // of the data key; empty is in clear
+	stays bool     // as it is
+}
+
+// form decides by an Epoch how a resource is written. A file writes only if the Epoch lists it: all
+// servers have it then. Otherwise the data key does, which all servers have.
+func (e *Epoch) form(file Providers, resource schema.GroupResource) (is form) {
+	if Never(resource) || e.Writes == "" {
+		return form{}
+	}
+	if e.covers(resource.String()) {
+		is.id = e.Writes
+	}
+	if e.File == "" || file.File() != e.File {
+		return is
+	}
+	if with := file.Of(resource); with != nil && with.Encrypts() {
+		is.with, is.id = with, e.Writes
+	}
+	return is
 }
 
 // Prefix is the beginning of a value that this package has encrypted. The ID of the key and a colon
@@ -131,8 +210,10 @@ func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context
 		return stored, "", nil
 	case !ours && bytes.HasPrefix(stored, []byte(Prefix)):
 		return nil, "", fmt.Errorf("read %s: it was cut: it names no data key", at.AuthenticatedData())
+	case !ours && t.outside != nil:
+		return nil, "", t.outside.Unreadable(stored, at, nil)
 	case !ours:
-		err := fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q", at.AuthenticatedData(), provider(stored))
+		err := fmt.Errorf("read %s: it is encrypted by a provider that this server does not have, %q", at.AuthenticatedData(), ProviderOf(stored))
 		return nil, "", &storage.UnavailableError{Err: err}
 	}
 	with, err := t.of(ctx, id)
@@ -150,25 +231,29 @@ func (t *Transformers) Open(ctx context.Context, stored []byte, at value.Context
 	return data, id, nil
 }
 
-// provider returns the beginning of a value that names its provider.
-func provider(stored []byte) string {
-	parts := strings.SplitN(string(stored[:min(len(stored), 100)]), ":", 6)
-	return strings.Join(parts[:min(len(parts), 5)], ":")
+// Enciphered reports whether a stored value is encrypted, by data keys or by any provider.
+func Enciphered(stored []byte) bool { return bytes.HasPrefix(stored, []byte(storage.Enciphered)) }
+
+// longestProvider bounds the name of a provider in reports: a value may be damaged.
+const longestProvider = 100
+
+// ProviderOf returns the beginning of a value that names its provider, and mostly its key.
+func ProviderOf(stored []byte) string {
+	parts := strings.SplitN(string(stored[:min(len(stored), longestProvider)]), ":", 6)
+	return strings.ToValidUTF8(strings.Join(parts[:min(len(parts), 5)], ":"), "?")
 }
 
 // sealer is the transformer of one resource.
 type sealer struct {
-	all      *Transformers
-	resource string
-	never    bool // it cannot be encrypted
+	all   *Transformers
+	of    schema.GroupResource
+	never bool // it cannot be encrypted
 }
 
 var _ storage.Sealer = (*sealer)(nil)
 
-// covers tells whether the resource is encrypted, or may be soon.
-func (s *sealer) covers(e *Epoch) bool { return slices.Contains(e.Resources, s.resource) }
-
-// Seal implements storage.Sealer.
+// Seal implements storage.Sealer. The state of the keys is read before all else: what is decided
+// after it, by a file that may change, counts only while that state is the newest one.
 func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byte, raftstore.Precondition, error) {
 	if s.never { // first: nodes need their leases, also while the state of the keys is damaged
 		return data, raftstore.Precondition{}, nil
@@ -179,10 +264,19 @@ func (s *sealer) Seal(ctx context.Context, data []byte, at value.Context) ([]byt
 	}
 	// Also without encryption: the resource may have been named by a state that is newer.
 	guard := raftstore.Precondition{Key: s.all.guard, ModRevision: e.Revision}
-	if e.Writes == "" || !s.covers(e) {
+	is := e.form(s.all.providers(), s.of)
+	if is.with != nil {
+		sealed, err := is.with.TransformToStorage(ctx, data, at)
+		if err != nil || slices.Contains(e.Labels, Label(sealed)) {
+			return sealed, guard, err
+		}
+		// The KMS has another key by now. It writes once the state lists it: until then no rewrite
+		// counts with it.
+	}
+	if is.id == "" {
 		return data, guard, nil
 	}
-	sealed, err := s.all.Seal(ctx, e.Writes, data, at)
+	sealed, err := s.all.Seal(ctx, is.id, data, at)
 	return sealed, guard, err
 }
 
@@ -198,7 +292,7 @@ func (s *sealer) TransformToStorage(ctx context.Context, data []byte, at value.C
 // TransformFromStorage implements value.Transformer. A value is stale if it would be written in
 // another way now. One that was read is not refused because that is not known.
 func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at value.Context) (data []byte, stale bool, err error) {
-	data, id, err := s.all.Open(ctx, stored, at)
+	data, id, _, err := s.all.open(ctx, s.all.providers(), s.of, stored, at)
 	if err != nil {
 		return nil, false, err
 	}
@@ -206,8 +300,21 @@ func (s *sealer) TransformFromStorage(ctx context.Context, stored []byte, at val
 	if err != nil {
 		return data, false, nil
 	}
-	if !s.covers(e) {
-		return data, id != "", nil
+	if is := e.form(s.all.providers(), s.of); is.with == nil {
+		return data, id != is.id || id == "" && Enciphered(stored), nil
 	}
-	return data, id != e.Writes, nil
+	return data, !slices.Contains(e.Labels, Label(stored)), nil
+}
+
+// open is Open for a resource. outdated reports that a provider of the file would write its value
+// in another way now.
+func (t *Transformers) open(ctx context.Context, file Providers, resource schema.GroupResource, stored []byte, at value.Context) (data []byte, id string, outdated bool, err error) {
+	if Enciphered(stored) && !bytes.HasPrefix(stored, []byte(Prefix)) && !Never(resource) {
+		if with := file.Of(resource); with != nil {
+			data, outdated, err = with.TransformFromStorage(ctx, stored, at)
+			return data, "", outdated, err
+		}
+	}
+	data, id, err = t.Open(ctx, stored, at)
+	return data, id, false, err
 }

@@ -1,7 +1,6 @@
 package encryption
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,42 +37,152 @@ const writers = 16
 // everything is where all objects are.
 const everything = storage.DefaultPrefix + "/"
 
-func (o *Objects) prefixes(resources []string) (all []string) {
-	for _, r := range resources {
-		all = append(all, o.Transformers.prefix(schema.ParseGroupResource(r)))
-	}
-	return all
+// forms knows the form in which each object is to be, by one Epoch and one content of the file:
+// objects that were rewritten by two of them would be in two forms.
+type forms struct {
+	all     *Transformers
+	epoch   *Epoch
+	file    Providers
+	where   locator
+	now     func() time.Time
+	known   sync.Map // form by schema.GroupResource
+	failing sync.Map // *atomic.Int64, a time.Duration for which the provider failed, by schema.GroupResource
 }
 
-func hasPrefix(key string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(key, p) {
-			return true
+func (o *Objects) forms(e *Epoch) *forms {
+	return &forms{all: o.Transformers, epoch: e, file: o.Transformers.providers(), where: o.Transformers.locator(), now: o.Now}
+}
+
+// errOtherFile is returned by a server whose file is not the one in use: it cannot write as that.
+var errOtherFile = errors.New("the file of providers of this server is not, or not any more, the one that is in use")
+
+// hold returns an error if this server cannot bring objects into their forms.
+func (f *forms) hold() error {
+	if is := f.all.providers().File(); f.epoch.File != "" && (is != f.epoch.File || is != f.file.File()) {
+		return errOtherFile
+	}
+	return nil
+}
+
+// maxFailing bounds the time for which the provider of a resource is tried that fails: each attempt
+// may wait for a plugin that does not answer. Other resources go on.
+const maxFailing = 10 * time.Second
+
+var errNotTried = errors.New("it was not tried, because others of its resource have failed for long")
+
+// try calls a provider of a resource, unless it has failed for long.
+func (f *forms) try(of schema.GroupResource, key string, call func() error) error {
+	known, _ := f.failing.LoadOrStore(of, new(atomic.Int64))
+	failing := known.(*atomic.Int64)
+	if time.Duration(failing.Load()) >= maxFailing {
+		return fmt.Errorf("%s: %w", key, errNotTried)
+	}
+	began := f.now()
+	err := call()
+	if err != nil {
+		failing.Add(int64(f.now().Sub(began)))
+	}
+	return err
+}
+
+// of returns the form in which an object is to be. One of a resource that this server does not know
+// stays as it is, but for a data key that may be dropped.
+func (f *forms) of(item *raftstore.Item) (is form, resource schema.GroupResource) {
+	resource, ok := f.where.resource(item.Key)
+	if !ok {
+		if KeyOf(item.Value) != "" {
+			is.id = f.epoch.Writes
+		} else if Enciphered(item.Value) {
+			is.stays = true
 		}
+		return is, resource
 	}
-	return false
+	known, ok := f.known.Load(resource)
+	if !ok {
+		known, _ = f.known.LoadOrStore(resource, f.epoch.form(f.file, resource))
+	}
+	return known.(form), resource
 }
 
-// Count returns how many values are under which key of the newest state, and how many values of the
-// resources are in clear, which is under "". A value of another provider counts for its beginning.
-func (o *Objects) Count(ctx context.Context, resources []string) (map[string]int, error) {
+// looks reports whether an object has its form as far as that can be seen without its key.
+func (f *forms) looks(item *raftstore.Item, want form) bool {
+	switch {
+	case want.stays:
+		return true
+	case want.with != nil:
+		return slices.Contains(f.epoch.Labels, Label(item.Value))
+	}
+	return KeyOf(item.Value) == want.id && (want.id != "" || !Enciphered(item.Value))
+}
+
+// has reports whether an object is in its form. A provider of the file decrypts its value for that,
+// which may fail: no other one can tell that this value is of its key.
+func (f *forms) has(ctx context.Context, item *raftstore.Item) (bool, error) {
+	want, resource := f.of(item)
+	if !f.looks(item, want) || want.with == nil {
+		return f.looks(item, want), nil
+	}
+	var stale bool
+	err := f.try(resource, item.Key, func() (err error) {
+		_, stale, err = want.with.TransformFromStorage(ctx, item.Value, place(item.Key))
+		return err
+	})
+	return !stale, err
+}
+
+// Counts are those of stored values.
+type Counts struct {
+	// Under has how many there are by the IDs of data keys, and by the Labels of other ones.
+	Under map[string]int
+	Clear int // are in clear, and of resources that are encrypted or may be soon
+	Other int // would be written in another way now, those of Clear without a data key left out
+}
+
+// Count counts the values of the newest state, without decrypting one.
+func (o *Objects) Count(ctx context.Context, e *Epoch) (Counts, error) {
+	n := Counts{Under: map[string]int{}}
 	view, err := o.Store.View(ctx, raftstore.ViewOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("count the encrypted objects: %w", err)
+		return n, fmt.Errorf("count the encrypted objects: %w", err)
 	}
-	n, covered := map[string]int{}, o.prefixes(resources)
+	forms := o.forms(e)
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
+		want, resource := forms.of(&item)
+		if !forms.looks(&item, want) {
+			n.Other++
+		}
 		switch id := KeyOf(item.Value); {
 		case id != "":
-			n[id]++
-		case bytes.HasPrefix(item.Value, []byte(storage.Enciphered)):
-			n[provider(item.Value)]++
-		case hasPrefix(item.Key, covered):
-			n[""]++
+			n.Under[id]++
+		case Enciphered(item.Value):
+			n.Under[Label(item.Value)]++
+		case want.id != "" || e.Writes == "" && resource.Resource != "" && !Never(resource) && e.covers(resource.String()):
+			n.Clear++
 		}
-		return true
+		return ctx.Err() == nil
 	})
-	return n, nil
+	return n, context.Cause(ctx)
+}
+
+// Left returns how many objects are not in the form of the Epoch. An object of which that is not
+// known is an error.
+func (o *Objects) Left(ctx context.Context, e *Epoch) (n int, err error) {
+	view, err := o.Store.View(ctx, raftstore.ViewOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("look for objects that are not rewritten: %w", err)
+	}
+	forms := o.forms(e)
+	if err := forms.hold(); err != nil {
+		return 0, err
+	}
+	found, err := o.look(ctx, view, forms)
+	if err == nil {
+		err = forms.hold()
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(found.stale), unreadable(found.unreadable)
 }
 
 // InUse reports whether a value of the newest state is under the key of the ID.
@@ -98,65 +207,85 @@ func (o *Objects) DropHistory(ctx context.Context) (floor uint64, err error) {
 	return view.Revision(), o.Store.Compact(ctx, view.Revision())
 }
 
-// Rewrite brings all objects into the form of the Epoch: those of its resources under the key that
-// encrypts, all others in clear. It writes in the term, and only while the Epoch is the newest one.
-// An object that cannot be read is an error that names it, after all others are done.
+// Rewrite brings all objects into the form of the Epoch: those that a file of providers writes
+// under its keys, the others of its resources under the data key, and all others in clear. It
+// writes in the term, and only while the Epoch is the newest one. An object that cannot be read is
+// an error that names it, after all others are done.
 func (o *Objects) Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error {
+	forms := o.forms(e)
 	for {
+		if err := forms.hold(); err != nil {
+			return err
+		}
 		view, err := o.Store.View(ctx, raftstore.ViewOptions{})
 		if err != nil {
 			return fmt.Errorf("look for objects to rewrite: %w", err)
 		}
-		stale := o.stale(view, e)
-		report(len(stale))
-		if len(stale) == 0 {
+		found, err := o.look(ctx, view, forms)
+		if err == nil {
+			err = forms.hold()
+		}
+		if err != nil {
+			return err
+		}
+		report(len(found.stale) + len(found.unreadable))
+		if len(found.stale)+len(found.unreadable) == 0 {
 			return nil
 		}
-		if err := o.rewriteAll(ctx, term, e, stale, report); err != nil {
+		if err := o.rewriteAll(ctx, term, forms, found, report); err != nil {
 			return err
 		}
 	}
 }
 
-// wanted returns the ID of the key under which the Epoch wants a value; empty: in clear. covered
-// are the prefixes of the Epoch's resources.
-func wanted(key string, e *Epoch, covered []string) string {
-	if e.Writes != "" && hasPrefix(key, covered) {
-		return e.Writes
-	}
-	return ""
+// look has the objects that are not in their form, and those of which that is not known.
+type look struct {
+	stale      []raftstore.Item
+	unreadable []*unreadableError
 }
 
-// stale returns the items that are not in the form of the Epoch.
-func (o *Objects) stale(view raftstore.View, e *Epoch) (items []raftstore.Item) {
-	covered := o.prefixes(e.Resources)
+// look returns the objects that do not need a provider of the file first: that may wait long.
+func (o *Objects) look(ctx context.Context, view raftstore.View, forms *forms) (found look, err error) {
+	var last []raftstore.Item
 	view.Ascend(everything, "", func(item raftstore.Item) bool {
-		want := wanted(item.Key, e, covered)
-		if KeyOf(item.Value) != want || want == "" && bytes.HasPrefix(item.Value, []byte(storage.Enciphered)) {
-			items = append(items, item)
+		has, err := forms.has(ctx, &item)
+		switch {
+		case err != nil:
+			found.unreadable = append(found.unreadable, &unreadableError{item.Key, err})
+		case !has && forms.slow(&item):
+			last = append(last, item)
+		case !has:
+			found.stale = append(found.stale, item)
 		}
-		return true
+		return ctx.Err() == nil
 	})
-	return items
+	found.stale = append(found.stale, last...)
+	return found, context.Cause(ctx)
+}
+
+// slow reports whether a rewrite of an object needs a provider of the file.
+func (f *forms) slow(item *raftstore.Item) bool {
+	want, _ := f.of(item)
+	return want.with != nil || Enciphered(item.Value) && KeyOf(item.Value) == ""
 }
 
 // maxNamed bounds how many unreadable objects an error names.
 const maxNamed = 5
 
-func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items []raftstore.Item, report func(left int)) error {
+func (o *Objects) rewriteAll(ctx context.Context, term uint64, forms *forms, found look, report func(left int)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var working sync.WaitGroup
 	var left atomic.Int64
-	left.Store(int64(len(items)))
+	left.Store(int64(len(found.stale)))
 	todo := make(chan raftstore.Item)
 	var mu sync.Mutex
 	var failed error // ends it
-	var unreadable []*unreadableError
+	cannotRead := found.unreadable
 	for range writers {
 		working.Go(func() {
 			for item := range todo {
-				err := o.rewrite(ctx, term, e, item)
+				err := o.rewrite(ctx, term, forms, item)
 				if n := left.Add(-1); n%100 == 0 {
 					report(int(n))
 				}
@@ -165,7 +294,7 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 				}
 				mu.Lock()
 				if cannot, is := errors.AsType[*unreadableError](err); is {
-					unreadable = append(unreadable, cannot)
+					cannotRead = append(cannotRead, cannot)
 				} else if failed == nil {
 					failed = err
 					cancel()
@@ -174,7 +303,7 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 			}
 		})
 	}
-	for _, item := range items {
+	for _, item := range found.stale {
 		if ctx.Err() != nil {
 			break
 		}
@@ -187,19 +316,25 @@ func (o *Objects) rewriteAll(ctx context.Context, term uint64, e *Epoch, items [
 		return failed
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case len(unreadable) > 0:
-		// In the order of keys, so that the same objects are the same error.
-		slices.SortFunc(unreadable, func(a, b *unreadableError) int { return strings.Compare(a.key, b.key) })
-		var named []error
-		for _, cannot := range unreadable[:min(len(unreadable), maxNamed)] {
-			named = append(named, cannot)
-		}
-		return fmt.Errorf("%d objects cannot be read, and are as they were: %w", len(unreadable), errors.Join(named...))
 	}
-	return nil
+	return unreadable(cannotRead)
 }
 
-// unreadableError is returned for an object that cannot be decrypted.
+// unreadable returns one error for all objects that cannot be rewritten, or nil without any.
+func unreadable(all []*unreadableError) error {
+	if len(all) == 0 {
+		return nil
+	}
+	// In the order of keys, so that the same objects are the same error.
+	slices.SortFunc(all, func(a, b *unreadableError) int { return strings.Compare(a.key, b.key) })
+	var named []error
+	for _, cannot := range all[:min(len(all), maxNamed)] {
+		named = append(named, cannot)
+	}
+	return fmt.Errorf("%d objects cannot be read or encrypted, and are as they were: %w", len(all), errors.Join(named...))
+}
+
+// unreadableError is returned for an object that cannot be decrypted, or encrypted by a file.
 type unreadableError struct {
 	key string
 	err error
@@ -214,14 +349,37 @@ type place string
 // AuthenticatedData implements value.Context.
 func (p place) AuthenticatedData() []byte { return []byte(p) }
 
+// errOtherKey is returned when a provider writes under a key that the Epoch does not list.
+var errOtherKey = errors.New("the provider of the file has another key by now than the state of the data keys lists")
+
 // rewrite writes one object anew. One that has changed meanwhile is left for the next look.
-func (o *Objects) rewrite(ctx context.Context, term uint64, e *Epoch, item raftstore.Item) error {
-	value, _, err := o.Transformers.Open(ctx, item.Value, place(item.Key))
-	if err != nil {
-		return &unreadableError{item.Key, err}
+func (o *Objects) rewrite(ctx context.Context, term uint64, forms *forms, item raftstore.Item) error {
+	e := forms.epoch
+	want, resource := forms.of(&item)
+	var value []byte
+	open := func() (err error) {
+		value, _, _, err = o.Transformers.open(ctx, forms.file, resource, item.Value, place(item.Key))
+		return err
 	}
-	if id := wanted(item.Key, e, o.prefixes(e.Resources)); id != "" {
-		if value, err = o.Transformers.Seal(ctx, id, value, place(item.Key)); err != nil {
+	var err error
+	if Enciphered(item.Value) && KeyOf(item.Value) == "" {
+		err = forms.try(resource, item.Key, open)
+	} else {
+		err = open()
+	}
+	if err == nil && want.with != nil {
+		err = forms.try(resource, item.Key, func() (err error) {
+			value, err = want.with.TransformToStorage(ctx, value, place(item.Key))
+			return err
+		})
+	}
+	switch {
+	case err != nil: // of this object alone
+		return &unreadableError{item.Key, err}
+	case want.with != nil && !slices.Contains(e.Labels, Label(value)):
+		return fmt.Errorf("rewrite %s: %w", item.Key, errOtherKey)
+	case want.with == nil && want.id != "":
+		if value, err = o.Transformers.Seal(ctx, want.id, value, place(item.Key)); err != nil {
 			return err
 		}
 	}

@@ -3,15 +3,13 @@ package encryption
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/barque/barque/apiserver/storage"
 )
 
 // never are resources that are written in one transaction with others, or are gone before anybody
@@ -21,6 +19,9 @@ var never = []schema.GroupResource{
 	{Group: "networking.k8s.io", Resource: "ipaddresses"}, {Group: "networking.k8s.io", Resource: "servicecidrs"},
 	{Group: "coordination.k8s.io", Resource: "leases"},
 }
+
+// Never reports whether a resource cannot be encrypted.
+func Never(resource schema.GroupResource) bool { return slices.Contains(never, resource) }
 
 // Place implements storage.Placed.
 func (t *Transformers) Place(resource schema.GroupResource, prefix string) {
@@ -36,12 +37,35 @@ func (t *Transformers) placed(resource schema.GroupResource) (prefix string, ok 
 	return prefix, ok
 }
 
-// prefix returns the beginning of the keys of a resource's objects.
-func (t *Transformers) prefix(of schema.GroupResource) string {
-	if own, ok := t.placed(of); ok {
-		return own
+// locator finds the resource of a key, by the beginnings of keys.
+type locator map[string]schema.GroupResource
+
+func (t *Transformers) locator() locator {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	l := make(locator, len(t.places))
+	for resource, prefix := range t.places {
+		l[prefix] = resource
 	}
-	return path.Join(storage.DefaultPrefix, storage.CustomResourcePrefix(of)) + "/"
+	return l
+}
+
+// resource returns the resource of the object at a key, which custom resources have in the key.
+func (l locator) resource(key string) (of schema.GroupResource, ok bool) {
+	first := strings.IndexByte(key[len(everything):], '/') + len(everything)
+	if first < len(everything) {
+		return of, false
+	}
+	second := strings.IndexByte(key[first+1:], '/') + first + 1
+	if second > first {
+		if of, ok = l[key[:second+1]]; ok {
+			return of, true
+		}
+	}
+	if of, ok = l[key[:first+1]]; ok || second <= first || !strings.Contains(key[len(everything):first], ".") {
+		return of, ok
+	}
+	return schema.GroupResource{Group: key[len(everything):first], Resource: key[first+1 : second]}, true
 }
 
 // Definitions are the CustomResourceDefinitions of the cluster.

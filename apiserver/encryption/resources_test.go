@@ -57,9 +57,13 @@ func TestResourcesByName(t *testing.T) {
 	if _, err := transformers.Resolve(t.Context(), "widgets.example.com", broken{}); err == nil || !strings.Contains(err.Error(), "no leader") || errors.As(err, new(*ResourceError)) {
 		t.Errorf("a definition that cannot be read is taken for one that there is not: %v", err)
 	}
-	for resource, want := range map[string]string{"deployments.apps": "/registry/deployments/", "widgets.example.com": "/registry/example.com/widgets/"} {
-		if got := transformers.prefix(schema.ParseGroupResource(resource)); got != want {
-			t.Errorf("%s is at %s", resource, got)
+	where := transformers.locator()
+	for key, want := range map[string]string{
+		"/registry/deployments/ns/x": "deployments.apps", "/registry/services/specs/ns/x": "services", "/registry/example.com/widgets/ns/x": "widgets.example.com",
+		"/registry/example.com/widgets/x": "widgets.example.com", "/registry/unknown/ns/x": "", "/registry/x": "",
+	} {
+		if of, ok := where.resource(key); ok != (want != "") || ok && of.String() != want {
+			t.Errorf("%s is of %s, %t", key, of, ok)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/cmd/barque/node"
@@ -142,6 +143,8 @@ func addServerFlags(c *cobra.Command, f *nodeFlags) {
 	o.Logins, o.Authorization = logins.NewOptions(), authorizers.NewOptions()
 	o.Logins.AddFlags(flags)
 	o.Authorization.AddFlags(flags)
+	o.Providers = new(provider.Options)
+	o.Providers.AddFlags(flags)
 	o.Serving.AddServerFlags(flags)
 	o.Switches.AddFlags(flags)
 }

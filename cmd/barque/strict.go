@@ -50,7 +50,7 @@ var mayNotBeEmpty = []string{"file", "serial", "anonymous-paths", "pod-security-
 	"oidc-signing-algs", "authentication-token-webhook-config-file", "authentication-token-webhook-version", "token-auth-file", "basic-auth-file",
 	"requestheader-client-ca-file", "requestheader-allowed-names", "requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers",
 	"requestheader-extra-headers-prefix",
-	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version", "group", "merge"}
+	"authorization-config", "authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version", "encryption-provider-config", "group", "merge"}
 
 // refuseEmpty refuses empty arguments, and empty values of such flags.
 func refuseEmpty(c *cobra.Command, args []string) error {

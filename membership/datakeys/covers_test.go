@@ -17,6 +17,8 @@ func TestCovers(t *testing.T) {
 		"never":             {datakeys.Status{Resources: secrets}, false, false},
 		"another resource":  {datakeys.Status{Enabled: true, Resources: []string{"configmaps"}}, false, false},
 		"some in clear":     {datakeys.Status{Enabled: true, Resources: secrets, Clear: 1}, false, false},
+		"by a wildcard":     {datakeys.Status{Enabled: true, Resources: []string{"*.*"}}, true, false},
+		"an exception":      {datakeys.Status{Enabled: true, Resources: []string{"*.*"}, Except: []string{"secrets"}}, false, false},
 		"a rewrite":         {datakeys.Status{Enabled: true, Resources: secrets, Step: datakeys.Rewrite, Text: "x", Clear: 7}, false, true},
 		"disks are cleaned": {datakeys.Status{Enabled: true, Resources: secrets, Step: datakeys.Clean, Text: "x"}, false, true},
 	} {

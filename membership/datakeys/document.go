@@ -4,11 +4,13 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/barque/barque/internal/scope"
 	"github.com/barque/barque/membership/rollover"
 )
 
@@ -33,8 +35,12 @@ func (s Step) Text() string {
 	}[s]
 }
 
-// format is raised when an older Barque could no longer read a document.
-const format = 1
+// The format is raised when an older Barque could no longer read a document. One that lists a file,
+// or has wildcards, is of fileFormat: earlier versions know neither, and would write in clear.
+const (
+	format     = 1
+	fileFormat = 2
+)
 
 // KeySize is the length of a key.
 const KeySize = 32
@@ -49,13 +55,21 @@ type document struct {
 	Generation uint64    `json:"generation"`
 	Step       Step      `json:"step,omitempty"`
 	Began      time.Time `json:"began,omitzero"`
-	// Resources are encrypted, or may be soon.
+	// Resources are encrypted, or may be soon, without those of Except. See package scope.
 	Resources []string `json:"resources"`
+	Except    []string `json:"except,omitempty"`
 	// Writes is the ID of the key that encrypts; empty: objects are written in clear.
 	Writes string `json:"writes,omitempty"`
 	// Next will be Writes, after Spread.
 	Next string      `json:"next,omitempty"`
 	Keys []sealedKey `json:"keys"`
+	// File is the hash of the file of providers that is in use, and Labels are those of the keys
+	// under which its providers write. Both are empty without one.
+	File   string   `json:"file,omitempty"`
+	Labels []string `json:"labels,omitempty"`
+	// Probes are values under keys in a KMS, by their labels, that all servers decrypt before the
+	// keys are in use.
+	Probes map[string][]byte `json:"probes,omitempty"`
 	// Cleaned is the generation of the last step Clean, and Floor the revision up to which history
 	// had values of before.
 	Cleaned uint64 `json:"cleaned,omitempty"`
@@ -64,6 +78,26 @@ type document struct {
 
 // At implements rollover.State.
 func (d document) At() (generation uint64, step string) { return d.Generation, string(d.Step) }
+
+// MarshalJSON implements json.Marshaler.
+func (d document) MarshalJSON() ([]byte, error) {
+	type plain document
+	if d.Format = format; d.File != "" || !d.scope().Plain() {
+		d.Format = fileFormat
+	}
+	return json.Marshal(plain(d))
+}
+
+func (d document) scope() scope.Scope { return scope.Scope{Names: d.Resources, Except: d.Except} }
+
+func (d document) in(s scope.Scope) document {
+	d.Resources, d.Except = s.Names, s.Except
+	return d
+}
+
+func (d document) epoch(revision uint64) Epoch {
+	return Epoch{Revision: revision, Resources: d.Resources, Except: d.Except, Writes: d.Writes, File: d.File, Labels: d.Labels}
+}
 
 // sealedKey is a key, sealed with the CA's.
 type sealedKey struct {

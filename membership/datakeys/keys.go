@@ -52,15 +52,19 @@ type Keys struct {
 
 // Epoch is the state of the keys at one revision of it.
 type Epoch struct {
-	Revision  uint64   // of its last change; 0: the store has none
-	Resources []string // are encrypted, or may be soon
-	Writes    string   // ID of the key that encrypts; empty: objects are written in clear
+	Revision uint64 // of its last change; 0: the store has none
+	// Resources are encrypted, or may be soon, without those of Except. See package scope.
+	Resources, Except []string
+	Writes            string   // ID of the key that encrypts; empty: objects are written in clear
+	File              string   // hash of the file of providers that is in use; empty: there is none
+	Labels            []string // of the keys under which its providers write
 }
 
 // seen is an Epoch, and the revision of the store at which it was read.
 type seen struct {
 	Epoch
-	at uint64
+	at     uint64
+	probes map[string][]byte
 }
 
 // own is the file.
@@ -68,8 +72,11 @@ type own struct {
 	Cluster    string    `json:"cluster"` // ID: the keys of a cluster before are not this one's
 	Generation uint64    `json:"generation"`
 	Resources  []string  `json:"resources,omitempty"`
+	Except     []string  `json:"except,omitempty"`
 	Writes     string    `json:"writes,omitempty"`
 	Keys       []heldKey `json:"keys,omitempty"`
+	File       string    `json:"file,omitempty"`
+	Labels     []string  `json:"labels,omitempty"`
 }
 
 type heldKey struct {
@@ -155,6 +162,14 @@ func (k *Keys) Epoch(ctx context.Context) (*Epoch, error) {
 	return k.learn(ctx, false)
 }
 
+// Probes are those of the newest state that this server knows, by the labels of the keys.
+func (k *Keys) Probes() map[string][]byte {
+	if now := k.now.Load(); now != nil {
+		return now.probes
+	}
+	return nil
+}
+
 // Renew learns the newest state that there is.
 func (k *Keys) Renew(ctx context.Context) error {
 	_, err := k.learn(ctx, true)
@@ -168,7 +183,7 @@ func (k *Keys) learn(ctx context.Context, newest bool) (*Epoch, error) {
 	if err != nil {
 		return nil, err
 	}
-	is := &seen{Epoch{Revision: revision, Resources: d.Resources, Writes: d.Writes}, at}
+	is := &seen{d.epoch(revision), at, d.Probes}
 	for {
 		before := k.now.Load()
 		if before != nil && before.at >= is.at {
@@ -202,13 +217,13 @@ func parse(value []byte) (d document, err error) {
 	if err := json.Unmarshal(value, &is); err != nil {
 		return d, fmt.Errorf("the state of the data keys is damaged: %w; restore a backup of the cluster", err)
 	}
-	if is.Format > format {
+	if is.Format > fileFormat {
 		return d, errors.New("the state of the data keys was written by a newer Barque: update this server")
 	}
 	if err := json.Unmarshal(value, &d); err != nil {
 		return document{}, fmt.Errorf("the state of the data keys is damaged: %w; restore a backup of the cluster", err)
 	}
-	if is.Format != format || is.Cluster != "" || d.Generation == 0 {
+	if is.Format < format || is.Cluster != "" || d.Generation == 0 {
 		return document{}, errors.New("the state of the data keys is damaged: it is of no generation or format; restore a backup of the cluster")
 	}
 	return d, nil

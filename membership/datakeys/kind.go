@@ -17,10 +17,13 @@ import (
 type kind struct {
 	Config
 
-	mu      sync.Mutex
-	work    work
-	counted counted
-	pause   time.Duration // before the next attempt to clean the disk; 0: the last one has succeeded
+	mu        sync.Mutex
+	work      work
+	counted   counted
+	apart     string // why the leader does not list the file that this server has
+	refused   string // that file, if it does not decrypt all objects
+	refusedAt time.Time
+	pause     time.Duration // before the next attempt to clean the disk; 0: the last one has succeeded
 }
 
 // work is what the leader has done for a generation. A new leader does it anew: it finds less.
@@ -66,7 +69,8 @@ func (k *kind) Rebuild(older document) (document, error) {
 	if own.Generation == First && older.Generation == 0 {
 		return document{Envelope: rollover.Envelope{Format: format}, Generation: First, Resources: DefaultResources()}, nil
 	}
-	d := document{Envelope: rollover.Envelope{Format: format}, Resources: own.Resources, Writes: own.Writes, Began: k.Now()}
+	d := document{Envelope: rollover.Envelope{Format: format}, Resources: own.Resources, Except: own.Except, Writes: own.Writes,
+		File: own.File, Labels: own.Labels, Began: k.Now()}
 	if len(d.Resources) == 0 {
 		d.Resources = DefaultResources()
 	}
@@ -83,9 +87,12 @@ func (k *kind) Rebuild(older document) (document, error) {
 		}
 	}
 	for _, r := range older.Resources {
-		if !slices.Contains(d.Resources, r) && older.Writes != "" {
-			d.Resources = append(d.Resources, r)
+		if older.Writes != "" { // nothing that is encrypted in the backup comes in clear
+			d = d.in(d.scope().Add(r))
 		}
+	}
+	if older.Writes != "" {
+		d.Except = slices.DeleteFunc(slices.Clone(d.Except), older.scope().Has)
 	}
 	d.Generation, d.Floor, d.Cleaned = max(own.Generation, older.Generation), older.Floor, older.Cleaned
 	for _, m := range k.servers() {
@@ -185,7 +192,7 @@ func (k *kind) Fetch(ctx context.Context, d document) (use func() error, err err
 		return nil, err
 	}
 	before := k.Keys.held()
-	next := own{Generation: d.Generation, Resources: d.Resources, Writes: d.Writes}
+	next := own{Generation: d.Generation, Resources: d.Resources, Except: d.Except, Writes: d.Writes, File: d.File, Labels: d.Labels}
 	for _, sealed := range d.Keys {
 		key, err := k.Keys.open(sealed)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,8 @@ type Config struct {
 	// of the store does not have any more.
 	Purge func(ctx context.Context, floor uint64) error
 	Now   func() time.Time
+	// File is the file of providers of this server. It is nil where there can be none.
+	File File
 	// Self is this server's name, and Leader returns that of the leader in its view.
 	Self   string
 	Leader func() (name string, known bool)
@@ -36,15 +39,26 @@ type Config struct {
 
 // Objects are the objects in the store.
 type Objects interface {
-	// Rewrite brings each object under the key that encrypts by the Epoch, in the term, and only
-	// while the state of the keys is that one. It returns when none is left that is under another
-	// key. report gets how many are left.
+	// Rewrite brings each object into the form of the Epoch, in the term, and only while the state
+	// of the keys is that one. It returns when none is left in another form. report gets how many
+	// are left.
 	Rewrite(ctx context.Context, term uint64, e *Epoch, report func(left int)) error
-	// Count returns how many values are under which key, and how many values of the resources are
-	// in clear, which is under "".
-	Count(ctx context.Context, resources []string) (map[string]int, error)
+	// Count counts the values by the Epoch.
+	Count(ctx context.Context, e *Epoch) (Counts, error)
+	// Left returns how many objects are not as Rewrite leaves them.
+	Left(ctx context.Context, e *Epoch) (int, error)
+	// Readable returns why this server cannot read what files of providers have encrypted.
+	Readable(ctx context.Context) (cannot, err error)
 	// DropHistory drops the history of the store, and returns the revision up to which that is.
 	DropHistory(ctx context.Context) (floor uint64, err error)
+}
+
+// Counts are those of stored values.
+type Counts struct {
+	// Under has how many there are by the IDs of keys, and by the labels of those of a file.
+	Under map[string]int
+	Clear int // are in clear, and are to be encrypted
+	Other int // would be written in another way now
 }
 
 // Manager is a server's part in changes of the keys.
@@ -58,7 +72,7 @@ func New(c Config) *Manager {
 	c.Server.Cluster = "" // see document
 	c.Server.Store = tapped{c.Server.Store, c.Keys, c.Logger}
 	k := &kind{Config: c}
-	about := rollover.About{Name: "the change of the data keys", Keys: "the data keys", Format: format, First: First, Kept: true}
+	about := rollover.About{Name: "the change of the data keys", Keys: "the data keys", Format: fileFormat, Oldest: format, First: First, Kept: true}
 	return &Manager{rollover.New(c.Server, about, k), k}
 }
 
@@ -161,6 +175,9 @@ func (k *kind) plan(d document, o Order) (document, error) {
 	if d.Generation > k.Keys.Generation() {
 		return d, refuse("this server has not taken over the last state of the data keys yet: try again, or at another server")
 	}
+	if err := k.agrees(d, o.Change); err != nil {
+		return d, err
+	}
 	if o.Change == Enable || d.Writes == "" {
 		if old := k.unfit(); len(old) > 0 {
 			return d, refuse("every server must run, and be of this version: one of an earlier version could not read encrypted objects. "+
@@ -181,6 +198,10 @@ func (k *kind) plan(d document, o Order) (document, error) {
 			return d, nil
 		}
 		d.Writes = ""
+		d = d.in(d.scope().Named()) // an earlier version, to which this is the way, knows no wildcards
+		if len(d.Resources) == 0 {
+			d.Resources = DefaultResources()
+		}
 		return k.sealAnew(d.step(Rewrite))
 	case Renew:
 		return k.sealAnew(d.step(Rewrite))
@@ -194,24 +215,29 @@ func (k *kind) enable(d document, add, drop []string) (document, error) {
 		switch {
 		case slices.Contains(add, r):
 			return d, refuse("%s cannot be encrypted and decrypted at once", r)
-		case !slices.Contains(d.Resources, r):
+		case !d.scope().Has(r):
 			return d, refuse("%s is not among the resources that are encrypted: %s", r, strings.Join(d.Resources, ", "))
+		case k.encryptedByFile(d, r):
+			return d, refuse("the file of providers that is in use encrypts %s: give all servers a file that does not name it any more, or has identity first for it, and begin with `barque secrets-encrypt rewrite`", r)
 		}
 	}
-	resources := slices.DeleteFunc(slices.Concat(d.Resources, add), func(r string) bool { return slices.Contains(drop, r) })
-	slices.Sort(resources)
-	resources = slices.Compact(resources)
+	resources := d.scope()
+	for _, r := range add {
+		resources = resources.Add(r)
+	}
+	for _, r := range drop {
+		resources = resources.Drop(r)
+	}
 	switch {
-	case len(resources) == 0:
+	case len(resources.Names) == 0:
 		return d, refuse("no resource would be left: `barque secrets-encrypt disable` decrypts all")
 	case d.Writes == "":
-		d.Resources = resources
-		return k.withNewKey(d)
-	case equal(d.Resources, resources):
+		return k.withNewKey(d.in(resources))
+	case equal(d.Resources, resources.Names) && equal(d.Except, resources.Except):
 		return d, nil
 	}
-	d.Resources, d.Next = resources, d.Writes
-	return k.sealAnew(d.step(Spread))
+	d.Next = d.Writes
+	return k.sealAnew(d.in(resources).step(Spread))
 }
 
 // withNewKey begins to make a new key known.
@@ -279,6 +305,7 @@ const retry = 2 * time.Second
 // Lead does the leader's part in the term, until ctx ends.
 func (m *Manager) Lead(ctx context.Context, term uint64) error {
 	m.kind.setWork(work{})
+	defer m.kind.setApart(nil, "")
 	var working sync.WaitGroup
 	defer working.Wait()
 	working.Go(func() { m.work(ctx, term) }) // ends with ctx
@@ -313,6 +340,9 @@ func (m *Manager) workOn(ctx context.Context, d document, term uint64) error {
 		return err
 	}
 	k := m.kind
+	if listed, err := m.list(ctx, d, term); listed || err != nil {
+		return err
+	}
 	if d.Step != Rewrite && d.Step != Clean || k.worked(d.Generation).done || len(k.behind(d.Generation)) > 0 {
 		return nil
 	}
@@ -328,6 +358,9 @@ func (m *Manager) workOn(ctx context.Context, d document, term uint64) error {
 // perform does the leader's part of a step.
 func (k *kind) perform(ctx context.Context, d document, term uint64) (work, error) {
 	w := work{generation: d.Generation}
+	if err := k.settled(ctx, d); err != nil {
+		return w, err
+	}
 	if err := k.Keys.Renew(ctx); err != nil {
 		return w, err
 	}
@@ -335,18 +368,16 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 	if err != nil {
 		return w, err
 	}
+	if is := d.epoch(e.Revision); !reflect.DeepEqual(*e, is) {
+		return w, errors.New("the state of the data keys has just changed")
+	}
 	if d.Step == Clean {
-		n, err := k.Objects.Count(ctx, e.Resources)
-		for id, values := range n {
-			if id != d.Writes {
-				w.dirty += values
-			}
+		w.dirty, err = k.Objects.Left(ctx, e)
+		if err == nil {
+			err = k.settled(ctx, d)
 		}
 		w.done = err == nil
 		return w, err
-	}
-	if e.Writes != d.Writes || !equal(e.Resources, d.Resources) {
-		return w, errors.New("the state of the data keys has just changed")
 	}
 	err = k.Objects.Rewrite(ctx, term, e, func(left int) {
 		state := fmt.Sprintf("%d objects are left to rewrite", left)
@@ -355,6 +386,9 @@ func (k *kind) perform(ctx context.Context, d document, term uint64) (work, erro
 		}
 		k.setWork(work{generation: d.Generation, state: state})
 	})
+	if err == nil {
+		err = k.settled(ctx, d) // again: a plugin may have got another key meanwhile
+	}
 	if err == nil {
 		w.floor, err = k.Objects.DropHistory(ctx)
 	}

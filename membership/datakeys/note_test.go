@@ -94,7 +94,7 @@ func TestDamagedState(t *testing.T) {
 		"another": func(good []byte) []byte {
 			return []byte(strings.Replace(string(good), `"cluster":""`, `"cluster":"x"`, 1))
 		},
-		"newer": func(good []byte) []byte { return []byte(strings.Replace(string(good), `"format":1`, `"format":2`, 1)) },
+		"newer": func(good []byte) []byte { return []byte(strings.Replace(string(good), `"format":1`, `"format":3`, 1)) },
 		"types": func(good []byte) []byte { return []byte(strings.Replace(string(good), `"keys":[`, `"keys":["x",`, 1)) },
 	} {
 		t.Run(what, func(t *testing.T) {

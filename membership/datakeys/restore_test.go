@@ -361,7 +361,7 @@ func TestRewriteIsFenced(t *testing.T) {
 		if err := o.Rewrite(w.ctx, 1, &older, func(int) {}); !errors.As(err, &conflict) {
 			t.Errorf("by an older state: %v", err)
 		}
-		if n, err := o.Count(w.ctx, []string{"secrets"}); err != nil || n[""] != 20 {
+		if n, err := o.Count(w.ctx, &datakeys.Epoch{Resources: []string{"secrets"}}); err != nil || n.Clear != 20 {
 			t.Errorf("%v, %v", n, err)
 		}
 		ctx, cancel := context.WithCancel(w.ctx)

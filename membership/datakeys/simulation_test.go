@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"github.com/barque/barque/apiserver/encryption"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/membership/datakeys"
 	"github.com/barque/barque/membership/enroll"
@@ -72,6 +74,12 @@ type server struct {
 	purgeFails   atomic.Pointer[error]
 	purgeTries   atomic.Int64
 	noteFails    atomic.Pointer[error] // to note that there are no keys
+	removed      atomic.Bool
+	file         string // path of its file of providers; empty: it has none
+	providers    *provider.Providers
+	shownFile    atomic.Uint32
+	shownKeys    atomic.Uint32
+	plugins      *plugins // in place of its file, if not nil
 	stop         context.CancelFunc
 	ended        sync.WaitGroup
 }
@@ -84,6 +92,15 @@ func (s source) Epoch(ctx context.Context) (*encryption.Epoch, error) {
 }
 
 type stored struct{ *encryption.Objects }
+
+func (o stored) Count(ctx context.Context, e *datakeys.Epoch) (datakeys.Counts, error) {
+	n, err := o.Objects.Count(ctx, (*encryption.Epoch)(e))
+	return datakeys.Counts(n), err
+}
+
+func (o stored) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
+	return o.Objects.Left(ctx, (*encryption.Epoch)(e))
+}
 
 func (o stored) Rewrite(ctx context.Context, term uint64, e *datakeys.Epoch, report func(int)) error {
 	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
@@ -133,6 +150,9 @@ func (w *world) gossip() {
 
 func (w *world) members() (all []rollover.Member) {
 	for _, s := range w.servers {
+		if s.removed.Load() {
+			continue
+		}
 		m := rollover.Member{Name: s.name, Role: pki.RoleServer, Alive: s.on.Load(), State: "dead", Generation: s.shown.Load()}
 		if m.Alive {
 			m.State = "alive"
@@ -166,9 +186,12 @@ func (s *server) start() {
 		w.t.Fatal(err)
 	}
 	transformers := encryption.New(source{keys}, stateKey)
+	s.startProviders()
+	transformers.Use(s.providers)
 	for _, r := range []string{"secrets", "configmaps"} {
 		transformers.Place(schema.GroupResource{Resource: r}, "/registry/"+r+"/")
 	}
+	s.providers.Probe(keys.Probes)
 	s.keys = keys
 	s.transformers.Store(transformers)
 	s.manager = datakeys.New(datakeys.Config{
@@ -179,6 +202,7 @@ func (s *server) start() {
 		}},
 		Keys: keys, Sealer: w.cas, Members: w.members, Now: time.Now,
 		Objects: s.objects(), Self: s.name, Leader: w.leader,
+		File: s.fileOf(),
 		Purge: func(_ context.Context, floor uint64) error {
 			if w.store.Compacted() < floor {
 				w.t.Errorf("%s is to clean up to %d, and history goes back to %d", s.name, floor, w.store.Compacted())
@@ -199,6 +223,7 @@ func (s *server) start() {
 	s.shown.Store(keys.Generation())
 	s.on.Store(true)
 	s.ended.Go(func() { _ = s.manager.Run(ctx) })
+	s.ended.Go(func() { _ = s.providers.Run(ctx) })
 	w.gossip()
 }
 
@@ -215,8 +240,11 @@ func (s *server) halt() {
 }
 
 // sealer is the transformer of Secrets on a server.
-func (s *server) sealer() storage.Sealer {
-	return s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: "secrets"}).(storage.Sealer)
+func (s *server) sealer() storage.Sealer { return s.sealerOf(secretKey(0)) }
+
+// sealerOf is the transformer of the resource of an object.
+func (s *server) sealerOf(key string) storage.Sealer {
+	return s.transformers.Load().TransformerForResource(schema.GroupResource{Resource: strings.Split(key, "/")[2]}).(storage.Sealer)
 }
 
 type place string
@@ -229,7 +257,7 @@ var _ value.Context = place("")
 // write.
 func (w *world) write(s *server, key, object string, slow time.Duration) error {
 	for {
-		sealed, guard, err := s.sealer().Seal(w.ctx, []byte(object), place(key))
+		sealed, guard, err := s.sealerOf(key).Seal(w.ctx, []byte(object), place(key))
 		if err != nil {
 			return err
 		}
@@ -260,6 +288,8 @@ func (w *world) write(s *server, key, object string, slow time.Duration) error {
 		return nil
 	}
 }
+
+func configKey(i int) string { return fmt.Sprintf("/registry/configmaps/ns/c%d", i) }
 
 func secretKey(i int) string { return fmt.Sprintf("/registry/secrets/ns/s%d", i) }
 

@@ -31,6 +31,15 @@ func (p *Pool) SetDataKeys(generation uint64) {
 	p.tell()
 }
 
+// SetEncryption tells the others the digests of this server's file of providers and of the keys of
+// its plugins, and whether it cannot read all objects.
+func (p *Pool) SetEncryption(file uint32, keys uint16, blind bool) {
+	p.mu.Lock()
+	p.facts.EncryptionFile, p.facts.PluginKeys, p.facts.Blind = file, keys, blind
+	p.mu.Unlock()
+	p.tell()
+}
+
 // setKeys makes the ring exactly the keys. memberlist reads the ring concurrently, and its
 // RemoveKey moves later keys under readers' eyes. So keys are only removed from the end.
 func setKeys(ring *memberlist.Keyring, keys [][]byte) error {

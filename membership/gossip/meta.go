@@ -40,6 +40,15 @@ type Facts struct {
 	// DataKeys is the generation of the data keys that a server has taken over, datakeys.First or
 	// more. Earlier versions, which cannot read encrypted objects, do not send it.
 	DataKeys uint64 `json:"e,omitempty"`
+	// EncryptionFile is a digest of the file of providers by which a server encrypts objects; 0 is
+	// none. Earlier versions have none.
+	EncryptionFile uint32 `json:"f,omitempty"`
+	// PluginKeys is a digest of the keys with which the file's providers encrypt, also those in a
+	// KMS; 0: they are not known, or about to change.
+	PluginKeys uint16 `json:"y,omitempty"`
+	// Blind is set while a server cannot read all objects that were encrypted by a file, or does
+	// not know whether it can.
+	Blind bool `json:"b,omitempty"`
 	// CAs is the form of bundles of CAs that a server handles, pki.BundleForm. Earlier versions do
 	// not send it.
 	CAs int `json:"c,omitempty"`

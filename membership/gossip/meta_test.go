@@ -51,6 +51,7 @@ func testLaterFits(t *testing.T, ca *pki.Authority, name string) {
 		longest = size
 		facts.Leaving, facts.Health, facts.KeyGeneration, facts.Trust = true, 1<<len(healthNames)-1, 1234567, 1234567
 		facts.Revoked, facts.DataKeys = 1234567890, 1234567
+		facts.EncryptionFile, facts.PluginKeys, facts.Blind = 4294967295, 65535, true
 		for range 20 {
 			var err error
 			proof.Credential, err = ca.SignCredential(pki.Credential{Name: name, Role: "server", Public: proof.Key.Public().(ed25519.PublicKey), NotAfter: time.Now().Add(time.Hour)})

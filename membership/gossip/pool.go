@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -146,6 +147,7 @@ func (p *Pool) provesItself() error {
 	c.Facts.KeyGeneration, c.Facts.Trust = max(c.Facts.KeyGeneration, 1_000_000), max(proof.Trust, 1_000_000)
 	if c.Facts.APIPort != 0 {
 		c.Facts.Revoked, c.Facts.DataKeys = max(c.Facts.Revoked, 1_000_000_000), max(c.Facts.DataKeys, 1_000_000)
+		c.Facts.EncryptionFile, c.Facts.PluginKeys, c.Facts.Blind = math.MaxUint32, math.MaxUint16, true
 	}
 	meta, err := encodeMeta(c.ClusterID, c.Name, c.Advertise, proof, c.Facts)
 	if err == nil && len(meta)+signatureSlack > memberlist.MetaMaxSize {

@@ -15,9 +15,10 @@ func TestReaders(t *testing.T) {
 		{State: gossip.Alive, Facts: gossip.Facts{PeerID: "earlier version"}},
 		{State: gossip.Alive, Facts: gossip.Facts{DataKeys: 7}}, // an agent
 		{State: gossip.Dead, Facts: gossip.Facts{PeerID: "dead", DataKeys: 7}},
+		{State: gossip.Alive, Facts: gossip.Facts{PeerID: "blind", DataKeys: 7, Blind: true}},
 	}
 	may := Readers(members, 7)
-	for id, want := range map[string]bool{"has": true, "newer": true, "behind": false, "earlier version": false, "": false, "dead": false, "unknown": false} {
+	for id, want := range map[string]bool{"has": true, "newer": true, "behind": false, "earlier version": false, "": false, "dead": false, "blind": false, "unknown": false} {
 		if may(id) != want {
 			t.Errorf("%q may lead: %t", id, !want)
 		}

@@ -44,16 +44,29 @@ func (m *Members) DataKeys() []rollover.Member {
 	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 { return f.DataKeys })
 }
 
-// Readers returns which servers show in gossip that they have the data keys of the generation, by
-// their IDs in the consensus group.
+// Readers returns which servers show in gossip that they have the data keys of the generation, and
+// read all objects, by their IDs in the consensus group.
 func Readers(members []gossip.Member, generation uint64) func(id string) bool {
 	ids := map[string]bool{}
 	for _, m := range members {
-		if m.State == gossip.Alive && m.Facts.PeerID != "" && m.Facts.DataKeys >= max(generation, datakeys.First) {
+		if m.State == gossip.Alive && m.Facts.PeerID != "" && !m.Facts.Blind && m.Facts.DataKeys >= max(generation, datakeys.First) {
 			ids[m.Facts.PeerID] = true
 		}
 	}
 	return func(id string) bool { return ids[id] }
+}
+
+// EncryptionFiles are all members. Their generations are the digests of their files of providers,
+// from bit 32 on those of the keys of their plugins, and bit 48 is set of one that cannot read all
+// objects. Only servers have any.
+func (m *Members) EncryptionFiles() []rollover.Member {
+	return m.sharers().list(time.Now(), func(f gossip.Facts) uint64 {
+		is := uint64(f.PluginKeys)<<32 | uint64(f.EncryptionFile)
+		if f.Blind {
+			is |= 1 << 48
+		}
+		return is
+	})
 }
 
 // EarlierCAs names the servers of a version that does not handle bundles of CAs of the form, and

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/barque/barque/apiserver/encryption"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/backups"
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
@@ -21,6 +23,7 @@ import (
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/members"
 	"github.com/barque/barque/membership/rollover"
+	"github.com/barque/barque/pki"
 	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
 )
@@ -39,10 +42,85 @@ func (s *server) loadDataKeys(context.Context) (err error) {
 		},
 		Note:  s.record.NoteEncryption,
 		InUse: func(ctx context.Context, id string) (bool, error) { return s.storedObjects().InUse(ctx, id) },
-		Took:  func(generation uint64) { s.pool.SetDataKeys(generation) },
+		Took: func(generation uint64) {
+			s.pool.SetDataKeys(generation)
+			s.sight.Again() // the file in use may be another one
+		},
 	})
 	s.transformers = encryption.New(keySource{s.dataKeys}, dataKeysKey)
+	s.transformers.Use(s.providers)
+	if err == nil {
+		s.providers.Probe(s.dataKeys.Probes)
+	}
 	return err
+}
+
+// startProviders reads the file of providers, and goes on looking at it.
+func (s *server) startProviders(ctx context.Context) (err error) {
+	o := s.options.Providers
+	if o == nil {
+		o = new(provider.Options)
+	}
+	s.apiMade = make(chan struct{})
+	s.sight = encryption.NewSight(func() *encryption.Objects { return s.storedObjects().Objects }, s.apiMade, s.showEncryption)
+	s.providers, err = provider.New(provider.Config{Options: o, Server: s.options.Name, Others: s.otherProviders, Logger: s.logger.With("part", "encryption"),
+		Took: func() {
+			s.showEncryption()
+			s.sight.Again()
+		}})
+	if err != nil {
+		return err
+	}
+	return s.stack.Start(ctx, lifecycle.Component{Name: "encryption providers", Run: s.providers.Run})
+}
+
+// showEncryption shows the others how this server encrypts by a file.
+func (s *server) showEncryption() {
+	if pool := s.met.Load(); pool != nil {
+		pool.SetEncryption(s.providers.Digest(), s.providers.Keys(), s.sight.Err() != nil)
+	}
+}
+
+// otherProviders are the other servers by their files of providers. They are not known before this
+// server's API starts.
+func (s *server) otherProviders() (others []provider.Other, known bool) {
+	m := s.membersOfAPI.Load()
+	if m == nil {
+		return nil, false
+	}
+	for _, is := range m.EncryptionFiles() {
+		if is.Role == pki.RoleServer && is.Barred == "" && is.Name != s.options.Name {
+			others = append(others, provider.Other{Name: is.Name, File: uint32(is.Generation), Keys: uint16(is.Generation >> 32), Blind: is.Generation>>48 != 0, Alive: is.Alive})
+		}
+	}
+	return others, true
+}
+
+// fileOfProviders is this server's file, for changes of the data keys.
+type fileOfProviders struct{ *provider.Providers }
+
+// Agreed implements datakeys.File.
+func (f fileOfProviders) Agreed(ctx context.Context, listed string, ask bool) (datakeys.Agreement, error) {
+	is, err := f.Providers.Agreed(ctx, listed, ask)
+	return datakeys.Agreement(is), err
+}
+
+// Status implements datakeys.File.
+func (f fileOfProviders) Status() *datakeys.FileStatus {
+	is := f.Providers.Status()
+	if is == nil {
+		return nil
+	}
+	return &datakeys.FileStatus{Path: is.Path, Hash: is.Hash, Problem: is.Problem, Resources: is.Resources, Differ: is.Differ, Away: is.Away}
+}
+
+// pluginChecks are the checks of the plugins, and of this server's reading what a file encrypts.
+func (s *server) pluginChecks() []healthz.HealthChecker {
+	all := []healthz.HealthChecker{healthz.NamedCheck("encryption-file", func(*http.Request) error { return s.sight.Err() })}
+	if plugins := s.providers.Health(); plugins != nil {
+		all = append(all, plugins)
+	}
+	return all
 }
 
 // keySource are data keys for the API server.
@@ -77,6 +155,17 @@ func (o storedObjects) Rewrite(ctx context.Context, term uint64, e *datakeys.Epo
 	return o.Objects.Rewrite(ctx, term, (*encryption.Epoch)(e), report)
 }
 
+// Count implements datakeys.Objects.
+func (o storedObjects) Count(ctx context.Context, e *datakeys.Epoch) (datakeys.Counts, error) {
+	n, err := o.Objects.Count(ctx, (*encryption.Epoch)(e))
+	return datakeys.Counts(n), err
+}
+
+// Left implements datakeys.Objects.
+func (o storedObjects) Left(ctx context.Context, e *datakeys.Epoch) (int, error) {
+	return o.Objects.Left(ctx, (*encryption.Epoch)(e))
+}
+
 func (s *server) storedObjects() storedObjects {
 	return storedObjects{&encryption.Objects{Store: s.store, Transformers: s.transformers, Now: time.Now}}
 }
@@ -85,7 +174,7 @@ func (s *server) storedObjects() storedObjects {
 func (s *server) newEncryption() *datakeys.Manager {
 	return datakeys.New(datakeys.Config{
 		Server: s.rollover(dataKeysKey, "encryption", acts.Data), Keys: s.dataKeys, Sealer: s.ids.Trust,
-		Members: s.dataKeyMembers,
+		Members: s.dataKeyMembers, File: fileOfProviders{s.providers},
 		Objects: s.storedObjects(),
 		Purge:   s.store.Purge, Now: time.Now, Self: s.options.Name, Leader: s.leader,
 	})
@@ -100,19 +189,24 @@ func (s *server) dataKeyMembers() []rollover.Member {
 	return nil
 }
 
+const secrets = "secrets"
+
 // secretsCipher is the cipher of Secrets in the store; empty: some are in clear, or problem is the
 // reason why it is not known.
 func (s *server) secretsCipher(ctx context.Context) (cipher, problem string) {
 	is, err := s.encryption.Status(ctx)
 	covered := false
 	if err == nil {
-		covered, err = is.Covers("secrets")
+		covered, err = is.Covers(secrets)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", err.Error()
-	}
-	if !covered {
+	case !covered:
 		return "", ""
+	}
+	if by := is.File.Writer(secrets); by != "" && is.File.Writes {
+		return by + " of --encryption-provider-config", ""
 	}
 	return encryption.Cipher, ""
 }
@@ -180,10 +274,22 @@ func (s *server) encryptionReady() healthz.HealthChecker {
 	return healthz.NamedCheck("encryption", func(r *http.Request) error { return s.dataKeys.Ready(r.Context()) })
 }
 
+// readability is whether this server reads all objects: those under data keys, and those under a
+// file.
+type readability struct {
+	*datakeys.Keys
+	sight *encryption.Sight
+}
+
+// Ready returns why it does not, or nil.
+func (r readability) Ready(ctx context.Context) error {
+	return cmp.Or(r.Keys.Ready(ctx), r.sight.Blind())
+}
+
 // startHandingOver begins before the API: a server without the keys is never ready, so that a
 // leader among them would not begin its work.
 func (s *server) startHandingOver(ctx context.Context) error {
-	handover := &datakeys.Handover{Keys: s.dataKeys, Logger: s.logger.With("part", "encryption"), To: func(ctx context.Context, generation uint64) error {
+	handover := &datakeys.Handover{Keys: readability{s.dataKeys, s.sight}, Logger: s.logger.With("part", "encryption"), To: func(ctx context.Context, generation uint64) error {
 		return s.store.HandOverTo(ctx, "it cannot read all objects", members.Readers(s.pool.Members(), generation))
 	}}
 	runner, err := runtime.New(runtime.Config{
@@ -197,5 +303,7 @@ func (s *server) startHandingOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: runner.Run})
+	return s.stack.Start(ctx, lifecycle.Component{Name: "leadership with keys", Run: func(ctx context.Context) error {
+		return lifecycle.All(ctx, s.sight.Run, runner.Run)
+	}})
 }

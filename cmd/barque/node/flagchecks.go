@@ -87,7 +87,12 @@ func (o *Options) CheckServer() error {
 		}
 	}
 	if o.Authorization != nil {
-		return o.Authorization.Check()
+		if err := o.Authorization.Check(); err != nil {
+			return err
+		}
+	}
+	if o.Providers != nil {
+		return o.Providers.Check()
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ func (s *server) configFiles() []clusterstatus.ConfigFile {
 	if s.authorizers != nil {
 		states = append(states, s.authorizers.Files()...)
 	}
+	states = append(states, s.providers.Files()...)
 	out := []clusterstatus.ConfigFile{}
 	for _, f := range append(states, s.otherFiles.States()...) {
 		out = append(out, clusterstatus.ConfigFile(f))

@@ -19,6 +19,7 @@ import (
 	"github.com/barque/barque/apiserver/admission/registry"
 	"github.com/barque/barque/apiserver/audit"
 	"github.com/barque/barque/apiserver/authorizers"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/logins"
 	"github.com/barque/barque/apiserver/switches"
 	"github.com/barque/barque/backups"
@@ -135,7 +136,9 @@ type Options struct {
 	// server; nil is the default.
 	Logins        *logins.Options
 	Authorization *authorizers.Options
-	Backups       backups.Options
+	// Providers are the file by which a server encrypts objects; nil is none.
+	Providers *provider.Options
+	Backups   backups.Options
 	// Controllers are the choices among the controllers, and how they work, on a server.
 	Controllers controllers.Settings
 	// Scheduling is the policy of the scheduler, on a server; nil is the default.

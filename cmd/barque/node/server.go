@@ -26,6 +26,7 @@ import (
 	"github.com/barque/barque/apiserver/configfile"
 	"github.com/barque/barque/apiserver/drain"
 	"github.com/barque/barque/apiserver/encryption"
+	"github.com/barque/barque/apiserver/encryption/provider"
 	"github.com/barque/barque/apiserver/healthchecks"
 	"github.com/barque/barque/apiserver/klogs"
 	"github.com/barque/barque/apiserver/logins"
@@ -72,6 +73,9 @@ type server struct {
 	// transformers encrypt objects with dataKeys, and encryption changes these.
 	transformers *encryption.Transformers
 	encryption   *datakeys.Manager
+	providers    *provider.Providers // encrypt in place of dataKeys what a file names
+	sight        *encryption.Sight   // whether this server reads what they have encrypted
+	apiMade      chan struct{}       // closed once api is there
 	backups      *backups.Manager
 	exchange     *exchange.Exchange
 	audit        *audit.Log
@@ -134,7 +138,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -319,7 +323,7 @@ func (s *server) startGossip(ctx context.Context) (err error) {
 	o, ring := s.options, s.record.GossipRing()
 	s.pool, err = gossip.New(gossip.Config{
 		Name: o.Name, ClusterID: s.record.Cluster.ID, Advertise: o.at(o.GossipPort),
-		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), CAs: pki.BundleForm},
+		Facts: gossip.Facts{Revoked: s.revoked.Entries().Version, Zone: o.Zone, Version: version.String(), APIPort: o.APIPort, PeerPort: o.PeerPort, PeerID: s.store.ID(), KeyGeneration: ring.Generation, Tokens: token.Kept, DataKeys: s.dataKeys.Generation(), EncryptionFile: s.providers.Digest(), PluginKeys: s.providers.Keys(), Blind: true, CAs: pki.BundleForm},
 		Keys:  ring.Keys, Authority: s.ids.Trust, Proof: s.ids.GossipProof, Barred: s.revoked.CheckCredential,
 		Seeds:  func() []netip.AddrPort { return append(o.gossipHints(), s.record.GossipSeeds()...) },
 		Tune:   liveness.Tune(o.Times.Fast),
@@ -424,6 +428,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Logins:            s.logins,
 		Authorizers:       s.authorizers,
 		Transformers:      s.transformers,
+		Plugins:           s.pluginChecks(),
 		SignsOfLife:       s.life,
 		Unauthenticated:   map[string]http.Handler{join.Prefix: joining},
 		Extra:             s.handlers(),
@@ -439,6 +444,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	}
 	s.members = s.newMembers()
 	s.membersOfAPI.Store(s.members)
+	close(s.apiMade)
 	return s.stack.Start(ctx, lifecycle.Component{Name: "API server", Run: s.api.Run, Ready: s.waitReady, StopTimeout: 15 * time.Second})
 }
 
