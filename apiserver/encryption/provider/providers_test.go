@@ -606,8 +606,8 @@ func TestAgreement(t *testing.T) {
 		"in use, and one is off":           {own: true, listed: own, others: []Other{{Name: "a", File: 7}}},
 		"in use, and one was never met":    {own: true, listed: own, others: []Other{{Name: "a"}}},
 		"before the API":                   {own: true, unknown: true, want: "does not know yet"},
-		"other keys":                       {own: true, listed: own, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 6}}, want: "same key on these servers as on this one: a"},
-		"keys are not known":               {own: true, others: []Other{{Name: "a", Alive: true, File: 1}}, want: "same key on these servers as on this one: a"},
+		"other keys":                       {own: true, listed: own, others: []Other{{Name: "a", Alive: true, File: 1, Keys: 6}}, want: "same key on these servers as on this one, or do not decrypt its values: a"},
+		"keys are not known":               {own: true, others: []Other{{Name: "a", Alive: true, File: 1}}, want: "same key on these servers as on this one, or do not decrypt its values: a"},
 		"a plugin is not healthy":          {own: true, listed: own, sick: errors.New("it is away"), want: "it is away"},
 	} {
 		p, err := New(Config{Options: new(Options), Server: "s", Others: func() ([]Other, bool) { return c.others, !c.unknown }})
