@@ -176,6 +176,9 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.LivezChecks = append(c.LivezChecks, s.cfg.LiveChecks...)
 	c.HealthzChecks = append(c.HealthzChecks, s.cfg.LiveChecks...)
 	c.ReadyzChecks, c.HealthzChecks = append(c.ReadyzChecks, s.cfg.Plugins...), append(c.HealthzChecks, s.cfg.Plugins...)
+	// Each server of the chain is made of a copy of this configuration, and adds checks of its own.
+	// With room behind the common ones, it would write into those of the other servers.
+	c.HealthzChecks, c.LivezChecks, c.ReadyzChecks = slices.Clip(c.HealthzChecks), slices.Clip(c.LivezChecks), slices.Clip(c.ReadyzChecks)
 	c.SkipOpenAPIInstallation = true
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	if log := s.cfg.Audit; log != nil {

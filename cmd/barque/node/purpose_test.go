@@ -166,7 +166,7 @@ func TestCAsForEachPurpose(t *testing.T) {
 			if status := i.named(proxy); status != want {
 				t.Errorf("%s: the front proxy's name, by the CA for clients, opens the API for whom headers name: %d, want %d", p.order.Name, status, want)
 			}
-			if own := p.leaf(t, pki.FrontProxy, apiserver.ProxyClientName); separate && i.named(own) != http.StatusOK {
+			if separate && i.named(p.leaf(t, pki.FrontProxy, apiserver.ProxyClientName)) != http.StatusOK {
 				t.Errorf("%s: the front proxy does not open the API for whom headers name", p.order.Name)
 			}
 		}
