@@ -154,7 +154,14 @@ func TestPodsWaitForANodeThatSaidGoodbye(t *testing.T) {
 		if w.going("first") {
 			t.Error("deleted while the node may be starting again")
 		}
-		w.say(nodelifecycle.Alive, "n1")
+		// Its process is heard of before its kubelet answers.
+		for _, heard := range []nodelifecycle.State{nodelifecycle.Suspect, nodelifecycle.Alive} {
+			w.say(heard, "n1")
+			time.Sleep(4 * time.Second)
+			if w.going("first") {
+				t.Fatalf("deleted while the node, which is %v, is starting", heard)
+			}
+		}
 		w.answer("n1", true)
 		time.Sleep(time.Minute)
 		if w.going("first") {
