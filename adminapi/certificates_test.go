@@ -138,8 +138,8 @@ func TestWhoBringsACA(t *testing.T) {
 	}
 }
 
-// TestWarningsOfTheCA: an operator's CA that is for all purposes is told, unless an exchange is
-// about to end that.
+// TestWarningsOfTheCA: an operator's CA that is for all purposes has a warning, unless an exchange
+// is about to end that.
 func TestWarningsOfTheCA(t *testing.T) {
 	for _, c := range []struct {
 		is   exchange.Status

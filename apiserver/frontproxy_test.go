@@ -137,7 +137,7 @@ func TestFrontProxy(t *testing.T) {
 	}
 }
 
-// TestAProxysWatchEnds: what a proxy has open ends when its CA is no longer in the file. Other
+// TestAProxysWatchEnds: a proxy's open requests end when its CA is no longer in the file. Other
 // clients' watches go on.
 func TestAProxysWatchEnds(t *testing.T) {
 	proxies, next := newNamedCA(t, "proxies"), newNamedCA(t, "proxies")

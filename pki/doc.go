@@ -8,7 +8,7 @@
 // that signs the tokens of service accounts is kept beside them, and exchanged together with them.
 //
 //	Authority  one CA
-//	Purpose    what a CA signs certificates for, and the doors where these count
+//	Purpose    the use of a CA's certificates, and the doors where these count
 //	Bundle     the CAs that a cluster trusts, and the issuing one; public, with a generation
 //	Trust      the current Bundle, with the keys that this machine has
 //	Identity   a key with its current certificate

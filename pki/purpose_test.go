@@ -143,8 +143,8 @@ func TestSeparateCAs(t *testing.T) {
 	}
 }
 
-// TestARequestedCertificateIsNoPeers: what the CSR API signs counts at the clients' doors alone,
-// whatever its names are.
+// TestARequestedCertificateIsNoPeers: a certificate by the CSR API counts at the clients' doors
+// alone, under any name.
 func TestARequestedCertificateIsNoPeers(t *testing.T) {
 	trust := newTrust(t)
 	beginSeparate(t, trust)

@@ -84,8 +84,8 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// TestPurposes: what an exchange that has begun means for earlier versions is said while it can be
-// given up, also where nobody was asked for a confirmation.
+// TestPurposes: the command names the effect of a begun exchange on earlier versions while it can
+// be given up, also without a confirmation.
 func TestPurposes(t *testing.T) {
 	one, more := exchange.Status{}, exchange.Status{Separate: true}
 	for name, c := range map[string]struct {

@@ -47,7 +47,7 @@ func TestRecord(t *testing.T) {
 }
 
 // TestActs: nobody waits for a sink that hangs, a blocking one either. Acts keep their order, those
-// that find the queue full are counted as lost, and a stop sends what waits.
+// that find the queue full are counted as lost, and a stop sends all that wait.
 func TestActs(t *testing.T) {
 	for _, mode := range []string{genericoptions.ModeBatch, genericoptions.ModeBlocking, genericoptions.ModeBlockingStrict} {
 		t.Run(mode, func(t *testing.T) {

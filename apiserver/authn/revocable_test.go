@@ -85,7 +85,7 @@ func TestARevokedCertificateCountsForNothing(t *testing.T) {
 }
 
 // TestWhatACertificateProvesEndsWithItsCA: the CA is believed no more while a request waits behind
-// its authentication. What is not proven by the certificate goes on.
+// its authentication. Requests of users by another proof go on.
 func TestWhatACertificateProvesEndsWithItsCA(t *testing.T) {
 	authority, next := certificate(t, nil, "CA", time.Now().Add(2*time.Hour)), certificate(t, nil, "next", time.Now().Add(2*time.Hour))
 	for what, c := range map[string]struct {

@@ -8,7 +8,7 @@
 // place of the value in the store is authenticated with it.
 //
 // A file of providers (package provider) may write in place of the data keys. The state of the keys
-// lists it then, so that who writes a value follows from that state and from this server's file.
+// lists it then, so that the key of a value follows from that state and from this server's file.
 //
 // What holds:
 //   - a value that cannot be decrypted is an error of its reader. It is never taken for an absent

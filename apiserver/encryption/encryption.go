@@ -52,7 +52,7 @@ var ErrUnlisted = errors.New("the newest state of the data keys does not list it
 
 // Outside are providers of this server's own: those of a file.
 type Outside interface {
-	// Now returns what is in effect. It may be another one at any time.
+	// Now returns the providers in effect. They may be others at any time.
 	Now() Providers
 	// Unreadable returns the error for a value that this server cannot decrypt. The error is a
 	// storage.UnavailableError unless no server can decrypt the value.

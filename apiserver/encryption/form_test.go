@@ -56,8 +56,8 @@ func (b *boxed) TransformFromStorage(_ context.Context, stored []byte, _ value.C
 	return data, false, nil
 }
 
-// TestForms: who writes a resource follows from the state and this server's file, and never is
-// something in clear that the state covers.
+// TestForms: the key for a resource follows from the state and this server's file, and a resource
+// that the state covers is never in clear.
 func TestForms(t *testing.T) {
 	secrets, widgets := schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	with := map[string]*boxed{"secrets": {label: "k8s:enc:secretbox:v1:k1:"}, "events": {label: "k8s:enc:secretbox:v1:k1:"}, "configmaps": {identity: true}}

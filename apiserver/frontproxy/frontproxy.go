@@ -96,8 +96,8 @@ func (p *Proxy) replace(data []byte) error {
 	return nil
 }
 
-// meanwhile says what counts while the content of the file cannot. An empty or missing file is a
-// failed distribution more often than a decision, and would log out all users of all proxies.
+// meanwhile names the CAs that count while the content of the file cannot. An empty or missing file
+// is a failed distribution more often than a decision, and would log out all users of all proxies.
 func (p *Proxy) meanwhile() string {
 	return fmt.Sprintf("the proxies of the CAs before still log users in: %s; to end that, put another CA into the file, or restart the servers without %s",
 		strings.Join(p.current.Load().names, ", "), CAFlag)

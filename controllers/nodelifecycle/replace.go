@@ -3,6 +3,7 @@ package nodelifecycle
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -31,13 +32,13 @@ type replacer struct {
 	loop     *runtime.Loop
 	listPods corelisters.PodLister
 
-	mu       sync.Mutex
-	since    map[types.UID]time.Time // when a pod was first seen to wait so
-	goodbyes map[string]time.Time    // of unreachable nodes that have such pods, by name
+	mu     sync.Mutex
+	since  map[types.UID]time.Time // when a pod was first seen to wait so
+	graces map[string]time.Time    // ends of the graces of nodes that have such pods, by name
 }
 
 func newReplacer(t *term) *replacer {
-	r := &replacer{term: t, listPods: t.cfg.Informers.Core().V1().Pods().Lister(), since: map[types.UID]time.Time{}, goodbyes: map[string]time.Time{}}
+	r := &replacer{term: t, listPods: t.cfg.Informers.Core().V1().Pods().Lister(), since: map[types.UID]time.Time{}, graces: map[string]time.Time{}}
 	r.loop = runtime.NewLoop("unacknowledged-pods", 8, t.cfg.Logger, r.reconcile)
 	runtime.Watch(r.loop, t.pods, func(old, now *corev1.Pod) []runtime.Key {
 		switch {
@@ -93,15 +94,12 @@ func (r *replacer) reconcile(ctx context.Context, key runtime.Key) (time.Duratio
 	}
 	if !replaceable(pod) || !r.memory.isUnreachable(pod.Spec.NodeName) {
 		r.forget(pod.UID)
-		r.welcome(pod.Spec.NodeName)
 		return 0, nil
 	}
 	now := time.Now()
 	end := r.waitingSince(pod.UID, now).Add(unacknowledgedFor)
 	// The node may be starting again. A Job counts a pod that is deleted as a failed one.
-	if goodbye := r.goodbye(pod.Spec.NodeName); !goodbye.IsZero() {
-		end = later(end, goodbye.Add(r.cfg.Settings.GoodbyeGrace))
-	}
+	end = later(end, r.graceAfterGoodbye(pod.Spec.NodeName, now))
 	if wait := end.Sub(now); wait > 0 {
 		return wait, nil
 	}
@@ -163,26 +161,17 @@ func (r *replacer) waitingSince(pod types.UID, now time.Time) time.Time {
 	return now
 }
 
-// goodbye returns when an unreachable node said good-bye; zero if it did not. A node that starts
-// again is heard of before its kubelet answers: its good-bye counts until then.
-func (r *replacer) goodbye(node string) time.Time {
+// graceAfterGoodbye returns the end of the grace of a node that said good-bye; zero without one. A
+// node that starts again is heard of before its kubelet answers: its good-bye counts then, too.
+func (r *replacer) graceAfterGoodbye(node string, now time.Time) time.Time {
 	life, heardOf := r.cfg.Liveness.Life(node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if heardOf && life.State == Left {
-		r.goodbyes[node] = life.Since
+		r.graces[node] = life.Since.Add(r.cfg.Settings.GoodbyeGrace)
 	}
-	return r.goodbyes[node]
-}
-
-// welcome forgets the good-bye of a node that is back, or gone.
-func (r *replacer) welcome(node string) {
-	if r.memory.isUnreachable(node) {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.goodbyes, node)
+	maps.DeleteFunc(r.graces, func(_ string, end time.Time) bool { return !now.Before(end) })
+	return r.graces[node]
 }
 
 func (r *replacer) forget(pod types.UID) {

@@ -28,7 +28,7 @@ func WithProof(next http.Handler) http.Handler {
 	})
 }
 
-// Proven notes what has proven the user of the request with the context. It does nothing for a
+// Proven notes the proof of the user of the request with the context. It does nothing for a
 // request that has not come through WithProof.
 func Proven(ctx context.Context, by Proof) {
 	if proof, ok := ctx.Value(proofKey{}).(*Proof); ok {

@@ -1,4 +1,4 @@
-// Package scope tells which resources a list of names has. The names are those of a Kubernetes
+// Package scope resolves a list of names to resources. The names are those of a Kubernetes
 // EncryptionConfiguration: "secrets", "deployments.apps", and the wildcards "*." of the core group,
 // "*.apps" of a group, and "*.*".
 package scope

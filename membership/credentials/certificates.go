@@ -79,7 +79,7 @@ func Overdue(renewAt, notAfter, now time.Time) bool {
 // with the purpose.
 const CAName = "ca"
 
-// NameOf returns the name of a CA in lists of certificates: what it is for. A CA of several
+// NameOf returns the name of a CA in lists of certificates, after its purpose. A CA of several
 // purposes is that of the clients.
 func NameOf(trust *pki.Trust, ca *pki.Authority) string {
 	for _, purpose := range pki.Purposes() {

@@ -16,7 +16,7 @@ import (
 
 // File is this server's file of providers, which write in place of the key that encrypts.
 type File interface {
-	// Agreed returns what all servers have, or the reason why they do not agree. listed is the hash
+	// Agreed returns the file and the keys of all servers, or why these differ. listed is the hash
 	// of the file that is in use. With ask, nothing is taken from an earlier look.
 	Agreed(ctx context.Context, listed string, ask bool) (Agreement, error)
 	// Status returns the status of the file, or nil if no server has one.
@@ -254,7 +254,7 @@ func (k *kind) whyApart() string {
 	return k.apart
 }
 
-// fileStatus returns the status of this server's file, with what the state says of it.
+// fileStatus returns the status of this server's file, by the state of the data keys.
 func (k *kind) fileStatus(d document) *FileStatus {
 	if k.File == nil {
 		return nil

@@ -47,7 +47,7 @@ type Objects interface {
 	Count(ctx context.Context, e *Epoch) (Counts, error)
 	// Left returns how many objects are not as Rewrite leaves them.
 	Left(ctx context.Context, e *Epoch) (int, error)
-	// Readable returns why this server cannot read what files of providers have encrypted.
+	// Readable returns why this server cannot read values that files of providers have encrypted.
 	Readable(ctx context.Context) (cannot, err error)
 	// DropHistory drops the history of the store, and returns the revision up to which that is.
 	DropHistory(ctx context.Context) (floor uint64, err error)

@@ -26,7 +26,7 @@ import (
 // The format is raised when an older Barque could no longer read a data directory. A server's has
 // plainFormat while its store has no encrypted objects: earlier versions know no other, and could
 // not read these. While a CA is External it has externalFormat, and while a purpose has CAs of its
-// own separateFormat: earlier versions would lose what they do not know of it.
+// own separateFormat: earlier versions would lose the fields that are new.
 const (
 	separateFormat  = 6
 	externalFormat  = 5

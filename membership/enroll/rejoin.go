@@ -26,8 +26,8 @@ type rejoinPlan struct {
 	Agent  *join.AgentGrant  `json:"agent,omitempty"`
 }
 
-// The formats of a plan. Earlier versions would lose what they do not know of the CAs in it, and
-// refuse one with CAs of their own for purposes, or with an operator's.
+// The formats of a plan. Earlier versions would lose new fields of the CAs in it, and refuse one
+// with CAs of their own for purposes, or with an operator's.
 const (
 	rejoinFormat    = 2
 	rejoinCAsFormat = 3

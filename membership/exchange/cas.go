@@ -39,7 +39,7 @@ func (s State) At() (generation uint64, step string) {
 }
 
 // The formats of a State. One with an External CA has externalFormat, and one with CAs of their own
-// for purposes has separateFormat: earlier versions, which would lose what they do not know of it,
+// for purposes has separateFormat: earlier versions, which would lose the fields that are new,
 // take no part in that exchange.
 const (
 	format         = 2

@@ -192,8 +192,8 @@ func TestExtensionsAreTold(t *testing.T) {
 	})
 }
 
-// TestExtensionsAreNotWaitedForForEver: what keeps the leader from telling extension API servers,
-// such as a webhook, holds an exchange off for two minutes, and a forced one not at all.
+// TestExtensionsAreNotWaitedForForEver: a ConfigMap that the leader cannot write, such as for a
+// webhook, holds an exchange off for two minutes, and a forced one not at all.
 func TestExtensionsAreNotWaitedForForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, 1)

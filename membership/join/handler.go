@@ -245,7 +245,7 @@ func (h *Handler) readsObjects(ctx context.Context, in Request, role string) err
 	return nil
 }
 
-// knowsCA refuses a server of a version that would lose what it does not know of the CAs.
+// knowsCA refuses a server of a version that would lose new fields of the CAs.
 func knowsCA(in Request, role string, cluster *Cluster) error {
 	if role != token.Server {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/barque/barque/internal/scope"
 )
 
-// Agreement is what the servers have in common, for the state of the data keys.
+// Agreement is the file and the labels that all servers have, for the state of the data keys.
 type Agreement struct {
 	File   string   // hash; empty: no server has a file
 	Labels []string // of the keys under which the providers write
@@ -27,7 +27,7 @@ type Agreement struct {
 	Proved map[string][]byte
 }
 
-// apart are the other servers that are not as this one, by what they show.
+// apart are the other servers whose gossip differs from this one's.
 type apart struct {
 	known  bool     // the others are known
 	file   bool     // a server has a file
@@ -67,7 +67,7 @@ func (p *Providers) compare() (is apart) {
 	return is
 }
 
-// Agreed returns what all servers have, or the reason why they do not agree. listed is the file
+// Agreed returns the file and the labels of all servers, or why these differ. listed is the file
 // that is in use. Another one needs all servers: one that does not run may come back with another
 // file. With ask, the plugins are asked at once.
 func (p *Providers) Agreed(ctx context.Context, listed string, ask bool) (Agreement, error) {

@@ -16,7 +16,7 @@
 //     emptied, for however long it was off, cut off or paused;
 //   - the leader lists a file when all servers run and show its hash, it reads what is stored with
 //     the file, and the plugins of all encrypt with the same keys, and decrypt the leader's value.
-//     What gossip tells decides only when a list changes, and never what is written;
+//     Gossip decides only when a list changes, and never how a value is written;
 //   - a file in use needs a data key. What a file names is encrypted from then on, also by servers
 //     without the file. The provider identity leaves a resource to the data key: no file makes
 //     anything clear;

@@ -151,7 +151,7 @@ var (
 	lineOfError  = regexp.MustCompile(`\bline (\d+)\b`)
 )
 
-// withoutContent says what a decoder has found, without the file's content.
+// withoutContent is a decoder's error without the file's content.
 func withoutContent(err error) error {
 	text, where := err.Error(), ""
 	if runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {

@@ -148,7 +148,7 @@ func (probe) AuthenticatedData() []byte { return []byte("/barque/encryption-prob
 
 var probeText = []byte("probe")
 
-// prove decrypts what the state has for the labels of keys in a KMS. Two KMS may name different
+// prove decrypts the state's probes for the labels of keys in a KMS. Two KMS may name different
 // keys alike: only a value of another server shows that. It returns the own values for all other
 // labels.
 func (g *generation) prove(ctx context.Context, made map[string][]byte) (probes, proved map[string][]byte) {
@@ -179,7 +179,7 @@ func (g *generation) decrypts(ctx context.Context, label string, stored []byte) 
 	return false
 }
 
-// labels returns what the first providers make, by its label, for those whose name is right.
+// labels returns a value of each first provider with a right name, by its label.
 func (g *generation) labels(ctx context.Context, right func(name string) bool) (all map[string][]byte, err error) {
 	all = map[string][]byte{}
 	for as, name := range g.first {
