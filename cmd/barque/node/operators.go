@@ -139,12 +139,7 @@ func (o *Options) ownCertificates() []pki.Request {
 func (s *server) certificatesAPI(servers *adminapi.Servers) *adminapi.Certificates {
 	return &adminapi.Certificates{
 		Self: s.options.Name, Own: s.ids.Certificates, Renew: s.ids.Renew, Exchange: s.exchange, Ends: s.judge.Overlap.Ends,
-		Servers: func() (names []string) {
-			for _, m := range s.store.Members() {
-				names = append(names, m.Name)
-			}
-			return names
-		},
+		Servers:  s.memberNames,
 		IsServer: s.isServer, Call: servers.Call, Pool: s.pool, Trust: s.ids.Trust, CAFile: credentials.CAFile(s.options.DataDir),
 		Lifetime: s.options.CertificateLifetime, Logger: s.logger,
 	}
