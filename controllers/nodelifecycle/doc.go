@@ -75,7 +75,7 @@ const (
 	Alive   State = iota + 1
 	Suspect       // somebody hears of it and somebody does not
 	Dead          // nobody hears of it
-	Left          // said good-bye
+	Left          // said good-bye; its kubelet may still run
 )
 
 // Life is what is heard of a node.

@@ -177,6 +177,38 @@ func TestPoolTellsDeathFromLeaving(t *testing.T) {
 	}
 }
 
+// A member that is about to leave stays in the pool until it leaves, and has left even if its process
+// is killed in between. One that is back has not.
+func TestAMemberThatIsAboutToLeave(t *testing.T) {
+	ca := newCA(t)
+	a, b := freeAddr(t, 21), freeAddr(t, 22)
+	proofA, proofB := proofOf(t, ca, "a", "server", time.Now().Add(time.Hour)), proofOf(t, ca, "b", "agent", time.Now().Add(time.Hour))
+	first := startNode(t, Config{Name: "a", Advertise: a, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofA }})
+	config := Config{Name: "b", Advertise: b, Authority: pki.TrustOf(ca), Proof: func() Proof { return proofB },
+		Seeds: func() []netip.AddrPort { return []netip.AddrPort{a} }}
+	second := startNode(t, config)
+	first.eventually("b is alive", func() bool { return first.state("b") == Alive })
+	if m, _ := first.Member("b"); !m.GoodbyeSince.IsZero() {
+		t.Fatalf("before it has said anything: %+v", m)
+	}
+	second.AnnounceLeaving()
+	said := func() time.Time { m, _ := first.Member("b"); return m.GoodbyeSince }
+	first.eventually("b is about to leave", func() bool { return !said().IsZero() })
+	if state := first.state("b"); state != Alive {
+		t.Errorf("b is %s before it leaves", state)
+	}
+	since := said()
+	second.SetHealth(KubeletIll)
+	first.eventually("b is ill", func() bool { m, _ := first.Member("b"); return m.Facts.Health == KubeletIll })
+	if !said().Equal(since) {
+		t.Errorf("its good-bye began at %v, and then at %v", since, said())
+	}
+	second.crash()
+	first.eventually("b has left", func() bool { return first.state("b") == Left })
+	startNode(t, config)
+	first.eventually("b is back", func() bool { return first.state("b") == Alive && said().IsZero() })
+}
+
 func TestDeadMemberComesBack(t *testing.T) {
 	ca := newCA(t)
 	a, b := freeAddr(t, 11), freeAddr(t, 12)

@@ -42,6 +42,9 @@ type Member struct {
 	ProvenUntil time.Time
 	// ProvenBy is the digest of the CA that has signed that credential.
 	ProvenBy string
+	// GoodbyeSince is when this node saw Facts.Leaving of a living member begin. It is zero without
+	// that.
+	GoodbyeSince time.Time
 }
 
 // Config of a Pool.
@@ -187,6 +190,18 @@ func (p *Pool) seek(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+	}
+}
+
+// AnnounceLeaving tells the others that this member is about to leave. It stays in the pool: its
+// other parts may need some time to stop, and its kubelet stops first. AnnounceLeaving waits for
+// the spreading to begin, for Config.Goodbye at most.
+func (p *Pool) AnnounceLeaving() {
+	p.mu.Lock()
+	p.facts.Leaving = true
+	p.mu.Unlock()
+	if err := p.list.UpdateNode(p.config.Goodbye); err != nil {
+		p.config.Logger.Info("the other nodes may not have heard that this one is about to leave", "reason", err)
 	}
 }
 
@@ -382,12 +397,19 @@ func (p *Pool) set(node *memberlist.Node, alive bool) {
 // record is set for verified metadata. The caller holds mu.
 func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential, facts Facts) {
 	m := Member{Name: node.Name, Role: holder.Role, ProvenUntil: holder.NotAfter, ProvenBy: holder.Signer, Addr: addrOf(node), State: state, Since: p.config.Now(), Facts: facts}
-	if old, ok := p.members[node.Name]; ok && old.State == state {
+	old, ok := p.members[node.Name]
+	if state == Alive && facts.Leaving {
+		if m.GoodbyeSince = old.GoodbyeSince; m.GoodbyeSince.IsZero() {
+			m.GoodbyeSince = m.Since
+			p.config.Logger.Info("gossip member is about to leave", "member", m.Name, "role", m.Role)
+		}
+	}
+	if ok && old.State == state {
 		m.Since = old.Since
 	} else {
 		p.config.Logger.Info("gossip member changed", "member", m.Name, "role", m.Role, "address", m.Addr, "state", state, "was", old.State)
 	}
-	if was := p.members[m.Name].Facts.Health; was != facts.Health && state == Alive {
+	if was := old.Facts.Health; was != facts.Health && state == Alive {
 		p.config.Logger.Info("gossip member reports its health", "member", m.Name, "ills", facts.Health.Ills(), "before", was.Ills())
 	}
 	p.members[node.Name] = m

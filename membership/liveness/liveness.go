@@ -92,7 +92,7 @@ const (
 	Alive   State = iota + 1
 	Suspect       // some members get its answers and some do not
 	Dead          // no member hears of it
-	Left          // said good-bye
+	Left          // said good-bye, though parts of it may still run
 )
 
 // Life is the evidence about a node.
@@ -147,6 +147,8 @@ func (l *Watch) Life(node string) (Life, bool) {
 	m, known := l.Pool.Member(node)
 	since, silent := l.silent(node)
 	switch {
+	case known && m.State == gossip.Alive && !m.GoodbyeSince.IsZero():
+		return Life{State: Left, Since: m.GoodbyeSince}, true // its kubelet stops before its gossip
 	case silent && (!known || m.State == gossip.Alive):
 		return Life{State: Suspect, Since: since}, true
 	case !known:

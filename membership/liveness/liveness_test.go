@@ -127,6 +127,23 @@ func TestLifeIsGossipAndStoreTogether(t *testing.T) {
 	}
 }
 
+// A node that is about to leave has left, as far as its pods are concerned: its kubelet stops first,
+// and its gossip last.
+func TestLifeOfANodeThatIsAboutToLeave(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(s, 0) }
+	for name, pulse := range map[string]asked{
+		"its kubelet answers still":        {heard: at(300)},
+		"its kubelet does not answer more": {since: at(200), heard: at(199)},
+	} {
+		e := newEvidence()
+		e.members["n"] = gossip.Member{Name: "n", State: gossip.Alive, Since: at(100), GoodbyeSince: at(198)}
+		want := Life{State: Left, Since: at(198)}
+		if life, known := New(Config{Pool: e, Store: e, Pulse: pulse}).Life("n"); life != want || !known {
+			t.Errorf("%s: %+v, %v", name, life, known)
+		}
+	}
+}
+
 // asked is a pulse as the test has it.
 type asked struct {
 	since, heard time.Time // since when it is silent, if it is

@@ -197,6 +197,7 @@ func (a *agent) startNode(ctx context.Context) error {
 		changed: []func() <-chan struct{}{a.revoked.Changed, a.ids.Trust.Changed},
 		labels:  nodeLabels(a.options, a.logger),
 		health:  liveness.NewHealth(a.pool.SetHealth),
+		leaving: a.pool.AnnounceLeaving,
 		certs:   a.ids.Collectors(),
 		logger:  a.logger,
 		delay:   a.meter.Delay,

@@ -58,6 +58,7 @@ type worker struct {
 	changed  []func() <-chan struct{}      // when more may be revoked
 	labels   map[string]string
 	health   *liveness.Health
+	leaving  func()                 // tells the others that this node is about to leave
 	certs    []prometheus.Collector // of the node's certificates
 	logger   *slog.Logger
 	delay    func() time.Duration // how late this process is scheduled
@@ -129,12 +130,20 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	}
 	w.registered = agent.Registered()
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
-	return stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
+	if err := stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
 		events.StartRecordingToSink(faults.Sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})
 		defer events.Shutdown()
 		defer root.Close() // another process may take it then
 		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.Run)
-	}, StopTimeout: 20 * time.Second})
+	}, StopTimeout: 20 * time.Second}); err != nil {
+		return err
+	}
+	// The node controller must know why the kubelet ends, before that. The gossip ends last.
+	return stack.Start(ctx, lifecycle.Component{Name: "good-bye", Run: func(ctx context.Context) error {
+		<-ctx.Done()
+		w.leaving()
+		return nil
+	}})
 }
 
 // dns returns the configuration of cluster DNS on this node. Wrong rules get an event.
@@ -252,6 +261,7 @@ func (s *server) startNode(ctx context.Context) error {
 		changed: []func() <-chan struct{}{s.revoked.Changed, s.ids.Trust.Changed},
 		labels:  nodeLabels(s.options, s.logger),
 		health:  liveness.NewHealth(s.pool.SetHealth),
+		leaving: s.pool.AnnounceLeaving,
 		certs:   s.ids.Collectors(),
 		logger:  s.logger,
 		delay:   s.meter.Delay,
