@@ -332,7 +332,7 @@ answers: schemas ## send the same requests to kube-apiserver and to Barque's API
 	GO='$(GO)' bin/answers -only "$${ONLY-}"
 
 .PHONY: bench-api
-bench-api: build ## measure three API servers beside three kube-apiservers over etcd (ONLY='^(list|first)| custom |definitions|memory|collection|pages|node' REPEATS=5 ARGS='-pods 10000'; builds kube-apiserver once, some minutes; as root)
+bench-api: build ## measure three API servers beside three kube-apiservers over etcd (ONLY='^(list|first)| custom |definitions|memory|collection|pages|node|audit' REPEATS=5 ARGS='-pods 10000'; builds kube-apiserver once, some minutes; as root)
 	$(GO) build -o bin/apibench ./cluster-test/apibench
 	$(SUDO) env PATH="$$PATH" GO='$(GO)' BARQUE_BIN=$(CURDIR)/bin/barque bin/apibench -only "$${ONLY-}" -repeats $(or $(REPEATS),5) $(ARGS)
 

@@ -20,6 +20,8 @@ type bulk struct {
 	// apart: the sides run one after the other. The memory of both would be much for one machine.
 	apart bool
 	args  []string // of Barque's servers
+	// sides, if it is not nil, starts what is compared in place of upstream and Barque.
+	sides func(ctx context.Context, measure func(base, ours *sides.Side) error) error
 }
 
 // bulkBound is how long a case may take on the sides that run at the same time.
@@ -31,6 +33,7 @@ var bulks = []bulk{
 	{name: "pages", prepare: makePods, measure: listPages, apart: true},
 	// The nodes do not exist. Upstream runs nothing that would remove their pods.
 	{name: "node", prepare: makeNodePods, measure: watchNodes, args: []string{"--controllers=*,-pod-garbage-collector-controller"}},
+	{name: "audit", prepare: layGuarded, measure: useGuarded, sides: withoutAudit},
 }
 
 func wantedBulks(only *regexp.Regexp) (out []bulk) {
@@ -53,7 +56,9 @@ func (b bulk) run(ctx context.Context, o options) error {
 		return b.on(ctx, o, of, all...)
 	}
 	var err error
-	if b.apart || o.alone {
+	if b.sides != nil {
+		err = b.sides(ctx, func(base, ours *sides.Side) error { return on(base, ours) })
+	} else if b.apart || o.alone {
 		if !o.alone {
 			err = withUpstream(ctx, o, func(s *sides.Side) error { return on(s) })
 		}

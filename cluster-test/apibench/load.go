@@ -214,13 +214,18 @@ const (
 
 // each has all clients do something n times in all, and tells how far they are. i counts from 0.
 func (l *load) each(ctx context.Context, n int, what string, do func(ctx context.Context, client, i int) error) error {
+	return l.by(ctx, mostClient, n, what, do)
+}
+
+// by is each with a number of clients.
+func (l *load) by(ctx context.Context, clients, n int, what string, do func(ctx context.Context, client, i int) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, eachBound, fmt.Errorf("%d %s took more than %v", n, what, eachBound))
 	defer cancel()
 	began := time.Now()
 	var begun, ended atomic.Int64
 	failures := make([]error, mostClient)
 	var all sync.WaitGroup
-	for client := range mostClient {
+	for client := range clients {
 		all.Go(func() {
 			for i := begun.Add(1) - 1; i < int64(n) && failures[client] == nil; i = begun.Add(1) - 1 {
 				if failures[client] = do(ctx, client, int(i)); failures[client] != nil {

@@ -56,7 +56,7 @@ func main() {
 	clustertest.ReapIfAsked()
 	watchIfAsked()
 	var o options
-	only := flag.String("only", "", "regular expression that names what is measured, such as '^list JSON 16$', '^first', ' custom ', '^definitions$' or '^(memory|collection|pages|node)$'")
+	only := flag.String("only", "", "regular expression that names what is measured, such as '^list JSON 16$', '^first', ' custom ', '^definitions$' or '^(memory|collection|pages|node|audit)$'")
 	filled := flag.String("filled", "0,10000,50000,100000", "how many ConfigMaps there are when memory looks at it, again and again")
 	flag.StringVar(&o.bin, "bin", "bin/upstream", "directory that has, or gets, kube-apiserver and etcd")
 	flag.IntVar(&o.repeats, "repeats", 5, "how often each case is measured on each side; memory and definitions are measured once")
