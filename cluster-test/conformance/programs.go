@@ -72,21 +72,26 @@ func build(ctx context.Context, cache string) (*programs, error) {
 	return p, nil
 }
 
+// targets are the programs that are built, and their packages.
+var targets = []struct{ program, pkg string }{
+	{"kubectl", upstream + "/cmd/kubectl"},
+	{"agnhost", upstream + "/test/images/agnhost"},
+	{"nonewprivs", upstream + "/test/images/nonewprivs"},
+	{"regression-issue-74839", upstream + "/test/images/regression-issue-74839"},
+	{"resource-consumer", upstream + "/test/images/resource-consumer"},
+	{"consume-cpu", upstream + "/test/images/resource-consumer/consume-cpu"},
+	{"etcd", "go.etcd.io/etcd/server/v3"},
+	{"sample-apiserver", "k8s.io/sample-apiserver"},
+	{"ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"},
+	{"e2e.test", upstream + "/test/e2e"},
+}
+
 func (p *programs) compile(ctx context.Context, dir string) error {
 	const version = "k8s.io/component-base/version"
 	minor := strings.SplitN(p.version, ".", 3)[1]
 	flags := fmt.Sprintf("-s -w -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=1 -X %[1]s.gitMinor=%[3]s", version, p.version, minor)
 	say("building the suite of Kubernetes %s; the first time this takes some 40 CPU minutes", p.version)
-	for _, target := range []struct{ program, pkg string }{
-		{"kubectl", upstream + "/cmd/kubectl"},
-		{"agnhost", upstream + "/test/images/agnhost"},
-		{"nonewprivs", upstream + "/test/images/nonewprivs"},
-		{"regression-issue-74839", upstream + "/test/images/regression-issue-74839"},
-		{"etcd", "go.etcd.io/etcd/server/v3"},
-		{"sample-apiserver", "k8s.io/sample-apiserver"},
-		{"ginkgo", "github.com/onsi/ginkgo/v2/ginkgo"},
-		{"e2e.test", upstream + "/test/e2e"},
-	} {
+	for _, target := range targets {
 		say("  %s", target.program)
 		command := []string{"build"}
 		if strings.HasSuffix(target.program, ".test") {
@@ -120,7 +125,7 @@ func programsKey(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	fmt.Fprintln(h, compiler, runtime.GOARCH)
+	fmt.Fprintln(h, compiler, runtime.GOARCH, targets)
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 

@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,10 +15,12 @@ import (
 
 // Suite is what the stand-ins for the images of Kubernetes' e2e suite are made of.
 type Suite struct {
-	Images   []string // all images that the suite may use, as `e2e.test --list-images` prints them
-	Programs string   // directory with agnhost, etcd, nonewprivs, pause, regression-issue-74839, sample-apiserver
-	Source   string   // directory of the module k8s.io/kubernetes
-	Cache    string   // directory for what takes long to make
+	Images []string // all images that the suite may use, as `e2e.test --list-images` prints them
+	// Programs is the directory with agnhost, consume-cpu, etcd, nonewprivs, pause,
+	// regression-issue-74839, resource-consumer and sample-apiserver.
+	Programs string
+	Source   string // directory of the module k8s.io/kubernetes
+	Cache    string // directory for what takes long to make
 }
 
 // standIn is how an image is made.
@@ -39,6 +42,7 @@ var standIns = map[string]standIn{
 	"e2e-test-images/nonewprivs":             {[]string{"shell", "nonewprivs"}, v1.Config{Cmd: []string{"nnp"}, Env: []string{searchPath}}},
 	"e2e-test-images/nonroot":                {[]string{"shell"}, v1.Config{Cmd: []string{"sh"}, Env: []string{searchPath}, User: "1234"}},
 	"e2e-test-images/regression-issue-74839": {[]string{"shell", "regression-issue-74839"}, v1.Config{Entrypoint: []string{"/regression-issue-74839"}, Env: []string{searchPath}}},
+	"e2e-test-images/resource-consumer":      {[]string{"shell", "tools", "resource-consumer"}, v1.Config{Entrypoint: []string{"/consumer"}, Env: []string{searchPath}}},
 	"e2e-test-images/sample-apiserver":       {[]string{"shell", "sample-apiserver"}, v1.Config{Entrypoint: []string{"/sample-apiserver"}, Env: []string{searchPath}}},
 	"etcd":                                   {[]string{"shell", "etcd"}, v1.Config{Cmd: []string{"etcd"}, Env: []string{searchPath}}},
 	"sig-storage/hostpathplugin":             {[]string{"shell", "tools", "hostpathplugin"}, v1.Config{Entrypoint: []string{"/hostpathplugin"}, Env: []string{searchPath}}},
@@ -92,10 +96,10 @@ func standInImages(refs []string, layers map[string]v1.Layer) (map[name.Tag]v1.I
 }
 
 // toolSet is Debian's programs for the commands that agnhost's image and Alpine, its base, have
-// beside busybox.
+// beside busybox, and for stress, which consumes memory in resource-consumer's.
 var toolSet = packageSet{
 	packages: []string{
-		"bash", "bind9-dnsutils", "bind9-libs", "conntrack", "curl", "iproute2", "libc-bin", "netcat-openbsd", "socat", "util-linux",
+		"bash", "bind9-dnsutils", "bind9-libs", "conntrack", "curl", "iproute2", "libc-bin", "netcat-openbsd", "socat", "stress", "util-linux",
 	},
 	trees: map[string]func(context.Context, string) (tree, error){toolsLayer: toolsTree},
 }
@@ -125,7 +129,7 @@ func (s Suite) layers(ctx context.Context) (map[string]v1.Layer, error) {
 	trees := map[string]tree{"shell": shell}
 	for name, make := range map[string]func(shell tree) (tree, error){
 		"agnhost": s.agnhost, "etcd": s.etcd, "kitten": s.kitten, "nautilus": s.nautilus, "nonewprivs": s.nonewprivs, "pause": s.pause,
-		"hostpathplugin": hostpathplugin, "regression-issue-74839": s.regressionIssue74839, "sample-apiserver": s.sampleAPIServer,
+		"hostpathplugin": hostpathplugin, "regression-issue-74839": s.regressionIssue74839, "resource-consumer": s.resourceConsumer, "sample-apiserver": s.sampleAPIServer,
 	} {
 		if trees[name], err = make(shell); err != nil {
 			return nil, fmt.Errorf("make the layer %s: %w", name, err)
@@ -169,7 +173,7 @@ func toolsTree(_ context.Context, root string) (tree, error) {
 	}
 	packaged := map[string]string{"nc": "nc.openbsd"}
 	for _, program := range []string{
-		"bash", "conntrack", "curl", "dig", "getent", "ipcmk", "ipcrm", "ipcs", "nc", "nslookup", "nsenter", "socat", "ss", "unshare",
+		"bash", "conntrack", "curl", "dig", "getent", "ipcmk", "ipcrm", "ipcs", "nc", "nslookup", "nsenter", "socat", "ss", "stress", "unshare",
 	} {
 		file := program
 		if packaged[program] != "" {
@@ -261,6 +265,14 @@ func (s Suite) sampleAPIServer(tree) (tree, error) {
 func (s Suite) regressionIssue74839(tree) (tree, error) {
 	t := tree{}
 	return t, t.program("regression-issue-74839", filepath.Join(s.Programs, "regression-issue-74839"))
+}
+
+// resourceConsumer uses CPU time by a program of its own, and memory by stress.
+func (s Suite) resourceConsumer(tree) (tree, error) {
+	t := tree{}
+	return t, errors.Join(
+		t.program("consumer", filepath.Join(s.Programs, "resource-consumer")),
+		t.program("consume-cpu/consume-cpu", filepath.Join(s.Programs, "consume-cpu")))
 }
 
 // hostpathplugin is the proxy mode of that driver alone: a connection to its socket waits for one
