@@ -63,6 +63,9 @@ func open(ctx context.Context, o options, parts []part) (*lab, error) {
 	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	size := clustertest.Options{Servers: servers, Agents: agents, Registry: l.images}
+	if o.others != "" {
+		size.ServerArgs = othersArgs
+	}
 	if l.cluster, err = clustertest.Up(started, size); err != nil {
 		return l, err
 	}
