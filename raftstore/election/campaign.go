@@ -51,8 +51,8 @@ type Answer struct {
 	// earlier versions know the name on the wire.
 	WouldCampaign bool `json:"stands"`
 	Candidate     bool `json:"candidate,omitempty"`
-	// Campaign is the newest term in which the server campaigns, or knows of an election. Servers of
-	// earlier versions do not say it.
+	// Campaign is the newest term in which the server campaigns, or knows of an election. Servers
+	// of earlier versions do not say it.
 	Campaign uint64        `json:"campaign,omitempty"`
 	ID       raft.ServerID `json:"id"`
 	Index    uint64        `json:"index"`

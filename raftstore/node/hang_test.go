@@ -294,9 +294,9 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	})
 }
 
-// A write that ends when the limit does: the nominated server may have a shorter log by then, and is
-// not elected. The next election brings a leader. Two servers that campaigned in it would not: Raft
-// keeps the one that loses a candidate, and leaderless, until its time-out.
+// A write that ends when the limit does: the nominated server may have a shorter log by then, and
+// is not elected. The next election brings a leader. Two servers that campaigned in it would not:
+// Raft keeps the one that loses a candidate, and leaderless, until its time-out.
 func TestLeaderWhoseDiskHangsForAMoment(t *testing.T) {
 	limit := group.Timeouts{}.WithDefaults().DiskWrite
 	for _, more := range []time.Duration{-time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond} {
