@@ -406,9 +406,13 @@ func asked(pod *v1.Pod) Given {
 	return g
 }
 
-// told is what the containers of a pod have by its status; false when that does not tell of all.
+// told is what a pod and its containers have by its status; false when that does not tell of any
+// container.
 func told(pod *v1.Pod) (Given, bool) {
 	g := asked(pod)
+	if has := pod.Status.Resources; has != nil && g.Pod != nil {
+		g.Pod.Limits, g.Pod.Requests = has.Limits, has.Requests
+	}
 	seen := 0
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {

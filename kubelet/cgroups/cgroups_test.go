@@ -76,7 +76,7 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	burstable := pod("a", v1.ResourceRequirements{Requests: list("", "1Gi")})
-	if got := OOMScoreAdj(burstable, resource.MustParse("1Gi"), 4<<30); got != 750 {
+	if got := OOMScoreAdj(burstable, &burstable.Spec.Containers[0], 4<<30); got != 750 {
 		t.Errorf("OOM score of a quarter of the memory: %d, want 750", got)
 	}
 }
