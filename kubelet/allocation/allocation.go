@@ -267,12 +267,15 @@ func (m *Manager) Release(uid types.UID) {
 	}
 }
 
-// Shrunk tells that a pod has really given back what a resize took from it.
-func (m *Manager) Shrunk(pod *v1.Pod) {
+// Shrunk tells that a pod has really given back what a resize took from it. Its status says so; the
+// API server's may be late.
+func (m *Manager) Shrunk(uid types.UID, status v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h := m.pods[pod.UID]; h != nil {
-		h.pod = pod
+	if h := m.pods[uid]; h != nil {
+		pod := *h.pod
+		pod.Status = status
+		h.pod = &pod
 		m.retry()
 	}
 }

@@ -193,7 +193,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 			default:
 				pods[uid] = resized(p, 1+rng.IntN(12))
 				m.Answer(pods[uid], true)
-				m.Shrunk(pods[uid])
+				m.Shrunk(p.UID, p.Status)
 			}
 			var sum int64
 			for _, p := range pods {

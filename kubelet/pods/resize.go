@@ -164,18 +164,18 @@ func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	r.pending, r.asked = a.Pending, pod.Generation
 }
 
-// followResize notes whether what was given has arrived everywhere.
-func (w *worker) followResize(f Facts, p Plan) {
+// followResize notes whether what was given has arrived everywhere. It is true when that is new.
+func (w *worker) followResize(f Facts, p Plan) (completed bool) {
 	r := &w.resizing
-	if !w.unfinished(f, p) {
-		if r.active {
-			r.active, r.failure = false, ""
-			w.tellResize(v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", f.Pod, r.given, "")
-			w.m.Allocator.Shrunk(f.Pod)
-		}
-		return
+	if w.unfinished(f, p) {
+		r.active = true
+		return false
 	}
-	r.active = true
+	if completed = r.active; completed {
+		r.active, r.failure = false, ""
+		w.tellResize(v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", f.Pod, r.given, "")
+	}
+	return completed
 }
 
 // unfinished tells whether a container, or the pod's group, does not have yet what it is to have.
