@@ -131,6 +131,30 @@ func TestResizeOfThePod(t *testing.T) {
 	})
 }
 
+// An ephemeral container has the limits of its pod too. Under cgroup v1 the pod's could not be lower
+// than its.
+func TestResizeOfThePodReachesEphemeralContainers(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := whole("a", "1", "1Gi")
+		w.manager.Update(pod)
+		w.status(pod)
+		pod = pod.DeepCopy()
+		pod.Generation++
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "app:1", ImagePullPolicy: v1.PullIfNotPresent}}}
+		w.manager.Update(pod)
+		w.status(pod)
+		pod = resizedWhole(pod, "500m", "512Mi")
+		w.manager.Update(pod)
+		s := w.status(pod)
+		if r := w.enforced(v1.PodStatus{ContainerStatuses: s.EphemeralContainerStatuses}); r.CpuQuota != 50000 || r.MemoryLimitInBytes != 512<<20 {
+			t.Errorf("it has %+v", r)
+		}
+		if conditionOf(s, v1.PodResizeInProgress) != nil || hasWhole(s) != "500m 512Mi of 500m 512Mi" {
+			t.Errorf("%s, %+v", hasWhole(s), s.Conditions)
+		}
+	})
+}
+
 // The policy of a container counts for what it inherits. Limits of its own shield it.
 func TestResizeOfThePodByRestart(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -59,7 +59,10 @@ func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 	if f.Updated[running.ID] == wants {
 		cpu, memory = false, false
 	}
-	if cpu && restartsFor(c, v1.ResourceCPU) || (memory || requests) && restartsFor(c, v1.ResourceMemory) {
+	// One of an earlier version does not have the limits of its pod. It gets them as it runs, so that
+	// an upgrade restarts nothing.
+	early := running.MemoryRequest == nil && has == limitsOf(&v1.Pod{}, c)
+	if !early && (cpu && restartsFor(c, v1.ResourceCPU) || (memory || requests) && restartsFor(c, v1.ResourceMemory)) {
 		p.Kill = append(p.Kill, Kill{ID: running.ID, Name: c.Name, Replace: true, Resize: true,
 			Reason: fmt.Sprintf("Container %s resize requires restart", c.Name)})
 		return
