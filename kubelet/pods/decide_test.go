@@ -333,8 +333,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// A container of an earlier version has no limits of its pod. It is given them as it runs, also if it
-// wants to be restarted for others.
+// A container of an earlier version has no limits of its pod. It is given them as it runs, also if
+// it wants to be restarted for others.
 func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 	pod := podWith(v1.RestartPolicyAlways, "a")
 	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}

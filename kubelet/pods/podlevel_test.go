@@ -131,8 +131,8 @@ func TestResizeOfThePod(t *testing.T) {
 	})
 }
 
-// An ephemeral container has the limits of its pod too. Under cgroup v1 the pod's could not be lower
-// than its.
+// An ephemeral container has the limits of its pod too. Under cgroup v1 the pod's could not be
+// lower than its.
 func TestResizeOfThePodReachesEphemeralContainers(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		pod := whole("a", "1", "1Gi")

@@ -26,8 +26,8 @@ type Limits struct {
 	Memory int64 // bytes
 }
 
-// limitsOf are the limits by which a container's resources are enforced. A container without a limit
-// of its own has that of its pod as a whole.
+// limitsOf are the limits by which a container's resources are enforced. A container without a
+// limit of its own has that of its pod as a whole.
 func limitsOf(pod *v1.Pod, c *v1.Container) Limits {
 	cpu, memory := podinfo.Limit(pod, c, v1.ResourceCPU), podinfo.Limit(pod, c, v1.ResourceMemory)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]
@@ -54,13 +54,13 @@ func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 	}
 	has, wants := *running.Limits, limitsOf(f.Pod, c)
 	cpu, memory := has.Shares != wants.Shares || has.Quota != wants.Quota, has.Memory != wants.Memory
-	// Nothing enforces a request of memory. A container may want to be restarted for it all the same.
+	// Nothing enforces a request of memory. A container may want to be restarted for it.
 	requests := running.MemoryRequest != nil && *running.MemoryRequest != c.Resources.Requests.Memory().Value()
 	if f.Updated[running.ID] == wants {
 		cpu, memory = false, false
 	}
-	// One of an earlier version does not have the limits of its pod. It gets them as it runs, so that
-	// an upgrade restarts nothing.
+	// One of an earlier version does not have the limits of its pod. It gets them as it runs, so
+	// that an upgrade restarts nothing.
 	early := running.MemoryRequest == nil && has == limitsOf(&v1.Pod{}, c)
 	if !early && (cpu && restartsFor(c, v1.ResourceCPU) || (memory || requests) && restartsFor(c, v1.ResourceMemory)) {
 		p.Kill = append(p.Kill, Kill{ID: running.ID, Name: c.Name, Replace: true, Resize: true,
