@@ -267,12 +267,15 @@ func (m *Manager) Release(uid types.UID) {
 	}
 }
 
-// Shrunk tells that a pod has really given back what a resize took from it.
-func (m *Manager) Shrunk(pod *v1.Pod) {
+// Shrunk tells that a pod has really given back what a resize took from it. Its status says so; the
+// API server's may be late.
+func (m *Manager) Shrunk(uid types.UID, status v1.PodStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h := m.pods[pod.UID]; h != nil {
-		h.pod = pod
+	if h := m.pods[uid]; h != nil {
+		pod := *h.pod
+		pod.Status = status
+		h.pod = &pod
 		m.retry()
 	}
 }
@@ -406,9 +409,13 @@ func asked(pod *v1.Pod) Given {
 	return g
 }
 
-// told is what the containers of a pod have by its status; false when that does not tell of all.
+// told is what a pod and its containers have by its status; false when that does not tell of any
+// container.
 func told(pod *v1.Pod) (Given, bool) {
 	g := asked(pod)
+	if has := pod.Status.Resources; has != nil && g.Pod != nil {
+		g.Pod.Limits, g.Pod.Requests = has.Limits, has.Requests
+	}
 	seen := 0
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {

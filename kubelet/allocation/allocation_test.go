@@ -167,6 +167,14 @@ func TestAdopted(t *testing.T) {
 	if got := m.Answer(p, true); cpus(got.Pod) != 2 || got.Pending == nil || got.Pending.Reason != v1.PodReasonInfeasible {
 		t.Errorf("%+v", got)
 	}
+	p = pod("whole", 1)
+	p.UID, p.Spec.Resources = "whole", &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("20")}}
+	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", ContainerID: "x://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+		Resources: &v1.ResourceRequirements{Requests: p.Spec.Containers[0].Resources.Requests}}}
+	p.Status.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}
+	if got := m.Answer(p, true); got.Pod.Spec.Resources.Requests.Cpu().Value() != 3 || got.Pending == nil || p.Spec.Resources.Requests.Cpu().Value() != 20 {
+		t.Errorf("of a pod as a whole: %+v", got)
+	}
 }
 
 // Whatever comes in whichever order, the pods are never given more than the node has, and a resize
@@ -193,7 +201,7 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 			default:
 				pods[uid] = resized(p, 1+rng.IntN(12))
 				m.Answer(pods[uid], true)
-				m.Shrunk(pods[uid])
+				m.Shrunk(p.UID, p.Status)
 			}
 			var sum int64
 			for _, p := range pods {

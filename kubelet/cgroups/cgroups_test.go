@@ -76,8 +76,40 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	burstable := pod("a", v1.ResourceRequirements{Requests: list("", "1Gi")})
-	if got := OOMScoreAdj(burstable, resource.MustParse("1Gi"), 4<<30); got != 750 {
+	if got := OOMScoreAdj(burstable, &burstable.Spec.Containers[0], 4<<30); got != 750 {
 		t.Errorf("OOM score of a quarter of the memory: %d, want 750", got)
+	}
+}
+
+// The memory that a pod requests beyond its containers counts for each of them alike. A sidecar is
+// killed no sooner than the container that requests least.
+func TestOOMScoreAdj(t *testing.T) {
+	of := func(name, memory string) v1.Container {
+		return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: list("", memory)}}
+	}
+	always := v1.ContainerRestartPolicyAlways
+	sidecar, first := of("side", "100Mi"), of("first", "100Mi")
+	sidecar.RestartPolicy = &always
+	spec := v1.PodSpec{InitContainers: []v1.Container{sidecar, first}, Containers: []v1.Container{of("main", "300Mi"), of("more", "200Mi")}}
+	sized := *spec.DeepCopy()
+	sized.Resources = &v1.ResourceRequirements{Requests: list("", "1000Mi")}
+	limited := *spec.DeepCopy()
+	limited.Resources = &v1.ResourceRequirements{Limits: list("1", "")}
+	for _, c := range []struct {
+		name string
+		spec v1.PodSpec
+		want [4]int64 // side, first, main, more, of a machine with 1000Mi
+	}{
+		{"containers", spec, [4]int64{800, 900, 700, 800}},
+		{"as a whole", sized, [4]int64{700, 800, 600, 700}}, // 400Mi are left for four
+		{"limits as a whole", limited, [4]int64{800, 900, 700, 800}},
+	} {
+		pod := &v1.Pod{Spec: c.spec}
+		for i, name := range []*v1.Container{&c.spec.InitContainers[0], &c.spec.InitContainers[1], &c.spec.Containers[0], &c.spec.Containers[1]} {
+			if got := OOMScoreAdj(pod, name, 1000<<20); got != c.want[i] {
+				t.Errorf("%s: container %s has %d, want %d", c.name, name.Name, got, c.want[i])
+			}
+		}
 	}
 }
 

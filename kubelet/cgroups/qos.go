@@ -1,9 +1,12 @@
 package cgroups
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/barque/barque/kubelet/restarts"
 )
 
 // QoS returns the quality-of-service class of a pod: Guaranteed when every container limits CPU and
@@ -137,9 +140,10 @@ func weight(shares int64) int64 {
 	return 1 + (shares-minShares)*9999/(maxShares-minShares)
 }
 
-// OOMScoreAdj tells the kernel whom to kill first when memory runs out: those who promised nothing,
-// then those who use more than they asked for, and Guaranteed pods last.
-func OOMScoreAdj(pod *v1.Pod, request resource.Quantity, memoryCapacity int64) int64 {
+// OOMScoreAdj tells the kernel which container's processes to kill first when memory runs out:
+// those of pods that promised nothing, then those that use more than they asked for, and Guaranteed
+// pods last. memoryCapacity is the machine's.
+func OOMScoreAdj(pod *v1.Pod, c *v1.Container, memoryCapacity int64) int64 {
 	if pod.Spec.PriorityClassName == "system-node-critical" || pod.Spec.PriorityClassName == "system-cluster-critical" {
 		return -997
 	}
@@ -152,5 +156,33 @@ func OOMScoreAdj(pod *v1.Pod, request resource.Quantity, memoryCapacity int64) i
 	if memoryCapacity <= 0 {
 		return 999
 	}
-	return min(max(1000-1000*request.Value()/memoryCapacity, 3), 999)
+	request := memoryRequest(c)
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name && restarts.IsSidecar(&i) }) {
+		// A sidecar lives at least as long as the containers that it serves (KEP-753).
+		least := memoryRequest(&pod.Spec.Containers[0])
+		for i := range pod.Spec.Containers {
+			least = min(least, memoryRequest(&pod.Spec.Containers[i]))
+		}
+		request = max(request, least)
+	}
+	return min(max(1000-1000*(request+unassigned(pod))/memoryCapacity, 3), 999)
+}
+
+func memoryRequest(c *v1.Container) int64 {
+	request, ok := c.Resources.Requests[v1.ResourceMemory]
+	if !ok {
+		request = c.Resources.Limits[v1.ResourceMemory]
+	}
+	return request.Value()
+}
+
+// unassigned is each container's part of the memory that the pod as a whole requests beyond the
+// requests of its containers (KEP-2837).
+func unassigned(pod *v1.Pod) int64 {
+	if pod.Spec.Resources == nil {
+		return 0
+	}
+	whole := pod.Spec.Resources.Requests.Memory().Value()
+	own := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+	return max(whole-own.Memory().Value(), 0) / int64(max(len(pod.Spec.InitContainers)+len(pod.Spec.Containers), 1))
 }

@@ -20,6 +20,8 @@ const (
 	// AnnotationGrace is the pod's termination grace in seconds, for a container whose pod is
 	// unknown.
 	AnnotationGrace = "barque.io/grace-seconds"
+	// AnnotationMemoryRequest is the container's request of memory in bytes when it was made.
+	AnnotationMemoryRequest = "barque.io/memory-request"
 	// AnnotationRound counts how often a rule has restarted all containers of the pod before the
 	// container was made. It is missing while none has.
 	AnnotationRound = "barque.io/round"

@@ -11,6 +11,7 @@ import (
 var features = types.FeatureGateMap{
 	"RestartAllContainersOnContainerExits":    true,
 	"InPlacePodVerticalScalingInitContainers": true,
+	"InPlacePodLevelResourcesVerticalScaling": true,
 }
 
 func declaredFeatures() []string {

@@ -391,7 +391,7 @@ func TestNodeDeclaresItsFeatures(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := []string{"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+		want := []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
 		if got := node.Status.DeclaredFeatures; !slices.Equal(got, want) {
 			t.Errorf("the node declares %q, want %q", got, want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // Field returns the value at a field path of the downward API, such as metadata.name or
@@ -83,8 +84,20 @@ func lines(m map[string]string) string {
 	return b.String()
 }
 
-// Resource returns a request or limit of a container, rounded up to whole divisors. A limit that is
-// not set is what the node can give.
+// Limit is a container's limit of a resource, or else that of its pod as a whole (KEP-2837). It is
+// zero when neither sets one.
+func Limit(pod *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
+	if q := c.Resources.Limits[name]; !q.IsZero() {
+		return q
+	}
+	if pod.Spec.Resources == nil || !resourcehelper.IsSupportedPodLevelResource(name) {
+		return resource.Quantity{}
+	}
+	return pod.Spec.Resources.Limits[name]
+}
+
+// Resource returns a request or limit of a container, rounded up to whole divisors. A limit that
+// neither the container nor its pod sets is what the node can give.
 func Resource(pod *v1.Pod, ref *v1.ResourceFieldSelector, container string, allocatable v1.ResourceList) (string, error) {
 	c := find(pod, container)
 	if c == nil {
@@ -96,11 +109,10 @@ func Resource(pod *v1.Pod, ref *v1.ResourceFieldSelector, container string, allo
 	case "requests":
 		value = c.Resources.Requests[v1.ResourceName(name)]
 	case "limits":
-		q, ok := c.Resources.Limits[v1.ResourceName(name)]
-		if !ok || q.IsZero() {
-			q = allocatable[v1.ResourceName(name)]
+		value = Limit(pod, c, v1.ResourceName(name))
+		if value.IsZero() {
+			value = allocatable[v1.ResourceName(name)]
 		}
-		value = q
 	default:
 		return "", fmt.Errorf("resource %q: want requests.<name> or limits.<name>", ref.Resource)
 	}

@@ -152,7 +152,7 @@ func containerStatus(in *StatusInput, c *v1.Container, before *v1.ContainerStatu
 	}
 	s.Started = &started
 	if s.State.Running != nil || s.ContainerID != "" {
-		s.Resources = actualResources(c, last, before)
+		s.Resources = actualResources(in.Pod, c, last, before)
 		s.AllocatedResources = c.Resources.Requests.DeepCopy()
 	}
 	return s

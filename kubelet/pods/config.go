@@ -219,7 +219,10 @@ func (k *Kit) Container(ctx context.Context, pod *v1.Pod, in containerInput) (*r
 	if err != nil {
 		return nil, err
 	}
-	annotations := map[string]string{cri.AnnotationImage: c.Image, cri.AnnotationGrace: strconv.FormatInt(gracePeriod(pod), 10)}
+	annotations := map[string]string{
+		cri.AnnotationImage: c.Image, cri.AnnotationGrace: strconv.FormatInt(gracePeriod(pod), 10),
+		cri.AnnotationMemoryRequest: strconv.FormatInt(c.Resources.Requests.Memory().Value(), 10),
+	}
 	if in.Round > 0 {
 		annotations[cri.AnnotationRound] = strconv.FormatUint(uint64(in.Round), 10)
 	}
@@ -286,12 +289,8 @@ func expandAll(list []string, lookup func(string) (string, bool)) []string {
 }
 
 func (k *Kit) resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	memory, ok := c.Resources.Requests[v1.ResourceMemory]
-	if !ok {
-		memory = c.Resources.Limits[v1.ResourceMemory]
-	}
-	r := limitsOf(c).config()
-	r.OomScoreAdj = max(cgroups.OOMScoreAdj(pod, memory, k.MemoryBytes), k.LowestOOM)
+	r := limitsOf(pod, c).config()
+	r.OomScoreAdj = max(cgroups.OOMScoreAdj(pod, c, k.MemoryBytes), k.LowestOOM)
 	return r
 }
 

@@ -49,8 +49,11 @@ func Decide(f Facts) (p Plan) {
 	}
 	for i := range f.Pod.Spec.EphemeralContainers {
 		e := v1.Container(f.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if f.Observed.newest(e.Name) == nil {
+		switch last := f.Observed.newest(e.Name); {
+		case last == nil:
 			p.start(&f, &e, nil)
+		case last.State == Running:
+			p.resize(&f, &e, last) // it has the limits of its pod
 		}
 	}
 	return p

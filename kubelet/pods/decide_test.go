@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/kubelet/restarts"
@@ -329,5 +330,38 @@ func TestBackoff(t *testing.T) {
 	}
 	if ended := now.Add(11 * time.Minute); !b.due(ended).Equal(ended) {
 		t.Error("a container that ran for 11 minutes is not forgiven")
+	}
+}
+
+// A container of an earlier version has no limits of its pod. It is given them as it runs, also if
+// it wants to be restarted for others.
+func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
+	pod := podWith(v1.RestartPolicyAlways, "a")
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
+	pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	requested := int64(0)
+	for name, c := range map[string]struct {
+		request *int64
+		memory  int64
+		want    []string
+	}{
+		"earlier":              {nil, 0, []string{"update a"}},
+		"earlier, but resized": {nil, 2 << 30, []string{"kill a"}},
+		"ours":                 {&requested, 0, []string{"kill a"}},
+		"has them":             {&requested, 1 << 30, nil},
+	} {
+		has := running("a")
+		has.MemoryRequest, has.Limits = c.request, &Limits{Shares: 2, Memory: c.memory}
+		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: []Container{has}}, Now: epoch})
+		var got []string
+		for _, k := range p.Kill {
+			got = append(got, "kill "+k.Name)
+		}
+		for _, u := range p.Update {
+			got = append(got, "update "+u.Name)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

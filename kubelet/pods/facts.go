@@ -37,6 +37,8 @@ type Container struct {
 	ImageID   string
 	User      *v1.ContainerUser
 	Limits    *Limits // as the runtime enforces them; nil when it does not tell
+	// MemoryRequest is in bytes, as it was when the container was made; nil when that is not known.
+	MemoryRequest *int64
 }
 
 func (c *Container) alive() bool { return c.State == Running || c.State == Unknown }

@@ -77,7 +77,7 @@ type Allocator interface {
 	Synced()
 	Answer(pod *v1.Pod, runs bool) allocation.Answer
 	Get(pod *v1.Pod) *v1.Pod
-	Shrunk(pod *v1.Pod)
+	Shrunk(uid types.UID, status v1.PodStatus)
 	Release(uid types.UID)
 }
 

@@ -56,6 +56,13 @@ type world struct {
 	allocatable v1.ResourceList // of the node; plenty when nil
 	usage       atomic.Int64    // of each pod's memory
 	turns       turns
+	steps       []string // of setting limits
+}
+
+func (w *world) step(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.steps = append(w.steps, what)
 }
 
 // turns lets pods start unless it is closed.
@@ -157,10 +164,10 @@ func (w *world) launch() {
 	w.allocations = w.allocator()
 	w.manager = pods.New(pods.Config{
 		Starts:  &w.turns,
-		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: w.allocations, Network: w.network,
+		Runtime: w.runtime, Images: w.runtime, Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, Probes: prober, Status: w, Events: w, Allocator: w.allocations, Network: w.network,
 		Puller:  images.NewPuller(images.Config{Images: w.runtime, Events: w, Logger: slog.New(slog.DiscardHandler)}),
 		HostIPs: []string{"192.0.2.7"}, RuntimeName: "fake", Logger: slog.New(slog.DiscardHandler),
-		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
+		Kit: &pods.Kit{Volumes: w, Cgroups: noCgroups{&w.grouped, &w.usage, w.step}, Devices: &w.devices, LogDir: filepath.Join(w.dir, "logs"), ResolvConf: filepath.Join(w.dir, "resolv.conf"),
 			Services:    func(string) []*v1.Service { return nil },
 			Allocatable: func() v1.ResourceList { return nil }},
 	})
@@ -179,11 +186,12 @@ func (w *world) launch() {
 type noCgroups struct {
 	ensured *atomic.Int32
 	usage   *atomic.Int64
+	step    func(string)
 }
 
 func (noCgroups) Parent(*v1.Pod) string                { return "/test" }
-func (g noCgroups) Ensure(*v1.Pod) error               { g.ensured.Add(1); return nil }
-func (g noCgroups) Widen(*v1.Pod) error                { return nil }
+func (g noCgroups) Ensure(*v1.Pod) error               { g.ensured.Add(1); g.step("group"); return nil }
+func (g noCgroups) Widen(*v1.Pod) error                { g.step("widen"); return nil }
 func (g noCgroups) MemoryUsage(*v1.Pod) (int64, error) { return g.usage.Load(), nil }
 func (noCgroups) Remove(types.UID) error               { return nil }
 func (noCgroups) Pods() ([]types.UID, error)           { return nil, nil }

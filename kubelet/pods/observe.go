@@ -106,6 +106,9 @@ func (w *worker) container(ctx context.Context, item *runtimeapi.Container, s *r
 	if round, err := strconv.ParseUint(s.Annotations[cri.AnnotationRound], 10, 32); err == nil {
 		c.Round = uint32(round)
 	}
+	if request, err := strconv.ParseInt(s.Annotations[cri.AnnotationMemoryRequest], 10, 64); err == nil {
+		c.MemoryRequest = &request
+	}
 	if c.Name == "" {
 		c.Name = s.GetMetadata().GetName()
 	}

@@ -96,13 +96,13 @@ func TestResourcesInStatus(t *testing.T) {
 	}
 	pod := podWith(v1.RestartPolicyAlways, "a")
 	pod.Spec.Containers[0].Resources = ask("0.1", "64Mi")
-	first := limitsOf(&pod.Spec.Containers[0])
+	first := limitsOf(pod, &pod.Spec.Containers[0])
 	in := StatusInput{Facts: Facts{Pod: pod}, Runtime: "containerd"}
 	in.Observed.Containers = []Container{{ID: "1", Name: "a", State: Running, Attempt: 1, Limits: &first}}
 	pod.Status = Status(in)
 
 	pod.Spec.Containers[0].Resources = ask("0.2", "128Mi")
-	given := limitsOf(&pod.Spec.Containers[0])
+	given := limitsOf(pod, &pod.Spec.Containers[0])
 	half := given
 	half.Memory = first.Memory
 	other := Limits{Shares: 307, Quota: 30000, Memory: 96 << 20}

@@ -16,6 +16,7 @@ import (
 	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
+	"github.com/barque/barque/kubelet/podinfo"
 )
 
 // Limits are what the runtime enforces of a container's resources; 0 means no limit.
@@ -25,9 +26,10 @@ type Limits struct {
 	Memory int64 // bytes
 }
 
-// limitsOf are the limits by which a container's resources are enforced.
-func limitsOf(c *v1.Container) Limits {
-	cpu, memory := c.Resources.Limits[v1.ResourceCPU], c.Resources.Limits[v1.ResourceMemory]
+// limitsOf are the limits by which a container's resources are enforced. A container without a
+// limit of its own has that of its pod as a whole.
+func limitsOf(pod *v1.Pod, c *v1.Container) Limits {
+	cpu, memory := podinfo.Limit(pod, c, v1.ResourceCPU), podinfo.Limit(pod, c, v1.ResourceMemory)
 	request, ok := c.Resources.Requests[v1.ResourceCPU]
 	if !ok {
 		request = cpu
@@ -50,14 +52,22 @@ func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 	if running.Limits == nil || f.Killing[running.ID] {
 		return
 	}
-	has, wants := *running.Limits, limitsOf(c)
-	if has == wants || f.Updated[running.ID] == wants {
-		return
-	}
+	has, wants := *running.Limits, limitsOf(f.Pod, c)
 	cpu, memory := has.Shares != wants.Shares || has.Quota != wants.Quota, has.Memory != wants.Memory
-	if cpu && restartsFor(c, v1.ResourceCPU) || memory && restartsFor(c, v1.ResourceMemory) {
+	// Nothing enforces a request of memory. A container may want to be restarted for it.
+	requests := running.MemoryRequest != nil && *running.MemoryRequest != c.Resources.Requests.Memory().Value()
+	if f.Updated[running.ID] == wants {
+		cpu, memory = false, false
+	}
+	// One of an earlier version does not have the limits of its pod. It gets them as it runs, so
+	// that an upgrade restarts nothing.
+	early := running.MemoryRequest == nil && has == limitsOf(&v1.Pod{}, c)
+	if !early && (cpu && restartsFor(c, v1.ResourceCPU) || (memory || requests) && restartsFor(c, v1.ResourceMemory)) {
 		p.Kill = append(p.Kill, Kill{ID: running.ID, Name: c.Name, Replace: true, Resize: true,
 			Reason: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+		return
+	}
+	if !cpu && !memory {
 		return
 	}
 	p.Update = append(p.Update, Update{ID: running.ID, Name: c.Name, Limits: wants,
@@ -157,18 +167,18 @@ func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	r.pending, r.asked = a.Pending, pod.Generation
 }
 
-// followResize notes whether what was given has arrived everywhere.
-func (w *worker) followResize(f Facts, p Plan) {
+// followResize notes whether what was given has arrived everywhere. It is true when that is new.
+func (w *worker) followResize(f Facts, p Plan) (completed bool) {
 	r := &w.resizing
-	if !w.unfinished(f, p) {
-		if r.active {
-			r.active, r.failure = false, ""
-			w.tellResize(v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", f.Pod, r.given, "")
-			w.m.Allocator.Shrunk(f.Pod)
-		}
-		return
+	if w.unfinished(f, p) {
+		r.active = true
+		return false
 	}
-	r.active = true
+	if completed = r.active; completed {
+		r.active, r.failure = false, ""
+		w.tellResize(v1.EventTypeNormal, "ResizeCompleted", "Pod resize completed", f.Pod, r.given, "")
+	}
+	return completed
 }
 
 // unfinished tells whether a container, or the pod's group, does not have yet what it is to have.
@@ -311,10 +321,10 @@ func (w *worker) tellResize(kind, reason, text string, pod *v1.Pod, generation i
 
 // actualResources is what a container has: what it was given, except where the runtime still
 // enforces something else.
-func actualResources(c *v1.Container, last *Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
+func actualResources(pod *v1.Pod, c *v1.Container, last *Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
 	actual := c.Resources.DeepCopy()
 	actual.Claims = nil
-	if last == nil || last.State != Running || last.Limits != nil && *last.Limits == limitsOf(c) {
+	if last == nil || last.State != Running || last.Limits != nil && *last.Limits == limitsOf(pod, c) {
 		return actual
 	}
 	var earlier v1.ResourceRequirements
@@ -327,13 +337,15 @@ func actualResources(c *v1.Container, last *Container, before *v1.ContainerStatu
 		}
 		return actual
 	}
-	has, wants, had := *last.Limits, limitsOf(c), limitsOf(&v1.Container{Resources: earlier})
+	has, wants, had := *last.Limits, limitsOf(pod, c), limitsOf(pod, &v1.Container{Resources: earlier})
 	// An amount is shown as it was written, as long as it comes to the same.
 	show := func(list *v1.ResourceList, name v1.ResourceName, has, wants, had int64, earlier v1.ResourceList, read func() *resource.Quantity) {
-		if has == wants {
+		_, own := (*list)[name]
+		q, ok := earlier[name]
+		if has == wants || !own && !ok { // that of its pod is not the container's
 			return
 		}
-		if q, ok := earlier[name]; ok && has == had {
+		if ok && has == had {
 			set(list, name, q)
 		} else if q := read(); q != nil {
 			set(list, name, *q)
@@ -394,8 +406,11 @@ func setResizeConditions(in *StatusInput, s *v1.PodStatus) {
 		reason = v1.PodReasonError
 	}
 	say(v1.PodResizeInProgress, r.InProgress && !in.Ending, reason, r.Error, r.Generation)
+	s.AllocatedResources = nil
+	if given := admission.Requests(in.Pod); len(given) > 0 {
+		s.AllocatedResources = given
+	}
 	if in.Pod.Spec.Resources != nil {
-		s.AllocatedResources = admission.Requests(in.Pod)
 		if !r.InProgress || s.Resources == nil {
 			s.Resources = in.Pod.Spec.Resources.DeepCopy()
 			s.Resources.Claims = nil

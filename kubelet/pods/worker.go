@@ -415,8 +415,11 @@ func containerSpecs(pod *v1.Pod) []*v1.Container {
 // sync brings a living pod nearer to what it should be.
 func (w *worker) sync(ctx context.Context, f Facts) time.Time {
 	plan := Decide(f)
-	w.followResize(f, plan)
+	completed := w.followResize(f, plan)
 	status := w.compute(f, plan, false)
+	if completed {
+		w.m.Allocator.Shrunk(w.uid, status)
+	}
 	if finished(status.Phase) {
 		// It ended by itself. That is told once what is left of it, such as sidecars, has ended
 		// too.

@@ -117,12 +117,11 @@ func (r *Resource) clone() Resource {
 // most demanding moment of its start, with sidecars, overhead and pod-level requests counted as
 // the Kubernetes API defines them.
 func PodResource(pod *v1.Pod) fwk.PodResource {
-	stated := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
-	r := NewResource(stated)
-	nonZero := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{
-		UseStatusResources:          true,
-		NonMissingContainerRequests: defaultRequests(),
-	})
+	// A node holds what a pod still has until a resize down is carried out.
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	r := NewResource(resourcehelper.PodRequests(pod, options))
+	options.NonMissingContainerRequests = defaultRequests()
+	nonZero := resourcehelper.PodRequests(pod, options)
 	return fwk.PodResource{
 		Resource: r,
 		Non0CPU:  nonZero.Cpu().MilliValue(),

@@ -125,6 +125,11 @@ func TestUsage(t *testing.T) {
 		{"as a whole", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "7"), Limits: amounts("cpu", "8")}
 		}), with(whole, "cpu", "7", "requests.cpu", "7", "limits.cpu", "8")},
+		{"smaller soon", "pods", newPod(func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "7"), Limits: amounts("cpu", "8")}
+			p.Status.AllocatedResources = amounts("cpu", "7")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "9"), Limits: amounts("cpu", "10")}
+		}), with(whole, "cpu", "9", "requests.cpu", "9", "limits.cpu", "10")},
 		{"with a sidecar", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		}),

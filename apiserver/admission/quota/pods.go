@@ -81,7 +81,7 @@ func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || overdue(p, now) {
 		return usage
 	}
-	options := resourcehelper.PodResourcesOptions{UseStatusResources: true}
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	return quotav1.Add(usage, compute(resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)))
 }
 

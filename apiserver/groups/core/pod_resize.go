@@ -24,6 +24,7 @@ func PrepareResize(p, old *corev1.Pod) {
 		// A client that does not know of resources of whole pods sends none, and means no change.
 		p.Spec.Resources = wanted.Resources
 	}
+	defaultPodResources(p)
 }
 
 func sameContainers(a, b []corev1.Container) bool {

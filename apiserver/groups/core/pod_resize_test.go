@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/barque/barque/apiserver/groups/grouptest"
 )
@@ -109,6 +110,13 @@ func TestPrepareResize(t *testing.T) {
 	PrepareResize(p, old)
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// What a pod has as a whole for the first time is completed from its containers.
+	p, old.Spec.Resources = old.DeepCopy(), nil
+	p.Spec.Resources = ptr.To(parsed(t, "{limits: {cpu: 5}}"))
+	PrepareResize(p, old)
+	if diff := cmp.Diff(ptr.To(parsed(t, "{limits: {cpu: 5}, requests: {cpu: 200m, memory: 1Gi}}")), p.Spec.Resources); diff != "" {
+		t.Errorf("resources of the pod as a whole (-want +got):\n%s", diff)
 	}
 	p.Spec.Containers[1].Name = "other"
 	want = p.DeepCopy()
