@@ -51,16 +51,9 @@ func newUsersOf(t *testing.T, c *Cluster) *usersOf {
 	if u.root, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
+	b.Kubectl(t, "create", "namespace", u.other)
+	b.Kubectl(t, "-n", u.other, "create", "secret", "generic", "crown", "--from-literal=jewel="+jewel)
 	b.Apply(fmt.Sprintf(`
-apiVersion: v1
-kind: Namespace
-metadata: {name: %[1]s}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: crown, namespace: %[1]s}
-stringData: {jewel: %[2]s}
----
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: robot}
@@ -76,7 +69,7 @@ metadata: {name: reads}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reads}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: rita}
-- {kind: ServiceAccount, name: robot, namespace: %[3]s}
+- {kind: ServiceAccount, name: robot, namespace: %s}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -99,7 +92,7 @@ spec:
   serviceAccountName: robot
   terminationGracePeriodSeconds: 1
   containers: [{name: c, image: "busybox:1.36", command: [sleep, "1000000"]}]
-`, u.other, jewel, b.Namespace))
+`, b.Namespace))
 	b.WaitReady("web")
 	b.WaitReady("worker")
 	return u
