@@ -104,8 +104,8 @@ var doors = map[string]func(b *building, cert *tls.Certificate) (string, error){
 	"the server's kubelet": func(b *building, cert *tls.Certificate) (string, error) {
 		return b.get(b.at["s1"]+":10250", "/pods", cert)
 	},
-	"members": func(b *building, cert *tls.Certificate) (string, error) {
-		return b.get(b.at["s1"]+":6443", "/barque/v1/members", cert)
+	"state of keys": func(b *building, cert *tls.Certificate) (string, error) {
+		return b.get(b.at["s1"]+":6443", "/barque/v1/keys", cert)
 	},
 	"join tokens": func(b *building, cert *tls.Certificate) (string, error) {
 		return b.get(b.at["s1"]+":6443", "/barque/v1/tokens", cert)

@@ -212,9 +212,12 @@ func (u *usersOf) forgedTokens(t *testing.T) {
 			config *rest.Config
 			attempt
 		}{"the API": {bearer, gets(pods)[0]}, "a kubelet": {u.atKubelet(bearer, "a1"), gets("/pods")[0]}, "the server's kubelet": {u.atKubelet(bearer, "s1"), gets("/pods")[0]}, "a WebSocket": {stranger, webSocket}} {
-			code, _, err := u.try(ask.config, ask.attempt)
+			code, body, err := u.try(ask.config, ask.attempt)
 			if err != nil {
 				t.Errorf("%s: %v", door, err)
+			}
+			if token == good && code == http.StatusForbidden {
+				t.Log(door, body)
 			}
 			out[door] = code
 		}
