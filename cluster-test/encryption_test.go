@@ -32,9 +32,10 @@ const manySecrets = 1000
 
 // TestEncryptionUnderWay has the cases of others, on a cluster of three servers. Encryption is
 // switched on and its key is exchanged while the cluster has Secrets (k3s-io/k3s#13598: the servers
-// never agreed). Then all servers are killed while the leader rewrites a thousand Secrets under a new
-// key (k3s-io/k3s#13763: no server started any more, as the new key was on one disk only). They come
-// back by themselves, with every Secret, and the exchange goes on to its end without a command.
+// never agreed). Then all servers are killed while the leader rewrites a thousand Secrets under a
+// new key (k3s-io/k3s#13763: no server started any more, as the new key was on one disk only). They
+// come back by themselves, with every Secret, and the exchange goes on to its end without a
+// command.
 func TestEncryptionUnderWay(t *testing.T) {
 	needs.AllTests(t)
 	c := Start(t, Options{})

@@ -2,8 +2,8 @@ package audit
 
 import "testing"
 
-// FuzzPolicy: no file in the place of a policy crashes a server. One that is taken has rules, each of
-// a level that exists.
+// FuzzPolicy: no file in the place of a policy crashes a server. One that is taken has rules, each
+// of a level that exists.
 func FuzzPolicy(f *testing.F) {
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 	for _, seed := range []string{

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// FuzzTokens: of all texts, those alone count as tokens whose first two parts the issuer has signed.
-// A signature has a second form that says the same, so the third part may differ.
+// FuzzTokens: of all texts, those alone count as tokens whose first two parts the issuer has
+// signed. A signature has a second form that says the same, so the third part may differ.
 func FuzzTokens(f *testing.F) {
 	issuer, err := NewIssuer(issuerURL, only(newKey(f)), time.Now)
 	if err != nil {
@@ -58,8 +58,8 @@ func FuzzTokens(f *testing.F) {
 	})
 }
 
-// FuzzBootstrapSecret: a token counts by its Secret's text alone, for no name but its own, and in no
-// group but those of bootstrapping. A time that cannot be read makes it void.
+// FuzzBootstrapSecret: a token counts by its Secret's text alone, for no name but its own, and in
+// no group but those of bootstrapping. A time that cannot be read makes it void.
 func FuzzBootstrapSecret(f *testing.F) {
 	f.Add("abcdef", "0123456789abcdef", "true", "2026-01-01T01:00:00Z", "system:bootstrappers:servers")
 	f.Add("abcdef", "0123456789abcdef", "true", "", "")

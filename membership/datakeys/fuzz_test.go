@@ -42,7 +42,8 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// FuzzKeysFile: a file with data keys is read, or the error names it. No key of another ID is taken.
+// FuzzKeysFile: a file with data keys is read, or the error names it. No key of another ID is
+// taken.
 func FuzzKeysFile(f *testing.F) {
 	key := make([]byte, KeySize)
 	good, err := json.Marshal(own{Cluster: "c1", Generation: 2, Writes: KeyID(key), Keys: []heldKey{{ID: KeyID(key), Key: key}}})

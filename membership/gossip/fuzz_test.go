@@ -48,8 +48,8 @@ func FuzzMeta(f *testing.F) {
 	})
 }
 
-// FuzzMessages: no message of the pool crashes a member. None of them makes it take a member for one
-// that leaves, which its own signature alone does.
+// FuzzMessages: no message of the pool crashes a member. None of them makes it take a member for
+// one that leaves, which its own signature alone does.
 func FuzzMessages(f *testing.F) {
 	now := time.Now()
 	ca, err := pki.NewAuthority("c1", now)

@@ -67,7 +67,7 @@ func ends(conn net.Conn, within time.Duration) bool {
 	select {
 	case <-ended:
 		return true
-	case <-time.After(within): // brief: virtual time
+	case <-time.After(within):
 		return false
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/apiserver/admission/optional"
 )
 
-// FuzzConfiguration: no file in the place of an AdmissionConfiguration crashes a server, and no part
-// of it in the place of a plugin's configuration.
+// FuzzConfiguration: no file in the place of an AdmissionConfiguration crashes a server, and no
+// part of it in the place of a plugin's configuration.
 func FuzzConfiguration(f *testing.F) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
 	for _, seed := range []string{
