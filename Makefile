@@ -292,11 +292,12 @@ sim: ## simulate the store under faults, any number of seeds (SEEDS=200 or HOURS
 
 # To make an interesting input smaller may take a minute by default, in which nothing else is tried.
 .PHONY: fuzz
-fuzz: ## fuzz what reads foreign bytes, each for FUZZTIME (1m)
-	@$(GO) test -list '^Fuzz' ./raftstore/... ./apiserver/... ./controllers/... | awk '/^Fuzz/ {names[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, names[i]; n = 0}' | \
-	while read -r pkg name; do \
-	  echo "fuzzing $$name of $$pkg for $(or $(FUZZTIME),1m)"; \
-	  $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(or $(FUZZTIME),1m) -fuzzminimizetime 2s "$$pkg" || exit 1; \
+fuzz: ## fuzz what reads foreign bytes, each target of the module for FUZZTIME (1m; ONLY=FuzzToken for some)
+	@for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$dir/*_test.go | grep -- '$(ONLY)'); do \
+	    echo "fuzzing $$name of $$dir for $(or $(FUZZTIME),1m)"; \
+	    $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(or $(FUZZTIME),1m) -fuzzminimizetime 2s "$$dir" || exit 1; \
+	  done; \
 	done
 
 # DURATION, SEED, LOGSTORE (boltdb or wal) and FAULTS (an expression that names must match) are for repeating; COUNT is a

@@ -101,6 +101,16 @@ var doors = map[string]func(b *building, cert *tls.Certificate) (string, error){
 	"kubelet": func(b *building, cert *tls.Certificate) (string, error) {
 		return b.get(b.at["a1"]+":10250", "/pods", cert)
 	},
+	"the server's kubelet": func(b *building, cert *tls.Certificate) (string, error) {
+		return b.get(b.at["s1"]+":10250", "/pods", cert)
+	},
+	"state of keys": func(b *building, cert *tls.Certificate) (string, error) {
+		return b.get(b.at["s1"]+":6443", "/barque/v1/keys", cert)
+	},
+	"join tokens": func(b *building, cert *tls.Certificate) (string, error) {
+		return b.get(b.at["s1"]+":6443", "/barque/v1/tokens", cert)
+	},
+	"gossip": (*building).gossip,
 }
 
 // credentials are the rows of the table. Those that only a server's memory has are made with the
@@ -147,8 +157,16 @@ func (b *building) credentials() map[string]*tls.Certificate {
 		"of another CA, a server's":                   b.issueBy(selfSigned, server("s1")),
 		"none":                                        {},
 		"of a user called as a server":                client("s1", ""),
+		"of a request, for a user called as a server": b.user("s1"),
+		"administrator, ended":                        b.ended(b.ca, masters),
+		"server, ended":                               b.ended(b.cas[pki.Peers], server("s1")),
+		"agent, ended":                                b.ended(b.ca, join.NodeClient("a1")),
+		"agent, the certificate that its kubelet serves with": b.kubeletsOwn("a1"),
+		"bootstrap token":      {},
+		"join token of agents": {},
 	}
-	b.tokens = map[*tls.Certificate]string{all["token of a service account"]: b.token("somebody"), all["token by a controller's name"]: b.token("deployment-controller")}
+	b.tokens = map[*tls.Certificate]string{all["token of a service account"]: b.token("somebody"), all["token by a controller's name"]: b.token("deployment-controller"),
+		all["bootstrap token"]: b.bootstrapToken(), all["join token of agents"]: strings.TrimSpace(b.Barque(b, "token", "create", "--role=agent"))}
 	b.proxies = map[*tls.Certificate]bool{all["front proxy, for an administrator"]: true, all["front proxy of a removed server"]: true, all["front proxy, by the CA for clients"]: true}
 	return all
 }
@@ -196,6 +214,8 @@ func TestDoors(t *testing.T) {
 			}
 		}
 	}
+	t.Run("TokensForJoining", b.tokensForJoining)
+	t.Run("PortsInClear", b.portsInClear)
 	t.Run("TheRemovedServerLearnsIt", func(t *testing.T) { b.removedServerHears(t, all["removed server"]) })
 	t.Run("TheyComeBack", b.comeBack)
 }

@@ -311,39 +311,61 @@ func (s *Space) readerOfNodes() *rest.Config {
 // call makes a request as it stands, with a path that nobody cleans, over HTTP/1.1.
 func (s *Space) call(config *rest.Config, method, path, protocol string) (int, string) {
 	s.Helper()
+	code, body, err := s.try(config, attempt{method: method, path: path, protocol: protocol})
+	if err != nil {
+		s.Fatalf("%s %s: %v", method, path, err)
+	}
+	return code, body
+}
+
+// attempt is a request of somebody who may not have a right to it.
+type attempt struct {
+	method, path, body string
+	protocol           string   // of an upgrade; empty: none
+	headers            []string // names and values
+}
+
+func (a *attempt) String() string {
+	return strings.TrimSpace(strings.Join([]string{a.method, a.path, a.protocol, strings.Join(a.headers, " ")}, " "))
+}
+
+// try makes a request as call does.
+func (s *Space) try(config *rest.Config, a attempt) (int, string, error) {
+	s.Helper()
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
 	transport, err := rest.TransportFor(config)
 	if err != nil {
-		s.Fatal(err)
+		return 0, "", err
 	}
 	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, config.Host+path, nil)
+	request, err := http.NewRequestWithContext(ctx, a.method, config.Host+a.path, strings.NewReader(a.body))
 	if err != nil {
-		s.Fatal(err)
+		return 0, "", err
 	}
-	if protocol != "" {
+	request.Header.Set("Content-Type", "application/json")
+	if a.protocol != "" {
 		request.Header.Set("Connection", "Upgrade")
-		request.Header.Set("Upgrade", protocol)
+		request.Header.Set("Upgrade", a.protocol)
 		request.Header.Set("Sec-WebSocket-Version", "13")
 		request.Header.Set("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")
 		request.Header.Set("Sec-WebSocket-Protocol", "v5.channel.k8s.io")
 		request.Header.Set("X-Stream-Protocol-Version", "portforward.k8s.io")
 	}
+	for i := 0; i < len(a.headers); i += 2 {
+		request.Header.Set(a.headers[i], a.headers[i+1])
+	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		s.Fatalf("%s %s: %v", method, path, err)
+		return 0, "", err
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusSwitchingProtocols {
-		return response.StatusCode, ""
+		return response.StatusCode, "", nil
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil {
-		s.Fatal(err)
-	}
-	return response.StatusCode, string(body)
+	return response.StatusCode, string(body), err
 }
 
 // InternalIP is the address of a node.

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -119,7 +120,18 @@ func testServiceAccountTokens(t *testing.T, key crypto.Signer) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	signer, err := issuer.signer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unending := binding.claims(issuerURL, "a", c.now())
+	unending.Expiry = nil
+	endless, err := jwt.Signed(signer).Claims(unending).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, bad := range map[string]string{
+		"without an end":          endless,
 		"wrong key":               forged,
 		"changed":                 otherSignature(good),
 		"another audience":        issue(func(b *Binding) { b.Audiences = []string{"elsewhere"} }),

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -158,9 +159,13 @@ func (i *Issuer) open(token, issuer string, claims any) (mine bool, err error) {
 // the one that is shown it, as in Kubernetes: pods use their tokens at once, at any server.
 const clocksDiffer = time.Minute
 
-// inTime checks when a token begins and ends. Its end is exact.
+// inTime checks when a token begins and ends. Its end is exact. The cluster issues none without an
+// end: one comes from another program that has the key.
 func inTime(c jwt.Claims, now time.Time) error {
-	if c.Expiry != nil && now.After(c.Expiry.Time()) {
+	if c.Expiry == nil {
+		return errors.New("it has no end (claim exp), which every token of this cluster has")
+	}
+	if now.After(c.Expiry.Time()) {
 		return jwt.ErrExpired
 	}
 	return c.ValidateWithLeeway(jwt.Expected{Time: now}, clocksDiffer)

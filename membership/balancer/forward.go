@@ -30,12 +30,17 @@ func Forward(ctx context.Context, address string, servers []netip.AddrPort, cas 
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with --listen", err)
 	}
-	limits.Settled = settled
 	b := New(Config{
-		Listener: connlimit.New(limits, logger).Listen(listener),
+		Listener: bounded(listener, limits, logger),
 		Servers:  func() []netip.AddrPort { return servers },
 		Probe:    ReadyProbe(&tls.Config{RootCAs: roots, VerifyConnection: join.IsServer}),
 		Logger:   logger,
 	})
 	return b.Run(ctx)
+}
+
+// bounded bounds the young connections of a listener.
+func bounded(listener net.Listener, limits connlimit.Limits, logger *slog.Logger) net.Listener {
+	limits.Settled = settled
+	return connlimit.New(limits, logger).Listen(listener)
 }

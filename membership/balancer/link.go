@@ -38,8 +38,14 @@ func (m metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// lingers is how long a client may go on after its server has ended the connection. A server closes
+// that of a silent stranger. Such a client need not close it as well, and would hold it here for
+// ever. The time is for what a client has yet to read: a close would discard that.
+const lingers = 30 * time.Second
+
 // pipe copies both ways and returns when both are done. The end of one direction becomes a
-// half-close, for protocols that use it. An error ends both.
+// half-close, for protocols that use it. An error ends both, and the server's end the client's
+// within lingers.
 func (l *link) pipe(server net.Conn, meter bool) {
 	var wg sync.WaitGroup
 	one := func(dst, src net.Conn) {
@@ -49,6 +55,9 @@ func (l *link) pipe(server net.Conn, meter bool) {
 		}
 		_, err := io.Copy(dst, from)
 		if half, ok := dst.(interface{ CloseWrite() error }); err == nil && ok && !errors.Is(half.CloseWrite(), net.ErrClosed) {
+			if src == server {
+				_ = l.client.SetReadDeadline(time.Now().Add(lingers)) // one that is closed shows in the next read
+			}
 			return
 		}
 		l.client.Close()

@@ -187,23 +187,29 @@ func (c *client) isOpen() bool {
 
 // inWorld runs a balancer over three servers until f returns, all in virtual time.
 func inWorld(t *testing.T, c Config, f func(t *testing.T, w *world)) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &world{state: map[netip.AddrPort]condition{}, accept: make(chan net.Conn), closed: make(chan struct{}),
-			order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{}, open: map[netip.AddrPort][]net.Conn{}}
-		c.Listener, c.Servers, c.Probe, c.Dial = w, func() []netip.AddrPort { return w.order }, w.probe, w.dial
-		c.Logger = slog.New(slog.DiscardHandler)
-		b := New(c)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- b.Run(ctx) }()
-		after(time.Second) // all were probed
-		f(t, w)
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		w.serving.Wait()
-	})
+	synctest.Test(t, func(t *testing.T) { runWorld(t, c, f) })
+}
+
+// runWorld is inWorld within a bubble. The listener may be one of the test.
+func runWorld(t *testing.T, c Config, f func(t *testing.T, w *world)) {
+	w := &world{state: map[netip.AddrPort]condition{}, accept: make(chan net.Conn), closed: make(chan struct{}),
+		order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{}, open: map[netip.AddrPort][]net.Conn{}}
+	c.Servers, c.Probe, c.Dial = func() []netip.AddrPort { return w.order }, w.probe, w.dial
+	if c.Listener == nil {
+		c.Listener = w
+	}
+	c.Logger = slog.New(slog.DiscardHandler)
+	b := New(c)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	after(time.Second) // all were probed
+	f(t, w)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	w.serving.Wait()
 }
 
 // after lets virtual time pass.

@@ -33,6 +33,7 @@ type cluster struct {
 	token    pki.Token
 	address  string
 	handler  http.Handler
+	config   join.Config // of the handler
 	useErr   error
 	used     func() // called at each use of a token
 	uses     []string
@@ -58,7 +59,7 @@ type cluster struct {
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
-func certificate(t *testing.T, ca *pki.Authority, r pki.Request) *tls.Certificate {
+func certificate(t testing.TB, ca *pki.Authority, r pki.Request) *tls.Certificate {
 	t.Helper()
 	k, err := pki.GenerateKey()
 	if err != nil {
@@ -72,7 +73,7 @@ func certificate(t *testing.T, ca *pki.Authority, r pki.Request) *tls.Certificat
 	return i.Certificate()
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	ca, err := pki.NewAuthority("c1", time.Now())
 	if err != nil {
@@ -83,7 +84,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{ca: ca, token: tok, trust: pki.TrustOf(ca), life: pki.LeafLifetime, now: time.Now, strays: map[string]string{}, audited: make(chan join.Audited, 1000)}
-	c.handler = join.NewHandler(join.Config{
+	c.config = join.Config{
 		Authority: c.trust,
 		Lifetime:  func() time.Duration { return c.life },
 		Grace:     24 * time.Hour,
@@ -177,7 +178,8 @@ func newCluster(t *testing.T) *cluster {
 		Audit:  func(a join.Audited) { c.audited <- a },
 		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
 		Now:    func() time.Time { return c.now() },
-	})
+	}
+	c.handler = join.NewHandler(c.config)
 	server := httptest.NewUnstartedServer(c.handler)
 	server.TLS = &tls.Config{
 		Certificates: []tls.Certificate{*certificate(t, ca, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Server, Names: []string{"10.0.0.1"}})},

@@ -130,13 +130,13 @@ func (w *world) took() []string {
 	return asked
 }
 
-func newBench(t *testing.T, objects ...runtime.Object) *bench {
+func newBench(t testing.TB, objects ...runtime.Object) *bench {
 	t.Helper()
 	return newBenchIn(t, t.TempDir(), objects...)
 }
 
 // newBenchIn has the files of an earlier one.
-func newBenchIn(t *testing.T, dir string, objects ...runtime.Object) *bench {
+func newBenchIn(t testing.TB, dir string, objects ...runtime.Object) *bench {
 	t.Helper()
 	w := &world{records: map[string][]string{
 		"www.example.com. A":   {"www.example.com. 300 IN A 198.51.100.1"},
@@ -166,7 +166,7 @@ func newBenchIn(t *testing.T, dir string, objects ...runtime.Object) *bench {
 	return b
 }
 
-func (b *bench) resolvers(t *testing.T, content string) {
+func (b *bench) resolvers(t testing.TB, content string) {
 	t.Helper()
 	if err := os.WriteFile(b.resolv, []byte(content), 0o600); err != nil {
 		t.Fatal(err)

@@ -138,15 +138,23 @@ func (h *health) serve(address string, handler http.Handler) (*httpserver.Server
 	if err != nil {
 		return nil, err
 	}
+	return h.serveOn(listener, handler), nil
+}
+
+// headerTimeout and idleTimeout bound the time for a request's header, and between two requests:
+// anybody may ask.
+const headerTimeout, idleTimeout = 5 * time.Second, time.Minute
+
+func (h *health) serveOn(listener net.Listener, handler http.Handler) *httpserver.Server {
 	server := httpserver.New(httpserver.Config{
-		Listener: listener, Handler: handler, HeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, Logger: h.logger,
+		Listener: listener, Handler: handler, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, Logger: h.logger,
 	})
 	h.serving.Go(func() { // ends with the server
 		if err := server.Serve(); !errors.Is(err, http.ErrServerClosed) {
-			h.logger.Warn("service proxy: a server of health checks has ended", "address", address, "error", err)
+			h.logger.Warn("service proxy: a server of health checks has ended", "address", listener.Addr(), "error", err)
 		}
 	})
-	return server, nil
+	return server
 }
 
 // answer is the answer for one service.
