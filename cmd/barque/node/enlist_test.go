@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -37,8 +38,10 @@ type host struct {
 	keys       func() (map[string][]byte, error)
 	addr       netip.AddrPort
 	gossipPort uint16
-	settings   json.RawMessage // of the cluster
-	taken      error           // why a name is
+	settings   json.RawMessage                        // of the cluster
+	taken      error                                  // why a name is
+	version    string                                 // that it serves
+	fits       func(name, role, version string) error // nil: all do
 
 	fail     error           // why a join breaks off, after its use was counted
 	attempts []token.Attempt // that were counted
@@ -73,8 +76,13 @@ func newHost(t *testing.T) *host {
 		OfAPI:        func(string, netip.Addr) error { return nil },
 		IsAt:         func(string, netip.Addr) bool { return false },
 		NameTaken:    func(string) error { return h.taken },
-		VersionFits:  func(string, string, string) error { return nil },
-		Replace:      func(context.Context, string) error { h.taken = nil; return nil },
+		VersionFits: func(name, role, version string) error {
+			if h.fits == nil {
+				return nil
+			}
+			return h.fits(name, role, version)
+		},
+		Replace: func(context.Context, string) error { h.taken = nil; return nil },
 		Cluster: func() join.Cluster {
 			b := pki.NewBundle(ca)
 			b.Former = h.was
@@ -84,6 +92,10 @@ func newHost(t *testing.T) *host {
 		Logger: quiet(), Now: func() time.Time { return begin.Add(time.Duration(h.clock.Load())) },
 	})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/version" {
+			fmt.Fprintf(w, `{"gitVersion":%q}`, h.version)
+			return
+		}
 		handler.ServeHTTP(&countBusy{w, h}, r)
 	}))
 	key, err := pki.GenerateKey()
