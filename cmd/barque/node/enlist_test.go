@@ -403,7 +403,11 @@ func TestWipe(t *testing.T) {
 func TestArgumentsThatAreUsedUp(t *testing.T) {
 	used := errors.New("this token has no uses left")
 	for _, role := range []string{pki.RoleServer, pki.RoleAgent} {
-		for _, first := range []string{"empty directory", "let in again", "let in again by an earlier version"} {
+		for _, first := range []string{"empty directory", "empty directory, by an earlier version", "let in again", "let in again by an earlier version"} {
+			byEarlier := strings.HasSuffix(first, "by an earlier version")
+			if byEarlier && strings.HasPrefix(first, "empty") && role == pki.RoleAgent {
+				continue // an agent does not learn that it was removed: its token may be of use again
+			}
 			t.Run(role+", "+first, func(t *testing.T) {
 				h := newHost(t)
 				h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
@@ -415,7 +419,7 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 				} else {
 					o.Wipe, o.Replace = true, true
 				}
-				if first != "empty directory" {
+				if !strings.HasPrefix(first, "empty directory") {
 					old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
 					if err := old.Save(); err != nil {
 						t.Fatal(err)
@@ -426,7 +430,7 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.Phase = enroll.PhaseMember
-				if first == "let in again by an earlier version" {
+				if byEarlier {
 					r.Spent = ""
 				}
 				data := filepath.Join(enroll.StoreDir(o.DataDir), "log")
@@ -445,9 +449,10 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 					}
 				}
 				starts(o)
-				gone := *o
-				gone.Token = ""
-				starts(&gone)
+				if gone := *o; first != "empty directory, by an earlier version" { // which knew no file of a token
+					gone.Token = ""
+					starts(&gone)
+				}
 				other, err := pki.NewToken(h.ca.Digest())
 				if err != nil {
 					t.Fatal(err)
