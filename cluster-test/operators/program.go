@@ -95,6 +95,8 @@ var programs = []program{
 	certManager,
 	prometheusOperator,
 	cloudNativePG,
+	keda,
+	k9s,
 	kwok,
 	descheduler,
 }
