@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/barque/barque/kubelet/config"
 )
 
 // TestHealthz: /healthz tells whether the kubelet does its work, and the log when that changes.
@@ -47,5 +49,19 @@ func TestHealthz(t *testing.T) {
 	check("/healthz", 200, "ok")
 	if n := strings.Count(log.String(), "well again"); n != 1 {
 		t.Errorf("it says %s", &log)
+	}
+}
+
+// TestLogsOfTheNode: the files of /var/log are at /logs/, unless the settings turn that off.
+func TestLogsOfTheNode(t *testing.T) {
+	for on, want := range map[bool]int{true: http.StatusOK, false: http.StatusNotFound} {
+		set := config.Default()
+		set.EnableSystemLogHandler = &on
+		s := &Server{metrics: http.NotFoundHandler(), Config: Config{Settings: set}}
+		w := httptest.NewRecorder()
+		s.routes().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/", nil))
+		if w.Code != want {
+			t.Errorf("enableSystemLogHandler %t: %d %s", on, w.Code, w.Body)
+		}
 	}
 }
