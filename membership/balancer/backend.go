@@ -52,8 +52,8 @@ const (
 	maxBackoff = 16
 	// reachEvery is the time between two tries to connect to a silent server in use. reachedFor is
 	// how long one that succeeded counts.
-	reachEvery = time.Second
-	reachedFor = 3 * time.Second
+	reachEvery = 2 * time.Second
+	reachedFor = 5 * time.Second
 	// urgentFactor is how much sooner a server is probed again while one in use is in doubt. Its
 	// answer arrives before that one is given up.
 	urgentFactor = 3
