@@ -133,7 +133,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: hello, labels: {app: hello}}
 spec:
-  nodeName: a1
+  nodeSelector: {kubernetes.io/hostname: a1}
   containers:
   - name: hello
     image: "barque.local/hello:1"
