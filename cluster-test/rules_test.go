@@ -47,8 +47,8 @@ func each(page, of string, labels map[string]string, names ...string) (all []wan
 }
 
 // kubePrometheus are the series for the jobs apiserver, kubelet, kube-proxy, kube-scheduler and
-// kube-controller-manager, and others of a node that docs/metrics.md has. Series that appear with a first failure are not here, nor those that
-// Kubernetes itself has no more.
+// kube-controller-manager, and others of a node that docs/metrics.md has. Series that appear with a
+// first failure are not here, nor those that Kubernetes itself has no more.
 var kubePrometheus = slices.Concat(
 	each(pageAPI, "KubeVersionMismatch", map[string]string{"git_version": "v1.+"}, "kubernetes_build_info"),
 	each(pageKubelet, "KubeVersionMismatch", map[string]string{"git_version": "v1.+"}, "kubernetes_build_info"),

@@ -92,8 +92,8 @@ func (s *site) haproxyAnswers(ctx context.Context, host, text string) error {
 	})
 }
 
-// haproxyBeside is what their page on the deployment has one make: a default backend, settings, and a
-// Service. Their example of RBAC is older than the controller's use of EndpointSlices.
+// haproxyBeside is what their page on the deployment has one make: a default backend, settings, and
+// a Service. Their example of RBAC is older than the controller's use of EndpointSlices.
 const haproxyBeside = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

@@ -278,8 +278,8 @@ func TestPrepareComesBeforeTheRoutines(t *testing.T) {
 	})
 }
 
-// At a stop the server leads until its routines have ended, and their client still writes. It writes
-// no more once the leadership is lost, or a routine takes long to end.
+// At a stop the server leads until its routines have ended, and their client still writes. It
+// writes no more once the leadership is lost, or a routine takes long to end.
 func TestTheClientLastsForTheLastWrites(t *testing.T) {
 	for name, c := range map[string]struct {
 		loses  bool

@@ -24,8 +24,8 @@ const Patience = 2 * time.Second
 const lastKind = "barque.local/last-event"
 
 // Start has the broadcaster's events written to the sink. stop, which is called once, returns when
-// those of before are written, when one cannot be written because the API server does not answer, or
-// after Patience. The broadcaster is shut down then.
+// those of before are written, when one cannot be written because the API server does not answer,
+// or after Patience. The broadcaster is shut down then.
 func Start(b record.EventBroadcaster, sink record.EventSink) (stop func()) {
 	q := &queue{sink: sink, ended: make(chan struct{})}
 	watcher := b.StartRecordingToSink(q)

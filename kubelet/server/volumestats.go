@@ -56,8 +56,8 @@ func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeSta
 // volumeCount is the number of volumes by kind: those that pods are to have, and those set up.
 var volumeCount = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of pods, by kind and by whether they are wanted or set up.", []string{"plugin_name", "state"}, nil)
 
-// volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have, and
-// volumeCount.
+// volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have,
+// and volumeCount.
 type volumeMetrics struct{ server *Server }
 
 // volumeFigures are what is told of each claim.

@@ -8,11 +8,11 @@
 // cut breaks the requests under way, and a write may not be repeated safely. No byte on the way
 // shows which it is, because TLS hides the requests. So connections stay with a silent server for
 // Config.Requests: as long as a request may take. They stay for Config.Patience alone when the
-// server is dead, or cut off: the other machines have lost it as well (Config.Lost), and its machine
-// accepts no connections. The kernel accepts them for a process that does not run for a while, which
-// the others lose after some seconds, too. A connection is cut only if a better server exists.
-// Without a quorum no server is ready, and the living servers still answer some requests. The kernel
-// closes the connections of a dead process.
+// server is dead, or cut off: the other machines have lost it as well (Config.Lost), and its
+// machine accepts no connections. The kernel accepts them for a process that does not run for a
+// while, which the others lose after some seconds, too. A connection is cut only if a better server
+// exists. Without a quorum no server is ready, and the living servers still answer some requests.
+// The kernel closes the connections of a dead process.
 //
 // A server in use is probed each Interval. A silent one is detected after Interval and
 // Timeout, 0.8 s:
@@ -56,8 +56,8 @@ type Config struct {
 	// time after which a server that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
 	// Patience is how long connections stay with a server that is silent, lost, and accepts none, or
-	// that answers that it is not ready. Most of the time that is a busy machine or an election, which end by
-	// themselves. Default: 5 s.
+	// that answers that it is not ready. Most of the time that is a busy machine or an election, which
+	// end by themselves. Default: 5 s.
 	Patience time.Duration
 	// Lost reports whether the other machines miss a server as well. nil reports it of none.
 	Lost func(server netip.AddrPort) bool

@@ -88,8 +88,8 @@ const (
 	remindEvery = time.Minute
 )
 
-// Await waits until Detect finds addresses that are enough, and returns how long that took. It calls
-// missing at the first failure and from time to time. It fails when ctx ends.
+// Await waits until Detect finds addresses that are enough, and returns how long that took. It
+// calls missing at the first failure and from time to time. It fails when ctx ends.
 func Await(ctx context.Context, enough func([]netip.Addr) error, missing func(error)) (time.Duration, error) {
 	return awaitBy(ctx, func() error {
 		addrs, err := Detect()

@@ -51,8 +51,8 @@ func (o *Options) completeAddresses() (err error) {
 	return nil
 }
 
-// awaitAddress waits until the machine has an address of each of its cluster's families, if none was
-// given. A machine that boots may get them late, and one after the other.
+// awaitAddress waits until the machine has an address of each of its cluster's families, if none
+// was given. A machine that boots may get them late, and one after the other.
 func (o *Options) awaitAddress(ctx context.Context, logger *slog.Logger) error {
 	if len(o.NodeIPs) > 0 {
 		return nil
