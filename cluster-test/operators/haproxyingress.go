@@ -15,7 +15,8 @@ import (
 const haproxyNamespace = "ingress-controller" // as the authors have it
 
 // haproxyIngress is the authors' controller with Debian's HAProxy. Their Dockerfile takes it, and
-// what its scripts call, from another distribution.
+// what its scripts call, from another distribution. It runs as root: layers have no capabilities of
+// files, with which theirs binds its ports, and Debian's configuration belongs to root.
 var haproxyIngress = program{
 	name: "haproxy-ingress", module: "github.com/jcmoraisjr/haproxy-ingress", version: "v0.16.1",
 	scenario: "a new Ingress leads its host to a Deployment, and other hosts go on to the default backend, through a NodePort",
@@ -30,7 +31,7 @@ var haproxyIngress = program{
 			return images.Foreign{
 				Shell: true, Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "dumb-init"},
 				Users: []string{"haproxy:x:99:99:HAProxy:/var/lib/haproxy:/bin/sh"}, Dirs: []string{"etc/haproxy", "var/lib/haproxy", "var/run/haproxy"},
-				Config: v1.Config{User: "99:99", Entrypoint: []string{"/usr/bin/dumb-init", "--", "/start.sh"}},
+				Config: v1.Config{Entrypoint: []string{"/usr/bin/dumb-init", "--", "/start.sh"}},
 			}, nil
 		},
 	}},
@@ -115,12 +116,12 @@ spec: {controller: haproxy-ingress.github.io/controller}
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: haproxy-ingress, namespace: ` + haproxyNamespace + `}
-data: {http-port: "8080", https-port: "8443", ssl-redirect: "false"}
+data: {ssl-redirect: "false"}
 ---
 apiVersion: v1
 kind: Service
 metadata: {name: haproxy-ingress, namespace: ` + haproxyNamespace + `}
-spec: {type: NodePort, selector: {run: haproxy-ingress}, ports: [{name: http, port: 80, targetPort: 8080}]}
+spec: {type: NodePort, selector: {run: haproxy-ingress}, ports: [{name: http, port: 80}]}
 ---
 apiVersion: v1
 kind: ConfigMap
