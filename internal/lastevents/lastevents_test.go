@@ -26,7 +26,7 @@ type sink struct {
 
 func (s *sink) Create(e *v1.Event) (*v1.Event, error) {
 	select {
-	case <-time.After(s.takes):
+	case <-time.After(s.takes): // brief: in virtual time
 	case <-s.gone:
 		return nil, errors.New("gone")
 	}
@@ -45,22 +45,22 @@ func (s *sink) Patch(e *v1.Event, _ []byte) (*v1.Event, error) { return s.Create
 // TestLastEvents: events that wait at a stop are written, and a stop is bounded.
 func TestLastEvents(t *testing.T) {
 	for name, c := range map[string]struct {
-		sink    sink
+		sink    *sink
 		written int
 		takes   time.Duration
 	}{
-		"a quick API server": {sink{takes: 10 * time.Millisecond}, 20, 200 * time.Millisecond},
-		"a slow one":         {sink{takes: 300 * time.Millisecond}, 6, Patience},
-		"one that hangs":     {sink{takes: time.Hour}, 0, Patience},
-		"none":               {sink{takes: 10 * time.Millisecond, fails: errors.New("connection refused")}, 0, 10 * time.Millisecond},
-		"one that refuses":   {sink{takes: 10 * time.Millisecond, fails: apierrors.NewBadRequest("no")}, 0, 200 * time.Millisecond},
+		"a quick API server": {&sink{takes: 10 * time.Millisecond}, 20, 200 * time.Millisecond},
+		"a slow one":         {&sink{takes: 300 * time.Millisecond}, 6, Patience},
+		"one that hangs":     {&sink{takes: time.Hour}, 0, Patience},
+		"none":               {&sink{takes: 10 * time.Millisecond, fails: errors.New("connection refused")}, 0, 10 * time.Millisecond},
+		"one that refuses":   {&sink{takes: 10 * time.Millisecond, fails: apierrors.NewBadRequest("no")}, 0, 200 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c.sink.gone = make(chan struct{})
 				b := record.NewBroadcaster()
 				recorder := b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "tester"})
-				stop := Start(b, &c.sink)
+				stop := Start(b, c.sink)
 				began := time.Now() // the bubble's
 				for i := range 20 {
 					recorder.Event(&v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: fmt.Sprint("p", i)}, v1.EventTypeNormal, "Seen", "it was seen")

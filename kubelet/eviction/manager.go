@@ -51,8 +51,8 @@ type Config struct {
 	Gone func(uid types.UID) bool
 	// Free removes unused images and dead containers.
 	Free func(ctx context.Context) error
-	// Evicted is told of each pod that was evicted for lack of a resource, and of the signal. It may
-	// be nil.
+	// Evicted is told of each pod that was evicted for lack of a resource, and of the signal. It
+	// may be nil.
 	Evicted func(Signal)
 	// NodeEvent records an event of the node.
 	NodeEvent func(reason, message string)

@@ -55,9 +55,9 @@ type Config struct {
 	// Hedge is how long a probe stays unanswered before the second one begins. Timeout is the total
 	// time after which a server that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
-	// Patience is how long connections stay with a server that is silent, lost, and accepts none, or
-	// that answers that it is not ready. Most of the time that is a busy machine or an election, which
-	// end by themselves. Default: 5 s.
+	// Patience is how long connections stay with a server that is silent, lost, and accepts none,
+	// or that answers that it is not ready. Most of the time that is a busy machine or an
+	// election, which end by themselves. Default: 5 s.
 	Patience time.Duration
 	// Lost reports whether the other machines miss a server as well. nil reports it of none.
 	Lost func(server netip.AddrPort) bool
