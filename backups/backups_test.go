@@ -448,3 +448,27 @@ func TestAMadeBackupIsReportedAsMade(t *testing.T) {
 		})
 	}
 }
+
+// TestAFailedBackupHasItsRemedy: a key that is gone is put back, and a store without a quorum is no
+// fault of a disk. Other failures have the remedy of a disk.
+func TestAFailedBackupHasItsRemedy(t *testing.T) {
+	store := &failing{Store: testStore(t, "/a")}
+	b := newBackups(t, t.TempDir(), store)
+	b.Options.KeyFile = filepath.Join(t.TempDir(), "gone.key")
+	if err := b.scheduled(t.Context()); err == nil {
+		t.Fatal("a backup was made without its key")
+	}
+	if got := b.Status().Mend; !strings.Contains(got, "put the key back at "+b.Options.KeyFile) || !strings.Contains(got, "--snapshot-key-file") {
+		t.Errorf("without the key: %q", got)
+	}
+	b.Options.KeyFile = ""
+	for err, want := range map[error]string{raftstore.ErrUnavailable: "once the store serves", errors.New("no space left on device"): ""} {
+		store.err.Store(&err)
+		if failed := b.scheduled(t.Context()); !errors.Is(failed, err) {
+			t.Fatal(failed)
+		}
+		if got := b.Status().Mend; (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}

@@ -4,40 +4,23 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // onTerminal runs a command with a terminal of 40 rows and 100 columns, types the input, and
 // returns what the terminal showed. The command must end with 0, or with one of the codes.
 func onTerminal(t testing.TB, env []string, input string, codes []int, command ...string) string {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	master, slave, err := Terminal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer master.Close()
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 100}); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)

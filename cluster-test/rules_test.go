@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,8 +47,8 @@ func each(page, of string, labels map[string]string, names ...string) (all []wan
 }
 
 // kubePrometheus are the series for the jobs apiserver, kubelet, kube-proxy, kube-scheduler and
-// kube-controller-manager. Series that appear with a first failure are not here, nor those that
-// Kubernetes itself has no more.
+// kube-controller-manager, and others of a node that docs/metrics.md has. Series that appear with a
+// first failure are not here, nor those that Kubernetes itself has no more.
 var kubePrometheus = slices.Concat(
 	each(pageAPI, "KubeVersionMismatch", map[string]string{"git_version": "v1.+"}, "kubernetes_build_info"),
 	each(pageKubelet, "KubeVersionMismatch", map[string]string{"git_version": "v1.+"}, "kubernetes_build_info"),
@@ -73,16 +74,26 @@ var kubePrometheus = slices.Concat(
 	buckets(pageKubelet, "kubelet_pleg_relist_interval_seconds", "dashboard kubelet", nil),
 	buckets(pageKubelet, "kubelet_pod_worker_duration_seconds", "KubeletPodStartUpLatencyHigh", nil),
 	buckets(pageKubelet, "kubelet_pod_start_duration_seconds", "dashboard kubelet", nil),
+	buckets(pageKubelet, "kubelet_pod_start_total_duration_seconds", "no rule, docs/metrics.md", nil),
+	buckets(pageKubelet, "kubelet_pod_start_sli_duration_seconds", "no rule, docs/metrics.md", nil),
+	each(pageKubelet, "no rule, docs/metrics.md", nil, "kubelet_pleg_last_seen_seconds", "kubelet_started_pods_total", "kubelet_started_containers_total"),
 	buckets(pageKubelet, "kubelet_cgroup_manager_duration_seconds", "dashboard kubelet", map[string]string{"operation_type": ".+"}),
 	buckets(pageKubelet, "kubelet_runtime_operations_duration_seconds", "dashboard kubelet", map[string]string{"operation_type": "run_podsandbox"}),
 	each(pageKubelet, "dashboard kubelet", map[string]string{"operation_type": "run_podsandbox"}, "kubelet_runtime_operations_total"),
 	each(pageKubelet, "KubeletClientCertificateExpiration and its kin", nil, "kubelet_certificate_manager_client_ttl_seconds", "kubelet_certificate_manager_server_ttl_seconds",
 		"kubelet_certificate_manager_client_expiration_renew_errors", "kubelet_server_expiration_renew_errors"),
-	each(pageKubelet, "dashboard kubelet", nil, "kubelet_running_pods", "kubelet_running_containers", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines"),
+	each(pageKubelet, "KubeNodeEviction", map[string]string{"eviction_signal": "memory.available"}, "kubelet_evictions"),
+	each(pageKubelet, "dashboard kubelet", map[string]string{"plugin_name": ".+", "state": "desired_state_of_world"}, "volume_manager_total_volumes"),
+	each(pageKubelet, "dashboard kubelet", map[string]string{"plugin_name": ".+", "state": "actual_state_of_world"}, "volume_manager_total_volumes"),
+	each(pageKubelet, "KubePersistentVolumeFillingUp and its kin", map[string]string{"namespace": ".+", "persistentvolumeclaim": "data"}, "kubelet_volume_stats_available_bytes",
+		"kubelet_volume_stats_capacity_bytes", "kubelet_volume_stats_used_bytes", "kubelet_volume_stats_inodes", "kubelet_volume_stats_inodes_free", "kubelet_volume_stats_inodes_used"),
+	each(pageKubelet, "dashboard kubelet", nil, "kubelet_running_pods", "kubelet_running_containers", "kubelet_desired_pods", "process_resident_memory_bytes", "process_cpu_seconds_total", "go_goroutines"),
 	buckets(pageKubelet, "rest_client_request_duration_seconds", "dashboards kubelet and proxy", map[string]string{"verb": "GET"}),
 
 	buckets(pageKubelet, "kubeproxy_sync_proxy_rules_duration_seconds", "dashboard proxy", nil),
 	buckets(pageKubelet, "kubeproxy_network_programming_duration_seconds", "dashboard proxy", nil),
+	each(pageKubelet, "no rule, docs/metrics.md", map[string]string{"ip_family": "IPv4"}, "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+		"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "kubeproxy_sync_proxy_rules_service_changes_total", "kubeproxy_sync_proxy_rules_endpoint_changes_total"),
 
 	each(pageCadvisor, "k8s.rules", map[string]string{"image": ".+", "namespace": ".+", "pod": ".+", "container": "hello", "cpu": "total"}, "container_cpu_usage_seconds_total"),
 	each(pageCadvisor, "k8s.rules", map[string]string{"image": ".+", "namespace": ".+", "pod": ".+", "container": "hello"},
@@ -98,15 +109,42 @@ var kubePrometheus = slices.Concat(
 	each(pageCadvisor, "dashboards of nodes", nil, "machine_cpu_cores", "machine_memory_bytes"),
 )
 
-// limited is a pod with limits, and a Service.
+// elsewhere are metrics of a node in docs/metrics.md that a quiet cluster does not show, or that no
+// rule reads, with the test that knows them.
+var elsewhere = map[string]string{
+	"kubelet_runtime_operations_errors_total": "appears with a failure: TestOperations",
+	"kubelet_terminated_containers_total":     "appears with an end: TestTerminations",
+	"csi_operations_seconds":                  "appears with a CSI driver: TestCSI",
+	"storage_operation_duration_seconds":      "appears with a CSI driver: TestCSI",
+	"container_fs_*":                          "appear with the first access of a disk: TestCadvisorMetrics",
+	"container_memory_failcnt":                "no rule reads it: TestCadvisorMetrics",
+	"container_memory_failures_total":         "no rule reads it: TestCadvisorMetrics",
+	"container_oom_events_total":              "no rule reads it: TestCadvisorMetrics",
+	"container_threads":                       "no rule reads it: TestCadvisorMetrics",
+	"container_last_seen":                     "no rule reads it: TestCadvisorMetrics",
+	"container_cpu_user_seconds_total":        "no rule reads it: TestCadvisorMetrics",
+	"container_cpu_system_seconds_total":      "no rule reads it: TestCadvisorMetrics",
+	"machine_swap_bytes":                      "no rule reads it: TestCadvisorMetrics",
+}
+
+// limited is a pod with limits and a claim, and a Service.
 const limited = `
 apiVersion: v1
 kind: Pod
 metadata: {name: hello, labels: {app: hello}}
 spec:
-  nodeName: a1
+  nodeSelector: {kubernetes.io/hostname: a1}
   containers:
-  - {name: hello, image: "barque.local/hello:1", resources: {limits: {cpu: 100m, memory: 64Mi}}}
+  - name: hello
+    image: "barque.local/hello:1"
+    resources: {limits: {cpu: 100m, memory: 64Mi}}
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
 ---
 apiVersion: v1
 kind: Service
@@ -186,6 +224,56 @@ func (w wanted) is(s series) bool {
 		}
 	}
 	return true
+}
+
+var (
+	documented  = regexp.MustCompile("`((?:kubelet|kubeproxy|kubernetes|rest_client|process|go|csi|storage|volume_manager|container|machine)_[a-z_{},*]*)`")
+	alternative = regexp.MustCompile(`\{([a-z_,]*)\}`)
+)
+
+// TestDocumentedMetrics: each metric of a node in docs/metrics.md is one that TestKubePrometheus
+// looks for, or another test. A name that ends in * stands for several.
+func TestDocumentedMetrics(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## The node\n")
+	if !found {
+		t.Fatal("docs/metrics.md has no section on the node")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	section, _, _ = strings.Cut(section, "\nNot here: ")
+	fits := func(pattern, name string) bool {
+		prefix, several := strings.CutSuffix(pattern, "*")
+		return pattern == name || several && strings.HasPrefix(name, prefix)
+	}
+	seen := 0
+	for _, match := range documented.FindAllStringSubmatch(section, -1) {
+		if match[1] == "container_type" {
+			continue // a label
+		}
+		names := []string{match[1]}
+		if group := alternative.FindStringSubmatch(match[1]); group != nil {
+			names = nil
+			for part := range strings.SplitSeq(group[1], ",") {
+				names = append(names, strings.Replace(match[1], group[0], part, 1))
+			}
+		}
+		for _, name := range names {
+			seen++
+			looked := slices.ContainsFunc(kubePrometheus, func(w wanted) bool { return fits(name, w.name) || fits(name+"_bucket", w.name) })
+			for other := range elsewhere {
+				looked = looked || fits(other, name)
+			}
+			if !looked {
+				t.Errorf("no test looks for %s", name)
+			}
+		}
+	}
+	if seen < 50 {
+		t.Errorf("%d metrics are documented: the page is not read", seen)
+	}
 }
 
 func TestParseSeries(t *testing.T) {

@@ -46,6 +46,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/barque/barque/internal/connlimit"
+	"github.com/barque/barque/internal/lastevents"
 	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cgroups"
@@ -385,8 +386,12 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 		Evict: func(uid types.UID, message string, grace time.Duration) bool {
 			return k.pods.Evict(uid, pods.Eviction{Reason: "Evicted", Message: message, Grace: grace})
 		},
+		Evicted:   func(s eviction.Signal) { k.meters.Evicted(string(s)) },
 		NodeEvent: func(reason, message string) { nodeEvent(v1.EventTypeWarning, reason, message) },
 	})
+	for _, t := range thresholds {
+		k.meters.Watches(string(t.Signal))
+	}
 	k.shutdown = shutdown.New(shutdown.Config{
 		Periods: shutdown.Periods(set), Pods: endedPods{k.pods}, Released: k.released, Connect: c.Logind, Changed: k.node.Look,
 		File: filepath.Join(c.RootDir, "graceful_node_shutdown_state"), Logger: c.Logger,
@@ -401,7 +406,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	}
 	k.server, err = server.New(server.Config{
 		NodeName: c.NodeName, Address: c.ServerAddress, TLS: c.ServerTLS, Limits: c.ServerLimits, Revoked: c.Revoked, RevokedChanged: c.RevokedChanged, Client: c.Client, Pods: k.pods,
-		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
+		Runtime: k.runtime, ImportImages: c.ImportImages, Usage: meter, RootDir: c.RootDir, Volumes: files, Settings: set, Healthy: k.pods.Healthy, Probes: k.probes, Collectors: slices.Concat(c.Collectors, k.meters.Collectors(), k.drivers.Collectors(), k.shutdown.Collectors()), Logger: c.Logger,
 	})
 	return err
 }
@@ -500,7 +505,7 @@ func (k *Kubelet) services(namespace string) []*v1.Service {
 func (k *Kubelet) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	sink := k.events.StartRecordingToSink(limitedEvents(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")}, k.config.Settings))
+	writeLast := lastevents.Start(k.events, limitedEvents(&typedcorev1.EventSinkImpl{Interface: k.config.Client.CoreV1().Events("")}, k.config.Settings))
 	var parts sync.WaitGroup
 	errs := make(chan error, 18)
 	run := func(name string, part func(context.Context) error) {
@@ -538,8 +543,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	k.objects.Close()
 	k.bundles.Close()
 	k.certificates.Close()
-	sink.Stop()
-	k.events.Shutdown()
+	writeLast()
 	close(errs)
 	err := errors.Join(k.runtime.Close(), <-errs)
 	return err

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+
+	"github.com/barque/barque/internal/lastevents"
 )
 
 const (
@@ -88,11 +90,29 @@ func (r *recorder) write(ctx context.Context, in <-chan *v1.Event) {
 	for {
 		select {
 		case <-ctx.Done():
+			r.writeLast(ctx, seen, in)
 			return
 		case e := <-in:
 			if err := r.writeOne(ctx, seen, e); err != nil && ctx.Err() == nil {
 				r.log.Debug("cannot write an event", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
 			}
+		}
+	}
+}
+
+// writeLast writes the events that wait at the end of a term. A server that stops still leads then.
+// One that has lost its leadership is refused at the first event.
+func (r *recorder) writeLast(ctx context.Context, seen *lru.Cache, in <-chan *v1.Event) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastevents.Patience)
+	defer cancel()
+	for {
+		select {
+		case e := <-in:
+			if err := r.writeOne(ctx, seen, e); err != nil {
+				return
+			}
+		default:
+			return
 		}
 	}
 }

@@ -3,6 +3,7 @@ package klogs
 import (
 	"log/slog"
 	"maps"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -18,18 +19,45 @@ const (
 	mostRepeats = 256 // records that are remembered
 )
 
+// varying are the parts of an error that differ from one time to the next while the fault is the
+// same, with what stands for them. Ports of servers stay, as do status codes and other small
+// numbers: they tell faults apart.
+var varying = []struct {
+	part *regexp.Regexp
+	by   string
+}{
+	// The client's side of a connection, as the net package writes it.
+	{regexp.MustCompile(`((?:\d{1,3}\.){3}\d{1,3}|\[[0-9a-fA-F:.]+(?:%\w+)?\]):\d+->`), "$1:#->"},
+	// UIDs, times, and durations.
+	{regexp.MustCompile(`\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "#"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z| ?[+-]\d\d:?\d\d)?`), "#"},
+	{regexp.MustCompile(`\b(?:\d+(?:\.\d+)?(?:h|m|s|ms|µs|us|ns))+\b`), "#"},
+	// Addresses in memory, revisions and sizes.
+	{regexp.MustCompile(`\b0x[0-9a-f]+\b`), "#"},
+	{regexp.MustCompile(`(^|[^:.\w-])\d{5,}\b`), "$1#"},
+}
+
+// normal is an error without its varying parts.
+func normal(text string) string {
+	for _, v := range varying {
+		text = v.part.ReplaceAllString(text, v.by)
+	}
+	return text
+}
+
 // repeats remembers which records were said.
 type repeats struct {
 	mu   sync.Mutex
 	said map[string]time.Time
 }
 
-// again tells whether the same record was said a short time ago. Otherwise it counts as said now.
+// again tells whether the same record, or one that differs in its varying parts alone, was said a
+// short time ago. Otherwise it counts as said now.
 func (s *repeats) again(r slog.Record) bool {
 	var key strings.Builder
 	key.WriteString(r.Message)
 	r.Attrs(func(a slog.Attr) bool {
-		key.WriteString(" " + a.String())
+		key.WriteString(" " + normal(a.String()))
 		return true
 	})
 	s.mu.Lock()

@@ -101,12 +101,37 @@ func (w *workshop) image(ctx context.Context, p program, i image) error {
 		}
 		f.Files[strings.TrimPrefix(path, "/")] = filepath.Join(dir, file)
 	}
+	for path, file := range i.scripts {
+		script, err := w.script(ctx, p, file)
+		if err != nil {
+			return err
+		}
+		f.Files[strings.TrimPrefix(path, "/")] = script
+	}
 	tag, err := name.NewTag(i.name)
 	if err != nil {
 		return err
 	}
 	w.images[tag], err = f.Make(ctx)
 	return err
+}
+
+// script returns a copy of a file of the module that may be run.
+func (w *workshop) script(ctx context.Context, p program, file string) (string, error) {
+	dir, err := w.module(ctx, p.module, p.version)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	copied := filepath.Join(w.cache, "scripts", hex.EncodeToString(sum[:8]), filepath.Base(file))
+	if err := os.MkdirAll(filepath.Dir(copied), 0o755); err != nil {
+		return "", err
+	}
+	return copied, atomicfile.Write(copied, data, 0o755)
 }
 
 // packages is the directory of a package of npm.

@@ -57,6 +57,7 @@ type image struct {
 	name     string            // as the manifests have it
 	binaries map[string]source // by path in the image
 	files    map[string]string // files of the module, by path in the image
+	scripts  map[string]string // likewise, as programs: modules have no permissions
 	links    map[string]string // targets of symbolic links, by path in the image
 	shell    bool              // the authors' image has a shell
 	config   v1.Config
@@ -84,6 +85,7 @@ var programs = []program{
 	rabbitMQ,
 	etcd,
 	haproxy,
+	haproxyIngress,
 	prometheus,
 	metricsServer,
 	kubeStateMetrics,
@@ -93,6 +95,8 @@ var programs = []program{
 	certManager,
 	prometheusOperator,
 	cloudNativePG,
+	keda,
+	k9s,
 	kwok,
 	descheduler,
 }

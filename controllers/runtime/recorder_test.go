@@ -3,16 +3,19 @@ package runtime_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
@@ -48,6 +51,27 @@ func written(ctx context.Context, client kubernetes.Interface) error {
 		return errors.New("the events are not there: " + ofPod.String() + ofNode.String())
 	}
 	return nil
+}
+
+// Events that wait when the server stops are written: it still leads then.
+func TestRecorderWritesTheLastEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lead, depose := context.WithCancel(t.Context())
+		client := fake.NewClientset()
+		recorder, stop := runtime.Recorder(lead, client, "tester")
+		const count = 50
+		for i := range count {
+			pod := aPod.DeepCopy()
+			pod.Name, pod.UID = fmt.Sprint("till", i), types.UID(fmt.Sprint(i))
+			recorder.Event(pod, corev1.EventTypeNormal, "Seen", "it was seen")
+		}
+		depose()
+		stop()
+		list, err := client.CoreV1().Events("shop").List(context.Background(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != count {
+			t.Errorf("%d events are written, want %d: %v", len(list.Items), count, err)
+		}
+	})
 }
 
 // An event that is refused for now is tried again, and given up with its term.

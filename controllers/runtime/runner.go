@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/barque/barque/internal/lastevents"
 )
 
 // Leadership tells when this server leads. raftstore's Store is one.
@@ -117,14 +119,20 @@ func (r *Runner) Run(ctx context.Context) error {
 // lead runs every routine for one term and returns when all have ended.
 func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 	elected := time.Now()
-	lead, cancel := context.WithCancelCause(lead)
+	// At a stop this server leads until the routines have ended. The client writes for a little
+	// longer than they work: their last events.
+	writes, endWrites := context.WithCancelCause(withTerm(lead, term))
+	defer endWrites(nil)
+	lead, cancel := context.WithCancelCause(writes)
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() {
+		cancel(context.Cause(ctx))
+		time.AfterFunc(lastevents.Patience, func() { endWrites(context.Cause(ctx)) })
+	})
 	defer stop()
 
-	lead = withTerm(lead, term)
 	log := r.cfg.Logger.With("term", term)
-	client, err := r.clientFor(lead, log)
+	client, err := r.clientFor(lead, writes, log)
 	if err != nil {
 		return
 	}
@@ -146,11 +154,12 @@ func (r *Runner) lead(ctx, lead context.Context, term uint64) {
 	log.Info("leadership ended: the controllers have stopped", "cause", context.Cause(lead))
 }
 
-// clientFor makes the term's client, trying again until the term ends.
-func (r *Runner) clientFor(lead context.Context, log *slog.Logger) (kubernetes.Interface, error) {
+// clientFor makes the term's client, whose requests end with writes. It tries again until the term
+// ends.
+func (r *Runner) clientFor(lead, writes context.Context, log *slog.Logger) (kubernetes.Interface, error) {
 	backoff := r.cfg.MinBackoff
 	for {
-		client, err := r.cfg.ClientsFor(lead)
+		client, err := r.cfg.ClientsFor(writes)
 		if err == nil {
 			return client, nil
 		}

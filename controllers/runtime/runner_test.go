@@ -72,7 +72,9 @@ func start(t *testing.T, e *elections, routines ...runtime.Routine) (r *runtime.
 // startWith is start with more of a configuration.
 func startWith(t *testing.T, cfg runtime.Config) (r *runtime.Runner, stop func()) {
 	t.Helper()
-	cfg.ClientsFor = func(context.Context) (kubernetes.Interface, error) { return &fake.Clientset{}, nil }
+	if cfg.ClientsFor == nil {
+		cfg.ClientsFor = func(context.Context) (kubernetes.Interface, error) { return &fake.Clientset{}, nil }
+	}
 	r, err := runtime.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -274,4 +276,56 @@ func TestPrepareComesBeforeTheRoutines(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	})
+}
+
+// At a stop the server leads until its routines have ended, and their client still writes. It
+// writes no more once the leadership is lost, or a routine takes long to end.
+func TestTheClientLastsForTheLastWrites(t *testing.T) {
+	for name, c := range map[string]struct {
+		loses  bool
+		after  time.Duration // for which the routine goes on
+		writes bool
+	}{
+		"a stop":                        {false, time.Second, true},
+		"a stop, and a slow routine":    {false, time.Minute, false},
+		"the leadership ends":           {true, 0, false},
+		"the leadership ends, for long": {true, time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var writes context.Context
+				ended := make(chan bool, 1)
+				e := newElections()
+				_, stop := startWith(t, runtime.Config{Leadership: e,
+					ClientsFor: func(ctx context.Context) (kubernetes.Interface, error) {
+						writes = ctx
+						return &fake.Clientset{}, nil
+					},
+					Routines: []runtime.Routine{{Name: "tells", Run: func(ctx context.Context, _ kubernetes.Interface) error {
+						<-ctx.Done()
+						<-time.After(c.after)
+						ended <- writes.Err() == nil
+						return nil
+					}}},
+				})
+				lose := e.win(1)
+				synctest.Wait()
+				if runtime.TermFrom(writes) != 1 {
+					t.Error("the client has no term")
+				}
+				if c.loses {
+					lose()
+					synctest.Wait()
+				}
+				stop()
+				if did := <-ended; did != c.writes {
+					t.Errorf("the client writes at the routine's end: %t, want %t", did, c.writes)
+				}
+				if writes.Err() == nil {
+					t.Error("the client writes after the end of the term")
+				}
+				lose()
+			})
+		})
+	}
 }

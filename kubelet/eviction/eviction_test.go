@@ -189,6 +189,7 @@ type machine struct {
 	slow         bool          // the disk of pods cannot be measured in time
 	frees        int
 	evicted      []string
+	short        []Signal // for lack of which
 	events       []string
 }
 
@@ -269,6 +270,11 @@ func (m *machine) watch(t *testing.T, list []Threshold, maxGrace time.Duration) 
 			m.images = 0
 			return nil
 		},
+		Evicted: func(s Signal) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.short = append(m.short, s)
+		},
 		NodeEvent: func(reason, message string) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -301,6 +307,9 @@ func TestManager(t *testing.T) {
 		}
 		if want := []string{"EvictionThresholdMet Attempting to reclaim memory", "EvictionThresholdMet Attempting to reclaim ephemeral-storage"}; !slices.Equal(m.events, want) {
 			t.Errorf("events: %q", m.events)
+		}
+		if !slices.Equal(m.short, []Signal{MemoryAvailable}) {
+			t.Errorf("evicted for lack of %v", m.short)
 		}
 		time.Sleep(6 * time.Minute)
 		if len(e.Conditions()) != 0 {

@@ -51,6 +51,9 @@ type Config struct {
 	Gone func(uid types.UID) bool
 	// Free removes unused images and dead containers.
 	Free func(ctx context.Context) error
+	// Evicted is told of each pod that was evicted for lack of a resource, and of the signal. It
+	// may be nil.
+	Evicted func(Signal)
 	// NodeEvent records an event of the node.
 	NodeEvent func(reason, message string)
 	// Changed is called when the conditions are others.
@@ -223,6 +226,9 @@ func (m *Manager) evict(ctx context.Context, t Threshold, o Observation) error {
 	}
 	for _, c := range Rank(name, candidates) {
 		if m.end(c.Pod, Message(t, o, c), grace) {
+			if m.Evicted != nil {
+				m.Evicted(t.Signal)
+			}
 			m.Logger.Warn("evicted a pod", "pod", c.Pod.Namespace+"/"+c.Pod.Name, "signal", t.Signal)
 			return nil
 		}

@@ -23,6 +23,7 @@ type Metrics struct {
 	duration *prometheus.HistogramVec
 
 	startedPods, startedContainers prometheus.Counter
+	evictions                      *prometheus.CounterVec
 
 	relist, relistInterval prometheus.Histogram
 	relisted               prometheus.Gauge
@@ -50,6 +51,7 @@ func New() *Metrics {
 			prometheus.ExponentialBuckets(.005, 2.5, 14)), []string{"operation_type"}),
 		startedPods:       prometheus.NewCounter(counter("started_pods_total", "Sandboxes of pods that were asked for.")),
 		startedContainers: prometheus.NewCounter(counter("started_containers_total", "Containers whose start was asked for.")),
+		evictions:         prometheus.NewCounterVec(counter("evictions", "Pods that were evicted for lack of a resource, by the signal of it."), []string{"eviction_signal"}),
 		relist:            prometheus.NewHistogram(histogram("pleg_relist_duration_seconds", "Time of a look at all pods of the container runtime.", prometheus.DefBuckets)),
 		relistInterval:    prometheus.NewHistogram(histogram("pleg_relist_interval_seconds", "Time between two looks at all pods of the container runtime.", prometheus.DefBuckets)),
 		relisted: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -64,7 +66,7 @@ func New() *Metrics {
 
 // Collectors are all of them.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.calls, m.failures, m.duration, m.startedPods, m.startedContainers, m.relist, m.relistInterval, m.relisted,
+	return []prometheus.Collector{m.calls, m.failures, m.duration, m.startedPods, m.startedContainers, m.evictions, m.relist, m.relistInterval, m.relisted,
 		m.steps, m.groups, m.starts.duration, m.starts.sli, m.starts.total, m.terminations.total}
 }
 
@@ -88,6 +90,13 @@ func (m *Metrics) Interceptor() grpc.UnaryClientInterceptor {
 		return err
 	}
 }
+
+// Watches has the evictions of a signal counted from 0 on: a rate does not see a first one that
+// begins its series.
+func (m *Metrics) Watches(signal string) { m.evictions.WithLabelValues(signal) }
+
+// Evicted notes the eviction of a pod.
+func (m *Metrics) Evicted(signal string) { m.evictions.WithLabelValues(signal).Inc() }
 
 // operation is the usual name of a call, such as run_podsandbox of
 // /runtime.v1.RuntimeService/RunPodSandbox.

@@ -159,3 +159,17 @@ func TestDurations(t *testing.T) {
 		}
 	})
 }
+
+// TestEvictions: a signal that has a threshold has a series from the start.
+func TestEvictions(t *testing.T) {
+	m := New()
+	m.Watches("memory.available")
+	m.Watches("nodefs.available")
+	m.Evicted("memory.available")
+	expect(t, m, `
+# HELP kubelet_evictions Pods that were evicted for lack of a resource, by the signal of it.
+# TYPE kubelet_evictions counter
+kubelet_evictions{eviction_signal="memory.available"} 1
+kubelet_evictions{eviction_signal="nodefs.available"} 0
+`, "kubelet_evictions")
+}

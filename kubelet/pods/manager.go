@@ -175,6 +175,8 @@ type Manager struct {
 	complete bool // all pods of this node are known: others are orphans
 	seen     map[types.UID]uint64
 
+	looks looks
+
 	known    chan struct{} // closed when complete is set
 	sweeping atomic.Bool   // directories of pods that nobody knows are being removed
 }
@@ -208,6 +210,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.mu.Unlock()
 
+	m.looks.begin(m.Now())
 	events := make(chan bool, 1)
 	m.workers.Go(func() { m.follow(ctx, events) }) // ends with ctx
 	m.relistLoop(ctx, events)
@@ -483,7 +486,9 @@ func (m *Manager) relistLoop(ctx context.Context, connected <-chan bool) {
 			}
 		case <-timer.C:
 		}
-		if err := m.relist(ctx); err != nil && ctx.Err() == nil {
+		err := m.relist(ctx)
+		m.looks.ended(m.Now(), err)
+		if err != nil && ctx.Err() == nil {
 			m.Logger.Warn("cannot list what the runtime runs; trying again", "error", err)
 		} else if rounds%6 == 0 {
 			m.sweep()

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -199,10 +200,32 @@ func TestSummary(t *testing.T) {
 // unmeasured volumes have no figures yet.
 type unmeasured struct{ asked int }
 
+func (u *unmeasured) Counts() []volumes.Count { return nil }
+
 func (u *unmeasured) Stats(ctx context.Context, _ *v1.Pod) []volumes.VolumeUsage {
 	u.asked++
 	<-ctx.Done()
 	return nil
+}
+
+// counted volumes have numbers.
+type counted struct{ unmeasured }
+
+func (counted) Counts() []volumes.Count {
+	return []volumes.Count{{Plugin: "kubernetes.io/configmap", Wanted: 3, SetUp: 2}}
+}
+
+// TestNumbersOfVolumes: the dashboard of kubelets finds the volumes that are wanted and set up.
+func TestNumbersOfVolumes(t *testing.T) {
+	s := &Server{Config: Config{Pods: podList{}, Volumes: &counted{}}}
+	if err := testutil.CollectAndCompare(volumeMetrics{s}, strings.NewReader(`
+# HELP volume_manager_total_volumes Volumes of pods, by kind and by whether they are wanted or set up.
+# TYPE volume_manager_total_volumes gauge
+volume_manager_total_volumes{plugin_name="kubernetes.io/configmap",state="actual_state_of_world"} 2
+volume_manager_total_volumes{plugin_name="kubernetes.io/configmap",state="desired_state_of_world"} 3
+`), "volume_manager_total_volumes"); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestScrapesDoNotWaitForDisks: kubectl top and autoscalers give a node seconds. Clients that want

@@ -81,6 +81,9 @@ type Config struct {
 	// ImportImages puts the images of a tar into the runtime and returns their names. It is nil
 	// where the runtime is not the node's own.
 	ImportImages func(ctx context.Context, tar io.Reader) ([]string, error)
+	// Healthy returns the reason why the kubelet does not do its work, or nil; see /healthz. nil is
+	// always well.
+	Healthy func() error
 	// Settings are shown at /configz.
 	Settings *kubeletconfig.Configuration
 	// Probes is shown at /metrics/probes; nothing is when nil.
@@ -97,6 +100,7 @@ type Server struct {
 	guard    *guard
 	streams  *cutoff.Requests
 	metrics  http.Handler
+	health   health
 	started  time.Time
 	refusals loglimit.Limiter // of forwarded connections that no pod takes
 }
@@ -126,8 +130,14 @@ func New(config Config) (*Server, error) {
 
 // Handler is all that the server serves, behind its checks.
 func (s *Server) Handler() http.Handler {
+	return cutoff.WithProof(s.guard.protect(s.streams.Handler(s.routes())))
+}
+
+// routes is all that the server serves.
+func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /healthz/{check}", s.healthz)
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /runningpods/", s.pods)
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.logs)
@@ -153,7 +163,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]*kubeletconfig.Configuration{"kubeletconfig": s.Settings})
 	})
-	return cutoff.WithProof(s.guard.protect(s.streams.Handler(mux)))
+	return mux
 }
 
 // believed returns the CAs of clients at this moment.

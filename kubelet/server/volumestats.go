@@ -16,6 +16,7 @@ import (
 // Volumes tells how full the volumes of pods are.
 type Volumes interface {
 	Stats(ctx context.Context, pod *v1.Pod) []volumes.VolumeUsage
+	Counts() []volumes.Count
 }
 
 // volumePatience bounds the wait for measurements of volumes, of all pods together.
@@ -52,7 +53,11 @@ func (s *Server) volumeStats(ctx context.Context, pod *v1.Pod) []stats.VolumeSta
 	return list
 }
 
-// volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have.
+// volumeCount is the number of volumes by kind: those that pods are to have, and those set up.
+var volumeCount = prometheus.NewDesc("volume_manager_total_volumes", "Volumes of pods, by kind and by whether they are wanted or set up.", []string{"plugin_name", "state"}, nil)
+
+// volumeMetrics are the metrics kubelet_volume_stats_* of the claims that pods of the node have,
+// and volumeCount.
 type volumeMetrics struct{ server *Server }
 
 // volumeFigures are what is told of each claim.
@@ -74,6 +79,7 @@ func volumeDesc(name, help string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (volumeMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- volumeCount
 	for _, f := range volumeFigures {
 		out <- f.desc
 	}
@@ -81,6 +87,10 @@ func (volumeMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. A claim that several pods have is told once.
 func (m volumeMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, c := range m.server.Volumes.Counts() {
+		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.Wanted), c.Plugin, "desired_state_of_world")
+		out <- prometheus.MustNewConstMetric(volumeCount, prometheus.GaugeValue, float64(c.SetUp), c.Plugin, "actual_state_of_world")
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), volumePatience)
 	defer cancel()
 	told := map[[2]string]bool{}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -157,6 +158,32 @@ func namesOf(list []*resolved) (names []string) {
 type stageError struct{ error }
 
 func (e stageError) Unwrap() error { return e.error }
+
+// Count is how many volumes of a kind pods of the node are to have, and how many are set up.
+type Count struct {
+	Plugin        string
+	Wanted, SetUp int
+}
+
+// Counts returns the numbers of volumes, by their kinds.
+func (m *Manager) Counts() []Count {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	byPlugin := map[string]Count{}
+	for _, volumes := range m.resolved {
+		for _, r := range volumes {
+			name := r.plugin.Name()
+			c := byPlugin[name]
+			c.Plugin = name
+			c.Wanted++
+			if r.path != "" {
+				c.SetUp++
+			}
+			byPlugin[name] = c
+		}
+	}
+	return slices.Collect(maps.Values(byPlugin))
+}
 
 // describe says what failed as upstream's kubelet does.
 func describe(v *Volume, err error) error {

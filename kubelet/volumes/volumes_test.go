@@ -258,8 +258,18 @@ func TestMountKinds(t *testing.T) {
 	if info, err := os.Stat(paths["empty"]); err != nil || info.Mode().Perm() != 0o777 {
 		t.Errorf("emptyDir: %v %v", info.Mode(), err)
 	}
+	counts := map[string]Count{}
+	for _, c := range m.Counts() {
+		counts[c.Plugin] = c
+	}
+	if c := counts["kubernetes.io/configmap"]; len(counts) != 4 || c.Wanted != 3 || c.SetUp != 3 {
+		t.Errorf("counted: %+v", counts)
+	}
 	if err := m.Unmount("u"); err != nil {
 		t.Fatal(err)
+	}
+	if left := m.Counts(); len(left) != 0 {
+		t.Errorf("counted after the end: %+v", left)
 	}
 	if left, err := m.Pods(); err != nil || len(left) != 0 {
 		t.Errorf("left: %v %v", left, err)
@@ -273,6 +283,9 @@ func TestMountKinds(t *testing.T) {
 		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: bad}}
 		if _, _, err := m.Mount(context.Background(), pod); err == nil || !strings.Contains(err.Error(), `volume "v"`) && !strings.Contains(err.Error(), "failed to process volumes=[v]") {
 			t.Errorf("%+v: %v", bad, err)
+		}
+		if c := m.Counts(); bad.ConfigMap != nil && (len(c) != 1 || c[0].Wanted != 1 || c[0].SetUp != 0) {
+			t.Errorf("%+v: counted %+v", bad, c)
 		}
 	}
 }

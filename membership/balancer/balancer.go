@@ -7,8 +7,10 @@
 // move only after its own timeout. A busy machine makes a server silent, too, for many seconds. A
 // cut breaks the requests under way, and a write may not be repeated safely. No byte on the way
 // shows which it is, because TLS hides the requests. So connections stay with a silent server for
-// Config.Patience, until it is lost to the other machines as well (Config.Lost), or for
-// Config.Requests: as long as a request may take. A connection is cut only if a better server
+// Config.Requests: as long as a request may take. They stay for Config.Patience alone when the
+// server is dead, or cut off: the other machines have lost it as well (Config.Lost), and its
+// machine accepts no connections. The kernel accepts them for a process that does not run for a
+// while, which the others lose after some seconds, too. A connection is cut only if a better server
 // exists. Without a quorum no server is ready, and the living servers still answer some requests.
 // The kernel closes the connections of a dead process.
 //
@@ -53,14 +55,14 @@ type Config struct {
 	// Hedge is how long a probe stays unanswered before the second one begins. Timeout is the total
 	// time after which a server that answers neither is silent. Defaults: 200 ms and 500 ms.
 	Hedge, Timeout time.Duration
-	// Patience is how long connections stay with a server that is silent and lost, or answers that
-	// it is not ready. Most of the time that is a busy machine or an election, which end by
-	// themselves. Default: 5 s.
+	// Patience is how long connections stay with a server that is silent, lost, and accepts none,
+	// or that answers that it is not ready. Most of the time that is a busy machine or an
+	// election, which end by themselves. Default: 5 s.
 	Patience time.Duration
 	// Lost reports whether the other machines miss a server as well. nil reports it of none.
 	Lost func(server netip.AddrPort) bool
-	// Requests is how long connections stay with a server that is silent and not lost. Default: the
-	// time that the API server gives a request, 60 s.
+	// Requests is how long connections stay with another silent server. Default: the time that the
+	// API server gives a request, 60 s.
 	Requests time.Duration
 	// Return is how long a better server, by the order of Servers, must have been ready before
 	// connections move back to it. They move one by one, when idle, after this time and up to twice

@@ -73,6 +73,7 @@ func start(t *testing.T, servers ...*server) string {
 		},
 		Interval: 5 * time.Millisecond,
 		Patience: 20 * time.Millisecond, // the test waits for its end
+		Requests: 20 * time.Millisecond, // servers that are ill accept connections
 		Lost:     func(addr netip.AddrPort) bool { return byAddr[addr].ill.Load() },
 		Logger:   slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})

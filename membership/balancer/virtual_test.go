@@ -274,7 +274,7 @@ func TestHowSoonConnectionsMove(t *testing.T) {
 		"killed":                 {killed, 0, 0, 0, 0},
 		"stopped":                {stopped, 61600 * time.Millisecond, 60400 * time.Millisecond, 800 * time.Millisecond, 0},
 		"cut off":                {partitioned, 61600 * time.Millisecond, 60400 * time.Millisecond, 0, dialTimeout},
-		"stopped, lost to all":   {stopped, 6600 * time.Millisecond, 5400 * time.Millisecond, 800 * time.Millisecond, 0},
+		"stopped, lost to all":   {stopped, 61600 * time.Millisecond, 60400 * time.Millisecond, 800 * time.Millisecond, 0},
 		"cut off from all":       {partitioned, 6600 * time.Millisecond, 5400 * time.Millisecond, 0, dialTimeout},
 		"not ready":              {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
 		"not ready, lost to all": {unready, 5600 * time.Millisecond, 4900 * time.Millisecond, 320 * time.Millisecond, 0},
@@ -323,7 +323,7 @@ func TestHowSoonConnectionsMoveToDistantServers(t *testing.T) {
 			w.set(three, distant)
 			old := w.connect(t)
 			after(3*time.Second + phase)
-			w.set(one, stopped)
+			w.set(one, partitioned)
 			after(time.Second)
 			if now := w.connect(t); now.server == one.String() {
 				t.Errorf("at %s: after 1 s a new connection leads to the silent server", phase)
@@ -367,29 +367,49 @@ func TestAShortSilenceCutsNothing(t *testing.T) {
 }
 
 // A request may take a minute. One whose server is silent for nearly as long, while the others
-// answer, still gets its answer, unless the others miss that server as well.
+// answer, still gets its answer. Gossip loses such a server after some seconds. That matters when
+// the machine accepts no connections: the server may be dead then, and is cut off.
 func TestALongSilenceBreaksNoRequest(t *testing.T) {
-	for what, c := range map[string]condition{"stopped": stopped, "cut off": partitioned} {
+	for what, c := range map[string]struct {
+		is    condition
+		loses time.Duration // after how long a silence gossip loses the server, in the first part
+	}{
+		"stopped":                 {stopped, time.Hour},
+		"stopped, and lost at 5":  {stopped, 5 * time.Second},
+		"stopped, and lost at 12": {stopped, 12 * time.Second},
+		"cut off from here":       {partitioned, time.Hour},
+	} {
 		t.Run(what, func(t *testing.T) {
-			var lost atomic.Bool
-			inWorld(t, Config{Lost: func(netip.AddrPort) bool { return lost.Load() }}, func(t *testing.T, w *world) {
+			var loses atomic.Pointer[time.Time]
+			lost := func(server netip.AddrPort) bool {
+				at := loses.Load()
+				return server == one && at != nil && !time.Now().Before(*at)
+			}
+			inWorld(t, Config{Lost: lost}, func(t *testing.T, w *world) {
 				old := w.connect(t)
 				for _, silence := range []time.Duration{6 * time.Second, 30 * time.Second, 59 * time.Second} {
-					w.set(one, c)
+					at := time.Now().Add(c.loses)
+					loses.Store(&at)
+					w.set(one, c.is)
 					after(silence)
 					if now := w.connect(t); now.server == one.String() {
 						t.Error("a new connection leads to the silent server")
 					}
 					w.set(one, fine)
+					loses.Store(nil)
 					after(10 * time.Second)
 					if !old.isOpen() {
 						t.Fatalf("the connection was cut in a silence of %v", silence)
 					}
 				}
-				w.set(one, c)
-				after(10 * time.Second)
-				lost.Store(true)
-				after(2 * time.Second)
+				w.set(one, partitioned)
+				at := time.Now().Add(10 * time.Second)
+				loses.Store(&at)
+				after(9 * time.Second)
+				if !old.isOpen() {
+					t.Error("the connection was cut before the server was lost to all")
+				}
+				after(3 * time.Second)
 				if old.isOpen() {
 					t.Error("the connection is open though the server is lost to all")
 				}

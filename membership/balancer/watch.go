@@ -26,6 +26,7 @@ func (b *Balancer) watch(ctx context.Context, be *backend) {
 		}
 		b.mu.Lock()
 		changed, grade := b.learn(be, err), be.grade
+		b.reach(ctx, &probes, be)
 		if lane = 1 - lane; len(be.links) == 0 {
 			lane = 0 // the other connection is opened when it is needed, and closes when it is not
 		}
@@ -37,6 +38,28 @@ func (b *Balancer) watch(ctx context.Context, be *backend) {
 			return
 		}
 	}
+}
+
+// reach finds out whether the machine of a silent server in use accepts connections for it. The
+// caller holds the mutex.
+func (b *Balancer) reach(ctx context.Context, probes *sync.WaitGroup, be *backend) {
+	if be.grade > silent || len(be.links) == 0 || be.reaching || time.Since(be.reached) < reachEvery {
+		return
+	}
+	be.reaching = true
+	probes.Go(func() { // ends with ctx
+		dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		conn, err := b.config.Dial(dialCtx, "tcp", be.addr.String())
+		if err == nil {
+			conn.Close()
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if be.reaching = false; err == nil {
+			be.reached = time.Now()
+		}
+	})
 }
 
 // doubt notes that a question to the server is unanswered so far, and that another probe begins.
@@ -112,7 +135,7 @@ func (b *Balancer) learn(be *backend, err error) bool {
 
 // patienceWith returns how long a server may have its grade before its connections are cut.
 func (b *Balancer) patienceWith(be *backend) time.Duration {
-	if be.grade == silent && !b.config.Lost(be.addr) {
+	if be.grade == silent && (!b.config.Lost(be.addr) || be.isReached(time.Now())) {
 		return b.config.Requests
 	}
 	return b.config.Patience

@@ -100,12 +100,18 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 // counts reports whether a flag, --wipe or --rejoin, is given and not used up. It is used up when
 // the node was let in with it and the same token, and its data have been needed since. So a unit
 // may keep both. A token that is missing counts as the same: it is of no use after it was spent.
+//
+// A server that was let in without the flag is taken for one that an earlier version let in with
+// it. If it was removed meanwhile, it learns so when it starts with its data, and the flag counts.
 func (r *Record) counts(given bool, flag string, o *Options, logger *slog.Logger) (bool, error) {
 	if !given || r == nil {
 		return given, nil
 	}
 	spent := r.Spent
 	if spent == "" && r.Rejoined != "" { // by a version that did not note it
+		spent = r.Token
+	}
+	if spent == "" && r.Role == pki.RoleServer && o.Token != "" { // on an empty directory, by such a version
 		spent = r.Token
 	}
 	if spent == "" {

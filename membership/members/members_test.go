@@ -247,3 +247,39 @@ func TestOfServer(t *testing.T) {
 		}
 	}
 }
+
+// TestNameTaken: a machine gets no name of a living node or of a member of the store, and hears the
+// way that its case has.
+func TestNameTaken(t *testing.T) {
+	m := &Members{
+		Servers: func() []Server { return []Server{{Name: "s1"}, {Name: "s2"}} },
+		Pool: pool{
+			{Name: "s1", Role: pki.RoleServer, State: gossip.Alive, Addr: netip.MustParseAddrPort("10.0.0.1:7946")},
+			{Name: "s2", Role: pki.RoleServer, State: gossip.Dead},
+			{Name: "s3", Role: pki.RoleServer, State: gossip.Dead},
+			{Name: "a1", Role: pki.RoleAgent, State: gossip.Alive, Addr: netip.MustParseAddrPort("10.0.0.9:7946")},
+			{Name: "a2", Role: pki.RoleAgent, State: gossip.Dead},
+			{Name: "a3", Role: pki.RoleAgent, State: gossip.Left},
+		},
+	}
+	for name, want := range map[string][]string{
+		"s1": {"is alive at 10.0.0.1", "--name", "join with --replace, which waits until its end is noticed"},
+		"s2": {"is a member of the store", "--name", "--replace"},
+		"a1": {"is alive at 10.0.0.9", "--name", "its end is noticed within some seconds: join again then"},
+		"s3": nil, "a2": nil, "a3": nil, "new": nil,
+	} {
+		err := m.NameTaken(name)
+		if (err == nil) != (want == nil) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, part := range want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v, want %q", name, err, part)
+			}
+		}
+		if name == "a1" && strings.Contains(err.Error(), "--replace") {
+			t.Errorf("an agent has no --replace: %v", err)
+		}
+	}
+}

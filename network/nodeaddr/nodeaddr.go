@@ -88,10 +88,16 @@ const (
 	remindEvery = time.Minute
 )
 
-// Await waits until Detect finds an address, and returns how long that took. It calls missing at
-// the first failure and from time to time. It fails when ctx ends.
-func Await(ctx context.Context, missing func(error)) (time.Duration, error) {
-	return awaitBy(ctx, func() error { _, err := Detect(); return err }, missing)
+// Await waits until Detect finds addresses that are enough, and returns how long that took. It
+// calls missing at the first failure and from time to time. It fails when ctx ends.
+func Await(ctx context.Context, enough func([]netip.Addr) error, missing func(error)) (time.Duration, error) {
+	return awaitBy(ctx, func() error {
+		addrs, err := Detect()
+		if err != nil {
+			return err
+		}
+		return enough(addrs)
+	}, missing)
 }
 
 func awaitBy(ctx context.Context, detect func() error, missing func(error)) (time.Duration, error) {

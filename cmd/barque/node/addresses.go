@@ -51,14 +51,14 @@ func (o *Options) completeAddresses() (err error) {
 	return nil
 }
 
-// awaitAddress waits until the machine has an address, if none was given. A machine that boots may
-// get it late.
+// awaitAddress waits until the machine has an address of each of its cluster's families, if none
+// was given. A machine that boots may get them late, and one after the other.
 func (o *Options) awaitAddress(ctx context.Context, logger *slog.Logger) error {
 	if len(o.NodeIPs) > 0 {
 		return nil
 	}
 	const missing = "waiting for an address of this machine: no route leads to other machines yet; --node-ip gives an address that is not to be waited for"
-	waited, err := nodeaddr.Await(ctx, func(cause error) {
+	waited, err := nodeaddr.Await(ctx, o.hasFamilies, func(cause error) {
 		logger.Warn(missing, "err", cause)
 		o.State.Status(missing)
 	})
@@ -66,6 +66,25 @@ func (o *Options) awaitAddress(ctx context.Context, logger *slog.Logger) error {
 		logger.Info("this machine has an address now", "after", waited.Round(time.Millisecond))
 	}
 	return err
+}
+
+// hasFamilies returns an error if the cluster of this node has pods in a family of which no address
+// is there. Any address will do for a node that has no cluster yet.
+func (o *Options) hasFamilies(addrs []netip.Addr) error {
+	r, err := enroll.Load(o.DataDir)
+	if err != nil || r == nil {
+		return nil // the start tells the error
+	}
+	s, err := settingsOf(r)
+	if err != nil {
+		return nil // likewise
+	}
+	for _, pods := range s.ClusterCIDRs {
+		if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is6() == pods.Addr().Is6() }) {
+			return fmt.Errorf("the cluster has pods in %s, and this machine has no address of that family: it has %v", pods, addrs)
+		}
+	}
+	return nil
 }
 
 // prefers6 reports whether IPv6 is first among the detected addresses. It is in a new cluster whose

@@ -6,9 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/membership/enroll"
+	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
 	"github.com/barque/barque/network/ranges"
+	"github.com/barque/barque/pki"
 )
 
 func prefixes(text string) ranges.Prefixes {
@@ -97,6 +100,43 @@ func TestFitAddresses(t *testing.T) {
 		}
 		if err == nil && len(o.addresses.Internal) != c.want {
 			t.Errorf("%s: %v", name, o.addresses.Internal)
+		}
+	}
+}
+
+// TestAwaitedFamilies: a member waits for an address of each of its cluster's families. A machine
+// that is to join takes what there is.
+func TestAwaitedFamilies(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	both := DefaultSettings()
+	both.ClusterCIDRs, both.ServiceCIDRs = prefixes("10.42.0.0/16,fd00:42::/56"), prefixes("10.43.0.0/16,fd00:43::/112")
+	only4 := DefaultSettings()
+	for name, c := range map[string]struct {
+		of    *Settings
+		addrs []netip.Addr
+		waits string
+	}{
+		"no cluster yet":              {nil, []netip.Addr{v4}, ""},
+		"one family":                  {&only4, []netip.Addr{v4}, ""},
+		"one family, not this":        {&only4, []netip.Addr{v6}, "10.42.0.0/16"},
+		"two families":                {&both, []netip.Addr{v4, v6}, ""},
+		"two families, IPv4 is first": {&both, []netip.Addr{v4}, "fd00:42::/56"},
+		"two families, IPv6 is first": {&both, []netip.Addr{v6}, "10.42.0.0/16"},
+	} {
+		o := options(t, "n1")
+		if c.of != nil {
+			text, err := json.Marshal(c.of)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", Settings: text}}
+			if err := r.Save(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := o.hasFamilies(c.addrs)
+		if (err == nil) != (c.waits == "") || err != nil && !strings.Contains(err.Error(), c.waits) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

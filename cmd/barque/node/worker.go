@@ -29,6 +29,7 @@ import (
 	clientrecord "k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/apiserver/nodeleases"
+	"github.com/barque/barque/internal/lastevents"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/nodename"
 	"github.com/barque/barque/internal/processmetrics"
@@ -131,8 +132,7 @@ func (w *worker) start(ctx context.Context, stack *lifecycle.Stack) error {
 	w.registered = agent.Registered()
 	// The kubelet registers the node, which gets its addresses then, which the network needs.
 	if err := stack.Start(ctx, lifecycle.Component{Name: "node", Run: func(ctx context.Context) error {
-		events.StartRecordingToSink(faults.Sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})
-		defer events.Shutdown()
+		defer lastevents.Start(events, faults.Sink{EventSink: &typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceAll)}})()
 		defer root.Close() // another process may take it then
 		return withInformers(ctx, []informers.SharedInformerFactory{factory, own, rules}, agent.Run, packets.Run, w.health.Run)
 	}, StopTimeout: 20 * time.Second}); err != nil {
