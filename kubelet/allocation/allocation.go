@@ -85,7 +85,7 @@ type Manager struct {
 	mu     sync.Mutex
 	saved  map[types.UID]Given // as on disk
 	pods   map[types.UID]*holder
-	urgent map[types.UID]bool // critical pods that wait for the end of others
+	urgent map[types.UID]bool // pods that wait for the end of others
 	synced bool
 	write  func(path string, data []byte, mode os.FileMode) error
 }
@@ -96,6 +96,7 @@ type holder struct {
 	pending *Pending
 	since   int64 // orders pending resizes: which began to wait first
 	resized bool  // given since the last Answer
+	deleted bool  // the API server has it no more: it is ending
 }
 
 const formatVersion = 1
@@ -195,6 +196,10 @@ func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 		in.Node = node
 		refusal := admission.Check(in)
 		if refusal != nil && refusal.Resource != "" {
+			if m.fitsLater(in) {
+				m.urgent[pod.UID] = true
+				return Answer{Pod: pod, Waiting: true}
+			}
 			if victims := admission.Victims(in); len(victims) > 0 {
 				m.urgent[pod.UID] = true
 				for _, victim := range victims {
@@ -244,6 +249,22 @@ func (m *Manager) Get(pod *v1.Pod) *v1.Pod {
 		return with(pod, given)
 	}
 	return pod
+}
+
+// Deleted tells that the API server has a pod no more. The scheduler counts it no more, so that
+// others come for what it holds. They wait for Release.
+func (m *Manager) Deleted(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.pods[uid]; h != nil {
+		h.deleted = true
+	}
+}
+
+// fitsLater tells whether nothing but pods that are ending keeps a pod from the node.
+func (m *Manager) fitsLater(in admission.Input) bool {
+	in.Others = slices.DeleteFunc(slices.Clone(in.Others), func(other *v1.Pod) bool { return m.pods[other.UID].deleted })
+	return admission.Check(in) == nil
 }
 
 // Release tells that nothing of a pod runs any more: others may have what it held.

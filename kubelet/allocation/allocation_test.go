@@ -242,6 +242,34 @@ func TestCriticalPodsMakeRoom(t *testing.T) {
 }
 
 // TestNewerLabelsCount: the scheduler may know a label or a taint before this node does.
+// A pod that was deleted without a grace is gone for the scheduler, which gives its place to another
+// one at once, while its containers still end here. The other one waits, and is not refused.
+func TestPodsWaitForThoseThatWereDeleted(t *testing.T) {
+	m, woken := managed(t, filepath.Join(t.TempDir(), "state"))
+	m.Synced()
+	old, stays := pod("old", 8), pod("stays", 2)
+	m.Answer(old, false)
+	m.Answer(stays, false)
+	if a := m.Answer(pod("early", 4), false); a.Refused == nil || a.Waiting {
+		t.Errorf("before anything was deleted: %+v", a)
+	}
+	m.Deleted(old.UID)
+	next, large := pod("next", 8), pod("large", 9)
+	if a := m.Answer(next, false); a.Refused != nil || !a.Waiting {
+		t.Errorf("while the old one ends: %+v", a)
+	}
+	if a := m.Answer(large, false); a.Refused == nil {
+		t.Errorf("one that would not fit either way: %+v", a)
+	}
+	m.Release(old.UID)
+	if !slices.Contains(*woken, next.UID) {
+		t.Errorf("woken are %v, want %s", *woken, next.UID)
+	}
+	if a := m.Answer(next, false); a.Refused != nil || a.Waiting {
+		t.Errorf("when the old one has ended: %+v", a)
+	}
+}
+
 func TestNewerLabelsCount(t *testing.T) {
 	m, _ := managed(t, filepath.Join(t.TempDir(), "state"))
 	m.Synced()

@@ -78,6 +78,7 @@ type Allocator interface {
 	Answer(pod *v1.Pod, runs bool) allocation.Answer
 	Get(pod *v1.Pod) *v1.Pod
 	Shrunk(uid types.UID, status v1.PodStatus)
+	Deleted(uid types.UID)
 	Release(uid types.UID)
 }
 
@@ -233,6 +234,7 @@ func (m *Manager) Remove(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.pods[pod.UID]; w != nil {
+		m.Allocator.Deleted(pod.UID)
 		w.update(pod, true)
 	}
 }
