@@ -479,7 +479,7 @@ func (b *building) join(cert *tls.Certificate, act func(context.Context, *join.C
 		return "", err
 	}
 	defer client.Close()
-	err = act(b.Context(), client)
+	err = b.patiently(func() error { return act(b.Context(), client) })
 	var refused *join.RefusedError
 	switch {
 	case err == nil:

@@ -99,6 +99,20 @@ func (b *building) gossip(cert *tls.Certificate) (string, error) {
 	return unknown, nil
 }
 
+// patiently repeats a request to join while its address has made too many of them.
+func (b *building) patiently(ask func() error) (err error) {
+	b.Helper()
+	Eventually(b, deadline, "an answer, and not that there were too many requests", func(context.Context) error {
+		err = ask()
+		var refused *join.RefusedError
+		if errors.As(err, &refused) && refused.Status == http.StatusTooManyRequests {
+			return err
+		}
+		return nil
+	})
+	return err
+}
+
 // tokensForJoining: a token that is used up, deleted, or over gives nothing, at the door that is
 // for tokens. A machine's request is answered while it is good.
 func (b *building) tokensForJoining(t *testing.T) {
@@ -124,9 +138,11 @@ func (b *building) tokensForJoining(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(token pki.Token, name string) error {
-		_, err := client.Agent(t.Context(), join.Request{Token: token.String(), Name: name, Address: "10.77.0.9", Clock: time.Now(), CSR: csr,
-			GossipKey: make([]byte, ed25519.PublicKeySize), Version: version.Version})
-		return err
+		return b.patiently(func() error {
+			_, err := client.Agent(t.Context(), join.Request{Token: token.String(), Name: name, Address: "10.77.0.9", Clock: time.Now(), CSR: csr,
+				GossipKey: make([]byte, ed25519.PublicKeySize), Version: version.Version})
+			return err
+		})
 	}
 	refused := func(what string, err error, want string) {
 		t.Helper()
