@@ -75,6 +75,11 @@ func open(ctx context.Context, o options, parts []part) (*lab, error) {
 	if err := pull(ctx, l.cluster.Client, l.cluster.Nodes(), tags); err != nil {
 		return l, err
 	}
+	if o.others != "" {
+		if err := spread(ctx, l.cluster.Client, l.cluster.Nodes()); err != nil {
+			return l, err
+		}
+	}
 	has, err := present(ctx, l.cluster.Client, parts)
 	if err != nil {
 		return l, err
