@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// claimed is a pod with a claim of the default class, on the agent.
-const claimed = `
+// claimedVolume is a pod with a claim of the default class, on the agent.
+const claimedVolume = `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}
@@ -41,7 +41,7 @@ func TestALostVolume(t *testing.T) {
 	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images})
 	s := NewSpace(t, c)
 	Eventually(t, deadline, "a whole cluster", c.Healthy)
-	s.Apply(claimed)
+	s.Apply(claimedVolume)
 	s.WaitReady("first")
 	claim, err := c.Client.CoreV1().PersistentVolumeClaims(s.Namespace).Get(t.Context(), "data", metav1.GetOptions{})
 	if err != nil {
@@ -61,7 +61,7 @@ func TestALostVolume(t *testing.T) {
 	}
 	c.Dev(t, "start", "a1")
 	c.WaitNode(t, "a1", corev1.ConditionTrue, deadline)
-	s.Apply(strings.Replace(claimed, "metadata: {name: first}", "metadata: {name: second}", 1))
+	s.Apply(strings.Replace(claimedVolume, "metadata: {name: first}", "metadata: {name: second}", 1))
 	s.WaitEvent("second", "FailedMount", "its directory "+dir+" was made before, and is gone")
 	lost := func(ctx context.Context) error {
 		if r := c.BarqueResult(ctx, "cluster", "status"); !contains(r.Out, "CRITICAL", "the data of volume "+claim.Spec.VolumeName, "claim "+s.Namespace+"/data is not on node a1 any more") {
