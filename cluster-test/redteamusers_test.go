@@ -161,7 +161,7 @@ const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
 // operatorsPaths are those of Barque's own API that administrators read.
 var operatorsPaths = []string{
 	"/barque/v1/status", "/barque/v1/gossip", "/barque/v1/diagnosis", "/barque/v1/hardening", "/barque/v1/keys", "/barque/v1/certificates",
-	"/barque/v1/ca", "/barque/v1/revocations", "/barque/v1/encryption", "/barque/v1/tokens", "/barque/v1/audit?since=2026-01-01T00:00:00Z", "/barque/v1/snapshots",
+	"/barque/v1/ca", "/barque/v1/revocations", "/barque/v1/encryption", "/barque/v1/tokens", "/barque/v1/audit?limit=10&since=2026-01-01T00:00:00Z", "/barque/v1/snapshots",
 }
 
 // beyond are requests that nobody with rights in one namespace alone has a right to.

@@ -242,8 +242,9 @@ func TestCriticalPodsMakeRoom(t *testing.T) {
 }
 
 // TestNewerLabelsCount: the scheduler may know a label or a taint before this node does.
-// A pod that was deleted without a grace is gone for the scheduler, which gives its place to another
-// one at once, while its containers still end here. The other one waits, and is not refused.
+// A pod that was deleted without a grace is gone for the scheduler, which gives its place to
+// another one at once, while its containers still end here. The other one waits, and is not
+// refused.
 func TestPodsWaitForThoseThatWereDeleted(t *testing.T) {
 	m, woken := managed(t, filepath.Join(t.TempDir(), "state"))
 	m.Synced()
