@@ -31,6 +31,25 @@ func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
+// MastersAndServers is MastersOnly that serves the other servers, too: these ask on behalf of an
+// administrator.
+func MastersAndServers(method string, next http.HandlerFunc) http.Handler {
+	masters := MastersOnly(method, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == method && IsServer(r) {
+			next(w, r)
+			return
+		}
+		masters.ServeHTTP(w, r)
+	})
+}
+
+// IsServer reports whether another server asks.
+func IsServer(r *http.Request) bool {
+	who, ok := request.UserFrom(r.Context())
+	return ok && clusterusers.HasServer(who.GetGroups())
+}
+
 // Master returns the user of an administrator's request, as for MastersOnly. It has refused any
 // other request.
 func Master(w http.ResponseWriter, r *http.Request) (user.Info, bool) {
