@@ -44,6 +44,19 @@ func MastersAndServers(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
+// MastersChange serves everybody who may read the path by RBAC, and refuses every other method to
+// whoever is no administrator, as MastersOnly does.
+func MastersChange(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			if _, ok := Master(w, r); !ok {
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // IsServer reports whether another server asks.
 func IsServer(r *http.Request) bool {
 	who, ok := request.UserFrom(r.Context())
