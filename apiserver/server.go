@@ -312,6 +312,9 @@ func (s *Server) LoopbackConfigAs(name string, groups ...string) *restclient.Con
 	return s.loopback.config(name, groups...)
 }
 
+// Identities are the users that other parts of this process have credentials of.
+func (s *Server) Identities() []user.Info { return s.loopback.users() }
+
 // Informers are those of this server. Others in the process may add theirs and start them; all end
 // with Run. Objects come without managedFields, and pods share what they have in common.
 func (s *Server) Informers() informers.SharedInformerFactory { return s.informers }
