@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/barque/barque/internal/check"
 	"github.com/barque/barque/kubelet/bundle"
 )
 

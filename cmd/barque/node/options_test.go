@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/needs"
+	kubeletconfig "github.com/barque/barque/kubelet/config"
 )
 
 // TestWrongOptions: options that contradict themselves end with the exit code of wrong arguments,
@@ -34,5 +35,30 @@ func TestWrongOptions(t *testing.T) {
 	}
 	if err := options(t, "s1").complete(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTheKubeletsConfigurationFitsTheNode: a node does not start with an address or a port of the
+// kubelet's server that it does not have. One without pods has no kubelet.
+func TestTheKubeletsConfigurationFitsTheNode(t *testing.T) {
+	needs.Root(t, "options of a server")
+	for says, change := range map[string]func(*Options){
+		"address: 127.0.0.2: the kubelet listens on the node's address alone": func(o *Options) { o.Kubelet.Address = "127.0.0.2" },
+		"port: 1: want ": func(o *Options) { o.Kubelet.Port = 1 },
+	} {
+		o := options(t, "s1")
+		o.Kubelet, o.NoNode = kubeletconfig.Default(), false
+		change(o)
+		if err := o.complete(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", says, err)
+		}
+		if o.NoNode = true; o.complete() != nil {
+			t.Errorf("%s: without a kubelet: %v", says, o.complete())
+		}
+	}
+	o := options(t, "s1")
+	o.Kubelet, o.NoNode = kubeletconfig.Default(), false
+	if err := o.complete(); err != nil || o.Kubelet.Address != o.addr().String() || o.Kubelet.Port != int32(o.KubeletPort) {
+		t.Errorf("%v, %s:%d", err, o.Kubelet.Address, o.Kubelet.Port)
 	}
 }
