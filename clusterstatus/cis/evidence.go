@@ -49,11 +49,11 @@ type ServerReport struct {
 	// it is not known.
 	Encryption        string `json:"encryption,omitempty"`
 	EncryptionProblem string `json:"encryptionProblem,omitempty"`
-	// Controllers are the groups of the users that the controllers and the scheduler of this process
-	// have credentials of.
+	// Controllers are the groups of the users that the controllers and the scheduler of this
+	// process have credentials of.
 	Controllers []string `json:"controllers,omitempty"`
-	// Clients are the groups in the server's certificates as a client, by the certificates' names. A
-	// server of an earlier version sends none.
+	// Clients are the groups in the server's certificates as a client, by the certificates' names.
+	// A server of an earlier version sends none.
 	Clients map[string][]string `json:"clients,omitempty"`
 	// KubeletClient is this server as a client of kubelets.
 	KubeletClient KubeletClient `json:"kubeletClient"`

@@ -306,8 +306,8 @@ func TestEachNodesProxyIsAsked(t *testing.T) {
 	}
 }
 
-// TestOwnCertificatesOfMasters: the servers' certificates count, and those of a server that does not
-// report them are not known.
+// TestOwnCertificatesOfMasters: the servers' certificates count, and those of a server that does
+// not report them are not known.
 func TestOwnCertificatesOfMasters(t *testing.T) {
 	e := hardened()
 	if r := judged(e, "5.1.7"); r.Status != Pass {

@@ -145,8 +145,8 @@ func hostProcess(e *Evidence) Verdict {
 	return none("no node has Windows")
 }
 
-// ownClients is about a server's certificates as a client. The one of the administrator's kubeconfig
-// is of system:masters.
+// ownClients is about a server's certificates as a client. The one of the administrator's
+// kubeconfig is of system:masters.
 func ownClients(r *ServerReport) Verdict {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(r.Clients)) {

@@ -51,9 +51,9 @@ func (ids *Server) KubeletClientUser() (string, error) {
 	return c.Leaf.Subject.CommonName, nil
 }
 
-// TryKubelets shows certificates to this server, in memory, as kubelets would: its own node's, which
-// it must believe; the same for the name of another node; and one of a strange CA. It returns an
-// error when the server is too trustful, or believes nobody.
+// TryKubelets shows certificates to this server, in memory, as kubelets would: its own node's,
+// which it must believe; the same for the name of another node; and one of a strange CA. It returns
+// an error when the server is too trustful, or believes nobody.
 func (ids *Server) TryKubelets(ctx context.Context) error {
 	own := ids.Kubelet.Certificate()
 	strange, err := selfSigned(own.Leaf)
