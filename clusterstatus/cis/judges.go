@@ -96,6 +96,8 @@ func kubeletClient(e *Evidence) Verdict {
 
 func kubeletsVerified(r *ServerReport) Verdict {
 	switch {
+	case len(r.Clients) == 0: // of an earlier version, which tries none
+		return unknown("the server does not report it")
 	case r.KubeletClient.Verified:
 		return pass("false kubelets are refused")
 	case r.KubeletClient.Problem != "":
