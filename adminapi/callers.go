@@ -1,13 +1,20 @@
 package adminapi
 
-import "net/http"
+import (
+	"log/slog"
+	"net/http"
+)
 
 // callers are the two identities of a server at the API of another one. A server of a version
 // before 30 November 2026 refuses the first, because it answers administrators only; and so does
 // any other while no leader has created the role of servers. A refused request has changed nothing,
 // and the other side has proven that it is a server, so it is asked again by the administrator's
-// certificate. Requests have no body.
-type callers struct{ server, admin http.RoundTripper }
+// certificate. Requests have no body. The log tells it, because a right that is missing would not
+// be noticed otherwise.
+type callers struct {
+	server, admin http.RoundTripper
+	logger        *slog.Logger
+}
 
 // RoundTrip implements http.RoundTripper.
 func (c callers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -16,6 +23,8 @@ func (c callers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response, err
 	}
 	response.Body.Close()
+	c.logger.Info("another server refuses this one, and is asked by the administrator's certificate: it is of an earlier version, or the role barque:server-client lacks the right",
+		"at", r.URL.Host, "method", r.Method, "path", r.URL.Path)
 	return c.admin.RoundTrip(r.Clone(r.Context()))
 }
 

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestTheAdministratorsCertificateIsForEarlierVersions(t *testing.T) {
 		"not known to it":  {http.StatusUnauthorized, nil, 0, "as server"},
 		"an error, unsure": {http.StatusGatewayTimeout, nil, 0, "as server"},
 	} {
-		asked := 0
+		asked, log := 0, new(strings.Builder)
 		answer := func(status int, text string) *http.Response {
 			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(text))}
 		}
@@ -49,6 +50,7 @@ func TestTheAdministratorsCertificateIsForEarlierVersions(t *testing.T) {
 				}
 				return answer(http.StatusOK, "as admin"), nil
 			}),
+			slog.New(slog.NewTextHandler(log, nil)),
 		}
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://s2/barque/v1/certificates?of=s2", nil)
 		if err != nil {
@@ -57,6 +59,9 @@ func TestTheAdministratorsCertificateIsForEarlierVersions(t *testing.T) {
 		response, err := (&http.Client{Transport: calls}).Do(request)
 		if asked != c.admin || !errors.Is(err, c.err) {
 			t.Errorf("%s: the administrator's certificate was shown %d times, %v", name, asked, err)
+		}
+		if told := strings.Count(log.String(), "at=s2 method=POST path=/barque/v1/certificates"); told != c.admin {
+			t.Errorf("%s: it is logged %d times: %s", name, told, log)
 		}
 		if err != nil {
 			continue

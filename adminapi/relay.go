@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -34,13 +35,13 @@ type Relay struct {
 
 // NewRelay calls the servers with the configuration of TLS given, and with that of an administrator
 // those of earlier versions.
-func NewRelay(self string, servers func() []join.Server, config, admin *tls.Config) *Relay {
+func NewRelay(self string, servers func() []join.Server, config, admin *tls.Config, logger *slog.Logger) *Relay {
 	transport := func(config *tls.Config) http.RoundTripper {
 		return &http.Transport{
 			TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 5 * time.Second,
 		}
 	}
-	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: callers{transport(config), transport(admin)}}}
+	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: callers{transport(config), transport(admin), logger}}}
 }
 
 // Pass relays a request that names another server, and calls next for all other requests.

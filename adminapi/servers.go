@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -22,6 +23,7 @@ type Servers struct {
 	TLS   func() *tls.Config   // of calls
 	// AdminTLS is of calls of servers of earlier versions, which answer administrators only.
 	AdminTLS func() *tls.Config
+	Logger   *slog.Logger
 }
 
 // All returns the servers in gossip and in the record.
@@ -51,7 +53,7 @@ func (s *Servers) Call(ctx context.Context, method, name, path string, out any) 
 	transport := func(config *tls.Config) http.RoundTripper {
 		return &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}
 	}
-	calls := callers{transport(s.TLS()), transport(s.AdminTLS())}
+	calls := callers{transport(s.TLS()), transport(s.AdminTLS()), s.Logger}
 	return CallJSON(ctx, &http.Client{Transport: calls}, method, name, "https://"+at.String()+path, out)
 }
 
