@@ -7,6 +7,8 @@ var harmless = map[string]string{
 	"clusterDNS":                                "the cluster decides",
 	"clusterDomain":                             "the cluster decides",
 	"podCIDR":                                   "the cluster decides",
+	"healthzBindAddress":                        "no port without authentication is opened; /healthz is at the kubelet's port",
+	"healthzPort":                               "no port without authentication is opened; /healthz is at the kubelet's port",
 	"hairpinMode":                               "the network decides",
 	"iptablesDropBit":                           "the network decides, in nftables",
 	"iptablesMasqueradeBit":                     "the network decides, in nftables",

@@ -18,24 +18,44 @@ type Machine struct {
 	Cgroups string         // /sys/fs/cgroup
 }
 
-// Settle checks the fields that depend on the machine, and sets those that the machine decides.
+// PlaceError is returned for an address or a port that is not that of the kubelet's server. No
+// restart mends it.
+type PlaceError struct{ text string }
+
+func (e *PlaceError) Error() string { return "the kubelet's configuration: " + e.text }
+
+// Settle checks the fields that depend on the machine, and sets those that the machine decides. It
+// fails with a PlaceError where the file and the node's options do not fit together.
 func Settle(c *Configuration, m Machine) error {
-	var wrong string
-	switch at := m.Address.Addr().String(); {
-	case c.Address != "" && c.Address != at:
-		wrong = fmt.Sprintf("address: %s: the kubelet listens on the node's address alone: remove it, or want %s, which --node-ip sets", c.Address, at)
+	var place, wrong string
+	switch at := m.Address.Addr(); {
+	case !covers(c.Address, at):
+		place = fmt.Sprintf("address: %s: the kubelet listens on the node's address alone: remove it, or want %s, which --node-ip sets", c.Address, at)
 	case c.Port != 0 && c.Port != int32(m.Address.Port()):
-		wrong = fmt.Sprintf("port: %d: want %d: remove it, or set the port with --kubelet-port", c.Port, m.Address.Port())
+		place = fmt.Sprintf("port: %d: want %d: remove it, or set the port with --kubelet-port", c.Port, m.Address.Port())
 	case ptr.Deref(c.FailSwapOn, false) && swap(m.Swaps) != "":
 		wrong = fmt.Sprintf("failSwapOn: true, and this machine swaps to %s: run swapoff -a and remove swap from /etc/fstab, or set failSwapOn: false", swap(m.Swaps))
 	case ptr.Deref(c.FailCgroupV1, false) && !unified(m.Cgroups):
 		wrong = fmt.Sprintf("failCgroupV1: true, and %s is cgroup v1: boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false", m.Cgroups)
+	}
+	if place != "" {
+		return &PlaceError{place}
 	}
 	if wrong != "" {
 		return fmt.Errorf("the kubelet's configuration: %s", wrong)
 	}
 	c.Address, c.Port = m.Address.Addr().String(), int32(m.Address.Port())
 	return nil
+}
+
+// covers reports whether a server that is to listen on an address may listen on another one alone:
+// it is the same, or one of all.
+func covers(address string, at netip.Addr) bool {
+	if address == "" {
+		return true
+	}
+	want, err := netip.ParseAddr(address)
+	return err == nil && (want.IsUnspecified() || want.Unmap() == at.Unmap())
 }
 
 // swap returns the first place that the machine swaps to, or "". A kernel without swap has no such

@@ -77,12 +77,6 @@ var fixed = map[string]func(c *Configuration) string{
 	"preloadedImagesVerificationAllowlist": func(*Configuration) string {
 		return "remove it: switch the admission plugin AlwaysPullImages on instead"
 	},
-	"healthzPort": func(c *Configuration) string {
-		return unless(ptr.Deref(c.HealthzPort, 0) == 0, "want 0: there is no port without authentication; /healthz is at the kubelet's port")
-	},
-	"healthzBindAddress": func(c *Configuration) string {
-		return unless(c.HealthzBindAddress == "", "remove it: there is no port without authentication; /healthz is at the kubelet's port")
-	},
 	"memorySwap": func(c *Configuration) string {
 		return unless(c.MemorySwap.SwapBehavior == "" || c.MemorySwap.SwapBehavior == noSwap, "swapBehavior: want NoSwap: the memory of pods is not swapped")
 	},
@@ -179,7 +173,7 @@ func secure(c *Configuration) {
 	orDuration(&c.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
 	orDuration(&c.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	c.RotateCertificates = true
-	c.HealthzPort, c.RegisterNode = ptr.To[int32](0), ptr.To(true)
+	c.HealthzPort, c.HealthzBindAddress, c.RegisterNode = ptr.To[int32](0), "", ptr.To(true)
 	c.MemorySwap.SwapBehavior, c.EnforceNodeAllocatable = noSwap, []string{enforceNone}
 	c.LocalStorageCapacityIsolation = ptr.To(true)
 	c.CPUCFSQuota, c.CPUCFSQuotaPeriod = ptr.To(true), &metav1.Duration{Duration: 100 * time.Millisecond}

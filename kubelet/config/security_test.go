@@ -52,9 +52,6 @@ func TestFieldsAboutSecurity(t *testing.T) {
 		"address: 127.0.0.1\nport: 10250\nfailSwapOn: true\nfailCgroupV1: true\npodsPerCore: 3\n": "", // Settle checks them
 		"port: 65536\n":                                                                           "port: 65536",
 		"podsPerCore: -1\n":                                                                       "podsPerCore: -1",
-		"healthzPort: 0\n":                                                                        "",
-		"healthzPort: 10248\n":                                                                    "healthzPort: want 0",
-		"healthzBindAddress: 127.0.0.1\n":                                                         "healthzBindAddress: remove it",
 		"memorySwap: {}\n":                                                                        "",
 		"memorySwap: {swapBehavior: NoSwap}\n":                                                    "",
 		"memorySwap: {swapBehavior: LimitedSwap}\n":                                               "memorySwap: swapBehavior: want NoSwap",

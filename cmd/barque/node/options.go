@@ -268,10 +268,8 @@ func (o *Options) complete() error {
 	if err := errors.Join(o.Tokens.validate(), o.parseAgentCIDRs()); err != nil {
 		return err
 	}
-	if o.Kubelet != nil && !o.NoNode {
-		if err := kubeletconfig.Settle(o.Kubelet, kubeletconfig.Machine{Address: o.at(o.KubeletPort), Swaps: "/proc/swaps", Cgroups: "/sys/fs/cgroup"}); err != nil {
-			return err
-		}
+	if err := o.checkKubelet(); err != nil {
+		return err
 	}
 	if o.Kubelet != nil && o.Kubelet.ProtectKernelDefaults && !o.NoNode {
 		if err := kerneldefaults.Check(kerneldefaults.Dir); err != nil {

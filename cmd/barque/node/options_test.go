@@ -2,12 +2,14 @@ package node
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/barque/barque/internal/needs"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
+	"github.com/barque/barque/network/nodeaddr"
 )
 
 // TestWrongOptions: options that contradict themselves end with the exit code of wrong arguments,
@@ -49,7 +51,9 @@ func TestTheKubeletsConfigurationFitsTheNode(t *testing.T) {
 		o := options(t, "s1")
 		o.Kubelet, o.NoNode = kubeletconfig.Default(), false
 		change(o)
-		if err := o.complete(); err == nil || !strings.Contains(err.Error(), says) {
+		err := o.complete()
+		var coded interface{ ExitCode() int }
+		if err == nil || !strings.Contains(err.Error(), says) || !errors.As(err, &coded) || coded.ExitCode() != ExitUsage {
 			t.Errorf("%s: %v", says, err)
 		}
 		if o.NoNode = true; o.complete() != nil {
@@ -58,7 +62,29 @@ func TestTheKubeletsConfigurationFitsTheNode(t *testing.T) {
 	}
 	o := options(t, "s1")
 	o.Kubelet, o.NoNode = kubeletconfig.Default(), false
-	if err := o.complete(); err != nil || o.Kubelet.Address != o.addr().String() || o.Kubelet.Port != int32(o.KubeletPort) {
+	read := o.Kubelet
+	if err := errors.Join(o.complete(), o.settleAddresses(o.Settings)); err != nil || o.Kubelet.Address != o.addr().String() || o.Kubelet.Port != int32(o.KubeletPort) {
 		t.Errorf("%v, %s:%d", err, o.Kubelet.Address, o.Kubelet.Port)
+	}
+	if read.Address != "" || read.Port != 0 {
+		t.Errorf("a start again would want %s:%d", read.Address, read.Port)
+	}
+}
+
+// TestTheKubeletListensInTheClustersFamily: a detected address of another family goes, and the
+// kubelet's configuration has the one that stays.
+func TestTheKubeletListensInTheClustersFamily(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	only6 := DefaultSettings()
+	only6.ClusterCIDRs, only6.ServiceCIDRs = prefixes("fd00:42::/56"), prefixes("fd00:43::/112")
+	for address, wrong := range map[string]bool{"": false, "2001:db8:0::1": false, "::": false, "192.0.2.1": true, "192.0.2.7": true} {
+		o := Options{detected: true, addresses: nodeaddr.Addresses{Internal: []netip.Addr{v4, v6}}, KubeletPort: 10250, Kubelet: kubeletconfig.Default()}
+		o.Kubelet.Address = address
+		if err := o.checkKubelet(); (err != nil) != (address == "192.0.2.7") {
+			t.Errorf("%q, before the node has joined: %v", address, err)
+		}
+		if err := o.settleAddresses(only6); (err != nil) != wrong || err == nil && o.Kubelet.Address != v6.String() {
+			t.Errorf("%q: %v, the kubelet's is %q", address, err, o.Kubelet.Address)
+		}
 	}
 }
