@@ -1,16 +1,51 @@
 package bundle
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Features returns what the built-in runc says of itself: `runc features`, in JSON. It runs from
-// memory, because runc is not unpacked before a node starts.
-func Features() ([]byte, error) {
+// featuresLimit is how long runc may take to describe itself, on a machine that is busy.
+const featuresLimit = 10 * time.Second
+
+// features asks the built-in runc until it has answered once: it does not change in this process.
+var features = onceAnswered{ask: askRunc}
+
+// Features returns what the built-in runc says of itself: `runc features`, in JSON.
+func Features() ([]byte, error) { return features.get() }
+
+// onceAnswered remembers an answer, and no failure.
+type onceAnswered struct {
+	ask func(ctx context.Context) ([]byte, error)
+
+	mu     sync.Mutex
+	answer []byte
+}
+
+func (o *onceAnswered) get() ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.answer != nil {
+		return o.answer, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), featuresLimit)
+	defer cancel()
+	answer, err := o.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o.answer = answer
+	return answer, nil
+}
+
+// askRunc runs runc from memory, because it is not unpacked before a node starts.
+func askRunc(ctx context.Context) ([]byte, error) {
 	b, err := Open()
 	if err != nil {
 		return nil, err
@@ -32,8 +67,13 @@ func Features() ([]byte, error) {
 	if _, err := file.Write(content); err != nil {
 		return nil, fmt.Errorf("run runc from memory: %w", err)
 	}
-	out, err := exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), "features").Output()
-	if err != nil {
+	command := exec.CommandContext(ctx, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), "features")
+	command.WaitDelay = time.Second // for a child that holds the output
+	out, err := command.Output()
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("runc features: no answer within %s", featuresLimit)
+	case err != nil:
 		return nil, fmt.Errorf("runc features: %w", err)
 	}
 	return out, nil

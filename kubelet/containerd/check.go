@@ -142,7 +142,7 @@ func checkNamespaces() check.Finding {
 // checkSeccomp asks the kernel, and runc: one that was built without seccomp starts no container
 // that has a profile. A binary without runc has another finding.
 func checkSeccomp(kernel string, features func() ([]byte, error)) check.Finding {
-	const name, rebuild = "seccomp", "build barque with `make build`, which builds runc with seccomp"
+	const name, rebuild = "seccomp", "install libseccomp-dev (libseccomp-devel) and build barque again with `make build`"
 	if _, err := os.Stat(kernel); err != nil {
 		return check.Failed(name, "the kernel has no system call filters", "use a kernel with CONFIG_SECCOMP_FILTER")
 	}

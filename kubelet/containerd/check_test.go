@@ -22,7 +22,7 @@ func TestCheckSeccomp(t *testing.T) {
 		says     string
 	}{
 		"both":                 {os.DevNull, with(`{"linux":{"seccomp":{"enabled":true}}}`, nil), true, "the kernel and runc"},
-		"runc without":         {os.DevNull, with(`{"linux":{"seccomp":{"enabled":false}}}`, nil), false, "runc was built without"},
+		"runc without":         {os.DevNull, with(`{"linux":{"seccomp":{"enabled":false}}}`, nil), false, "install libseccomp-dev"},
 		"an old runc":          {os.DevNull, with(`{}`, nil), false, "runc was built without"},
 		"runc does not run":    {os.DevNull, with("", errors.New("exec format error")), true, "exec format error"},
 		"no JSON":              {os.DevNull, with("x", nil), true, "does not say"},
