@@ -65,7 +65,7 @@ func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 	}
 	l := &Log{Policy: policy.NewPolicyRuleEvaluator(rules)}
 	if o.PolicyFile == "" {
-		l.refusals = &refusals{l.Policy}
+		l.refusals = newRefusals(l.Policy, logger)
 		l.Policy = l.refusals
 		l.strangers = flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst)
 		l.stranger = newLosses("limit", "callers without an identity", logger)
@@ -150,7 +150,7 @@ func (l *Log) Backend() audit.Backend { return backend{l} }
 func (l *Log) ProcessEvents(events ...*auditinternal.Event) bool {
 	ok := true
 	for _, e := range events {
-		if l.refusals != nil && l.refusals.unwanted(e) {
+		if l.refusals != nil && l.refusals.drops(e) {
 			continue
 		}
 		if l.strangers != nil && strange(e) && !l.strangers.TryAccept() {

@@ -94,6 +94,40 @@ func TestRefusalsOfNodesAreRecorded(t *testing.T) {
 	}
 }
 
+// TestARefusedNodeDoesNotFillTheLog: each node has its own limit, and what is beyond it is counted
+// as lost. The policy's own events have no limit.
+func TestARefusedNodeDoesNotFillTheLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	l := newLog(t, NewOptions(), path)
+	stop := run(t, l)
+	refused := func(name, url string, info request.RequestInfo) {
+		who := &user.DefaultInfo{Name: name, Groups: stolen.Groups}
+		filters.WithAudit(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }), l.Backend(), l.Policy, nil).
+			ServeHTTP(httptest.NewRecorder(), asked(t.Context(), who, http.MethodPatch, "patch", url, info))
+	}
+	const extra, wanted = 10 * refusedBurst, 20
+	for range extra {
+		refused("system:node:loud", statusPath, statusOf("n1"))
+	}
+	refused("system:node:calm", statusPath, statusOf("n1"))
+	for range wanted {
+		refused("system:node:loud", "/api/v1/nodes/n1", request.RequestInfo{APIVersion: "v1", Resource: "nodes", Name: "n1"})
+	}
+	stop()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A slow machine lets more pass, one a second.
+	loud, calm, lost := strings.Count(string(data), `"username":"system:node:loud"`), strings.Count(string(data), `"username":"system:node:calm"`), l.Losses()
+	if loud < refusedBurst+wanted || calm != 1 {
+		t.Errorf("%d events of a node that is refused all the time, %d of another one", loud, calm)
+	}
+	if len(lost) != 1 || lost[0].Sink != "nodes" || int(lost[0].Events)+loud != extra+wanted || !strings.Contains(lost[0].Reason, "system:node:loud") {
+		t.Errorf("%d events, lost: %+v", loud, lost)
+	}
+}
+
 // BenchmarkStatusOfNodes is the cost of the filter for the request that nodes make the most, and
 // which leaves no event.
 func BenchmarkStatusOfNodes(b *testing.B) {
