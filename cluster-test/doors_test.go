@@ -158,6 +158,7 @@ func TestDoors(t *testing.T) {
 	needs.AllTests(t)
 	c := Start(t, Options{Servers: 3, Agents: 2})
 	b := newBuilding(t, c)
+	t.Run("ServersAskEachOther", b.serversAskEachOther)
 	table := readDoors(t)
 	all := b.credentials()
 	if code, err := doors["API: Nodes"](b, all["removed agent"]); code == unknown || err != nil {
