@@ -164,7 +164,7 @@ func (s *Certificates) certificatesOf(ctx context.Context, name string) credenti
 
 // AddHandlers serves CertificatesPath and CAPath.
 func (s *Certificates) AddHandlers(handlers map[string]http.Handler) {
-	renew := extra.MastersOnly(http.MethodPost, s.serveRenewal)
+	renew := extra.MastersAndServers(http.MethodPost, s.serveRenewal)
 	handlers[CertificatesPath] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch of := r.URL.Query().Get("of"); {
 		case r.Method != http.MethodGet:

@@ -11,8 +11,8 @@ import (
 )
 
 // KeysPath answers with a KeysAnswer, which has the keyring.Status of the gossip keys. POST takes
-// the parameter "change", rotate or undo, and the flags "force" and "dryRun". RBAC controls the
-// access.
+// the parameter "change", rotate or undo, and the flags "force" and "dryRun", for administrators
+// only. RBAC controls who may GET.
 const KeysPath = "/barque/v1/keys"
 
 // KeysAnswer is the answer to GET and POST.
@@ -27,7 +27,7 @@ type KeysAnswer struct {
 
 // KeysHandler serves KeysPath.
 func KeysHandler(keys *keyring.Manager) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return extra.MastersChange(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
 		force, dryRun := query.Get("force") == "true", query.Get("dryRun") == "true"
 		var err error
@@ -51,7 +51,7 @@ func KeysHandler(keys *keyring.Manager) http.Handler {
 		}
 		status := answer.judge(err, begun)
 		extra.Answer(w, status, answer)
-	})
+	}))
 }
 
 // judge stores the error's meaning in the answer, and returns the HTTP status for it. A begun

@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/barque/barque/apiserver/extra"
 	"github.com/barque/barque/raftstore"
 )
 
 // MembersPath, followed by a slash and a server's name, is that member of the store. GET and POST
 // take the parameter "change". GET returns the change's plan. POST makes the change and waits until
-// it is done. RBAC controls the access.
+// it is done, for administrators only. RBAC controls who may GET.
 const MembersPath = "/barque/v1/members"
 
 // MemberChange is a change of a server's place in the store.
@@ -222,7 +223,7 @@ func awaitLeader(ctx context.Context, store MemberStore, before, name string) (s
 
 // MembersHandler serves MembersPath.
 func MembersHandler(store MemberStore, outsiders Outsiders) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return extra.MastersChange(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		change := MemberChange(r.URL.Query().Get("change"))
 		switch {
 		case r.Method != http.MethodGet && r.Method != http.MethodPost:
@@ -241,7 +242,7 @@ func MembersHandler(store MemberStore, outsiders Outsiders) http.Handler {
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
 			return // the client has gone
 		}
-	})
+	}))
 }
 
 // byName replaces members' IDs by their names in a message of the store.

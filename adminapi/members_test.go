@@ -4,11 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/raftstore"
 )
 
@@ -95,10 +100,20 @@ func TestChangeMember(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, w := &members{err: c.err, leaves: "s2.y"}, httptest.NewRecorder()
-			MembersHandler(store, others{agents: []string{"a1", "a2"}, former: []string{"s4", "a2", "s2"}}).ServeHTTP(w, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil))
+			MembersHandler(store, others{agents: []string{"a1", "a2"}, former: []string{"s4", "a2", "s2"}}).ServeHTTP(w, by(clusterusers.AdminGroup, httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil)))
 			if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || !slices.Equal(store.calls, c.calls) {
 				t.Fatalf("status %d, %s, calls %q", w.Code, w.Body, store.calls)
 			}
+			store, w = &members{err: c.err, leaves: "s2.y"}, httptest.NewRecorder()
+			MembersHandler(store, others{}).ServeHTTP(w, by("dev", httptest.NewRequest(c.method, MembersPath+"/"+c.path, nil)))
+			if c.method != "GET" && (w.Code != http.StatusForbidden || len(store.calls) > 0) || c.method == "GET" && w.Code == http.StatusForbidden {
+				t.Errorf("by somebody with all of RBAC: status %d, %s, calls %q", w.Code, w.Body, store.calls)
+			}
 		})
 	}
+}
+
+// by is a request of a user of the group, whom RBAC permits it.
+func by(group string, r *http.Request) *http.Request {
+	return r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{group}}))
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -32,11 +33,15 @@ type Relay struct {
 	client  *http.Client
 }
 
-// NewRelay calls the servers with the configuration of TLS given.
-func NewRelay(self string, servers func() []join.Server, config *tls.Config) *Relay {
-	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: &http.Transport{
-		TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 5 * time.Second,
-	}}}
+// NewRelay calls the servers with the configuration of TLS given, and with that of an administrator
+// those of earlier versions.
+func NewRelay(self string, servers func() []join.Server, config, admin *tls.Config, logger *slog.Logger) *Relay {
+	transport := func(config *tls.Config) http.RoundTripper {
+		return &http.Transport{
+			TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 1, IdleConnTimeout: 10 * time.Second, TLSHandshakeTimeout: 5 * time.Second,
+		}
+	}
+	return &Relay{self: self, servers: servers, client: &http.Client{Timeout: relayTimeout, Transport: callers{transport(config), transport(admin), logger}}}
 }
 
 // Pass relays a request that names another server, and calls next for all other requests.

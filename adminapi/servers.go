@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -20,6 +21,9 @@ type Servers struct {
 	Pool  *gossip.Pool
 	Known func() []join.Server // from the last start
 	TLS   func() *tls.Config   // of calls
+	// AdminTLS is of calls of servers of earlier versions, which answer administrators only.
+	AdminTLS func() *tls.Config
+	Logger   *slog.Logger
 }
 
 // All returns the servers in gossip and in the record.
@@ -38,7 +42,6 @@ func (s *Servers) All() []join.Server {
 const callTimeout = 5 * time.Second
 
 // Call calls the API of another server, which answers with JSON. Its certificate identifies it.
-// This server authenticates by its server-client certificate, of system:masters.
 func (s *Servers) Call(ctx context.Context, method, name, path string, out any) error {
 	m, err := s.living(name)
 	if err != nil {
@@ -47,8 +50,11 @@ func (s *Servers) Call(ctx context.Context, method, name, path string, out any) 
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	at := netip.AddrPortFrom(m.Addr.Addr(), m.Facts.APIPort)
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.TLS()}
-	return CallJSON(ctx, &http.Client{Transport: transport}, method, name, "https://"+at.String()+path, out)
+	transport := func(config *tls.Config) http.RoundTripper {
+		return &http.Transport{DisableKeepAlives: true, TLSClientConfig: config}
+	}
+	calls := callers{transport(s.TLS()), transport(s.AdminTLS()), s.Logger}
+	return CallJSON(ctx, &http.Client{Transport: calls}, method, name, "https://"+at.String()+path, out)
 }
 
 // living finds a living server in gossip.

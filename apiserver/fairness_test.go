@@ -21,6 +21,7 @@ import (
 
 	"github.com/barque/barque/apiserver/fairness"
 	"github.com/barque/barque/apiserver/rbac"
+	"github.com/barque/barque/internal/clusterusers"
 )
 
 // answerTo asks for a path, as the user of a configuration.
@@ -100,6 +101,8 @@ func testPlaces(t *testing.T, c *cluster) {
 		{"system:serviceaccount:default:a", accounts("default"), "/api/v1/pods", "service-accounts"},
 		{"ann", nil, "/api/v1/pods", "global-default"},
 		{"ann", nil, "/readyz", "probes"},
+		{clusterusers.ServerClient, []string{clusterusers.ServerClients}, "/barque/v1/diagnosis", "barque-servers"},
+		{clusterusers.ServerClient, []string{clusterusers.ServerClients}, "/api/v1/pods", "global-default"}, // it has no right there
 	}
 	for _, name := range rbac.ControlPlane() {
 		if namespace, _, err := serviceaccount.SplitUsername(name); err == nil {

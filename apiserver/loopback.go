@@ -83,6 +83,16 @@ func (l *loopback) token(name string, groups []string) string {
 	return token
 }
 
+// users are those of the tokens.
+func (l *loopback) users() (all []user.Info) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, u := range l.tokens {
+		all = append(all, u)
+	}
+	return all
+}
+
 // AuthenticateToken implements authenticator.Token.
 func (l *loopback) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	l.mu.RLock()

@@ -88,7 +88,7 @@ func TestOptions(t *testing.T) {
 }
 
 // runAudit runs an audit log for the test.
-func runAudit(t *testing.T, o *audit.Options, path string) *audit.Log {
+func runAudit(t testing.TB, o *audit.Options, path string) *audit.Log {
 	t.Helper()
 	log := must(audit.New(o, path, slog.New(slog.DiscardHandler)))(t)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"net/http"
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -14,6 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/barque/barque/apiserver/extra"
 )
 
 // TestNobodyBecomesAController: of the ways to the identity of a controller, none is open but to
@@ -72,5 +76,61 @@ func TestNobodyBecomesAController(t *testing.T) {
 				SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("a request for a certificate of %s: %v", name, err)
 		}
+	}
+}
+
+// TestNobodyBecomesAnAdministrator: whoever has all rights of RBAC may act as system:masters, as in
+// Kubernetes. That opens no path that is for administrators, and gives no certificate of theirs.
+func TestNobodyBecomesAnAdministrator(t *testing.T) {
+	const path = "/barque/v1/anything"
+	c := startCluster(t, func(cfg *Config) {
+		cfg.Extra = map[string]http.Handler{path: extra.MastersAndServers(http.MethodGet, func(http.ResponseWriter, *http.Request) {})}
+	}).lead(t)
+	ctx := t.Context()
+	must(c.admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "ann"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "ann"}}}, metav1.CreateOptions{}))(t)
+	as := func(who, group string, groups ...string) kubernetes.Interface {
+		config := c.ca.client(t, c.host, pkix.Name{CommonName: who, Organization: groups})
+		config.Impersonate = rest.ImpersonationConfig{UserName: "somebody", Groups: []string{group}}
+		return kubernetes.NewForConfigOrDie(config)
+	}
+	opens := func(client kubernetes.Interface) error {
+		return client.CoreV1().RESTClient().Get().AbsPath(path).Do(ctx).Error()
+	}
+	eventually(t, "ann may act as system:masters", func(context.Context) error {
+		_, err := as("ann", "system:masters").CoreV1().Secrets("default").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	if err := opens(as("root", "system:masters", "barque:admins")); err != nil {
+		t.Errorf("an administrator as another one: %v", err)
+	}
+	for _, group := range []string{"system:masters", "barque:admins", "barque:server-clients"} {
+		if err := opens(as("ann", group)); !apierrors.IsForbidden(err) {
+			t.Errorf("ann as %s opens a path for administrators: %v", group, err)
+		}
+	}
+	if err := opens(as("root", "devs", "barque:admins")); !apierrors.IsForbidden(err) {
+		t.Errorf("an administrator as somebody else: %v", err)
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann", Organization: []string{"barque:admins"}}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := func(client kubernetes.Interface, name string) error {
+		_, err := client.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: certificatesv1.CertificateSigningRequestSpec{Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+				SignerName: certificatesv1.KubeAPIServerClientSignerName, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}}}, metav1.CreateOptions{})
+		return err
+	}
+	if err := requests(as("root", "system:masters", "barque:admins"), "given"); err != nil {
+		t.Errorf("an administrator as another one requests a certificate of an administrator: %v", err)
+	}
+	if err := requests(as("ann", "system:masters"), "stolen"); !apierrors.IsForbidden(err) {
+		t.Errorf("ann as system:masters requests a certificate of an administrator: %v", err)
 	}
 }

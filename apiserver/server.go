@@ -40,6 +40,7 @@ import (
 	"github.com/barque/barque/apiserver/services"
 	"github.com/barque/barque/apiserver/storage"
 	"github.com/barque/barque/apiserver/watchwriter"
+	"github.com/barque/barque/internal/caller"
 	"github.com/barque/barque/internal/cutoff"
 )
 
@@ -149,7 +150,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 	c.EffectiveVersion = newEffectiveVersion(s.cfg.Build)
 	c.Authentication.APIAudiences = s.cfg.ServiceAccounts.Audiences
 	c.Authentication.RequestHeaderConfig = s.frontProxy().Headers()
-	c.Authentication.Authenticator = roomyAuthenticator{secureport.Authenticator(sec.authenticator, s.frontProxy().Sent)}
+	c.Authentication.Authenticator = caller.Authenticator(roomyAuthenticator{secureport.Authenticator(sec.authenticator, s.frontProxy().Sent)})
 	c.Authorization.Authorizer = sec.authorizer
 	c.RuleResolver = sec.rules
 	c.AdmissionControl = parts.admission
@@ -189,7 +190,7 @@ func (s *Server) genericConfig(own *restclient.Config, sec *security, parts *par
 		for _, l := range s.lastingRequests(c.LongRunningFunc) {
 			handler = l.Handler(handler)
 		}
-		handler = s.withoutRights(cutoff.WithProof(genericapiserver.DefaultBuildHandlerChain(handler, c)))
+		handler = s.withoutRights(caller.Handler(cutoff.WithProof(genericapiserver.DefaultBuildHandlerChain(handler, c))))
 		return withStackRoom(quietLeavers(withUnauthenticated(handler, s.cfg.Unauthenticated)))
 	}
 	return c, nil
@@ -311,6 +312,9 @@ func (s *Server) LoopbackConfig() *restclient.Config {
 func (s *Server) LoopbackConfigAs(name string, groups ...string) *restclient.Config {
 	return s.loopback.config(name, groups...)
 }
+
+// Identities are the users that other parts of this process have credentials of.
+func (s *Server) Identities() []user.Info { return s.loopback.users() }
 
 // Informers are those of this server. Others in the process may add theirs and start them; all end
 // with Run. Objects come without managedFields, and pods share what they have in common.

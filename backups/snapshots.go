@@ -101,7 +101,7 @@ type Others interface {
 // Handlers serve the paths.
 func (b *Manager) Handlers(others Others) map[string]http.Handler {
 	return map[string]http.Handler{
-		SnapshotsPath:       extra.MastersOnly(http.MethodGet, b.serveLists(others)),
+		SnapshotsPath:       extra.MastersAndServers(http.MethodGet, b.serveLists(others)),
 		SnapshotSavePath:    extra.MastersOnly(http.MethodPost, b.serveSave),
 		SnapshotRestorePath: extra.MastersOnly(http.MethodPost, b.serveRestore),
 	}

@@ -138,8 +138,8 @@ func (b *building) credentials() map[string]*tls.Certificate {
 		"front proxy, by the CA for clients":          client("barque:front-proxy", b.idOf("s1")),
 		"administrator, by the CA of peers":           b.issueFor(pki.Peers, masters),
 		"administrator, by the CA of the front proxy": b.issueFor(pki.FrontProxy, masters),
-		"server, to other APIs":                       client("barque:server-client", b.idOf("s1"), "system:masters"),
-		"removed server, to other APIs":               client("barque:server-client", b.idOf("s3"), "system:masters"),
+		"server, to other APIs":                       client("barque:server-client", b.idOf("s1"), "barque:server-clients"),
+		"removed server, to other APIs":               client("barque:server-client", b.idOf("s3"), "barque:server-clients"),
 		"server, to kubelets":                         client("barque:kubelet-client", b.idOf("s1"), "barque:kubelet-clients"),
 		"removed server, to kubelets":                 client("barque:kubelet-client", b.idOf("s3"), "barque:kubelet-clients"),
 		"front proxy, as itself":                      proxy(b.idOf("s1")),
@@ -176,6 +176,7 @@ func TestDoors(t *testing.T) {
 	needs.AllTests(t)
 	c := Start(t, Options{Servers: 3, Agents: 2})
 	b := newBuilding(t, c)
+	t.Run("ServersAskEachOther", b.serversAskEachOther)
 	table := readDoors(t)
 	all := b.credentials()
 	if code, err := doors["API: Nodes"](b, all["removed agent"]); code == unknown || err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/barque/barque/clusterstatus/cis"
 )
 
-// hardenedArgs are for a cluster with the profile. The kernel's parameters are this machine's,
-// which others use.
-var hardenedArgs = []string{"--profile=cis", "--protect-kernel-defaults=false"}
+// unprotected are for nodes with the profile: the kernel's parameters are this machine's, which
+// others use.
+var unprotected = []string{"--protect-kernel-defaults=false"}
 
 // benchmark judges the cluster.
 func (c *Cluster) benchmark(t testing.TB) *cis.Report {
@@ -53,7 +53,7 @@ func TestHardenedCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images, NodeArgs: hardenedArgs})
+	c := Start(t, Options{Servers: 1, Agents: 1, Registry: images, NodeArgs: unprotected, ServerArgs: []string{"--profile=cis"}})
 	s := NewSpace(t, c) // Healthy demands nodes without taints
 	s.Run("workloads run", hardenedWorkloads)
 	s.Run("pods are held to baseline", heldToBaseline)
@@ -77,10 +77,16 @@ func TestHardenedCluster(t *testing.T) {
 		}
 	})
 	s.Run("a machine that joins gets the profile", func(s *Space) {
-		// The agent of this cluster was given the flag; its record is that of the cluster.
+		// The agent of this cluster was not given the flag: it has the profile of the cluster.
 		raw := read(s, s.DataDir("a1")+"/node.json")
 		if !strings.Contains(string(raw), `"profile":"cis"`) && !strings.Contains(string(raw), `"profile": "cis"`) {
 			s.Errorf("the record of a1 has no profile")
+		}
+		if limit := s.K("get", "--raw", "/api/v1/nodes/a1/proxy/configz"); !strings.Contains(limit, `"podPidsLimit":4096`) || !strings.Contains(limit, `"seccompDefault":true`) {
+			s.Errorf("the kubelet of a1 has not the profile's configuration: %s", limit)
+		}
+		if profile := s.K("get", "node", "a1", "-o", "jsonpath={.metadata.labels}"); !strings.Contains(profile, `"cis"`) {
+			s.Errorf("the labels of a1 have no profile: %s", profile)
 		}
 	})
 }

@@ -317,7 +317,7 @@ type ServerReport struct {
 
 // AuditLoss is a sink of a server's audit log that has lost events since the server was started.
 type AuditLoss struct {
-	Sink   string    `json:"sink"`   // log, webhook, or limit: of callers without an identity
+	Sink   string    `json:"sink"`   // log, webhook, limit: of callers without an identity, or nodes: of refused nodes
 	Target string    `json:"target"` // the path of the file, or of the webhook's kubeconfig
 	Events uint64    `json:"events"`
 	Last   time.Time `json:"last"`

@@ -279,7 +279,7 @@ func (k *Kubelet) assemble(machine node.Machine) error {
 	hostIPs := texts(c.NodeIPs)
 	k.node, err = node.New(node.Config{
 		Name: c.NodeName, IPs: hostIPs, ExternalIPs: texts(c.NodeExternalIPs), Hostname: c.Hostname, ProviderID: c.ProviderID, Labels: c.Labels, Taints: taints,
-		Version: c.Version, Port: port, MaxPods: int64(set.MaxPods), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
+		Version: c.Version, Port: port, MaxPods: config.MaxPods(set, machine.CPUs), Reserved: eviction.Reserve(reserved, thresholds, node.Capacity(machine, c.RootDir)), RootDir: c.RootDir, Machine: machine,
 		Client: c.Client, Runtime: k.runtime, Images: k.runtime, Found: c.Found, Moved: c.Moved, Short: k.short, Down: func() bool { return k.shutdown.Begun() }, InUse: func() ([]v1.UniqueVolumeName, bool) { return k.drivers.InUse() }, Logger: c.Logger,
 	})
 	if err != nil {

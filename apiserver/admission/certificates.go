@@ -20,6 +20,7 @@ import (
 	"github.com/barque/barque/apiserver/groups/certificates"
 	"github.com/barque/barque/apiserver/rbac"
 	"github.com/barque/barque/apiserver/refusals"
+	"github.com/barque/barque/internal/caller"
 	"github.com/barque/barque/internal/clusterusers"
 )
 
@@ -141,7 +142,7 @@ func (t *TrustBundleAttest) Validate(ctx context.Context, a admission.Attributes
 const ownNames = "barque:"
 
 // Validate implements admission.ValidationInterface.
-func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (c *CertificateSubjects) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != signingRequests || a.GetSubresource() != "" {
 		return nil
 	}
@@ -165,7 +166,7 @@ func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes
 	if signer == certificatesv1.KubeAPIServerClientSignerName && slices.Contains(request.Subject.Organization, user.SystemPrivilegedGroup) {
 		return admission.NewForbidden(a, fmt.Errorf("use of %s signer with system:masters group is not allowed", signer))
 	}
-	admins := signer == certificatesv1.KubeAPIServerClientSignerName && a.GetUserInfo() != nil && clusterusers.HasAdmin(a.GetUserInfo().GetGroups())
+	admins := signer == certificatesv1.KubeAPIServerClientSignerName && a.GetUserInfo() != nil && clusterusers.HasAdmin(a.GetUserInfo().GetGroups()) && !actsAsAdmin(ctx)
 	for _, name := range subjectNames(request, admins) {
 		if rbac.IsOwnUser(name) {
 			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with the name %s is not allowed: it is a part of the control plane, and runs in the servers", signer, name))
@@ -178,6 +179,13 @@ func (c *CertificateSubjects) Validate(_ context.Context, a admission.Attributes
 		}
 	}
 	return nil
+}
+
+// actsAsAdmin reports whether somebody who is no administrator has sent the request. The right to
+// impersonate administrators is no right to become one.
+func actsAsAdmin(ctx context.Context) bool {
+	from, ok := caller.From(ctx)
+	return ok && !clusterusers.HasAdmin(from.GetGroups())
 }
 
 // organization is the attribute of a subject that is a group.

@@ -23,12 +23,17 @@ type Log struct {
 	// Policy decides how much of a request is recorded.
 	Policy audit.PolicyRuleEvaluator
 	// File is the path of the file; "" without one, or if it is standard output.
-	File  string
-	sinks []*sink
+	File string
+	// Stdout is set if events go to standard output.
+	Stdout bool
+	sinks  []*sink
 	// strangers limits the events of callers without an identity. Without it they could fill the
 	// file until it has nothing else. nil is no limit.
 	strangers flowcontrol.RateLimiter
 	stranger  *losses
+	// refusals has events of nodes' requests in case of a refusal; nil with a policy of others,
+	// which is taken by its words.
+	refusals *refusals
 }
 
 // The events a second that callers without an identity may cause together, and how many at once.
@@ -60,6 +65,8 @@ func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 	}
 	l := &Log{Policy: policy.NewPolicyRuleEvaluator(rules)}
 	if o.PolicyFile == "" {
+		l.refusals = newRefusals(l.Policy, logger)
+		l.Policy = l.refusals
 		l.strangers = flowcontrol.NewTokenBucketRateLimiter(strangersRate, strangersBurst)
 		l.stranger = newLosses("limit", "callers without an identity", logger)
 	}
@@ -68,7 +75,7 @@ func New(o *Options, defaultPath string, logger *slog.Logger) (*Log, error) {
 		if err != nil {
 			return nil, err
 		}
-		if path != "-" {
+		if l.Stdout = path == "-"; !l.Stdout {
 			l.File = path
 		}
 		version, err := schema.ParseGroupVersion(o.LogOptions.GroupVersionString)
@@ -143,6 +150,9 @@ func (l *Log) Backend() audit.Backend { return backend{l} }
 func (l *Log) ProcessEvents(events ...*auditinternal.Event) bool {
 	ok := true
 	for _, e := range events {
+		if l.refusals != nil && l.refusals.drops(e) {
+			continue
+		}
 		if l.strangers != nil && strange(e) && !l.strangers.TryAccept() {
 			l.stranger.lost(errStrangers, e)
 			continue

@@ -16,7 +16,7 @@ var errStrangers = errors.New("there are too many requests without an identity")
 
 // Loss describes the events that one sink has lost since this server was started.
 type Loss struct {
-	Sink   string // log, webhook, or limit for that of callers without an identity
+	Sink   string // log, webhook, limit for that of callers without an identity, or nodes for those of refused nodes
 	Target string // the path of the file or of the webhook's kubeconfig
 	Events uint64
 	Last   time.Time
@@ -78,6 +78,9 @@ func (l *Log) Losses() []Loss {
 	}
 	if l.stranger != nil {
 		add(l.stranger)
+	}
+	if l.refusals != nil {
+		add(l.refusals.node)
 	}
 	return out
 }

@@ -243,7 +243,7 @@ func (o *ordered) Authorize(ctx context.Context, r authorizer.Attributes) (autho
 		return decision, reason, err
 	}
 	if own := takesOwn(r); own != "" && !clusterusers.HasAdmin(r.GetUser().GetGroups()) {
-		return authorizer.DecisionDeny, own + " is a part of the control plane, and only administrators may act as it", nil
+		return authorizer.DecisionDeny, own + " is a part of the control plane, or the group of administrators, and only these may act as it", nil
 	}
 	switch precedence(r) {
 	case ownOnly:

@@ -210,6 +210,12 @@ func TestOnlyAdministratorsActAsControllers(t *testing.T) {
 		{as("impersonate:user-info", constrained, "users", "", "system:kube-controller-manager"), true},
 		{as("impersonate", "", "users", "", "system:kube-scheduler"), true},
 		{as("impersonate", "", "users", "", "system:apiserver"), true},
+		{as("impersonate", "", "users", "", "barque:server-client"), true},
+		{as("impersonate", "", "groups", "", "barque:server-clients"), true},
+		{as("impersonate", "", "groups", "", "barque:admins"), true},
+		{as("impersonate:user-info", constrained, "groups", "", "barque:admins"), true},
+		{as("impersonate", "", "groups", "", "system:masters"), false}, // as in Kubernetes
+		{as("impersonate", "", "users", "", "barquentine"), false},
 		{as("impersonate", "", "serviceaccounts", "kube-system", "node-controller"), false},
 		{as("impersonate", "", "serviceaccounts", "kube-system", "coredns"), false},
 		{as("impersonate", "", "serviceaccounts", "shop", "job-controller"), false},

@@ -9,5 +9,6 @@
 //     No webhook is asked.
 //   - RBAC comes first for barque:admins, for other service accounts of kube-system, and for the
 //     paths by which balancers see that a server is ready. The configured authorizers follow.
-//   - Administrators alone may impersonate the cluster's own parts, whatever a role says.
+//   - Administrators alone may impersonate the cluster's own parts and barque:admins, whatever a
+//     role says.
 package authorizers

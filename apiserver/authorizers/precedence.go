@@ -41,9 +41,10 @@ func isOpen(path string) bool {
 	return slices.ContainsFunc(secureport.OpenPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }
 
-// takesOwn returns the own user whose identity a request would take, or "". Who acts as a
+// takesOwn returns the own user or group whose identity a request would take, or "". Who acts as a
 // controller has its rights, and some controllers have nearly all. Their tokens do not count for
-// the same reason.
+// the same reason. system:masters is none of them: in Kubernetes a role may give the right to act
+// as that group, and proxies of API servers have it.
 func takesOwn(r authorizer.Attributes) string {
 	if !r.IsResourceRequest() || r.GetVerb() != "impersonate" && !strings.HasPrefix(r.GetVerb(), "impersonate:") {
 		return ""
@@ -51,12 +52,17 @@ func takesOwn(r authorizer.Attributes) string {
 	name := r.GetName()
 	switch r.GetResource() {
 	case "users":
+	case "groups":
+		if !strings.HasPrefix(name, ownPrefix) {
+			return ""
+		}
+		return name
 	case "serviceaccounts":
 		name = serviceaccount.MakeUsername(r.GetNamespace(), name)
 	default:
 		return ""
 	}
-	if !rbac.IsOwnUser(name) {
+	if !rbac.IsOwnUser(name) && !strings.HasPrefix(name, ownPrefix) {
 		return ""
 	}
 	return name

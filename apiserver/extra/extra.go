@@ -13,12 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/barque/barque/apiserver/storage"
+	"github.com/barque/barque/internal/caller"
 	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/raftstore"
 )
 
 // MastersOnly refuses other methods, and whoever is no administrator by system:masters or
-// barque:admins, whatever RBAC says.
+// barque:admins, whatever RBAC says. One who acts as an administrator has to be one.
 func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch _, ok := Master(w, r); {
@@ -31,15 +32,43 @@ func MastersOnly(method string, next http.HandlerFunc) http.Handler {
 	})
 }
 
+// MastersAndServers is MastersOnly that serves the other servers, too: these ask on behalf of an
+// administrator.
+func MastersAndServers(method string, next http.HandlerFunc) http.Handler {
+	masters := MastersOnly(method, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == method && IsServer(r) {
+			next(w, r)
+			return
+		}
+		masters.ServeHTTP(w, r)
+	})
+}
+
+// MastersChange serves everybody who may read the path by RBAC, and refuses every other method to
+// whoever is no administrator, as MastersOnly does.
+func MastersChange(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			if _, ok := Master(w, r); !ok {
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// IsServer reports whether another server asks.
+func IsServer(r *http.Request) bool { return caller.Both(r.Context(), clusterusers.HasServer) }
+
 // Master returns the user of an administrator's request, as for MastersOnly. It has refused any
 // other request.
 func Master(w http.ResponseWriter, r *http.Request) (user.Info, bool) {
-	who, ok := request.UserFrom(r.Context())
-	if !ok || !clusterusers.HasAdmin(who.GetGroups()) {
-		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only", http.StatusForbidden)
+	if !caller.Both(r.Context(), clusterusers.HasAdmin) {
+		http.Error(w, "this is for members of "+user.SystemPrivilegedGroup+" and "+clusterusers.AdminGroup+" only; acting as one is not enough", http.StatusForbidden)
 		return nil, false
 	}
-	return who, true
+	return request.UserFrom(r.Context())
 }
 
 // Get serves a value in JSON.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -59,7 +60,7 @@ var (
 		bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations, adoptLevel,
 	}
 	schemaDefaults = defaults[flowcontrolv1.FlowSchema, *flowcontrolv1.FlowSchema]{
-		bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas, adoptSchema,
+		bootstrap.MandatoryFlowSchemas, append(slices.Clone(bootstrap.SuggestedFlowSchemas), serversSchema), adoptSchema,
 	}
 )
 

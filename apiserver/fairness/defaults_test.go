@@ -135,7 +135,7 @@ func TestEnsure(t *testing.T) {
 	defer factory.Shutdown()
 	defer cancel()
 	factory.WaitForCacheSync(ctx.Done())
-	if l, s := len(levels.GetStore().List()), len(schemas.GetStore().List()); l != 8 || s != 11 {
+	if l, s := len(levels.GetStore().List()), len(schemas.GetStore().List()); l != 8 || s != 12 {
 		t.Errorf("%d levels and %d schemas", l, s)
 	}
 	client.ClearActions()

@@ -7,8 +7,9 @@
 // (SPDY or WebSocket) is carried on.
 //
 // What always holds:
-//   - a kubelet is spoken to only over TLS and, unless the client asks otherwise for logs, only
-//     when its certificate is good for its address; nothing else ever sees the client certificate;
+//   - a kubelet is spoken to only over TLS, and only when its certificate names the node
+//     (Config.IsKubelet): an address proves nothing. A client may ask for less care with the logs;
+//     then a certificate of another CA is good, and one of the cluster's must still be the node's;
 //   - the HTTP proxies do not reach this machine itself or its links, whatever a pod's or a node's
 //     status or an endpoint claims;
 //   - a stream opened with GET, as WebSocket clients must, needs the permission to create it.

@@ -91,6 +91,9 @@ func DefaultClusterRoles() []rbacv1.ClusterRole {
 			on("", readVerbs, "nodes"),
 			on("", verbs("proxy"), "nodes"),
 			on("", verbs("*"), "nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log", "nodes/spec", "nodes/checkpoint", "nodes/configz", "nodes/healthz", "nodes/pods")),
+		clusterRole(clusterusers.ServerClient,
+			urls("/barque/v1/audit", "/barque/v1/certificates", "/barque/v1/diagnosis", "/barque/v1/encryption", "/barque/v1/hardening", "/barque/v1/snapshots"),
+			rbacv1.PolicyRule{Verbs: verbs("post"), NonResourceURLs: []string{"/barque/v1/certificates"}}),
 		clusterRole("system:node-bootstrapper",
 			on("certificates.k8s.io", verbs("create", "get", "list", "watch"), "certificatesigningrequests")),
 		clusterRole("system:certificates.k8s.io:certificatesigningrequests:nodeclient",
@@ -230,6 +233,7 @@ func DefaultClusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		// The node authorizer decides for kubelets; the binding only has to exist.
 		bind("system:node"),
 		kubeletClientBinding(),
+		serverClientBinding(),
 		adminsBinding(),
 	}, controllerClusterRoleBindings()...)
 }
@@ -250,6 +254,15 @@ func kubeletClientBinding() rbacv1.ClusterRoleBinding {
 		ObjectMeta: defaultMeta("", "barque:kubelet-client"),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: kubeletapi.ClientUser}},
+	}
+}
+
+// serverClientBinding lets servers ask each other for what operators want to know.
+func serverClientBinding() rbacv1.ClusterRoleBinding {
+	return rbacv1.ClusterRoleBinding{
+		ObjectMeta: defaultMeta("", clusterusers.ServerClient),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterusers.ServerClient},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: clusterusers.ServerClients}},
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/internal/kubeletapi"
 )
 
@@ -269,6 +270,38 @@ func TestKubeletClientReachesKubeletsOnly(t *testing.T) {
 		{"impersonate", "", "users", ""}, {"create", "rbac.authorization.k8s.io", "clusterrolebindings", ""}} {
 		if decide(c[0], c[1], c[2], c[3]) == authorizer.DecisionAllow {
 			t.Errorf("%v is allowed", c)
+		}
+	}
+}
+
+// TestServersReadNoObjects: by the certificate with which a server asks others it reads no object,
+// and has nothing of the cluster's keys, tokens and backups.
+func TestServersReadNoObjects(t *testing.T) {
+	authz := newAuthorizer(t, defaults()...)
+	server := &user.DefaultInfo{Name: clusterusers.ServerClient, Groups: []string{clusterusers.ServerClients, user.AllAuthenticated}}
+	allowed := func(a authorizer.AttributesRecord) bool {
+		t.Helper()
+		a.User = server
+		decision, _, err := authz.Authorize(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decision == authorizer.DecisionAllow
+	}
+	for _, c := range [][2]string{{"get", "secrets"}, {"list", "secrets"}, {"list", "nodes"}, {"get", "configmaps"}, {"create", "pods"}, {"impersonate", "users"}, {"create", "serviceaccounts"}} {
+		if allowed(authorizer.AttributesRecord{Verb: c[0], APIVersion: "v1", Resource: c[1], Namespace: "kube-system", Name: "n", ResourceRequest: true}) {
+			t.Errorf("%v is allowed", c)
+		}
+	}
+	for path, verbs := range map[string][]string{
+		"/barque/v1/audit": {"get"}, "/barque/v1/certificates": {"get", "post"}, "/barque/v1/diagnosis": {"get"}, "/barque/v1/encryption": {"get"},
+		"/barque/v1/hardening": {"get"}, "/barque/v1/snapshots": {"get"}, "/barque/v1/snapshot-save": {}, "/barque/v1/tokens": {}, "/barque/v1/keys": {}, "/barque/v1/ca": {},
+		"/barque/v1/members/s2": {}, "/barque/v1/revocations": {}, "/metrics": {}, "/logs": {},
+	} {
+		for _, verb := range []string{"get", "post", "put", "delete"} {
+			if got := allowed(authorizer.AttributesRecord{Verb: verb, Path: path}); got != slices.Contains(verbs, verb) {
+				t.Errorf("%s %s is allowed: %t", verb, path, got)
+			}
 		}
 	}
 }

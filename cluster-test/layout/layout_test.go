@@ -62,7 +62,7 @@ var bans = []ban{
 		except: []string{"clusterstatus/ask", "clusterstatus/doctor"},
 		reason: "no part of a cluster knows that it is in one that is there to try"},
 	{from: []string{"apiserver/extra"}, to: without("raftstore"),
-		allow:  []string{"apiserver/extra", "apiserver/storage", "internal/clusterusers"},
+		allow:  []string{"apiserver/extra", "apiserver/storage", "internal/caller", "internal/clusterusers"},
 		reason: "backups uses it, which knows nothing of objects"},
 	{from: []string{"adminapi/remote"}, to: without("adminapi", "backups", "clusterstatus", "raftstore", "internal"),
 		// How errors of the API are told apart, and the types of answers.

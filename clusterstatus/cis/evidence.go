@@ -30,7 +30,7 @@ type Server struct {
 	API       Door // the port of the API
 	Peer      Door // the port for other servers
 	Profiling Opened
-	// Open are ports of Kubernetes' other processes that answer: 10257, 10259, 10249.
+	// Open are ports of Kubernetes' other processes that answer: 10257, 10259.
 	Open []int
 }
 
@@ -49,8 +49,12 @@ type ServerReport struct {
 	// it is not known.
 	Encryption        string `json:"encryption,omitempty"`
 	EncryptionProblem string `json:"encryptionProblem,omitempty"`
-	// Controllers are the groups of the users that the controllers and the scheduler act as.
+	// Controllers are the groups of the users that the controllers and the scheduler of this
+	// process have credentials of.
 	Controllers []string `json:"controllers,omitempty"`
+	// Clients are the groups in the server's certificates as a client, by the certificates' names.
+	// A server of an earlier version sends none.
+	Clients map[string][]string `json:"clients,omitempty"`
 	// KubeletClient is this server as a client of kubelets.
 	KubeletClient KubeletClient `json:"kubeletClient"`
 	// PeerCAs are the CAs of servers among each other, PEM. A server of an earlier version sends
@@ -64,6 +68,8 @@ type ServerReport struct {
 // Audit is the audit log of a server.
 type Audit struct {
 	File string `json:"file,omitempty"`
+	// Stdout reports whether events go to standard output.
+	Stdout bool `json:"stdout,omitempty"`
 	// Webhook reports whether events go to a webhook.
 	Webhook bool `json:"webhook,omitempty"`
 	// Levels are the levels of the policy in use, by the requests of [Audited].
@@ -76,8 +82,11 @@ var Audited = []string{"get secrets", "create configmaps", "create tokenreviews.
 
 // KubeletClient is how a server calls kubelets.
 type KubeletClient struct {
-	User     string `json:"user,omitempty"` // in its certificate
-	Verified bool   `json:"verified"`       // kubelets' certificates are verified against the cluster's CA
+	User string `json:"user,omitempty"` // in its certificate, if that is good
+	// Verified reports that the server has refused false kubelets when the report was made. Problem
+	// is the reason if it has not, or has no good certificate.
+	Verified bool   `json:"verified"`
+	Problem  string `json:"problem,omitempty"`
 }
 
 // Machine is the disk of a node.
@@ -144,6 +153,8 @@ type Node struct {
 	Port    Door
 	// ReadOnly reports whether port 10255 answers.
 	ReadOnly bool
+	// Proxy reports whether port 10249 answers at the node's address.
+	Proxy bool
 }
 
 // Objects are those of the cluster, and the answers of its API.

@@ -32,7 +32,7 @@ func hardened() *Evidence {
 		Plugins:     []string{"NamespaceLifecycle", "ServiceAccount", "NodeRestriction", "PodSecurity", "EventRateLimit", "AlwaysPullImages", "DenyServiceExternalIPs"},
 		Audit:       Audit{File: "/var/lib/barque/audit/audit.log", Levels: levels},
 		Encryption:  "AES-256-GCM",
-		Controllers: []string{"system:serviceaccounts"}, KubeletClient: KubeletClient{User: "barque:kubelet-client", Verified: true},
+		Controllers: []string{"system:serviceaccounts"}, Clients: map[string][]string{"admin": {"system:masters"}, "server-client": {"barque:server-clients"}}, KubeletClient: KubeletClient{User: "barque:kubelet-client", Verified: true},
 		Machine: Machine{Name: "s1", Files: []File{
 			file("/etc/systemd/system/barque-server.service", KindUnit, 0o600), file("/d/store", KindStore, 0o700), file("/d/admin.kubeconfig", KindKubeconfig, 0o600),
 			file("/d/pki", KindPKI, 0o700), file("/d/pki/ca.crt", KindCA, 0o644), file("/d/pki/service-account.key", KindKey, 0o600), file("/d/pki/api.crt", KindCert, 0o644),
@@ -169,10 +169,10 @@ var faults = map[string]func(*Evidence){
 	"4.2.12": func(e *Evidence) { e.Nodes[0].Port.Weak = []string{"TLS 1.1"} },
 	"4.2.13": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.PodPidsLimit = ptr.To[int64](-1) }),
 	"4.2.14": kubeletOf(func(c *v1beta1.KubeletConfiguration) { c.SeccompDefault = nil }),
-	"4.3.1":  func(e *Evidence) { e.Servers[0].Open = []int{10249} },
+	"4.3.1":  func(e *Evidence) { e.Nodes[0].Proxy = true },
 	"5.1.2":  may(Authenticated+" list secrets", Answer{Allowed: true}),
 	"5.1.4":  may(Authenticated+" create pods", Answer{Allowed: true}),
-	"5.1.7":  func(e *Evidence) { e.Servers[0].Report.Controllers = []string{"system:masters"} },
+	"5.1.7":  func(e *Evidence) { e.Servers[0].Report.Clients["server-client"] = []string{"system:masters"} },
 	"5.2.1":  admits(ProbePrivileged),
 	"5.2.2":  admits(ProbePrivileged),
 	"5.2.3":  admits(ProbeHostPID),
@@ -248,6 +248,80 @@ func TestEveryRowLooks(t *testing.T) {
 				t.Errorf("without evidence: %+v", r)
 			}
 		})
+	}
+}
+
+// TestAuditWithoutAFile: flags of the file prove nothing where there is none. Standard output and
+// a webhook are logs that others keep.
+func TestAuditWithoutAFile(t *testing.T) {
+	for name, c := range map[string]struct {
+		audit Audit
+		log   Status
+		file  Status
+	}{
+		"standard output": {Audit{Stdout: true}, Pass, Person},
+		"a webhook":       {Audit{Webhook: true}, Pass, Person},
+		"nothing":         {Audit{}, Fail, Fail},
+		"a file":          {Audit{File: "/a"}, Pass, Pass},
+		"both":            {Audit{File: "/a", Webhook: true}, Pass, Pass},
+	} {
+		e := hardened()
+		e.Servers[0].Report.Audit = c.audit
+		for id, want := range map[string]Status{"1.2.16": c.log, "1.2.17": c.file, "1.2.18": c.file, "1.2.19": c.file} {
+			if r := judged(e, id); r.Status != want {
+				t.Errorf("%s: %s is %+v, want %s", name, id, r, want)
+			}
+		}
+	}
+}
+
+// TestKubeletsHaveToAnswer: a certificate in memory proves nothing if no kubelet answers to it.
+func TestKubeletsHaveToAnswer(t *testing.T) {
+	e := hardened()
+	e.Nodes[0].Kubelet, e.Nodes[0].Silent = nil, "403"
+	if r := judged(e, "1.2.4"); r.Status != Unknown || !strings.Contains(r.Reason, "s1: 403") {
+		t.Errorf("%+v", r)
+	}
+	e.Nodes[0].Foreign = true
+	if r := judged(e, "1.2.4"); r.Status != Pass {
+		t.Errorf("foreign nodes are not asked: %+v", r)
+	}
+	for _, id := range []string{"1.2.4", "1.2.5"} {
+		e := hardened()
+		e.Servers[0].Report.KubeletClient = KubeletClient{Problem: "believes another node"}
+		if r := judged(e, id); r.Status != Fail || !strings.Contains(r.Reason, "believes another node") {
+			t.Errorf("%s: %+v", id, r)
+		}
+	}
+}
+
+// TestEachNodesProxyIsAsked: that of an agent, too.
+func TestEachNodesProxyIsAsked(t *testing.T) {
+	e := hardened()
+	agent := e.Nodes[0]
+	agent.Name, agent.Proxy = "a1", true
+	e.Nodes = append(e.Nodes, agent)
+	if r := judged(e, "4.3.1"); r.Status != Fail || !strings.HasPrefix(r.Reason, "a1: ") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestOwnCertificatesOfMasters: the servers' certificates count, and those of a server that does
+// not report them are not known.
+func TestOwnCertificatesOfMasters(t *testing.T) {
+	e := hardened()
+	if r := judged(e, "5.1.7"); r.Status != Pass {
+		t.Errorf("%+v", r)
+	}
+	e.Servers[0].Report.Clients = nil
+	for _, id := range []string{"5.1.7", "1.2.5"} {
+		if r := judged(e, id); r.Status != Unknown {
+			t.Errorf("not reported: %s: %+v", id, r)
+		}
+	}
+	e.Servers[0].Report.Controllers = []string{"system:masters"}
+	if r := judged(e, "5.1.7"); r.Status != Fail {
+		t.Errorf("controllers: %+v", r)
 	}
 }
 

@@ -63,18 +63,47 @@ func plugin(name string, want bool) func(*ServerReport) Verdict {
 	}
 }
 
-func kubeletClient(r *ServerReport) Verdict {
-	if r.KubeletClient.User == "" {
+// kubeletClient is about the certificates for kubelets, and the kubelets that were asked by one.
+func kubeletClient(e *Evidence) Verdict {
+	v := reports(func(r *ServerReport) Verdict {
+		switch {
+		case r.KubeletClient.User != "":
+			return pass("as %s", r.KubeletClient.User)
+		case r.KubeletClient.Problem != "":
+			return fail("%s", r.KubeletClient.Problem)
+		}
 		return fail("the server has no certificate for kubelets")
+	})(e)
+	if v.Status != Pass {
+		return v
 	}
-	return pass("as %s", r.KubeletClient.User)
+	var silent []string
+	answered := 0
+	for i := range e.Nodes {
+		switch n := &e.Nodes[i]; {
+		case n.Foreign:
+		case n.Kubelet != nil:
+			answered++
+		default:
+			silent = append(silent, n.Name+": "+n.Silent)
+		}
+	}
+	if silent != nil && answered == 0 {
+		return unknown("no kubelet has answered: %s", some(silent))
+	}
+	return pass("%s; %d kubelets have answered", v.Reason, answered)
 }
 
 func kubeletsVerified(r *ServerReport) Verdict {
-	if !r.KubeletClient.Verified {
-		return fail("they are not")
+	switch {
+	case len(r.Clients) == 0: // of an earlier version, which tries none
+		return unknown("the server does not report it")
+	case r.KubeletClient.Verified:
+		return pass("false kubelets are refused")
+	case r.KubeletClient.Problem != "":
+		return fail("%s", r.KubeletClient.Problem)
 	}
-	return pass("by the cluster's CA")
+	return fail("they are not")
 }
 
 func noProfiling(s *Server) Verdict {
@@ -91,10 +120,26 @@ func auditLog(r *ServerReport) Verdict {
 	switch {
 	case r.Audit.File != "":
 		return pass("%s", r.Audit.File)
+	case r.Audit.Stdout:
+		return pass("standard output")
 	case r.Audit.Webhook:
 		return pass("a webhook")
 	}
 	return fail("neither a file nor a webhook")
+}
+
+// auditFile judges a flag of the audit file, where there is one.
+func auditFile(name string, judge func(value string, known bool) Verdict) func(*Evidence) Verdict {
+	return reports(func(r *ServerReport) Verdict {
+		switch v := auditLog(r); {
+		case v.Status != Pass:
+			return v
+		case r.Audit.File == "":
+			return person("%s in place of a file: see what keeps the events", v.Reason)
+		}
+		value, known := r.Flags[name]
+		return judge(value, known)
+	})
 }
 
 func auditPolicy(r *ServerReport) Verdict {

@@ -2,6 +2,8 @@ package cis
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +50,16 @@ func noReadOnlyPort(n *Node) Verdict {
 		return fail("port 10255 answers")
 	}
 	return pass("port 10255 is closed")
+}
+
+func proxyIsLocal(n *Node) Verdict {
+	switch {
+	case n.Port.Unreached != "":
+		return unknown("%s", n.Port.Unreached)
+	case n.Proxy:
+		return fail("port 10249 answers at the node's address")
+	}
+	return pass("10249 is closed at the node's address")
 }
 
 func idleStreams(n *Node) Verdict {
@@ -133,6 +145,24 @@ func hostProcess(e *Evidence) Verdict {
 	return none("no node has Windows")
 }
 
+// ownClients is about a server's certificates as a client. The one of the administrator's
+// kubeconfig is of system:masters.
+func ownClients(r *ServerReport) Verdict {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(r.Clients)) {
+		if name != "admin" && slices.Contains(r.Clients[name], "system:masters") {
+			found = append(found, "its certificate "+name)
+		}
+	}
+	switch {
+	case len(r.Clients) == 0:
+		return unknown("the server does not report its certificates")
+	case found != nil:
+		return fail("%s", some(found))
+	}
+	return pass("none of its own")
+}
+
 // masters is about the group system:masters.
 func masters(e *Evidence) Verdict {
 	if e.Objects == nil {
@@ -143,6 +173,9 @@ func masters(e *Evidence) Verdict {
 		if r := e.Servers[i].Report; r != nil {
 			if v := controllersAccounts(r); v.Status == Fail {
 				return fail("the controllers of %s", e.Servers[i].Name)
+			}
+			if v := ownClients(r); v.Status != Pass {
+				return Verdict{v.Status, e.Servers[i].Name + ": " + v.Reason}
 			}
 		}
 	}

@@ -129,7 +129,7 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 	if err := m.create(group); err != nil {
 		return fmt.Errorf("make the cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if err := m.limit(group, podLimits(pod, m.pids)); err != nil {
+	if err := errors.Join(m.limit(group, podLimits(pod, m.pids)), m.keepFromSwap(group)); err != nil {
 		return fmt.Errorf("limit the cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	m.mu.Lock()
@@ -463,6 +463,24 @@ func (m *Manager) limitUnified(group string, l Limits) error {
 		errs = append(errs, write(dir, "pids.max", strconv.FormatInt(l.PidsMax, 10)))
 	}
 	return errors.Join(errs...)
+}
+
+// keepFromSwap keeps the memory of a pod off the machine's swap: Secrets would reach a disk there.
+// A kernel that does not account for swap has no such file. cgroup v1 counts memory and swap
+// together, so it cannot do that for a pod without a limit.
+func (m *Manager) keepFromSwap(group string) error {
+	if !m.unified {
+		return nil
+	}
+	file, err := os.OpenFile(filepath.Join(m.dir("", group), "memory.swap.max"), os.O_WRONLY|os.O_TRUNC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString("0")
+	return errors.Join(err, file.Close())
 }
 
 func write(dir, file, value string) error {

@@ -425,3 +425,26 @@ func TestBadRoot(t *testing.T) {
 		}
 	}
 }
+
+// TestPodsDoNotSwap: where the kernel accounts for swap, the memory of a pod stays in memory.
+func TestPodsDoNotSwap(t *testing.T) {
+	root := hierarchies(t, true)
+	m, err := New(Config{Root: "/barque/n1", Mountpoint: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	swaps := pod("u1", v1.ResourceRequirements{})
+	group := kernelFiles(t, root, m.Parent(swaps))
+	if err := m.Ensure(swaps); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(group, "memory.swap.max")); err == nil {
+		t.Error("a file was made that the kernel does not have")
+	}
+	if err := os.WriteFile(filepath.Join(group, "memory.swap.max"), []byte("max\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Ensure(swaps); err != nil || content(t, group, "memory.swap.max") != "0" {
+		t.Errorf("%v, the pod may swap %s", err, content(t, group, "memory.swap.max"))
+	}
+}

@@ -2,7 +2,8 @@
 //
 // The type is Kubernetes' own, kubelet.config.k8s.io/v1beta1, so that files of other clusters can
 // be used. What Barque decides itself (addresses, certificates, DNS, the runtime) and what it does
-// not have is not taken silently: Load returns the names of such fields.
+// not have is not taken silently: Load returns the names of such fields,
+// unless security depends on them: then it refuses them.
 //
 // It opens no connection and knows no defaults of others: Default is what holds without a file.
 package config
@@ -46,12 +47,12 @@ var fieldsOfTLS = strings.NewReplacer("--tls-min-version", "tlsMinVersion", "--t
 
 // honoured are the fields that count here.
 var honoured = []string{
-	"allowedUnsafeSysctls", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
+	"address", "allowedUnsafeSysctls", "apiVersion", "containerLogMaxFiles", "containerLogMaxSize", "enableSystemLogHandler",
 	"enableSystemLogQuery", "evictionHard", "evictionMaxPodGracePeriod",
 	"eventBurst", "eventRecordQPS",
-	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "fileCheckFrequency",
-	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kubeReserved", "maxParallelImagePulls",
-	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "protectKernelDefaults", "registerWithTaints", "registryBurst", "registryPullQPS",
+	"evictionMinimumReclaim", "evictionPressureTransitionPeriod", "evictionSoft", "evictionSoftGracePeriod", "failCgroupV1", "failSwapOn", "fileCheckFrequency",
+	"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "imageMinimumGCAge", "kind", "kubeReserved", "maxParallelImagePulls",
+	"maxPods", "mergeDefaultEvictionSettings", "podLogsDir", "podPidsLimit", "podsPerCore", "port", "protectKernelDefaults", "registerWithTaints", "registryBurst", "registryPullQPS",
 	"seccompDefault", "serializeImagePulls", "shutdownGracePeriod", "shutdownGracePeriodByPodPriority", "shutdownGracePeriodCriticalPods",
 	"staticPodPath", "streamingConnectionIdleTimeout", "systemReserved", "tlsCipherSuites", "tlsMinVersion",
 }
@@ -119,8 +120,12 @@ func Load(file, dir string, under, over map[string]any) (c *Configuration, ignor
 	}
 	merge(fields, over)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if !slices.Contains(honoured, name) && fixed[name] == nil && name != "kind" && name != "apiVersion" {
+		switch {
+		case slices.Contains(honoured, name) || fixed[name] != nil:
+		case harmless[name] != "":
 			ignored = append(ignored, name)
+		default:
+			return nil, nil, fmt.Errorf("the kubelet's configuration: %s: remove it: nothing here implements it", name)
 		}
 	}
 	merged, err := json.Marshal(fields)
@@ -252,6 +257,8 @@ func Validate(c *Configuration) error {
 	check(low >= 0 && low <= 100, "imageGCLowThresholdPercent: %d: want 0 to 100", low)
 	check(low < high, "imageGCLowThresholdPercent: %d: want less than imageGCHighThresholdPercent, %d", low, high)
 	check(c.MaxPods > 0, "maxPods: %d: want 1 or more", c.MaxPods)
+	check(c.PodsPerCore >= 0, "podsPerCore: %d: want 0 (no limit) or more", c.PodsPerCore)
+	check(c.Port >= 0 && c.Port <= 65535, "port: %d: want 1 to 65535", c.Port)
 	check(*c.MaxParallelImagePulls > 0, "maxParallelImagePulls: %d: want 1 or more", *c.MaxParallelImagePulls)
 	check(*c.RegistryPullQPS >= 0, "registryPullQPS: %d: want 0 (no limit) or more", *c.RegistryPullQPS)
 	check(c.RegistryBurst > 0, "registryBurst: %d: want 1 or more", c.RegistryBurst)

@@ -18,6 +18,12 @@ import (
 // then.
 const longestIdle = 4 * time.Hour
 
+// noSwap and enforceNone are values that hold here.
+const (
+	noSwap      = "NoSwap"
+	enforceNone = "none"
+)
+
 // fixed are the fields whose value is decided here. wrong returns why a value is refused, or "".
 var fixed = map[string]func(c *Configuration) string{
 	"readOnlyPort": func(c *Configuration) string {
@@ -70,6 +76,34 @@ var fixed = map[string]func(c *Configuration) string{
 	},
 	"preloadedImagesVerificationAllowlist": func(*Configuration) string {
 		return "remove it: switch the admission plugin AlwaysPullImages on instead"
+	},
+	"memorySwap": func(c *Configuration) string {
+		return unless(c.MemorySwap.SwapBehavior == "" || c.MemorySwap.SwapBehavior == noSwap, "swapBehavior: want NoSwap: the memory of pods is not swapped")
+	},
+	"userNamespaces": func(c *Configuration) string {
+		return unless(c.UserNamespaces == nil || c.UserNamespaces.IDsPerPod == nil, "idsPerPod: remove it: this node runs no pods with hostUsers: false")
+	},
+	"localStorageCapacityIsolation": func(c *Configuration) string {
+		return unless(ptr.Deref(c.LocalStorageCapacityIsolation, true), "want true: limits of ephemeral-storage and emptyDirs always hold")
+	},
+	"enforceNodeAllocatable": func(c *Configuration) string {
+		return unless(len(c.EnforceNodeAllocatable) == 0 || slices.Equal(c.EnforceNodeAllocatable, []string{enforceNone}),
+			"want [none]: no cgroup bounds all pods, or the reserved amounts; these lower what the node offers to pods, and the weight of the pods' CPU time")
+	},
+	"cpuCFSQuota": func(c *Configuration) string {
+		return unless(ptr.Deref(c.CPUCFSQuota, true), "want true: limits of CPU always hold; leave them out of the pods that are to have none")
+	},
+	"cpuCFSQuotaPeriod": func(c *Configuration) string {
+		return unless(c.CPUCFSQuotaPeriod == nil || c.CPUCFSQuotaPeriod.Duration == 100*time.Millisecond, "want 100ms: limits of CPU hold over this time")
+	},
+	"registerNode": func(c *Configuration) string {
+		return unless(ptr.Deref(c.RegisterNode, true), "want true: each member has its Node; --no-node runs a server without one")
+	},
+	"runOnce": func(c *Configuration) string {
+		return unless(!c.RunOnce, "want false: the kubelet serves until it is stopped")
+	},
+	"tracing": func(c *Configuration) string {
+		return unless(c.Tracing == nil, "remove it: the kubelet sends no traces")
 	},
 	"defaultPodSysctls": func(c *Configuration) string {
 		return unless(len(c.DefaultPodSysctls) == 0, "remove it: set sysctls in the pods")
@@ -139,6 +173,12 @@ func secure(c *Configuration) {
 	orDuration(&c.Authorization.Webhook.CacheAuthorizedTTL, 5*time.Minute)
 	orDuration(&c.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	c.RotateCertificates = true
+	c.HealthzPort, c.HealthzBindAddress, c.RegisterNode = ptr.To[int32](0), "", ptr.To(true)
+	c.MemorySwap.SwapBehavior, c.EnforceNodeAllocatable = noSwap, []string{enforceNone}
+	c.LocalStorageCapacityIsolation = ptr.To(true)
+	c.CPUCFSQuota, c.CPUCFSQuotaPeriod = ptr.To(true), &metav1.Duration{Duration: 100 * time.Millisecond}
+	orDefault(&c.FailSwapOn, ptr.To(false))
+	orDefault(&c.FailCgroupV1, ptr.To(false))
 	orDefault(&c.SeccompDefault, ptr.To(false))
 	orDefault(&c.EventRecordQPS, ptr.To[int32](50))
 	if c.EventBurst == 0 {

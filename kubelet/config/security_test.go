@@ -1,29 +1,17 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestNoFieldAboutSecurityIsIgnored: a value counts, or keeps the node from starting.
-func TestNoFieldAboutSecurityIsIgnored(t *testing.T) {
-	for _, field := range []string{"authentication", "authorization", "readOnlyPort", "protectKernelDefaults", "makeIPTablesUtilChains", "tlsCipherSuites", "tlsMinVersion",
-		"tlsCurvePreferences", "tlsCertFile", "tlsPrivateKeyFile", "rotateCertificates", "serverTLSBootstrap", "seccompDefault", "podPidsLimit", "eventRecordQPS", "eventBurst",
-		"streamingConnectionIdleTimeout", "allowedUnsafeSysctls", "defaultPodSysctls", "kernelMemcgNotification", "featureGates", "enableServer", "enableDebuggingHandlers",
-		"enableProfilingHandler", "enableContentionProfiling", "enableDebugFlagsHandler", "enableSystemLogHandler", "enableSystemLogQuery", "imagePullCredentialsVerificationPolicy",
-		"preloadedImagesVerificationAllowlist", "staticPodURL", "staticPodURLHeader", "registerWithTaints"} {
-		if !slices.Contains(honoured, field) && fixed[field] == nil {
-			t.Errorf("%s is ignored", field)
-		}
-	}
-}
-
 // TestFieldsAboutSecurity: files of other clusters are taken as long as they say what holds here.
 func TestFieldsAboutSecurity(t *testing.T) {
 	dir := t.TempDir()
-	for content, want := range map[string]string{
+	cases := map[string]string{
 		"authentication: {anonymous: {enabled: false}, webhook: {enabled: true, cacheTTL: 0s}}\n": "",
 		"authentication: {anonymous: {enabled: true}}\n":                                          "authentication: anonymous.enabled: want false",
 		"authentication: {webhook: {enabled: false}}\n":                                           "authentication: webhook.enabled: want true",
@@ -61,9 +49,39 @@ func TestFieldsAboutSecurity(t *testing.T) {
 		"streamingConnectionIdleTimeout: 5m\n":                                                    "",
 		"streamingConnectionIdleTimeout: -1s\n":                                                   "streamingConnectionIdleTimeout",
 		"streamingConnectionIdleTimeout: 5h\n":                                                    "4h0m0s at most",
+		"address: 127.0.0.1\nport: 10250\nfailSwapOn: true\nfailCgroupV1: true\npodsPerCore: 3\n": "", // Settle checks them
+		"port: 65536\n":                                                                           "port: 65536",
+		"podsPerCore: -1\n":                                                                       "podsPerCore: -1",
+		"memorySwap: {}\n":                                                                        "",
+		"memorySwap: {swapBehavior: NoSwap}\n":                                                    "",
+		"memorySwap: {swapBehavior: LimitedSwap}\n":                                               "memorySwap: swapBehavior: want NoSwap",
+		"userNamespaces: {idsPerPod: 65536}\n":                                                    "userNamespaces: idsPerPod: remove it",
+		"localStorageCapacityIsolation: true\n":                                                   "",
+		"localStorageCapacityIsolation: false\n":                                                  "localStorageCapacityIsolation: want true",
+		"enforceNodeAllocatable: []\n":                                                            "",
+		"enforceNodeAllocatable: [none]\n":                                                        "",
+		"enforceNodeAllocatable: [pods]\n":                                                        "enforceNodeAllocatable: want [none]",
+		"cpuCFSQuota: true\ncpuCFSQuotaPeriod: 100ms\n":                                           "",
+		"cpuCFSQuota: false\n":                                                                    "cpuCFSQuota: want true",
+		"cpuCFSQuotaPeriod: 5ms\n":                                                                "cpuCFSQuotaPeriod: want 100ms",
+		"registerNode: false\n":                                                                   "registerNode: want true",
+		"runOnce: true\n":                                                                         "runOnce: want false",
+		"tracing: {samplingRatePerMillion: 1}\n":                                                  "tracing: remove it",
+		"enableContentionProfiling: true\n":                                                       "enableContentionProfiling: want false",
+		"enableDebugFlagsHandler: true\n":                                                         "enableDebugFlagsHandler: want false",
+		"preloadedImagesVerificationAllowlist: [a]\n":                                             "preloadedImagesVerificationAllowlist: remove it",
+		"defaultPodSysctls: {net.core.somaxconn: \"9\"}\n":                                        "defaultPodSysctls: remove it",
+		"staticPodURLHeader: {a: [b]}\n":                                                          "staticPodURLHeader: remove it",
 		"seccompDefault: true\nprotectKernelDefaults: true\npodPidsLimit: 7\n":                    "",
 		"authentication: {anonymous: {enabled: true}}\nreadOnlyPort: 1\nauthorization: {mode: AlwaysAllow}\nclusterDomain: x": "readOnlyPort: want 0",
-	} {
+	}
+	for field := range fixed {
+		refusal := func(content string) bool { return strings.HasPrefix(content, field+":") && cases[content] != "" }
+		if field != "serverTLSBootstrap" && !slices.ContainsFunc(slices.Collect(maps.Keys(cases)), refusal) {
+			t.Errorf("no case refuses a value of %s", field)
+		}
+	}
+	for content, want := range cases {
 		c, ignored, err := Load(written(t, dir, "kubelet.yaml", header+content), "", nil, nil)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", content, err, want)

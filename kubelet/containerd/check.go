@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -26,7 +27,7 @@ var neededControllers = map[int][]string{
 // dataDir, which need not exist yet.
 func Check(dataDir string) []check.Finding {
 	return []check.Finding{
-		checkRoot(), checkBundle(), checkOverlay(dataDir), checkCgroups(), checkNamespaces(), checkSeccomp(),
+		checkRoot(), checkBundle(), checkOverlay(dataDir), checkCgroups(), checkNamespaces(), checkSeccomp("/proc/sys/kernel/seccomp/actions_avail", bundle.Features),
 	}
 }
 
@@ -138,10 +139,32 @@ func checkNamespaces() check.Finding {
 	return check.Passed(name, "cgroup, ipc, mnt, net, pid, uts")
 }
 
-func checkSeccomp() check.Finding {
-	const name = "seccomp"
-	if _, err := os.Stat("/proc/sys/kernel/seccomp/actions_avail"); err != nil {
+// checkSeccomp asks the kernel, and runc: one that was built without seccomp starts no container
+// that has a profile. A binary without runc has another finding.
+func checkSeccomp(kernel string, features func() ([]byte, error)) check.Finding {
+	const name, rebuild = "seccomp", "install libseccomp-dev (libseccomp-devel) and build barque again with `make build`"
+	if _, err := os.Stat(kernel); err != nil {
 		return check.Failed(name, "the kernel has no system call filters", "use a kernel with CONFIG_SECCOMP_FILTER")
 	}
-	return check.Passed(name, "system call filters work")
+	raw, err := features()
+	if errors.Is(err, bundle.ErrNotBundled) {
+		return check.Passed(name, "the kernel has system call filters; another runtime has to use them")
+	}
+	var runc struct {
+		Linux struct {
+			Seccomp struct {
+				Enabled bool `json:"enabled"`
+			} `json:"seccomp"`
+		} `json:"linux"`
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &runc)
+	}
+	switch {
+	case err != nil:
+		return check.Doubtful(name, "the kernel has system call filters; runc does not say whether it has: "+err.Error(), "look at `runc features` when a node runs")
+	case !runc.Linux.Seccomp.Enabled:
+		return check.Failed(name, "runc was built without system call filters", rebuild)
+	}
+	return check.Passed(name, "the kernel and runc have system call filters")
 }

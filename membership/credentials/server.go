@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/atomicfile"
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/internal/kubeletapi"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/internal/tlsoptions"
@@ -84,9 +85,6 @@ type Server struct {
 	changed chan struct{} // closed and replaced after every renewal
 }
 
-// serverClient is the name of a server as a client of the other servers' API.
-const serverClient = "barque:server-client"
-
 // adminUser is the name in the administrator's kubeconfig.
 const adminUser = "barque:admin"
 
@@ -140,7 +138,7 @@ func (ids *Server) kinds() []kind {
 		// Not of system:masters: a node writes the address of its kubelet, and an API server there
 		// would obey.
 		{&ids.KubeletClient, "kubelet-client", pki.Request{CommonName: kubeletapi.ClientUser, Organization: []string{kubeletapi.ClientGroup}, Usage: pki.Client}, pki.Clients},
-		{&ids.serverClient, "server-client", pki.Request{CommonName: serverClient, Organization: []string{"system:masters"}, Usage: pki.Client}, pki.Clients},
+		{&ids.serverClient, "server-client", pki.Request{CommonName: clusterusers.ServerClient, Organization: []string{clusterusers.ServerClients}, Usage: pki.Client}, pki.Clients},
 		{&ids.Kubelet, "kubelet", join.NodeServing(o.Name, o.Address), pki.Clients},
 		{&ids.proxy, "front-proxy", pki.Request{CommonName: o.ProxyName, Usage: pki.Client}, pki.FrontProxy},
 		{&ids.admin, "admin", pki.Request{CommonName: adminUser, Organization: []string{"system:masters"}, Usage: pki.Client}, pki.Clients},
@@ -501,11 +499,17 @@ func (ids *Server) keyFrom(ctx context.Context, other join.Server, digest string
 }
 
 // CallTLS is how this server calls the API of others.
-func (ids *Server) CallTLS() *tls.Config {
+func (ids *Server) CallTLS() *tls.Config { return ids.callTLS(ids.serverClient) }
+
+// CallAsAdmin is how this server calls servers of versions before 30 November 2026. These
+// answer nobody but administrators.
+func (ids *Server) CallAsAdmin() *tls.Config { return ids.callTLS(ids.admin) }
+
+func (ids *Server) callTLS(as *pki.Identity) *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
 		InsecureSkipVerify:   true, // VerifyConnection does, against the CAs of the moment
-		GetClientCertificate: ids.serverClient.GetClientCertificate,
+		GetClientCertificate: as.GetClientCertificate,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			certs := state.PeerCertificates
 			if err := ids.Trust.Verify(certs[0], certs[1:], x509.ExtKeyUsageServerAuth, time.Now()); err != nil {

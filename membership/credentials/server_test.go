@@ -403,7 +403,8 @@ func TestKubeletsSeeNoAdministrator(t *testing.T) {
 	}{
 		"to any kubelet":     {ids.KubeletClientTLS()(), "CN=barque:kubelet-client,O=barque:kubelet-clients"},
 		"to one kubelet":     {kubelets, "CN=barque:kubelet-client,O=barque:kubelet-clients"},
-		"to another API":     {ids.CallTLS(), "CN=barque:server-client,O=system:masters"},
+		"to another API":     {ids.CallTLS(), "CN=barque:server-client,O=barque:server-clients"},
+		"to an earlier one":  {ids.CallAsAdmin(), "CN=barque:admin,O=system:masters"},
 		"to another kubelet": {ids.KubeletTLS()("a2"), "CN=barque:kubelet-client,O=barque:kubelet-clients"},
 	} {
 		cert, err := c.config.GetClientCertificate(&tls.CertificateRequestInfo{})

@@ -3,8 +3,10 @@ package enroll
 import (
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -129,4 +131,30 @@ func systemdWords(t *testing.T, value string) (words []string) {
 		words = append(words, word.String())
 	}
 	return words
+}
+
+// TestServiceIsItsOwnersAlone: the files have a token, and arguments that may be secret, whatever
+// the umask. A unit that is there stays as it is.
+func TestServiceIsItsOwnersAlone(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0))
+	s := Service{Role: "agent", ConfigDir: filepath.Join(t.TempDir(), "etc"), UnitDir: t.TempDir()}
+	files, _, err := s.Write("token", []string{"--join=x"})
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", path, info.Mode(), err)
+		}
+	}
+	unit := filepath.Join(s.UnitDir, "barque-agent.service")
+	if err := os.WriteFile(unit, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if files, _, err = s.Write("token", nil); err != nil || len(files) != 2 {
+		t.Errorf("%v %v", files, err)
+	}
+	if text, err := os.ReadFile(unit); err != nil || string(text) != "mine" {
+		t.Errorf("%s %v", text, err)
+	}
 }

@@ -595,7 +595,7 @@ func TestARemovedServer(t *testing.T) {
 	kubelet := agent("s3")
 	kubelet.Holder = "s3.old"
 	old, legacy, back, ofKubelet := s.issue(t, server("s3.old")), s.issue(t, server("")), s.issue(t, server("s3.new")), s.issue(t, kubelet)
-	client := s.issue(t, pki.Request{CommonName: "barque:server-client", Organization: []string{"system:masters"}, Usage: pki.Client, Holder: "s3.old"})
+	client := s.issue(t, pki.Request{CommonName: "barque:server-client", Organization: []string{"barque:server-clients"}, Usage: pki.Client, Holder: "s3.old"})
 	gone := Removed{ID: "s3.old", Name: "s3", At: time.Now()}
 	s.compile(t)
 	s.want(t, "a member", old, true)

@@ -128,7 +128,7 @@ func askServer(ctx context.Context, config *rest.Config, s Server, roots *x509.C
 		peers.AppendCertsFromPEM([]byte(out.Report.PeerCAs))
 	}
 	out.Peer = knock(ctx, net.JoinHostPort(host, peer), "", peers)
-	for _, port := range []int{10257, 10259, 10249} {
+	for _, port := range []int{10257, 10259} {
 		if open(ctx, host, port) {
 			out.Open = append(out.Open, port)
 		}
@@ -182,6 +182,6 @@ func askNode(ctx context.Context, client kubernetes.Interface, node *corev1.Node
 		return out
 	}
 	out.Port = knock(ctx, net.JoinHostPort(host, strconv.Itoa(int(node.Status.DaemonEndpoints.KubeletEndpoint.Port))), "/pods", roots)
-	out.ReadOnly = open(ctx, host, 10255)
+	out.ReadOnly, out.Proxy = open(ctx, host, 10255), open(ctx, host, 10249)
 	return out
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/network/nodeaddr"
 	"github.com/barque/barque/network/overlay"
@@ -120,6 +122,56 @@ func (o *Options) fitAddresses(s Settings) error {
 		return fmt.Errorf("the cluster's first family is that of %s, but this node's first address is %s: give --node-ip in that order", first, internal[0])
 	}
 	return nil
+}
+
+// settleAddresses fits the node's addresses to the cluster, and then the kubelet to these.
+func (o *Options) settleAddresses(s Settings) error {
+	if err := o.fitAddresses(s); err != nil {
+		return err
+	}
+	return o.settleKubelet()
+}
+
+// checkKubelet checks the kubelet's configuration against this machine, before the node joins. A
+// detected first address may still go, with its family, so any of them will do until then.
+func (o *Options) checkKubelet() error {
+	first := o.settledAt(o.addr(), new(kubeletconfig.Configuration))
+	if first == nil || !o.detected {
+		return first
+	}
+	for _, other := range o.addresses.Internal {
+		if o.settledAt(other, new(kubeletconfig.Configuration)) == nil {
+			return nil
+		}
+	}
+	return first
+}
+
+// settleKubelet completes the kubelet's configuration, once fitAddresses has left the node's
+// addresses.
+func (o *Options) settleKubelet() error {
+	settled := new(kubeletconfig.Configuration)
+	if err := o.settledAt(o.addr(), settled); err != nil || o.Kubelet == nil {
+		return err
+	}
+	o.Kubelet = settled // the one that was read stays, for a start again in this process
+	return nil
+}
+
+// settledAt puts into settled the configuration of a kubelet that serves at an address.
+func (o *Options) settledAt(at netip.Addr, settled *kubeletconfig.Configuration) error {
+	if o.Kubelet == nil {
+		return nil
+	}
+	*settled = *o.Kubelet
+	if o.NoNode {
+		return nil
+	}
+	err := kubeletconfig.Settle(settled, kubeletconfig.Machine{Address: netip.AddrPortFrom(at, o.KubeletPort), Swaps: "/proc/swaps", Cgroups: "/sys/fs/cgroup"})
+	if place, ok := errors.AsType[*kubeletconfig.PlaceError](err); ok {
+		return enroll.WrongOption("%v", place)
+	}
+	return err
 }
 
 // Providers of the pod network.

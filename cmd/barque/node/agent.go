@@ -82,7 +82,7 @@ func (a *agent) enlist(ctx context.Context) (err error) {
 	if a.settings, err = settingsOf(a.record); err != nil {
 		return err
 	}
-	if err := o.fitAddresses(a.settings); err != nil {
+	if err := o.settleAddresses(a.settings); err != nil {
 		return err
 	}
 	a.ids, err = credentials.LoadAgent(credentials.AgentConfig{Address: o.addr(), DataDir: o.DataDir, Named: a.named, Record: a.record, Logger: a.logger})

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 
@@ -30,15 +31,16 @@ func (s *server) hardening(ctx context.Context) (*cis.ServerReport, error) {
 		return nil, err
 	}
 	cipher, unknown := s.secretsCipher(ctx)
-	kubelets := s.ids.KubeletClientTLS()()
 	r := &cis.ServerReport{
-		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: controllerGroups(), Encryption: cipher, EncryptionProblem: unknown, Machine: machine, Profile: s.options.Profile,
-		Audit:         cis.Audit{File: s.audit.File, Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "", Levels: map[string]string{}},
-		PeerCAs:       string(s.ids.Trust.PEMFor(pki.Peers)),
-		KubeletClient: cis.KubeletClient{Verified: !kubelets.InsecureSkipVerify && kubelets.RootCAs != nil},
+		Flags: s.options.Flags, Plugins: s.options.Admission.Running(), Controllers: groupsOfParts(s.api.Identities()), Clients: s.ids.ClientGroups(), Encryption: cipher, EncryptionProblem: unknown, Machine: machine, Profile: s.options.Profile,
+		Audit:   cis.Audit{File: s.audit.File, Stdout: s.audit.Stdout, Webhook: s.options.Audit != nil && s.options.Audit.WebhookOptions.ConfigFile != "", Levels: map[string]string{}},
+		PeerCAs: string(s.ids.Trust.PEMFor(pki.Peers)),
 	}
-	if c := s.ids.KubeletClient.Certificate(); c != nil && c.Leaf != nil {
-		r.KubeletClient.User = c.Leaf.Subject.CommonName
+	name, err := s.ids.KubeletClientUser()
+	tried := s.ids.TryKubelets(ctx)
+	r.KubeletClient = cis.KubeletClient{User: name, Verified: tried == nil}
+	if err = errors.Join(err, tried); err != nil {
+		r.KubeletClient.Problem = err.Error()
 	}
 	someone := &user.DefaultInfo{Name: "someone", Groups: []string{user.AllAuthenticated}}
 	for _, request := range cis.Audited {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -13,7 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
 	"github.com/barque/barque/adminapi"
+	"github.com/barque/barque/internal/clusterusers"
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/keyring"
@@ -93,7 +98,16 @@ func TestKeysHandler(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			m, _, _ := newKeys(t, c.members...)
 			w := httptest.NewRecorder()
-			adminapi.KeysHandler(m).ServeHTTP(w, httptest.NewRequest(c.method, adminapi.KeysPath+c.query, nil))
+			by := func(group string) *http.Request {
+				r := httptest.NewRequest(c.method, adminapi.KeysPath+c.query, nil)
+				return r.WithContext(request.WithUser(r.Context(), &user.DefaultInfo{Name: "ann", Groups: []string{group}}))
+			}
+			// RBAC permits it to them.
+			if adminapi.KeysHandler(m).ServeHTTP(w, by("dev")); (w.Code == http.StatusForbidden) != (c.method != "GET") {
+				t.Fatalf("somebody gets status %d, %s", w.Code, w.Body)
+			}
+			w = httptest.NewRecorder()
+			adminapi.KeysHandler(m).ServeHTTP(w, by(clusterusers.AdminGroup))
 			var a adminapi.KeysAnswer
 			if w.Code != c.status || json.Unmarshal(w.Body.Bytes(), &a) == nil && (a.Step != c.step || a.Refused != c.refused) {
 				t.Fatalf("status %d, %s", w.Code, w.Body)

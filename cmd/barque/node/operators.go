@@ -26,15 +26,16 @@ import (
 
 // handlers returns the operators' endpoints of this server's API.
 func (s *server) handlers() map[string]http.Handler {
-	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS}
-	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS())
+	logger := s.logger.With("part", "relay")
+	servers := &adminapi.Servers{Pool: s.pool, Known: s.record.Servers, TLS: s.ids.CallTLS, AdminTLS: s.ids.CallAsAdmin, Logger: logger}
+	relay := adminapi.NewRelay(s.options.Name, servers.All, s.ids.CallTLS(), s.ids.CallAsAdmin(), logger)
 	handlers := s.backups.Handlers(relay)
-	handlers[clusterstatus.DiagnosisPath] = extra.MastersOnly(http.MethodGet, relay.Pass(s.diagnosis().ServeHTTP))
+	handlers[clusterstatus.DiagnosisPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(s.diagnosis().ServeHTTP))
 	handlers[clusterstatus.StatusPath] = adminapi.StatusHandler(func(ctx context.Context) *clusterstatus.Observation {
 		return s.says().Observe(ctx, s.record.Cluster.ID, s.store)
 	})
-	handlers[auditlog.Path] = extra.MastersOnly(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
-	handlers[cis.ReportPath] = extra.MastersOnly(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
+	handlers[auditlog.Path] = extra.MastersAndServers(http.MethodGet, relay.Pass(auditlog.Handler(s.options.Name, s.audit.File)))
+	handlers[cis.ReportPath] = extra.MastersAndServers(http.MethodGet, relay.Pass(hardening.Handler(s.hardening)))
 	handlers[adminapi.MembersPath] = adminapi.MembersHandler(s.store, s.leavers())
 	handlers[token.Path] = adminapi.TokensHandler(s.tokens, s.logger.With("part", "join"))
 	handlers[adminapi.RevocationsPath] = adminapi.RevocationsHandler(s.revoked.Entries, s.judge.Book, s.judge.Needed, s.logger.With("part", "revocations"))

@@ -268,6 +268,9 @@ func (o *Options) complete() error {
 	if err := errors.Join(o.Tokens.validate(), o.parseAgentCIDRs()); err != nil {
 		return err
 	}
+	if err := o.checkKubelet(); err != nil {
+		return err
+	}
 	if o.Kubelet != nil && o.Kubelet.ProtectKernelDefaults && !o.NoNode {
 		if err := kerneldefaults.Check(kerneldefaults.Dir); err != nil {
 			return err

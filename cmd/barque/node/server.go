@@ -168,7 +168,7 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.settings, err = settingsOf(s.record); err != nil {
 		return err
 	}
-	if err := s.options.fitAddresses(s.settings); err != nil {
+	if err := s.options.settleAddresses(s.settings); err != nil {
 		return err
 	}
 	if err := s.loadRevoked(); err != nil {

@@ -1,0 +1,38 @@
+package adminapi
+
+import (
+	"log/slog"
+	"net/http"
+)
+
+// callers are the two identities of a server at the API of another one. A server of a version
+// before 30 November 2026 refuses the first, because it answers administrators only; and so does
+// any other while no leader has created the role of servers. A refused request has changed nothing,
+// and the other side has proven that it is a server, so it is asked again by the administrator's
+// certificate. Requests have no body. The log tells it, because a right that is missing would not
+// be noticed otherwise.
+type callers struct {
+	server, admin http.RoundTripper
+	logger        *slog.Logger
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c callers) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.server.RoundTrip(r)
+	if err != nil || response.StatusCode != http.StatusForbidden {
+		return response, err
+	}
+	response.Body.Close()
+	c.logger.Info("another server refuses this one, and is asked by the administrator's certificate: it is of an earlier version, or the role barque:server-client lacks the right",
+		"at", r.URL.Host, "method", r.Method, "path", r.URL.Path)
+	return c.admin.RoundTrip(r.Clone(r.Context()))
+}
+
+// CloseIdleConnections is called by http.Client.
+func (c callers) CloseIdleConnections() {
+	for _, t := range []http.RoundTripper{c.server, c.admin} {
+		if closer, ok := t.(interface{ CloseIdleConnections() }); ok {
+			closer.CloseIdleConnections()
+		}
+	}
+}

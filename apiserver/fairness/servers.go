@@ -1,0 +1,22 @@
+package fairness
+
+import (
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/internal/clusterusers"
+)
+
+// serversSchema exempts what servers ask each other, beside the API's objects. They do it for
+// operators and for status, which have to work while clients take all places.
+var serversSchema = &flowcontrolv1.FlowSchema{
+	ObjectMeta: metav1.ObjectMeta{Name: "barque-servers", Annotations: map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}},
+	Spec: flowcontrolv1.FlowSchemaSpec{
+		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: flowcontrolv1.PriorityLevelConfigurationNameExempt},
+		MatchingPrecedence:         3, // below exempt and probes
+		Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+			Subjects:         []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: clusterusers.ServerClients}}},
+			NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: []string{flowcontrolv1.VerbAll}, NonResourceURLs: []string{"/barque/v1/*"}}},
+		}},
+	},
+}
