@@ -64,8 +64,8 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// TestHealthyBesideAHangingDriver: the driver of a pod's devices that are left over does not answer.
-// The kubelet looks at the runtime's pods meanwhile, so it is well. One call is under way.
+// TestHealthyBesideAHangingDriver: the driver of devices that a pod left does not answer. The
+// kubelet looks at the runtime's pods meanwhile, so it is well. One call is under way.
 func TestHealthyBesideAHangingDriver(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.stop()

@@ -82,8 +82,8 @@ func waitsFor(cause error) string {
 	return "waiting for an address of this machine: no route leads to other machines yet; --node-ip gives an address that is not to be waited for"
 }
 
-// awaitFamilies returns hasFamilies, which is content familyPatience after it missed a family first.
-// The start tells the error then.
+// awaitFamilies returns hasFamilies, which is content familyPatience after it missed a family
+// first. The start tells the error then.
 func (o *Options) awaitFamilies() func([]netip.Addr) error {
 	var missed time.Time
 	return func(addrs []netip.Addr) error {

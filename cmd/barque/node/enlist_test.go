@@ -483,8 +483,8 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 	}
 }
 
-// A server joined without --wipe, and was removed while it was off. --wipe with the token by which it
-// joined is not used up: the cluster decides, and a member keeps its data. Afterwards it is.
+// A server joined without --wipe, and was removed while it was off. --wipe with the token by which
+// it joined is not used up: the cluster decides, and a member keeps its data. Afterwards it is.
 func TestWipeWithTheTokenOfAJoinWithoutIt(t *testing.T) {
 	h := newHost(t)
 	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
