@@ -55,7 +55,7 @@ func (c takerEvents) Create(ctx context.Context, e *v1.Event, _ metav1.CreateOpt
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(c.takes): // brief: in virtual time
+	case <-time.After(c.takes):
 	}
 	if c.fails != nil {
 		if err := c.fails(e); err != nil {
