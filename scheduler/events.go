@@ -3,12 +3,15 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -34,14 +37,19 @@ type recorder struct {
 	queues   [eventWriters]chan *v1.Event
 	wg       sync.WaitGroup
 	dropping sync.Once
+	stopping chan struct{} // closed by wait: no event follows
+	end      context.CancelFunc
 }
 
-// newRecorder starts the writers, which end with ctx; wait joins them.
+// newRecorder starts the writers, which wait ends. They outlive ctx: the last writes of a term tell
+// events, too.
 func newRecorder(ctx context.Context, cfg *Config, client kubernetes.Interface) *recorder {
 	r := &recorder{
 		log: cfg.Logger, client: client, clock: cfg.Clock,
-		source: v1.EventSource{Component: v1.DefaultSchedulerName, Host: cfg.Identity},
+		source:   v1.EventSource{Component: v1.DefaultSchedulerName, Host: cfg.Identity},
+		stopping: make(chan struct{}),
 	}
+	ctx, r.end = context.WithCancel(context.WithoutCancel(ctx))
 	for i := range r.queues {
 		r.queues[i] = make(chan *v1.Event, eventBuffer)
 		r.wg.Go(func() { r.write(ctx, r.queues[i]) })
@@ -49,7 +57,14 @@ func newRecorder(ctx context.Context, cfg *Config, client kubernetes.Interface) 
 	return r
 }
 
-func (r *recorder) wait() { r.wg.Wait() }
+// wait returns when the events are written that wait, or after lastevents.Patience. None may be
+// given after it.
+func (r *recorder) wait() {
+	close(r.stopping)
+	defer r.end()
+	defer time.AfterFunc(lastevents.Patience, r.end).Stop()
+	r.wg.Wait()
+}
 
 // event notes what happened to a pod. Events of one pod keep their order.
 func (r *recorder) event(pod *v1.Pod, kind, reason, action, message string) {
@@ -89,26 +104,24 @@ func (r *recorder) write(ctx context.Context, in <-chan *v1.Event) {
 	seen := lru.New(eventMemory) // eventKey → *v1.Event as written
 	for {
 		select {
-		case <-ctx.Done():
+		case <-r.stopping:
 			r.writeLast(ctx, seen, in)
 			return
 		case e := <-in:
-			if err := r.writeOne(ctx, seen, e); err != nil && ctx.Err() == nil {
-				r.log.Debug("cannot write an event", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
-			}
+			_ = r.writeOne(ctx, seen, e) // it was logged
 		}
 	}
 }
 
 // writeLast writes the events that wait at the end of a term. A server that stops still leads then.
-// One that has lost its leadership is refused at the first event.
+// The client of one that has lost its leadership has ended: the first event shows it. A refusal is
+// an answer: the next event may be taken.
 func (r *recorder) writeLast(ctx context.Context, seen *lru.Cache, in <-chan *v1.Event) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastevents.Patience)
-	defer cancel()
 	for {
 		select {
 		case e := <-in:
-			if err := r.writeOne(ctx, seen, e); err != nil {
+			err := r.writeOne(ctx, seen, e)
+			if answer := apierrors.APIStatus(nil); err != nil && !errors.As(err, &answer) {
 				return
 			}
 		default:
@@ -117,7 +130,13 @@ func (r *recorder) writeLast(ctx context.Context, seen *lru.Cache, in <-chan *v1
 	}
 }
 
-func (r *recorder) writeOne(ctx context.Context, seen *lru.Cache, e *v1.Event) error {
+// writeOne writes an event, or counts its repetition. It logs its error.
+func (r *recorder) writeOne(ctx context.Context, seen *lru.Cache, e *v1.Event) (err error) {
+	defer func() {
+		if err != nil {
+			r.log.Debug("cannot write an event", "namespace", e.Namespace, "pod", e.InvolvedObject.Name, "error", err)
+		}
+	}()
 	key := eventKey{e.InvolvedObject.UID, e.Reason, e.Message}
 	if v, ok := seen.Get(key); ok {
 		before := v.(*v1.Event)
@@ -133,6 +152,6 @@ func (r *recorder) writeOne(ctx context.Context, seen *lru.Cache, e *v1.Event) e
 		// It has expired, most likely: begin again.
 	}
 	seen.Add(key, e)
-	_, err := r.client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
+	_, err = r.client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
 	return err
 }

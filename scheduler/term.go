@@ -62,7 +62,7 @@ func (s *Scheduler) Run(ctx context.Context, client kubernetes.Interface) error 
 	}
 	s.current.Store(t)
 	defer s.current.Store(nil)
-	// Joined last: both end when ctx has.
+	// Joined last: the writes end when ctx has, and tell the last events.
 	defer t.events.wait()
 	defer t.writes.wait()
 	if err := t.run(ctx); ctx.Err() == nil {

@@ -34,10 +34,11 @@ type Routine struct {
 // Config of a Runner.
 type Config struct {
 	Leadership Leadership
-	// ClientsFor makes the client of a term. Every request of it carries TermFrom(lead), and ends
-	// with lead whatever context it is made with: a library may have one of its own that never
-	// ends.
-	ClientsFor func(lead context.Context) (kubernetes.Interface, error)
+	// ClientsFor makes the client of a term. Every request of it carries TermFrom(term), and ends
+	// with term whatever context it is made with: a library may have one of its own that never
+	// ends. The context ends with the leadership. At a stop of the server it outlives that of the
+	// routines by lastevents.Patience, for their last events.
+	ClientsFor func(term context.Context) (kubernetes.Interface, error)
 	// Prepare, if set, must succeed in a term before its routines start; it is tried again until
 	// it does.
 	Prepare  func(ctx context.Context, client kubernetes.Interface) error

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestHealthy: a kubelet is ill when it cannot look at the runtime's pods for five minutes, whether
@@ -60,4 +62,22 @@ func TestHealthy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHealthyBesideAHangingDriver: the driver of devices that a pod left does not answer. The
+// kubelet looks at the runtime's pods meanwhile, so it is well. One call is under way.
+func TestHealthyBesideAHangingDriver(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.stop()
+		w.devices.hanging = []types.UID{"gone"}
+		w.start()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if n := w.devices.asked.Load(); n != 1 {
+			t.Errorf("%d calls of the driver hang, want 1", n)
+		}
+		if err := w.manager.Healthy(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -178,8 +178,8 @@ type Manager struct {
 
 	looks looks
 
-	known    chan struct{} // closed when complete is set
-	sweeping atomic.Bool   // directories of pods that nobody knows are being removed
+	known    chan struct{}                          // closed when complete is set
+	sweeping struct{ devices, volumes atomic.Bool } // those of pods that nobody knows are being removed
 }
 
 // New returns a manager. Nothing happens before Run.
@@ -577,17 +577,22 @@ func (m *Manager) sweep() {
 			}
 		}
 	}
+	// A driver that does not answer keeps nothing else waiting.
+	aside := func(busy *atomic.Bool, sweep func()) {
+		if busy.CompareAndSwap(false, true) {
+			m.workers.Go(func() { // ends with making, or with the time-outs of drivers
+				defer busy.Store(false)
+				sweep()
+			})
+		}
+	}
 	sweepEach("cgroup", m.Cgroups.Pods, m.Cgroups.Remove)
 	if m.Devices != nil {
-		sweepEach("devices", m.Devices.Pods, func(uid types.UID) error { return m.Devices.Unprepare(m.making, uid) })
-	}
-	// A driver that does not answer keeps nothing else waiting.
-	if m.sweeping.CompareAndSwap(false, true) {
-		m.workers.Go(func() { // ends with the time-outs of drivers
-			defer m.sweeping.Store(false)
-			sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount)
+		aside(&m.sweeping.devices, func() {
+			sweepEach("devices", m.Devices.Pods, func(uid types.UID) error { return m.Devices.Unprepare(m.making, uid) })
 		})
 	}
+	aside(&m.sweeping.volumes, func() { sweepEach("directory", m.Volumes.Pods, m.Volumes.Unmount) })
 	sweepEach("logs", m.loggedPods, m.removeLogs)
 	if err := m.removeLinks(); err != nil {
 		m.Logger.Warn("cannot remove links to logs that are gone", "error", err)

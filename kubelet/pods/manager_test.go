@@ -98,6 +98,9 @@ func (p *turns) set(closed bool) {
 type devices struct {
 	mu                       sync.Mutex
 	prepareErr, unprepareErr error
+
+	hanging []types.UID  // left over, of a driver that does not answer; set before the start
+	asked   atomic.Int32 // for those
 }
 
 func (d *devices) fail(prepare, unprepare error) {
@@ -112,13 +115,18 @@ func (d *devices) Prepare(context.Context, *v1.Pod) error {
 	return d.prepareErr
 }
 
-func (d *devices) Unprepare(context.Context, types.UID) error {
+func (d *devices) Unprepare(ctx context.Context, uid types.UID) error {
+	if slices.Contains(d.hanging, uid) {
+		d.asked.Add(1)
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.unprepareErr
 }
 
-func (d *devices) Pods() ([]types.UID, error) { return nil, nil }
+func (d *devices) Pods() ([]types.UID, error) { return d.hanging, nil }
 
 func (d *devices) Devices(_ *v1.Pod, c *v1.Container) []string {
 	return []string{"example.com/gpu=of-" + c.Name}

@@ -34,8 +34,10 @@ type backend struct {
 	outdone time.Time // when another server answered first, after doubted
 	worseBy time.Time // servers tried during the last unanswered probe: those that were good until then are better
 
-	reached  time.Time // when a connection to it was accepted last, while it was silent
-	reaching bool      // a connection is tried
+	dialed  time.Time // when the last try to connect began, while it was silent and lost; else zero
+	dialing bool      // one is under way
+	reached time.Time // when one was accepted last
+	refused bool      // the last one was not accepted
 
 	anew chan struct{} // of one element: outdone was set, so a new probe is due
 
@@ -50,8 +52,8 @@ const (
 	// for one that has not answered for long.
 	idleFactor = 5
 	maxBackoff = 16
-	// reachEvery is the time between two tries to connect to a silent server in use. reachedFor is
-	// how long one that succeeded counts.
+	// reachEvery is the time between two tries to connect to a silent server in use that is lost.
+	// reachedFor is how long one that succeeded counts.
 	reachEvery = 2 * time.Second
 	reachedFor = 5 * time.Second
 	// urgentFactor is how much sooner a server is probed again while one in use is in doubt. Its
@@ -96,11 +98,11 @@ func (be *backend) worseThan(other *backend) bool {
 	return other.answered.After(be.since)
 }
 
-// isReached reports whether the server's machine accepts connections although the server is silent.
-// The kernel does so for a process that is stopped, or that a busy machine does not let run. The
-// caller holds the balancer's mutex.
-func (be *backend) isReached(now time.Time) bool {
-	return !be.reached.IsZero() && now.Sub(be.reached) < reachedFor
+// isCutOff reports whether the machine of a silent and lost server accepts no connections for it.
+// The kernel accepts them for a process that is stopped, or that a busy machine does not let run.
+// The caller holds the balancer's mutex.
+func (be *backend) isCutOff(now time.Time) bool {
+	return be.refused && now.Sub(be.reached) >= reachedFor
 }
 
 // cut ends the server's connections. The caller holds the balancer's mutex.

@@ -29,6 +29,7 @@ type world struct {
 	probes  map[netip.AddrPort]int
 	givenUp int // probes that began and were not waited for
 	open    map[netip.AddrPort][]net.Conn
+	dials   map[netip.AddrPort][]time.Time // when they began
 	serving sync.WaitGroup
 }
 
@@ -113,6 +114,9 @@ func (w *world) asked() map[netip.AddrPort]int {
 // dial connects to a server that echoes.
 func (w *world) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	server := netip.MustParseAddrPort(address)
+	w.mu.Lock()
+	w.dials[server] = append(w.dials[server], time.Now())
+	w.mu.Unlock()
 	switch w.get(server) {
 	case killed:
 		return nil, errors.New("connection refused")
@@ -193,7 +197,7 @@ func inWorld(t *testing.T, c Config, f func(t *testing.T, w *world)) {
 // runWorld is inWorld within a bubble. The listener may be one of the test.
 func runWorld(t *testing.T, c Config, f func(t *testing.T, w *world)) {
 	w := &world{state: map[netip.AddrPort]condition{}, accept: make(chan net.Conn), closed: make(chan struct{}),
-		order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{}, open: map[netip.AddrPort][]net.Conn{}}
+		order: []netip.AddrPort{one, two, three}, probes: map[netip.AddrPort]int{}, open: map[netip.AddrPort][]net.Conn{}, dials: map[netip.AddrPort][]time.Time{}}
 	c.Servers, c.Probe, c.Dial = func() []netip.AddrPort { return w.order }, w.probe, w.dial
 	if c.Listener == nil {
 		c.Listener = w
@@ -412,6 +416,45 @@ func TestALongSilenceBreaksNoRequest(t *testing.T) {
 				after(3 * time.Second)
 				if old.isOpen() {
 					t.Error("the connection is open though the server is lost to all")
+				}
+			})
+		})
+	}
+}
+
+// A silent server in use is connected to when gossip has lost it, and each two seconds, whether it
+// accepts the connection or not. One that gossip has not lost keeps its connections anyway.
+func TestHowOftenASilentServerIsConnectedTo(t *testing.T) {
+	for what, c := range map[string]struct {
+		is   condition
+		lost bool
+	}{
+		"stopped": {stopped, false}, "cut off": {partitioned, false},
+		"stopped and lost": {stopped, true}, "cut off and lost": {partitioned, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			lost := func(netip.AddrPort) bool { return c.lost }
+			inWorld(t, Config{Lost: lost, Patience: 25 * time.Second}, func(t *testing.T, w *world) {
+				old := w.connect(t)
+				after(time.Second)
+				w.set(one, c.is)
+				w.mu.Lock()
+				w.dials[one] = nil
+				w.mu.Unlock()
+				after(20 * time.Second)
+				if !old.isOpen() {
+					t.Error("the connection was cut")
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				dials := w.dials[one]
+				if !c.lost && len(dials) > 0 || c.lost && len(dials) < 6 {
+					t.Errorf("%d connections in 20 s", len(dials))
+				}
+				for i := range dials[min(1, len(dials)):] {
+					if gap := dials[i+1].Sub(dials[i]); gap < reachEvery {
+						t.Errorf("connection %d comes %s after the one before", i+2, gap)
+					}
 				}
 			})
 		})

@@ -40,13 +40,18 @@ func (b *Balancer) watch(ctx context.Context, be *backend) {
 	}
 }
 
-// reach finds out whether the machine of a silent server in use accepts connections for it. The
-// caller holds the mutex.
+// reach finds out whether the machine of a silent server in use accepts connections for it. Nobody
+// needs to know while the other machines have not lost the server. The caller holds the mutex.
 func (b *Balancer) reach(ctx context.Context, probes *sync.WaitGroup, be *backend) {
-	if be.grade > silent || len(be.links) == 0 || be.reaching || time.Since(be.reached) < reachEvery {
+	if be.grade > silent || len(be.links) == 0 || !b.config.Lost(be.addr) {
+		be.dialed, be.reached, be.refused = time.Time{}, time.Time{}, false
 		return
 	}
-	be.reaching = true
+	began := time.Now()
+	if be.dialing || began.Sub(be.dialed) < reachEvery {
+		return
+	}
+	be.dialing, be.dialed = true, began
 	probes.Go(func() { // ends with ctx
 		dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
@@ -56,9 +61,14 @@ func (b *Balancer) reach(ctx context.Context, probes *sync.WaitGroup, be *backen
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if be.reaching = false; err == nil {
+		be.dialing = false
+		if !be.dialed.Equal(began) || ctx.Err() != nil {
+			return // it is of no meaning any more
+		}
+		if be.refused = err != nil; !be.refused {
 			be.reached = time.Now()
 		}
+		b.cutWorse(time.Now())
 	})
 }
 
@@ -118,6 +128,12 @@ func (b *Balancer) learn(be *backend, err error) bool {
 			}
 		}
 	}
+	b.cutWorse(now)
+	return changed
+}
+
+// cutWorse cuts the connections that have a better server. The caller holds the mutex.
+func (b *Balancer) cutWorse(now time.Time) {
 	for _, one := range b.backends {
 		if len(one.links) == 0 || now.Sub(one.since) < b.patienceWith(one) {
 			continue
@@ -130,12 +146,11 @@ func (b *Balancer) learn(be *backend, err error) bool {
 			}
 		}
 	}
-	return changed
 }
 
 // patienceWith returns how long a server may have its grade before its connections are cut.
 func (b *Balancer) patienceWith(be *backend) time.Duration {
-	if be.grade == silent && (!b.config.Lost(be.addr) || be.isReached(time.Now())) {
+	if be.grade == silent && (!b.config.Lost(be.addr) || !be.isCutOff(time.Now())) {
 		return b.config.Requests
 	}
 	return b.config.Patience

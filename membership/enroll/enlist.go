@@ -174,7 +174,7 @@ func rejoin(ctx context.Context, o *Options, old *Record, logger *slog.Logger) (
 		err = old.sameCluster(grant.Cluster) // another one cannot tell whether this data is needed
 	}
 	if err != nil {
-		return nil, fmt.Errorf("nothing was wiped: %w", err)
+		return nil, fmt.Errorf("nothing was wiped: %w; a member of the cluster starts with its data, without --wipe", err)
 	}
 	logger.Info("admitted to the cluster as a new server", "cluster", grant.Cluster.ID, "was", old.Cluster.ID, "by", o.Join)
 	r, err := rejoinBy(o, rejoinPlan{Server: &grant})

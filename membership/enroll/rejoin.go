@@ -101,17 +101,14 @@ func (p *rejoinPlan) replace(o *Options) (r *Record, err error) {
 // the node was let in with it and the same token, and its data have been needed since. So a unit
 // may keep both. A token that is missing counts as the same: it is of no use after it was spent.
 //
-// A server that was let in without the flag is taken for one that an earlier version let in with
-// it. If it was removed meanwhile, it learns so when it starts with its data, and the flag counts.
+// Earlier versions did not note the flag of a node that began with an empty directory. For their
+// nodes it counts: the cluster refuses a member, and a guess could keep data that are to go.
 func (r *Record) counts(given bool, flag string, o *Options, logger *slog.Logger) (bool, error) {
 	if !given || r == nil {
 		return given, nil
 	}
 	spent := r.Spent
-	if spent == "" && r.Rejoined != "" { // by a version that did not note it
-		spent = r.Token
-	}
-	if spent == "" && r.Role == pki.RoleServer && o.Token != "" { // on an empty directory, by such a version
+	if spent == "" && r.Rejoined != "" { // with the flag, by a version that did not note it
 		spent = r.Token
 	}
 	if spent == "" {

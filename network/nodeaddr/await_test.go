@@ -3,6 +3,7 @@ package nodeaddr
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,4 +54,23 @@ func TestAwait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAwaitTellsEachReason: what is missing first is there, and something else is missing.
+func TestAwaitTellsEachReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, told := time.Now(), []string{}
+		_, err := awaitBy(t.Context(), func() error {
+			switch passed := time.Since(began); {
+			case passed < 5*time.Second:
+				return errors.New("no IPv4")
+			case passed < 10*time.Second:
+				return errors.New("no IPv6")
+			}
+			return nil
+		}, func(err error) { told = append(told, err.Error()) })
+		if err != nil || !slices.Equal(told, []string{"no IPv4", "no IPv6"}) {
+			t.Errorf("told %q, %v", told, err)
+		}
+	})
 }

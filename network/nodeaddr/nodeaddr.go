@@ -89,7 +89,7 @@ const (
 )
 
 // Await waits until Detect finds addresses that are enough, and returns how long that took. It
-// calls missing at the first failure and from time to time. It fails when ctx ends.
+// calls missing with each new reason to wait, and from time to time. It fails when ctx ends.
 func Await(ctx context.Context, enough func([]netip.Addr) error, missing func(error)) (time.Duration, error) {
 	return awaitBy(ctx, func() error {
 		addrs, err := Detect()
@@ -103,6 +103,7 @@ func Await(ctx context.Context, enough func([]netip.Addr) error, missing func(er
 func awaitBy(ctx context.Context, detect func() error, missing func(error)) (time.Duration, error) {
 	began := time.Now()
 	var reminded time.Time
+	var reason string
 	for {
 		err := detect()
 		if err == nil {
@@ -111,8 +112,8 @@ func awaitBy(ctx context.Context, detect func() error, missing func(error)) (tim
 			}
 			return time.Since(began), nil
 		}
-		if reminded.IsZero() || time.Since(reminded) >= remindEvery {
-			reminded = time.Now()
+		if err.Error() != reason || time.Since(reminded) >= remindEvery {
+			reminded, reason = time.Now(), err.Error()
 			missing(err)
 		}
 		select {

@@ -53,21 +53,63 @@ func (o *Options) completeAddresses() (err error) {
 	return nil
 }
 
+// familyPatience bounds the wait for an address of a further family. A machine that boots gets it
+// within seconds of the first one, or never.
+const familyPatience = 30 * time.Second
+
 // awaitAddress waits until the machine has an address of each of its cluster's families, if none
 // was given. A machine that boots may get them late, and one after the other.
 func (o *Options) awaitAddress(ctx context.Context, logger *slog.Logger) error {
 	if len(o.NodeIPs) > 0 {
 		return nil
 	}
-	const missing = "waiting for an address of this machine: no route leads to other machines yet; --node-ip gives an address that is not to be waited for"
-	waited, err := nodeaddr.Await(ctx, o.hasFamilies, func(cause error) {
-		logger.Warn(missing, "err", cause)
-		o.State.Status(missing)
+	waited, err := nodeaddr.Await(ctx, o.awaitFamilies(), func(cause error) {
+		text := waitsFor(cause)
+		logger.Warn(text, "err", cause)
+		o.State.Status(text)
 	})
 	if err == nil && waited > 0 {
-		logger.Info("this machine has an address now", "after", waited.Round(time.Millisecond))
+		logger.Info("the wait for an address of this machine has ended", "after", waited.Round(time.Millisecond))
+		o.State.Status("starting")
 	}
 	return err
+}
+
+// waitsFor tells people why the start waits.
+func waitsFor(cause error) string {
+	if family := (*familyError)(nil); errors.As(cause, &family) {
+		return fmt.Sprintf("waiting up to %s for a further address of this machine: %v", familyPatience, cause)
+	}
+	return "waiting for an address of this machine: no route leads to other machines yet; --node-ip gives an address that is not to be waited for"
+}
+
+// awaitFamilies returns hasFamilies, which is content familyPatience after it missed a family
+// first. The start tells the error then.
+func (o *Options) awaitFamilies() func([]netip.Addr) error {
+	var missed time.Time
+	return func(addrs []netip.Addr) error {
+		err := o.hasFamilies(addrs)
+		if err == nil {
+			return nil
+		}
+		if missed.IsZero() {
+			missed = time.Now()
+		}
+		if time.Since(missed) >= familyPatience {
+			return nil
+		}
+		return err
+	}
+}
+
+// familyError means that the machine has no address of a family of its cluster.
+type familyError struct {
+	pods  netip.Prefix
+	addrs []netip.Addr
+}
+
+func (e *familyError) Error() string {
+	return fmt.Sprintf("the cluster has pods in %s, and this machine has no address of that family: it has %v; give its addresses with --node-ip", e.pods, e.addrs)
 }
 
 // hasFamilies returns an error if the cluster of this node has pods in a family of which no address
@@ -83,7 +125,7 @@ func (o *Options) hasFamilies(addrs []netip.Addr) error {
 	}
 	for _, pods := range s.ClusterCIDRs {
 		if !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return a.Is6() == pods.Addr().Is6() }) {
-			return fmt.Errorf("the cluster has pods in %s, and this machine has no address of that family: it has %v", pods, addrs)
+			return &familyError{pods, addrs}
 		}
 	}
 	return nil

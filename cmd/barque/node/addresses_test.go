@@ -2,9 +2,12 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/barque/barque/membership/enroll"
 	"github.com/barque/barque/membership/join"
@@ -138,5 +141,47 @@ func TestAwaitedFamilies(t *testing.T) {
 		if (err == nil) != (c.waits == "") || err != nil && !strings.Contains(err.Error(), c.waits) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestFamiliesAreNotAwaitedForever: a member on a machine that never gets an address of a further
+// family goes on after a while, and its start tells the error. Until then the status names it.
+func TestFamiliesAreNotAwaitedForever(t *testing.T) {
+	o := options(t, "n1")
+	both := DefaultSettings()
+	both.ClusterCIDRs, both.ServiceCIDRs = prefixes("10.42.0.0/16,fd00:42::/56"), prefixes("10.43.0.0/16,fd00:43::/112")
+	text, err := json.Marshal(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n1", Role: pki.RoleAgent, Cluster: join.Cluster{ID: "c1", Settings: text}}
+	if err := r.Save(); err != nil {
+		t.Fatal(err)
+	}
+	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	synctest.Test(t, func(t *testing.T) {
+		enough := o.awaitFamilies()
+		<-time.After(time.Hour) // without any address
+		err := enough([]netip.Addr{v4})
+		if err == nil {
+			t.Fatal("it does not wait")
+		}
+		if text := waitsFor(err); !strings.Contains(text, "fd00:42::/56") || strings.Contains(text, "no route") {
+			t.Errorf("the status is %q", text)
+		}
+		<-time.After(familyPatience - time.Second)
+		if enough([]netip.Addr{v4}) == nil {
+			t.Error("it does not wait long enough")
+		}
+		if err := enough([]netip.Addr{v4, v6}); err != nil {
+			t.Errorf("with both: %v", err)
+		}
+		<-time.After(time.Second)
+		if err := enough([]netip.Addr{v4}); err != nil {
+			t.Errorf("it waits forever: %v", err)
+		}
+	})
+	if text := waitsFor(errors.New("network is unreachable")); !strings.Contains(text, "no route") {
+		t.Errorf("the status without an address is %q", text)
 	}
 }

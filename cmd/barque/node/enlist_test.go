@@ -403,11 +403,7 @@ func TestWipe(t *testing.T) {
 func TestArgumentsThatAreUsedUp(t *testing.T) {
 	used := errors.New("this token has no uses left")
 	for _, role := range []string{pki.RoleServer, pki.RoleAgent} {
-		for _, first := range []string{"empty directory", "empty directory, by an earlier version", "let in again", "let in again by an earlier version"} {
-			byEarlier := strings.HasSuffix(first, "by an earlier version")
-			if byEarlier && strings.HasPrefix(first, "empty") && role == pki.RoleAgent {
-				continue // an agent does not learn that it was removed: its token may be of use again
-			}
+		for _, first := range []string{"empty directory", "let in again", "let in again by an earlier version"} {
 			t.Run(role+", "+first, func(t *testing.T) {
 				h := newHost(t)
 				h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
@@ -419,7 +415,7 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 				} else {
 					o.Wipe, o.Replace = true, true
 				}
-				if !strings.HasPrefix(first, "empty directory") {
+				if first != "empty directory" {
 					old := &enroll.Record{Dir: o.DataDir, Phase: enroll.PhaseMember, Name: "n2", Role: role, Cluster: join.Cluster{ID: "c1", CA: pki.NewBundle(h.ca)}}
 					if err := old.Save(); err != nil {
 						t.Fatal(err)
@@ -430,7 +426,7 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.Phase = enroll.PhaseMember
-				if byEarlier {
+				if first == "let in again by an earlier version" {
 					r.Spent = ""
 				}
 				data := filepath.Join(enroll.StoreDir(o.DataDir), "log")
@@ -449,10 +445,9 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 					}
 				}
 				starts(o)
-				if gone := *o; first != "empty directory, by an earlier version" { // which knew no file of a token
-					gone.Token = ""
-					starts(&gone)
-				}
+				gone := *o
+				gone.Token = ""
+				starts(&gone)
 				other, err := pki.NewToken(h.ca.Digest())
 				if err != nil {
 					t.Fatal(err)
@@ -485,6 +480,48 @@ func TestArgumentsThatAreUsedUp(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A server joined without --wipe, and was removed while it was off. --wipe with the token by which
+// it joined is not used up: the cluster decides, and a member keeps its data. Afterwards it is.
+func TestWipeWithTheTokenOfAJoinWithoutIt(t *testing.T) {
+	h := newHost(t)
+	h.keys = func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil }
+	o := options(t, "s2")
+	o.Join, o.Token = "https://"+h.addr.String(), h.token.String()
+	data := filepath.Join(enroll.StoreDir(o.DataDir), "log")
+	joins := func() {
+		t.Helper()
+		r, err := enlistServer(t.Context(), o, quiet())
+		if err != nil || r.Phase != enroll.PhaseJoining {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("it joins with its old store: %v", err)
+		}
+		r.Phase = enroll.PhaseMember
+		if err := errors.Join(r.Save(), os.MkdirAll(filepath.Dir(data), 0o700), os.WriteFile(data, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	joins()
+	o.Wipe = true
+	h.taken = errors.New("a server named s2 is a member of the store")
+	if _, err := enlistServer(t.Context(), o, quiet()); err == nil || !strings.Contains(err.Error(), "nothing was wiped") || !strings.Contains(err.Error(), "without --wipe") {
+		t.Errorf("a member with --wipe: %v", err)
+	}
+	if _, err := os.Stat(data); err != nil {
+		t.Errorf("data of a member: %v", err)
+	}
+	h.taken = nil
+	joins()
+	h.taken = errors.New("a server named s2 is a member of the store")
+	if r, err := enlistServer(t.Context(), o, quiet()); err != nil || r.Phase != enroll.PhaseMember {
+		t.Errorf("with used arguments: %+v, %v", r, err)
+	}
+	if _, err := os.Stat(data); err != nil {
+		t.Errorf("data after used arguments: %v", err)
 	}
 }
 
