@@ -8,11 +8,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
@@ -406,14 +407,55 @@ func setResizeConditions(in *StatusInput, s *v1.PodStatus) {
 		reason = v1.PodReasonError
 	}
 	say(v1.PodResizeInProgress, r.InProgress && !in.Ending, reason, r.Error, r.Generation)
-	s.AllocatedResources = nil
-	if given := admission.Requests(in.Pod); len(given) > 0 {
-		s.AllocatedResources = given
+	setResources(in, s)
+}
+
+// setResources tells what a pod holds in all: what it was given, and what it has. Until a resize is
+// carried out it has what it had before. The overhead of its spec is in neither: those who count a
+// pod add it.
+func setResources(in *StatusInput, s *v1.PodStatus) {
+	before := &in.Pod.Status
+	s.AllocatedResources, s.Resources = nil, nil
+	if in.Refused {
+		return
 	}
-	if in.Pod.Spec.Resources != nil {
-		if !r.InProgress || s.Resources == nil {
-			s.Resources = in.Pod.Spec.Resources.DeepCopy()
-			s.Resources.Claims = nil
+	given := total(in.Pod, false)
+	s.AllocatedResources = given.Requests
+	has := given
+	switch active := in.Resize.InProgress; {
+	case before.Resources != nil && (active || in.Ending):
+		has = before.Resources.DeepCopy()
+		if active && condition(before, v1.PodResizeInProgress) != nil && !apiequality.Semantic.DeepEqual(before.AllocatedResources, given.Requests) {
+			raise(&has.Requests, before.AllocatedResources) // some of it may have been carried out
+		}
+	case active: // an earlier version has not told
+		containers := *in.Pod
+		containers.Spec.Resources = nil
+		containers.Status = v1.PodStatus{InitContainerStatuses: s.InitContainerStatuses, ContainerStatuses: s.ContainerStatuses}
+		still := total(&containers, true)
+		has = given.DeepCopy()
+		raise(&has.Requests, still.Requests)
+		raise(&has.Limits, still.Limits)
+	}
+	if len(has.Requests)+len(has.Limits) > 0 {
+		s.Resources = has
+	}
+}
+
+// total sums a pod up by its spec, or by the most of that and of what its containers have.
+func total(pod *v1.Pod, actual bool) *v1.ResourceRequirements {
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: actual, ExcludeOverhead: true}
+	var r v1.ResourceRequirements
+	raise(&r.Requests, resourcehelper.PodRequests(pod, options))
+	raise(&r.Limits, resourcehelper.PodLimits(pod, options))
+	return &r
+}
+
+// raise makes each amount at least that of another list.
+func raise(list *v1.ResourceList, least v1.ResourceList) {
+	for name, q := range least {
+		if has, ok := (*list)[name]; !ok || has.Cmp(q) < 0 {
+			set(list, name, q)
 		}
 	}
 }
