@@ -365,3 +365,32 @@ func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 		}
 	}
 }
+
+// A container that holds back the start of others does not hold back the resizes of those that run:
+// the limits of their pod would shrink before theirs.
+func TestResizeBehindAHook(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	pod := podWith(v1.RestartPolicyAlways, "a", "b")
+	pod.Spec.InitContainers = []v1.Container{{Name: "s1", Image: "img", RestartPolicy: &always}, {Name: "s2", Image: "img", RestartPolicy: &always}}
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
+	var containers []Container
+	health := map[string]Health{}
+	for _, name := range []string{"s1", "s2", "a", "b", "debug"} {
+		c := running(name)
+		c.Limits = &Limits{Shares: 2, Memory: 2 << 30}
+		containers = append(containers, c)
+		health[c.ID] = Health{Started: true}
+	}
+	for _, hook := range []int{0, 2} {
+		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: containers}, Now: epoch,
+			Health: health, Hooks: map[string]bool{containers[hook].ID: true}})
+		var got []string
+		for _, u := range p.Update {
+			got = append(got, u.Name)
+		}
+		if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "debug", "s1", "s2"}) {
+			t.Errorf("while %s has a hook: %q", containers[hook].Name, got)
+		}
+	}
+}
