@@ -343,16 +343,18 @@ func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 	for name, c := range map[string]struct {
 		request *int64
 		memory  int64
+		resized bool
 		want    []string
 	}{
-		"earlier":              {nil, 0, []string{"update a"}},
-		"earlier, but resized": {nil, 2 << 30, []string{"kill a"}},
-		"ours":                 {&requested, 0, []string{"kill a"}},
-		"has them":             {&requested, 1 << 30, nil},
+		"earlier":                {nil, 0, false, []string{"update a"}},
+		"earlier, but resized":   {nil, 2 << 30, false, []string{"kill a"}},
+		"earlier, and a new one": {nil, 0, true, []string{"kill a"}},
+		"ours":                   {&requested, 0, false, []string{"kill a"}},
+		"has them":               {&requested, 1 << 30, false, nil},
 	} {
 		has := running("a")
 		has.MemoryRequest, has.Limits = c.request, &Limits{Shares: 2, Memory: c.memory}
-		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: []Container{has}}, Now: epoch})
+		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: []Container{has}}, Now: epoch, Resized: c.resized})
 		var got []string
 		for _, k := range p.Kill {
 			got = append(got, "kill "+k.Name)

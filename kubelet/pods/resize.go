@@ -61,8 +61,8 @@ func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 		cpu, memory = false, false
 	}
 	// One of an earlier version does not have the limits of its pod. It gets them as it runs, so
-	// that an upgrade restarts nothing.
-	early := running.MemoryRequest == nil && has == limitsOf(&v1.Pod{}, c)
+	// that an upgrade restarts nothing. A resize follows its policy.
+	early := !f.Resized && running.MemoryRequest == nil && has == limitsOf(&v1.Pod{}, c)
 	if !early && (cpu && restartsFor(c, v1.ResourceCPU) || (memory || requests) && restartsFor(c, v1.ResourceMemory)) {
 		p.Kill = append(p.Kill, Kill{ID: running.ID, Name: c.Name, Replace: true, Resize: true,
 			Reason: fmt.Sprintf("Container %s resize requires restart", c.Name)})
@@ -96,6 +96,7 @@ type ResizeState struct {
 // resizing is a worker's memory of a resize.
 type resizing struct {
 	known   bool // the fields are set
+	resized bool // see Facts
 	active  bool // given, and not carried out everywhere
 	failure string
 	given   int64 // the generation whose resources were given
@@ -127,6 +128,7 @@ func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	}
 	f.Pod = answer.Pod
 	w.noteResize(pod, answer)
+	f.Resized = w.resizing.resized
 	return true
 }
 
@@ -155,7 +157,7 @@ func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	}
 	r.given = a.Generation
 	if a.Resized {
-		r.active, r.failure, r.retryAt = true, "", time.Time{}
+		r.active, r.resized, r.failure, r.retryAt = true, true, "", time.Time{}
 		w.tellResize(v1.EventTypeNormal, "ResizeStarted", "Pod resize started", a.Pod, a.Generation, "")
 	}
 	if p := a.Pending; p != nil && (r.pending == nil || *r.pending != *p || r.asked != pod.Generation) {
