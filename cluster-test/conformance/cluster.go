@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	clustertest "github.com/barque/barque/cluster-test"
@@ -60,6 +61,20 @@ func pull(ctx context.Context, client kubernetes.Interface, nodes []string, imag
 		}
 		return err
 	})
+}
+
+// zones is how many zones the nodes are in, for specs outside of conformance that need three.
+const zones = 3
+
+// spread puts the nodes into zones, by turns.
+func spread(ctx context.Context, client kubernetes.Interface, nodes []string) error {
+	for i, node := range nodes {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"z%d"}}}`, corev1.LabelTopologyZone, i%zones+1)
+		if _, err := client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("put %s into a zone: %w", node, err)
+		}
+	}
+	return nil
 }
 
 // pulled is an error that names the images that the pod's node has not got.

@@ -63,6 +63,9 @@ func open(ctx context.Context, o options, parts []part) (*lab, error) {
 	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	size := clustertest.Options{Servers: servers, Agents: agents, Registry: l.images}
+	if o.others != "" {
+		size.ServerArgs = othersArgs
+	}
 	if l.cluster, err = clustertest.Up(started, size); err != nil {
 		return l, err
 	}
@@ -71,6 +74,11 @@ func open(ctx context.Context, o options, parts []part) (*lab, error) {
 	tags := slices.Collect(maps.Keys(standIns))
 	if err := pull(ctx, l.cluster.Client, l.cluster.Nodes(), tags); err != nil {
 		return l, err
+	}
+	if o.others != "" {
+		if err := spread(ctx, l.cluster.Client, l.cluster.Nodes()); err != nil {
+			return l, err
+		}
 	}
 	has, err := present(ctx, l.cluster.Client, parts)
 	if err != nil {

@@ -18,6 +18,10 @@ var otherSIGs = []string{
 	"api-machinery", "apps", "architecture", "auth", "autoscaling", "cli", "instrumentation", "network", "node", "scheduling", "storage", "testing",
 }
 
+// othersArgs are arguments of servers that specs outside of conformance expect, as upstream's own
+// clusters for tests have them: a spec makes 1,000 pods that have ended, and wants 100 to stay.
+var othersArgs = []string{"--terminated-pod-gc-threshold=100"}
+
 // exclusion is a condition of Ginkgo's label filter that keeps specs outside of conformance from
 // being run by OTHERS. The specs with a label that begins with label do not meet it.
 type exclusion struct {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -90,7 +91,7 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 		"--kubeconfig="+s.kubeconfig, "--kubectl-path="+filepath.Join(s.programs.dir, "kubectl"), "--provider=skeleton",
 		// The suite would begin with lists of ReplicationControllers and DaemonSets.
 		"--minStartupPods=-1", "--system-daemonsets-startup-timeout=1s",
-		"--max-nodes-to-gather-from=0")
+		"--max-nodes-to-gather-from=0", "--num-nodes="+strconv.Itoa(servers+agents))
 	cmd := exec.CommandContext(ctx, filepath.Join(s.programs.dir, "ginkgo"), args...)
 	cmd.Dir = home
 	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home)

@@ -27,6 +27,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 
 	"github.com/barque/barque/internal/linger"
+	"github.com/barque/barque/internal/loglimit"
 	"github.com/barque/barque/internal/osthread"
 )
 
@@ -52,6 +53,9 @@ type Target struct {
 	// Idle bounds a session without traffic; 0 is four hours.
 	Idle   time.Duration
 	Logger *slog.Logger
+	// Refusals bounds the lines about connections that nobody in a pod takes: a client may ask for
+	// them without end.
+	Refusals *loglimit.Limiter
 }
 
 // Serve serves one session.
@@ -83,7 +87,9 @@ func (f *forwarder) PortForward(ctx context.Context, _, _ string, port int32, st
 	}
 	conn, err := dial(ctx, path, port)
 	if err != nil {
-		f.Logger.Info("a forwarded connection has no listener in the pod", "pod", f.Pod, "port", port, "err", err)
+		if omitted, ok := f.Refusals.Take(time.Now()); ok {
+			f.Logger.Info("a forwarded connection has no listener in the pod", "pod", f.Pod, "port", port, "err", err, "omitted", omitted)
+		}
 		return nil
 	}
 	defer conn.Close()

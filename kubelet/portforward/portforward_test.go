@@ -1,6 +1,7 @@
 package portforward
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 
 	"github.com/barque/barque/internal/await"
+	"github.com/barque/barque/internal/loglimit"
 )
 
 // session forwards local ports to ports of this machine, as kubectl does, and returns the addresses
@@ -27,7 +29,7 @@ import (
 func session(t *testing.T, network func(context.Context) (string, error), ports ...int) (addresses []string, ended <-chan error) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		Serve(w, r, Target{Pod: "ns/p", UID: "u", Network: network, Logger: slog.New(slog.DiscardHandler)})
+		Serve(w, r, Target{Pod: "ns/p", UID: "u", Network: network, Logger: slog.New(slog.DiscardHandler), Refusals: new(loglimit.Limiter)})
 	}))
 	t.Cleanup(server.Close)
 	location, err := url.Parse(server.URL)
@@ -265,6 +267,29 @@ func TestSessionEnds(t *testing.T) {
 		}
 	})
 	await.Value(t, "the end in the pod", over)
+}
+
+// TestRefusalsAreLoggedRarely: a client that comes again and again does not fill the log.
+func TestRefusalsAreLoggedRarely(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	listener.Close()
+	var lines bytes.Buffer
+	f := &forwarder{Target: Target{Pod: "ns/p", Network: here, Logger: slog.New(slog.NewTextHandler(&lines, nil)), Refusals: new(loglimit.Limiter)}}
+	for range 10 * loglimit.Burst {
+		if err := f.PortForward(t.Context(), "p", "u", int32(port), struct {
+			io.ReadWriter
+			io.Closer
+		}{new(bytes.Buffer), io.NopCloser(nil)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := bytes.Count(lines.Bytes(), []byte("\n")); n == 0 || n > 2*loglimit.Burst {
+		t.Errorf("%d lines of %d connections", n, 10*loglimit.Burst)
+	}
 }
 
 // TestBadRequest: a WebSocket client must name its ports.

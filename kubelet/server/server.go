@@ -34,6 +34,7 @@ import (
 	"github.com/barque/barque/internal/cutoff"
 	"github.com/barque/barque/internal/httpserver"
 	"github.com/barque/barque/internal/kubeletapi"
+	"github.com/barque/barque/internal/loglimit"
 	kubeletconfig "github.com/barque/barque/kubelet/config"
 	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/images"
@@ -93,10 +94,11 @@ type Config struct {
 // Server serves one node.
 type Server struct {
 	Config
-	guard   *guard
-	streams *cutoff.Requests
-	metrics http.Handler
-	started time.Time
+	guard    *guard
+	streams  *cutoff.Requests
+	metrics  http.Handler
+	started  time.Time
+	refusals loglimit.Limiter // of forwarded connections that no pod takes
 }
 
 // New returns a server that does not listen yet.

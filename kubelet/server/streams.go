@@ -110,7 +110,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	}
 	id := boxes[at].Id
 	portforward.Serve(w, r, portforward.Target{
-		Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Logger: s.Logger, Idle: s.idle(),
+		Pod: pod.Namespace + "/" + pod.Name, UID: string(pod.UID), Logger: s.Logger, Refusals: &s.refusals, Idle: s.idle(),
 		Network: func(ctx context.Context) (string, error) { return s.Runtime.SandboxNetwork(ctx, id) },
 	})
 }

@@ -49,11 +49,14 @@ type Answer struct {
 	Lost bool `json:"lost"`
 	// WouldCampaign is whether the server would campaign, and Candidate whether it does. Servers of
 	// earlier versions know the name on the wire.
-	WouldCampaign bool          `json:"stands"`
-	Candidate     bool          `json:"candidate,omitempty"`
-	ID            raft.ServerID `json:"id"`
-	Index         uint64        `json:"index"`
-	Term          uint64        `json:"term"`
+	WouldCampaign bool `json:"stands"`
+	Candidate     bool `json:"candidate,omitempty"`
+	// Campaign is the newest term in which the server campaigns, or knows of an election. Servers
+	// of earlier versions do not say it.
+	Campaign uint64        `json:"campaign,omitempty"`
+	ID       raft.ServerID `json:"id"`
+	Index    uint64        `json:"index"`
+	Term     uint64        `json:"term"`
 }
 
 // before orders servers by how far their logs go. No two are equal.
@@ -76,8 +79,10 @@ func (e *Elector) campaignFor(ctx context.Context, q question) {
 	}
 	for _, other := range e.ask(ctx, q) {
 		// Servers that have not lost the leader yet count as well: they are about to, and would be
-		// rivals then. A candidate is waited for, except where an election has brought no leader.
-		if other.WouldCampaign && own.before(other) && !(other.Candidate && q.Why == absent) {
+		// rivals then. A candidate is waited for, except that of an election that has brought no
+		// leader.
+		inVain := other.Candidate && q.Why == absent && other.Campaign <= term
+		if other.WouldCampaign && own.before(other) && !inVain {
 			return
 		}
 		if other.Lost {
@@ -89,7 +94,9 @@ func (e *Elector) campaignFor(ctx context.Context, q question) {
 	}
 	why := fmt.Sprintf("%s, as %d of %d servers found", q.explain(), agree, e.voters())
 	e.history.campaigns(term+1, why, q.Why == absent)
+	e.campaign.Store(term + 1) // Raft has the term once it is on disk
 	if err := e.Campaign(ctx, still); err != nil {
+		e.campaign.Store(0)
 		if e.raft.CurrentTerm() == term { // else another server campaigns, for the same reason
 			e.history.campaigns(term, "", false)
 		}
@@ -106,7 +113,8 @@ func (e *Elector) Campaign(ctx context.Context, still func() error) error {
 
 // Candidacy is this server's answer about itself. It is Lost to begin with.
 func (e *Elector) Candidacy() Answer {
-	a := Answer{Lost: true, ID: e.opts.ID, Index: e.raft.LastIndex(), Candidate: e.raft.State() == raft.Candidate}
+	a := Answer{Lost: true, ID: e.opts.ID, Index: e.raft.LastIndex(), Candidate: e.raft.State() == raft.Candidate,
+		Campaign: max(e.raft.CurrentTerm(), e.campaign.Load())}
 	a.Term = e.server.TermAt(a.Index)
 	self, ok := e.member(string(e.opts.ID))
 	a.WouldCampaign = ok && self.Voter && e.server.MayLead()

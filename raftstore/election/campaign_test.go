@@ -15,6 +15,9 @@ func TestEarlierVersionsUnderstandQuestions(t *testing.T) {
 		`{"lost":true,"stands":true,"candidate":true,"id":"s2","index":7,"term":3}`: Answer{
 			Lost: true, WouldCampaign: true, Candidate: true, ID: "s2", Index: 7, Term: 3,
 		},
+		`{"lost":true,"stands":true,"candidate":true,"campaign":4,"id":"s2","index":7,"term":3}`: Answer{
+			Lost: true, WouldCampaign: true, Candidate: true, Campaign: 4, ID: "s2", Index: 7, Term: 3,
+		},
 		`{"lost":false,"stands":false,"id":"s2","index":0,"term":0}`: Answer{ID: "s2"},
 	} {
 		if got, err := json.Marshal(message); err != nil || string(got) != want {

@@ -77,6 +77,7 @@ type Elector struct {
 	refusing  atomic.Value // raft.ServerID of the leader whose address refuses; see gone.go
 	silence   *silence
 	absence   absence
+	campaign  atomic.Uint64 // term of this server's newest campaign by a question
 	history   leaderHistory
 	followed  followed
 	hung      chan struct{} // holds a token when the disk of this server, which led, has begun to hang

@@ -294,6 +294,37 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	})
 }
 
+// A write that ends when the limit does: the nominated server may have a shorter log by then, and
+// is not elected. The next election brings a leader. Two servers that campaigned in it would not:
+// Raft keeps the one that loses a candidate, and leaderless, until its time-out.
+func TestLeaderWhoseDiskHangsForAMoment(t *testing.T) {
+	limit := group.Timeouts{}.WithDefaults().DiskWrite
+	for _, more := range []time.Duration{-time.Millisecond, 0, time.Millisecond, 3 * time.Millisecond} {
+		for round := range 16 {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSickbay(t, 3)
+				sick := s.leader(-1)
+				well := (sick + 1) % 3
+				for _, disk := range s.disks {
+					disk.slowDown(20 * time.Millisecond)
+				}
+				<-time.After(time.Duration(37*round) * time.Millisecond)
+				began := time.Now()
+				s.disks[sick].hang()
+				time.AfterFunc(limit+more, s.disks[sick].recover)
+				if err := s.write(well); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took > limit+1500*time.Millisecond { // in virtual time
+					t.Errorf("a hang of %v stopped writes for %v", limit+more, took)
+				}
+				<-time.After(time.Minute) // until no election is under way
+				s.check()
+			})
+		}
+	}
+}
+
 func TestFollowerWhoseDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSickbay(t, 3)
