@@ -430,8 +430,8 @@ func told(pod *v1.Pod) (Given, bool) {
 	return g, seen > 0
 }
 
-// only has what a list has of the resources that another one names. The status of a pod has those of
-// its containers, too.
+// only has what a list has of the resources that another one names. The status of a pod has also
+// those of its containers.
 func only(list, names v1.ResourceList) v1.ResourceList {
 	var named v1.ResourceList
 	for name, q := range list {
