@@ -435,7 +435,7 @@ func asked(pod *v1.Pod) Given {
 func told(pod *v1.Pod) (Given, bool) {
 	g := asked(pod)
 	if has := pod.Status.Resources; has != nil && g.Pod != nil {
-		g.Pod.Limits, g.Pod.Requests = has.Limits, has.Requests
+		g.Pod.Limits, g.Pod.Requests = only(has.Limits, g.Pod.Limits), only(has.Requests, g.Pod.Requests)
 	}
 	seen := 0
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -449,6 +449,21 @@ func told(pod *v1.Pod) (Given, bool) {
 		}
 	}
 	return g, seen > 0
+}
+
+// only has what a list has of the resources that another one names. The status of a pod has also
+// those of its containers.
+func only(list, names v1.ResourceList) v1.ResourceList {
+	var named v1.ResourceList
+	for name, q := range list {
+		if _, ok := names[name]; ok {
+			if named == nil {
+				named = v1.ResourceList{}
+			}
+			named[name] = q
+		}
+	}
+	return named
 }
 
 // toldPending is why a resize waits by the pod's status; nil when the status does not tell.

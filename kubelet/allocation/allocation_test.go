@@ -171,8 +171,8 @@ func TestAdopted(t *testing.T) {
 	p.UID, p.Spec.Resources = "whole", &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("20")}}
 	p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", ContainerID: "x://1", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 		Resources: &v1.ResourceRequirements{Requests: p.Spec.Containers[0].Resources.Requests}}}
-	p.Status.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}
-	if got := m.Answer(p, true); got.Pod.Spec.Resources.Requests.Cpu().Value() != 3 || got.Pending == nil || p.Spec.Resources.Requests.Cpu().Value() != 20 {
+	p.Status.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3"), v1.ResourceMemory: resource.MustParse("1Gi")}}
+	if got := m.Answer(p, true); got.Pod.Spec.Resources.Requests.Cpu().Value() != 3 || len(got.Pod.Spec.Resources.Requests) != 1 || got.Pending == nil || p.Spec.Resources.Requests.Cpu().Value() != 20 {
 		t.Errorf("of a pod as a whole: %+v", got)
 	}
 }

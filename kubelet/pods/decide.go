@@ -39,24 +39,57 @@ func Decide(f Facts) (p Plan) {
 			p.StopSandboxes = append(p.StopSandboxes, old.ID)
 		}
 	}
-	if p.evict(&f, box) || p.endRound(&f) || !p.initialize(&f, box) {
+	if p.evict(&f, box) || p.endRound(&f) {
 		return p
 	}
-	for i := range f.Pod.Spec.Containers {
-		if !p.regular(&f, &f.Pod.Spec.Containers[i]) {
-			return p
+	if p.initialize(&f, box) && p.regulars(&f) {
+		for i := range f.Pod.Spec.EphemeralContainers {
+			if e := ephemeral(f.Pod, i); f.Observed.newest(e.Name) == nil {
+				p.start(&f, e, nil)
+			}
 		}
+	}
+	p.resizeOthers(&f)
+	return p
+}
+
+// regulars plans the pod's containers and tells whether none of them holds others back.
+func (p *Plan) regulars(f *Facts) bool {
+	for i := range f.Pod.Spec.Containers {
+		if !p.regular(f, &f.Pod.Spec.Containers[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// ephemeral is an ephemeral container as if it were another.
+func ephemeral(pod *v1.Pod, i int) *v1.Container {
+	c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+	return &c
+}
+
+// resizeOthers resizes what runs and the plan does not have yet: ephemeral containers, and those
+// that another one holds back. The pod's group must not shrink before them.
+func (p *Plan) resizeOthers(f *Facts) {
+	planned := map[string]bool{}
+	for _, k := range p.Kill {
+		planned[k.ID] = true
+	}
+	for _, u := range p.Update {
+		planned[u.ID] = true
+	}
+	resize := func(c *v1.Container) {
+		if last := f.Observed.newest(c.Name); last != nil && last.State == Running && !planned[last.ID] {
+			p.resize(f, c, last)
+		}
+	}
+	for _, c := range containerSpecs(f.Pod) {
+		resize(c)
 	}
 	for i := range f.Pod.Spec.EphemeralContainers {
-		e := v1.Container(f.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		switch last := f.Observed.newest(e.Name); {
-		case last == nil:
-			p.start(&f, &e, nil)
-		case last.State == Running:
-			p.resize(&f, &e, last) // it has the limits of its pod
-		}
+		resize(ephemeral(f.Pod, i))
 	}
-	return p
 }
 
 // replaceSandbox brings a sandbox up in place of one that died, once nothing runs in the old one.

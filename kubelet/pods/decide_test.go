@@ -343,16 +343,18 @@ func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 	for name, c := range map[string]struct {
 		request *int64
 		memory  int64
+		resized bool
 		want    []string
 	}{
-		"earlier":              {nil, 0, []string{"update a"}},
-		"earlier, but resized": {nil, 2 << 30, []string{"kill a"}},
-		"ours":                 {&requested, 0, []string{"kill a"}},
-		"has them":             {&requested, 1 << 30, nil},
+		"earlier":                {nil, 0, false, []string{"update a"}},
+		"earlier, but resized":   {nil, 2 << 30, false, []string{"kill a"}},
+		"earlier, and a new one": {nil, 0, true, []string{"kill a"}},
+		"ours":                   {&requested, 0, false, []string{"kill a"}},
+		"has them":               {&requested, 1 << 30, false, nil},
 	} {
 		has := running("a")
 		has.MemoryRequest, has.Limits = c.request, &Limits{Shares: 2, Memory: c.memory}
-		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: []Container{has}}, Now: epoch})
+		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: []Container{has}}, Now: epoch, Resized: c.resized})
 		var got []string
 		for _, k := range p.Kill {
 			got = append(got, "kill "+k.Name)
@@ -362,6 +364,35 @@ func TestAnUpgradeGivesLimitsWithoutRestart(t *testing.T) {
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A container that holds back the start of others does not hold back the resizes of those that run:
+// the limits of their pod would shrink before theirs.
+func TestResizeBehindAHook(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	pod := podWith(v1.RestartPolicyAlways, "a", "b")
+	pod.Spec.InitContainers = []v1.Container{{Name: "s1", Image: "img", RestartPolicy: &always}, {Name: "s2", Image: "img", RestartPolicy: &always}}
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug"}}}
+	pod.Spec.Resources = &v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}}
+	var containers []Container
+	health := map[string]Health{}
+	for _, name := range []string{"s1", "s2", "a", "b", "debug"} {
+		c := running(name)
+		c.Limits = &Limits{Shares: 2, Memory: 2 << 30}
+		containers = append(containers, c)
+		health[c.ID] = Health{Started: true}
+	}
+	for _, hook := range []int{0, 2} {
+		p := Decide(Facts{Pod: pod, Observed: Observed{Sandboxes: box(true), Containers: containers}, Now: epoch,
+			Health: health, Hooks: map[string]bool{containers[hook].ID: true}})
+		var got []string
+		for _, u := range p.Update {
+			got = append(got, u.Name)
+		}
+		if slices.Sort(got); !slices.Equal(got, []string{"a", "b", "debug", "s1", "s2"}) {
+			t.Errorf("while %s has a hook: %q", containers[hook].Name, got)
 		}
 	}
 }

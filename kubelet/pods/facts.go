@@ -137,6 +137,8 @@ type Facts struct {
 	// Updated holds the limits that the runtime was given for running containers since they
 	// started.
 	Updated map[string]Limits // by container ID
+	// Resized is set once a resize was given since the kubelet started.
+	Resized bool
 	// Backoffs is how long to wait before the next restart.
 	Backoffs map[string]Backoff // by container name
 }

@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/cri/fake"
+	"github.com/barque/barque/kubelet/pods"
 )
 
 // whole is a pod with resources as a whole, whose container has none of its own.
@@ -80,8 +82,8 @@ func TestContainersInheritTheLimitsOfTheirPod(t *testing.T) {
 		}
 		sum := sized("c", "1", "1Gi")
 		w.manager.Update(sum)
-		if s := w.status(sum); s.AllocatedResources.Cpu().String() != "1" || s.Resources != nil {
-			t.Errorf("of a pod without resources as a whole: %v, %v", s.AllocatedResources, s.Resources)
+		if s := w.status(sum); hasWhole(s) != "1 1Gi of 1 1Gi" {
+			t.Errorf("of a pod without resources as a whole: %s", hasWhole(s))
 		}
 	})
 }
@@ -274,6 +276,140 @@ func TestResizeOfThePodBelowUsage(t *testing.T) {
 		time.Sleep(time.Minute) // virtual
 		if s = w.status(pod); hasWhole(s) != "1 512Mi of 1 512Mi" {
 			t.Errorf("when less is used: %s %+v", hasWhole(s), s.Conditions)
+		}
+	})
+}
+
+// held is how much memory others must leave to a pod, by its spec and what its status says.
+func held(pod *v1.Pod, s v1.PodStatus) string {
+	pod = pod.DeepCopy()
+	pod.Status = s
+	list := admission.Held(pod)
+	return list.Memory().String()
+}
+
+// A pod keeps what its containers have until a resize is carried out, also if it had nothing as a
+// whole before.
+func TestFirstResourcesAsAWholeBelowUsage(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := sized("a", "1", "4Gi")
+		w.manager.Update(pod)
+		w.status(pod)
+		w.runtime.Uses("main", 3<<30)
+		w.usage.Store(3 << 30)
+		pod = resizedWhole(resized(pod, "1", "1Gi"), "1", "2Gi")
+		w.manager.Update(pod)
+		s := w.status(pod)
+		if c := conditionOf(s, v1.PodResizeInProgress); c == nil || c.Reason != v1.PodReasonError {
+			t.Fatalf("%+v", c)
+		}
+		if hasWhole(s) != "1 4Gi of 1 2Gi" || held(pod, s) != "4Gi" {
+			t.Errorf("it fails: %s, %s held", hasWhole(s), held(pod, s))
+		}
+		w.runtime.Uses("main", 1<<20)
+		w.usage.Store(1 << 20)
+		time.Sleep(time.Minute) // virtual
+		if s = w.status(pod); hasWhole(s) != "1 2Gi of 1 2Gi" || held(pod, s) != "2Gi" {
+			t.Errorf("carried out: %s, %s held", hasWhole(s), held(pod, s))
+		}
+	})
+}
+
+// A pod that an earlier process was resizing, and whose status says nothing of it as a whole, has
+// what its containers have.
+func TestResizeThatAnEarlierVersionBegan(t *testing.T) {
+	pod := sized("a", "1", "1Gi")
+	has := resources("1", "4Gi")
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "main", Resources: &has, AllocatedResources: resources("1", "1Gi").Requests}}
+	c := pods.Container{Name: "main", ID: "c", State: pods.Running, Limits: &pods.Limits{Shares: 1024, Quota: 100000, Memory: 4 << 30}}
+	s := pods.Status(pods.StatusInput{
+		Facts:  pods.Facts{Pod: pod, Observed: pods.Observed{Containers: []pods.Container{c}}},
+		Resize: pods.ResizeState{InProgress: true},
+	})
+	if hasWhole(s) != "1 4Gi of 1 1Gi" || held(pod, s) != "4Gi" {
+		t.Errorf("%s, %s held", hasWhole(s), held(pod, s))
+	}
+}
+
+// What a resize has made larger stays the pod's while the next one does not make it smaller.
+func TestResizeDownAtOnceAfterOneUp(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := whole("a", "1", "1Gi")
+		w.manager.Update(pod)
+		pod.Status = w.status(pod)
+		next := resizedWhole(pod, "1", "4Gi")
+		w.runtime.Fail(func(call, name string) error {
+			if call == "UpdateContainerResources" {
+				w.runtime.Fail(nil)
+				w.usage.Store(3 << 30)
+				w.runtime.Uses("main", 3<<30)
+				w.manager.Update(resizedWhole(next, "1", "2Gi")) // before the worker looks again
+			}
+			return nil
+		})
+		w.manager.Update(next)
+		if s := w.status(pod); s.Resources.Requests.Memory().String() != "4Gi" || w.enforced(s).MemoryLimitInBytes != 4<<30 {
+			t.Errorf("%s, enforced %+v", hasWhole(s), w.enforced(s))
+		}
+	})
+}
+
+// The status has all that a pod holds: as a whole, and by its containers where it sets nothing as a
+// whole. The overhead of its spec is counted beside that, and once.
+func TestStatusOfResourcesAsAWhole(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := sized("a", "1", "3Gi")
+		cpu := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+		pod.Spec.Resources = &v1.ResourceRequirements{Requests: cpu, Limits: cpu}
+		pod.Spec.Overhead = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
+		w.manager.Update(pod)
+		s := w.status(pod)
+		if hasWhole(s) != "2 3Gi of 2 3Gi" || held(pod, s) != "4Gi" {
+			t.Errorf("%s, %s held", hasWhole(s), held(pod, s))
+		}
+		pod.Status = s
+		for _, next := range []*v1.Pod{resized(pod, "1", "1Gi"), resizedWhole(pod, "1", "3Gi")} {
+			w.manager.Update(next)
+			pod.Status = w.status(next)
+		}
+		if s := pod.Status; hasWhole(s) != "1 3Gi of 1 3Gi" {
+			t.Errorf("resized: %s", hasWhole(s))
+		}
+	})
+}
+
+// A wish that the node can never fulfil does not count, also if it is the pod's first one.
+func TestFirstWishThatIsInfeasible(t *testing.T) {
+	dir := newWorld(t).dir
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
+			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}}
+		w.start()
+		defer func() { w.stop() }()
+		pod := sized("a", "1", "1Gi")
+		w.manager.Update(pod)
+		pod.Status = w.status(pod)
+		pod = resizedWhole(pod, "1", "40Gi")
+		w.manager.Update(pod)
+		s := w.status(pod)
+		if c := conditionOf(s, v1.PodResizePending); c == nil || c.Reason != v1.PodReasonInfeasible || held(pod, s) != "1Gi" {
+			t.Errorf("%+v, %s held", c, held(pod, s))
+		}
+	})
+}
+
+// A pod that the node has not taken was given nothing.
+func TestRefusedPodHoldsNothing(t *testing.T) {
+	dir := newWorld(t).dir
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{t: t, runtime: fake.New(image), statuses: map[types.UID]v1.PodStatus{}, finished: map[types.UID]bool{}, dir: dir,
+			allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")}}
+		w.start()
+		defer func() { w.stop() }()
+		pod := whole("a", "5", "1Gi")
+		w.manager.Update(pod)
+		if s := w.status(pod); s.Phase != v1.PodFailed || s.AllocatedResources != nil || s.Resources != nil {
+			t.Errorf("%s: %v, %v", s.Phase, s.AllocatedResources, s.Resources)
 		}
 	})
 }

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/barque/barque/kubelet/admission"
 	"github.com/barque/barque/kubelet/allocation"
 	"github.com/barque/barque/kubelet/cgroups"
 	"github.com/barque/barque/kubelet/cri"
@@ -60,8 +61,8 @@ func (p *Plan) resize(f *Facts, c *v1.Container, running *Container) {
 		cpu, memory = false, false
 	}
 	// One of an earlier version does not have the limits of its pod. It gets them as it runs, so
-	// that an upgrade restarts nothing.
-	early := running.MemoryRequest == nil && has == limitsOf(&v1.Pod{}, c)
+	// that an upgrade restarts nothing. A resize follows its policy.
+	early := !f.Resized && running.MemoryRequest == nil && has == limitsOf(&v1.Pod{}, c)
 	if !early && (cpu && restartsFor(c, v1.ResourceCPU) || (memory || requests) && restartsFor(c, v1.ResourceMemory)) {
 		p.Kill = append(p.Kill, Kill{ID: running.ID, Name: c.Name, Replace: true, Resize: true,
 			Reason: fmt.Sprintf("Container %s resize requires restart", c.Name)})
@@ -95,6 +96,7 @@ type ResizeState struct {
 // resizing is a worker's memory of a resize.
 type resizing struct {
 	known   bool // the fields are set
+	resized bool // see Facts
 	active  bool // given, and not carried out everywhere
 	failure string
 	given   int64 // the generation whose resources were given
@@ -126,6 +128,7 @@ func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	}
 	f.Pod = answer.Pod
 	w.noteResize(pod, answer)
+	f.Resized = w.resizing.resized
 	return true
 }
 
@@ -154,7 +157,7 @@ func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	}
 	r.given = a.Generation
 	if a.Resized {
-		r.active, r.failure, r.retryAt = true, "", time.Time{}
+		r.active, r.resized, r.failure, r.retryAt = true, true, "", time.Time{}
 		w.tellResize(v1.EventTypeNormal, "ResizeStarted", "Pod resize started", a.Pod, a.Generation, "")
 	}
 	if p := a.Pending; p != nil && (r.pending == nil || *r.pending != *p || r.asked != pod.Generation) {
@@ -406,14 +409,55 @@ func setResizeConditions(in *StatusInput, s *v1.PodStatus) {
 		reason = v1.PodReasonError
 	}
 	say(v1.PodResizeInProgress, r.InProgress && !in.Ending, reason, r.Error, r.Generation)
-	s.AllocatedResources = nil
-	if given := admission.Requests(in.Pod); len(given) > 0 {
-		s.AllocatedResources = given
+	setResources(in, s)
+}
+
+// setResources tells what a pod holds in all: what it was given, and what it has. Until a resize is
+// carried out it has what it had before. The overhead of its spec is in neither: those who count a
+// pod add it.
+func setResources(in *StatusInput, s *v1.PodStatus) {
+	before := &in.Pod.Status
+	s.AllocatedResources, s.Resources = nil, nil
+	if in.Refused {
+		return
 	}
-	if in.Pod.Spec.Resources != nil {
-		if !r.InProgress || s.Resources == nil {
-			s.Resources = in.Pod.Spec.Resources.DeepCopy()
-			s.Resources.Claims = nil
+	given := total(in.Pod, false)
+	s.AllocatedResources = given.Requests
+	has := given
+	switch active := in.Resize.InProgress; {
+	case before.Resources != nil && (active || in.Ending):
+		has = before.Resources.DeepCopy()
+		if active && condition(before, v1.PodResizeInProgress) != nil && !apiequality.Semantic.DeepEqual(before.AllocatedResources, given.Requests) {
+			raise(&has.Requests, before.AllocatedResources) // some of it may have been carried out
+		}
+	case active: // an earlier version has not told
+		containers := *in.Pod
+		containers.Spec.Resources = nil
+		containers.Status = v1.PodStatus{InitContainerStatuses: s.InitContainerStatuses, ContainerStatuses: s.ContainerStatuses}
+		still := total(&containers, true)
+		has = given.DeepCopy()
+		raise(&has.Requests, still.Requests)
+		raise(&has.Limits, still.Limits)
+	}
+	if len(has.Requests)+len(has.Limits) > 0 {
+		s.Resources = has
+	}
+}
+
+// total sums a pod up by its spec, or by the most of that and of what its containers have.
+func total(pod *v1.Pod, actual bool) *v1.ResourceRequirements {
+	options := resourcehelper.PodResourcesOptions{UseStatusResources: actual, ExcludeOverhead: true}
+	var r v1.ResourceRequirements
+	raise(&r.Requests, resourcehelper.PodRequests(pod, options))
+	raise(&r.Limits, resourcehelper.PodLimits(pod, options))
+	return &r
+}
+
+// raise makes each amount at least that of another list.
+func raise(list *v1.ResourceList, least v1.ResourceList) {
+	for name, q := range least {
+		if has, ok := (*list)[name]; !ok || has.Cmp(q) < 0 {
+			set(list, name, q)
 		}
 	}
 }

@@ -32,3 +32,18 @@ func TestResourceOfAPodAsAWhole(t *testing.T) {
 		}
 	}
 }
+
+// The overhead of a pod counts once, beside what its node says. So does what its containers have.
+func TestResourceWithOverhead(t *testing.T) {
+	list := func(cpu string) v1.ResourceList { return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)} }
+	pod := &v1.Pod{
+		Spec:   v1.PodSpec{Overhead: list("250m"), Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: list("1")}}}},
+		Status: v1.PodStatus{AllocatedResources: list("1"), Resources: &v1.ResourceRequirements{Requests: list("3")}},
+	}
+	for _, want := range []int64{3250, 3250} {
+		if got := PodResource(pod); got.Resource.GetMilliCPU() != want || got.Non0CPU != want {
+			t.Errorf("%d and %d, want %d", got.Resource.GetMilliCPU(), got.Non0CPU, want)
+		}
+		pod.Spec.Resources = &v1.ResourceRequirements{Requests: list("2")}
+	}
+}

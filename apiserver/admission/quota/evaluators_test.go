@@ -130,6 +130,21 @@ func TestUsage(t *testing.T) {
 			p.Status.AllocatedResources = amounts("cpu", "7")
 			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "9"), Limits: amounts("cpu", "10")}
 		}), with(whole, "cpu", "9", "requests.cpu", "9", "limits.cpu", "10")},
+		{"its node has told, with overhead", "pods", newPod(func(p *corev1.Pod) {
+			p.Spec.Overhead = amounts("cpu", "500m")
+			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "3Gi"), Limits: amounts("cpu", "3", "memory", "5Gi")}
+		}), with(whole, "cpu", "2500m", "requests.cpu", "2500m", "limits.cpu", "3500m", "memory", "3Gi", "requests.memory", "3Gi", "limits.memory", "5Gi")},
+		{"a wish that is infeasible before it runs", "pods", newPod(func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
+		}), whole},
+		{"a wish that is infeasible", "pods", newPod(func(p *corev1.Pod) {
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "70"), Limits: amounts("cpu", "80", "memory", "90Gi")}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible}}
+			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi", "ephemeral-storage", "5Gi", "hugepages-2Mi", "4Mi", "example.com/gpu", "2")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: p.Status.AllocatedResources, Limits: amounts("cpu", "5")}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+		}), with(whole, "limits.cpu", "5")}, // as an earlier version tells
 		{"with a sidecar", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		}),

@@ -81,8 +81,34 @@ func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || overdue(p, now) {
 		return usage
 	}
+	requests, limits := held(p)
+	return quotav1.Add(usage, compute(requests, limits))
+}
+
+// held is the most of what a pod asks for, what it was given, and what it has. A wish that its node
+// cannot fulfil does not count. Nodes of earlier versions do not tell all that the pod had before:
+// that is not lost.
+func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
-	return quotav1.Add(usage, compute(resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)))
+	requests, limits = resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)
+	if p.Status.Resources == nil {
+		spec := resourcehelper.PodResourcesOptions{}
+		complete(requests, resourcehelper.PodRequests(p, spec))
+		complete(limits, resourcehelper.PodLimits(p, spec))
+	} else {
+		containers := resourcehelper.PodResourcesOptions{UseStatusResources: true, SkipPodLevelResources: true}
+		complete(limits, resourcehelper.PodLimits(p, containers))
+	}
+	return requests, limits
+}
+
+// complete adds what a list does not have.
+func complete(list, from corev1.ResourceList) {
+	for name, q := range from {
+		if _, ok := list[name]; !ok {
+			list[name] = q
+		}
+	}
 }
 
 // overdue tells of pods whose node does not come to ending them.
