@@ -33,7 +33,7 @@ func TestBarredPeers(t *testing.T) {
 			}
 			return ca.Pool()
 		},
-		Barred: func(*x509.Certificate) error {
+		Barred: func(*x509.Certificate, []*x509.Certificate) error {
 			if w := why.Load(); w != nil {
 				return *w
 			}

@@ -31,8 +31,8 @@ type Config struct {
 	Roots       func() *x509.CertPool
 	// Barred returns the reason why the holder of a genuine certificate may not speak here, or nil:
 	// it was removed, or is no member. A reason with ErrStranger lets it ask to become one. It is
-	// asked at each connection and call; nil bars nobody.
-	Barred func(leaf *x509.Certificate) error
+	// asked at each connection and call; nil bars nobody. others are what the peer has sent along.
+	Barred func(leaf *x509.Certificate, others []*x509.Certificate) error
 	// HandshakeTimeout bounds how long a peer may take until it is authenticated. Default: 5 s.
 	HandshakeTimeout time.Duration
 	// MaxHandshakes bounds the peers in authentication at once, and MaxHandshakesFrom those of one
@@ -286,7 +286,7 @@ func (m *Mux) clientConfig(proto string) *tls.Config {
 			if err := m.verify(s, x509.ExtKeyUsageServerAuth); err != nil {
 				return err
 			}
-			if err := m.barred(s.PeerCertificates[0]); err != nil && !errors.Is(err, ErrStranger) {
+			if err := m.barred(s.PeerCertificates); err != nil && !errors.Is(err, ErrStranger) {
 				return err
 			}
 			return nil
@@ -298,11 +298,11 @@ func (m *Mux) clientConfig(proto string) *tls.Config {
 // removed: it may say hello and ask to become one.
 var ErrStranger = errors.New("it is no member of this cluster's store")
 
-func (m *Mux) barred(leaf *x509.Certificate) error {
+func (m *Mux) barred(shown []*x509.Certificate) error {
 	if m.cfg.Barred == nil {
 		return nil
 	}
-	return m.cfg.Barred(leaf)
+	return m.cfg.Barred(shown[0], shown[1:])
 }
 
 // Forget makes the Mux ask Config.Barred again about each open connection, at its next use. It is
