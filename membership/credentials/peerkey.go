@@ -58,6 +58,12 @@ func loadPeerKey(dataDir string) (k *peerKey, unsaved error, err error) {
 	return k, k.set(key), nil
 }
 
+// DropPeerKey removes the key that a data directory has of an earlier server: the one that is made
+// from it is another one.
+func DropPeerKey(dataDir string) error {
+	return atomicfile.Remove(filepath.Join(Dir(dataDir), PeerKeyFile))
+}
+
 // set makes these the keys, the one in use first. Without an error they are on disk; with one the
 // keys stay that were.
 func (k *peerKey) set(keys ...crypto.Signer) error {
@@ -114,8 +120,8 @@ func (ids *Server) PeerKeys() []string {
 func (ids *Server) renewPeer(ctx context.Context) error {
 	used := ids.peerKey.used()
 	key := used
-	if !ids.starting && ids.RecordKeys != nil {
-		next, err := ids.nextPeerKey(ctx, used)
+	if record := ids.recordKeys.Load(); record != nil && !ids.starting {
+		next, err := ids.nextPeerKey(ctx, used, *record)
 		if err != nil {
 			ids.logger.Warn("the certificate for other servers is renewed with the key that it has", "err", err)
 		} else {
@@ -131,8 +137,14 @@ func (ids *Server) renewPeer(ctx context.Context) error {
 	return nil
 }
 
+// RecordKeysBy lets Peer get a new key with each renewal from now on. record records PeerKeys in the
+// store, and fails if an exchange of the CA has begun there of which this server does not know.
+func (ids *Server) RecordKeysBy(record func(ctx context.Context) error) {
+	ids.recordKeys.Store(&record)
+}
+
 // nextPeerKey makes a key, and returns when it may be used.
-func (ids *Server) nextPeerKey(ctx context.Context, used crypto.Signer) (crypto.Signer, error) {
+func (ids *Server) nextPeerKey(ctx context.Context, used crypto.Signer, record func(ctx context.Context) error) (crypto.Signer, error) {
 	next, err := pki.GenerateKey()
 	if err != nil {
 		return nil, err
@@ -145,7 +157,7 @@ func (ids *Server) nextPeerKey(ctx context.Context, used crypto.Signer) (crypto.
 	}
 	ctx, cancel := context.WithTimeout(ctx, announcePatience)
 	defer cancel()
-	if err := ids.RecordKeys(ctx); err != nil {
+	if err := record(ctx); err != nil {
 		return nil, fmt.Errorf("a new key is recorded before it is used: %w", err)
 	}
 	return next, nil

@@ -64,11 +64,7 @@ type Server struct {
 	admin         *pki.Identity // in the administrator's kubeconfig
 	proof         *credential
 	peerKey       *peerKey
-
-	// RecordKeys records PeerKeys, and fails if an exchange of the CA has begun of which this
-	// server does not know: then a new key of Peer must not be used. Without it Peer keeps its key.
-	// It is set before Run is called.
-	RecordKeys func(ctx context.Context) error
+	recordKeys    atomic.Pointer[func(ctx context.Context) error] // see RecordKeysBy
 
 	// Announce makes the certificates of the moment known to the other servers: they give shared
 	// keys to no other peer certificate. It is set before the first FetchKey and before Serving;

@@ -134,7 +134,7 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 			return err
 		}
 	}
-	return errors.Join(dropOtherKeys(o.DataDir, grant.Keys), credentials.WriteCA(o.DataDir, grant.Cluster.CA))
+	return errors.Join(dropOtherKeys(o.DataDir, grant.Keys), credentials.DropPeerKey(o.DataDir), credentials.WriteCA(o.DataDir, grant.Cluster.CA))
 }
 
 // dropOtherKeys removes the keys that the directory has of before and the cluster does not use.

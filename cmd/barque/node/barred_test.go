@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/revocation"
 	"github.com/barque/barque/pki"
@@ -22,11 +23,15 @@ func TestACertificateOnRequestIsNoServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{revoked: list}
 	ca, err := pki.NewAuthority("c1", now)
 	if err != nil {
 		t.Fatal(err)
 	}
+	peers, err := admissions.LoadPeers(t.TempDir(), pki.TrustOf(ca), quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{revoked: list, peers: peers}
 	key, err := pki.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
@@ -47,10 +52,10 @@ func TestACertificateOnRequestIsNoServers(t *testing.T) {
 		}
 		return cert
 	}
-	if err := s.barred(leaf(own)); err != nil {
+	if err := s.barred(leaf(own), nil); err != nil {
 		t.Errorf("a server: %v", err)
 	}
-	if err := s.barred(leaf(requested)); err == nil || errors.Is(err, raftstore.ErrStranger) {
+	if err := s.barred(leaf(requested), nil); err == nil || errors.Is(err, raftstore.ErrStranger) {
 		t.Errorf("on request: %v", err)
 	}
 }

@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,9 +16,13 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/admissions"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
 )
 
@@ -31,6 +37,9 @@ func (s *server) openBook(context.Context) error {
 	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer, Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
 	s.book.Former = func(ctx context.Context) error { return s.judge.Book.NoteMixed(ctx, 0, s.options.Name) }
 	s.judge.Overlap = s.newOverlap()
+	s.book.Kept = s.ids.PeerKeys
+	s.peers.Recorded, s.peers.Changed = s.recordedPeers, s.mux.Recheck
+	s.ids.RecordKeysBy(s.recordKeys)
 	s.ids.Announce = func(ctx context.Context) error { return s.judge.Overlap.Announce(ctx, s.peerCertificate()) }
 	return nil
 }
@@ -53,8 +62,77 @@ func (s *server) peerCertificate() *x509.Certificate { return s.ids.Peer.Certifi
 // startPublishing records the key of each of this server's certificates for other servers.
 func (s *server) startPublishing(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "server keys", Run: func(ctx context.Context) error {
-		return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed)
+		return lifecycle.All(ctx, func(ctx context.Context) error { return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed) },
+			func(ctx context.Context) error { return s.peers.Retry(ctx, s.awaitNewest) })
 	}})
+}
+
+// awaitNewest returns when this server's view of the store is that of the leader.
+func (s *server) awaitNewest(ctx context.Context) error {
+	_, err := s.store.View(ctx, raftstore.ViewOptions{})
+	return err
+}
+
+// recordedPeers are the keys of the members for each other, by their IDs, and whether all have
+// recorded theirs.
+func (s *server) recordedPeers(ctx context.Context) (map[string][]string, bool, error) {
+	recorded, err := s.book.PeerKeys(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	members := s.store.Members()
+	keys := make(map[string][]string, len(members))
+	for _, m := range members {
+		if len(recorded[m.ID]) == 0 {
+			return nil, false, nil
+		}
+		keys[m.ID] = recorded[m.ID]
+	}
+	return keys, len(keys) > 0, nil
+}
+
+// recordKeys records the keys of this server for others, the next one too. It fails if an exchange of
+// the CA has begun that this server does not take part in: other servers may know the keys from
+// before alone. One that begins later begins with all of these keys.
+func (s *server) recordKeys(ctx context.Context) error {
+	if err := s.book.Publish(ctx, s.peerCertificate()); err != nil {
+		return err
+	}
+	value, _, err := register.New(s.store, caKey).Get(ctx)
+	if err != nil {
+		return fmt.Errorf("look whether the CA is exchanged: %w", err)
+	}
+	var is exchange.State // one that cannot be read counts as none
+	if json.Unmarshal(value, &is) == nil && is.Bundle.Generation > s.ids.Trust.Bundle().Generation {
+		return errors.New("an exchange of the CA has begun, in which this server does not take part yet")
+	}
+	return nil
+}
+
+// forwarded returns the reason why a transaction is none of the server that has forwarded it.
+func forwarded(from string, txn *raftstore.Txn) error {
+	return admissions.Forwarded(from, joinFolder, func(yield func(string) bool) {
+		for i := range txn.Ops {
+			if !yield(txn.Ops[i].Key) {
+				return
+			}
+		}
+	})
+}
+
+// heldCAs is where this server keeps its CAs. Before it believes another one it has written down by
+// which keys it knows the other servers.
+type heldCAs struct {
+	*credentials.Home
+	peers *admissions.Peers
+}
+
+// Adopt implements exchange.Home.
+func (h heldCAs) Adopt(b pki.Bundle) error {
+	if err := h.peers.Begin(context.Background(), b); err != nil {
+		return err
+	}
+	return h.Home.Adopt(b)
 }
 
 // eventPatience bounds the writing of an event.
