@@ -235,6 +235,11 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 			return err
 		}
 	}
+	if step.Change.BeginsCA() {
+		if err := o.freshKeys(c); err != nil {
+			return err
+		}
+	}
 	before := is
 	if err := x.Change(c.Context(), step.Request, o.loseAccess, &is); err != nil {
 		return err
@@ -247,6 +252,24 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 		return err
 	}
 	return o.await(c, x, is, kubeconfig)
+}
+
+// freshKeys gives each server another key for the other servers. One that was off is believed by its
+// recorded key until the exchange ends, and a thief of its disk has the key of then. It stops no
+// exchange: the server may be off now.
+func (o *certRotate) freshKeys(c *cobra.Command) error {
+	told := false
+	err := certs(o.kubeconfig).Renew(c.Context(), "", remote.Renewals{Renewed: func(string) {}, Failed: func(server string, err error) {
+		told = true
+		fmt.Fprintf(c.ErrOrStderr(), "%s goes into the exchange with the key that it has: %v\n", server, err)
+	}})
+	if err != nil && c.Context().Err() != nil {
+		return err
+	}
+	if err != nil && !told {
+		fmt.Fprintf(c.ErrOrStderr(), "the servers go into the exchange with the keys that they have: %v\n", err)
+	}
+	return nil
 }
 
 // await reports the progress of the exchange until it is done.

@@ -68,6 +68,9 @@ func TestBarredPeers(t *testing.T) {
 	}
 	there, here := connect()
 	barredOf := here.(interface{ Barred() error })
+	if name := here.(interface{ PeerName() string }).PeerName(); name != "s" {
+		t.Errorf("the peer is %q", name)
+	}
 	server.Recheck()
 	if err := barredOf.Barred(); err != nil {
 		t.Error(err)
