@@ -138,7 +138,8 @@ func (ids *Server) renewPeer(ctx context.Context) error {
 }
 
 // RecordKeysBy lets Peer get a new key with each renewal from now on. record records PeerKeys in the
-// store, and fails if an exchange of the CA has begun there of which this server does not know.
+// store, and fails if an exchange of the CA is a step ahead there: others may know the keys alone
+// that were recorded when it began.
 func (ids *Server) RecordKeysBy(record func(ctx context.Context) error) {
 	ids.recordKeys.Store(&record)
 }
@@ -152,25 +153,12 @@ func (ids *Server) nextPeerKey(ctx context.Context, used crypto.Signer, record f
 	if err := ids.peerKey.set(used, next); err != nil {
 		return nil, err
 	}
-	if ids.vouched(next) {
-		return next, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, announcePatience)
 	defer cancel()
 	if err := record(ctx); err != nil {
 		return nil, fmt.Errorf("a new key is recorded before it is used: %w", err)
 	}
 	return next, nil
-}
-
-// vouched reports whether the newest CA stands for whatever key this server has: see
-// pki.Trust.Vouched.
-func (ids *Server) vouched(key crypto.Signer) bool {
-	if !ids.Trust.Bundle().ExchangesCA() {
-		return false
-	}
-	_, err := ids.Trust.Vouch(pki.Peers, ids.held(ids.kinds()[0].request), key.Public(), time.Now())
-	return err == nil
 }
 
 // voucher returns what the next CA adds to the certificate for other servers. One that may not
