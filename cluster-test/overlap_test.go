@@ -135,9 +135,9 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 	b.expelled(t, "after the exchange", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, unknown, "s1", "s2", "s3")
 }
 
-// expelled tries certificates of servers, by the old CA of peers, at each server: at its own port, at
-// its kubelet, and where the keys are given that all share. The thief has itself recorded first, if
-// it can. want is the answer at a server's own port.
+// expelled tries certificates of servers, by the old CA of peers, at each server: at its own port,
+// at its kubelet, and where the keys are given that all share. The thief has itself recorded first,
+// if it can. want is the answer at a server's own port.
 func (b *building) expelled(t *testing.T, when string, forged map[string]*tls.Certificate, want string, servers ...string) {
 	t.Helper()
 	var cas []*pki.Authority
@@ -181,6 +181,61 @@ func (b *building) expelled(t *testing.T, when string, forged map[string]*tls.Ce
 			}
 		}
 	}
+}
+
+// TestAnExchangeWithAnEarlierServer: while one server is of an earlier version, which has another
+// key after each start, the exchange locks it out at no time. A thief of the old CA is expelled
+// once it is upgraded, in the middle of the exchange.
+func TestAnExchangeWithAnEarlierServer(t *testing.T) {
+	needs.AllTests(t)
+	earlier := os.Getenv(earlierVariable)
+	if earlier == "" {
+		needs.Missing(t, "the barque of an earlier version ("+earlierVariable+"; make upgrades)", "an exchange of the CA in the middle of an upgrade")
+	}
+	present, err := Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Start(t, Options{Servers: 3, Agents: 1, Binary: earlier})
+	b := newBuilding(t, c)
+	server := b.issueFor(pki.Peers, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf("s1")})
+	restart := func(how, binary, name string) {
+		t.Helper()
+		c.Upgrade(binary)
+		b.Dev(t, how, name)
+		b.Dev(t, "start", name)
+		Eventually(t, deadline, "all servers are in step after a restart of "+name, c.InStep)
+	}
+	restart("stop", present, "s1")
+	restart("stop", present, "s2")
+	b.Dev(t, "stop", "a1")
+	b.Barque(t, "cert", "rotate", "--ca", "--yes", "--wait=false")
+	Eventually(t, deadline, "the exchange is under way", func(ctx context.Context) error {
+		for _, s := range []string{"s1", "s2", "s3"} {
+			if pem := string(read(t, b.DataDir(s)+"/pki/ca.crt")); strings.Count(pem, "BEGIN CERTIFICATE") != 2 {
+				return fmt.Errorf("%s believes one CA", s)
+			}
+		}
+		return nil
+	})
+	restart("kill", earlier, "s3")
+	restart("kill", present, "s1")
+	restart("stop", present, "s3")
+	Eventually(t, deadline, "the thief is expelled", func(ctx context.Context) error {
+		for _, door := range []string{"Raft", "store"} {
+			if answer, err := doors[door](b, server); answer != no || err != nil {
+				return fmt.Errorf("%s: %s, %v", door, answer, err)
+			}
+		}
+		return nil
+	})
+	restart("kill", present, "s2")
+	b.Dev(t, "start", "a1")
+	if r := b.BarqueResult(t.Context(), "cert", "rotate", "--ca", "--yes"); r.Error != nil {
+		t.Errorf("the exchange: %s%s", r.Out, r.Err)
+	}
+	c.useServersKubeconfig(t)
+	Eventually(t, deadline, "a whole cluster", c.Healthy)
 }
 
 // renewAs asks for an agent's new certificates.

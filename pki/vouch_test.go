@@ -32,9 +32,9 @@ func vouched(t *testing.T, trust *Trust, r Request, key crypto.Signer) (leaf *x5
 	return leaf, others
 }
 
-// TestTheNextCAVouches: in an exchange, of one CA for all purposes and of three, the next one stands
-// for the key, the name and the groups that it has signed, and for nobody else. Both certificates
-// together count where the next CA is not known yet.
+// TestTheNextCAVouches: in an exchange, of one CA for all purposes and of three, the next one
+// stands for the key, the name and the groups that it has signed, and for nobody else. Both
+// certificates together count where the next CA is not known yet.
 func TestTheNextCAVouches(t *testing.T) {
 	for what, begin := range map[string]func(*testing.T, *Trust){
 		"one": func(t *testing.T, trust *Trust) { begin(t, trust, "c1") }, "to three": beginSeparate,

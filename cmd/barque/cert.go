@@ -254,9 +254,9 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	return o.await(c, x, is, kubeconfig)
 }
 
-// freshKeys gives each server another key for the other servers. One that was off is believed by its
-// recorded key until the exchange ends, and a thief of its disk has the key of then. It stops no
-// exchange: the server may be off now.
+// freshKeys gives each server another key for the other servers. One that was off is believed by
+// its recorded key until the exchange ends, and a thief of its disk has the key of then. It stops
+// no exchange: the server may be off now.
 func (o *certRotate) freshKeys(c *cobra.Command) error {
 	told := false
 	err := certs(o.kubeconfig).Renew(c.Context(), "", remote.Renewals{Renewed: func(string) {}, Failed: func(server string, err error) {

@@ -244,9 +244,10 @@ func (b *Book) Current(ctx context.Context, cert *x509.Certificate) error {
 	return nil
 }
 
-// Forwarded returns the reason why another server may not make a change of the records, or nil: each
-// writes down its own key alone. Who wrote the key of another would get the keys that all servers
-// share. folder is the place of the records in the store, and keys are those that are changed there.
+// Forwarded returns the reason why another server may not make a change of the records, or nil:
+// each writes down its own key alone. Who wrote the key of another would get the keys that all
+// servers share. folder is the place of the records in the store, and keys are those that are
+// changed there.
 func Forwarded(from, folder string, keys iter.Seq[string]) error {
 	for key := range keys {
 		if name, ok := strings.CutPrefix(key, folder+serverAt); ok && name != from {

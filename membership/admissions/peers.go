@@ -181,8 +181,8 @@ func (p *Peers) Retry(ctx context.Context, newest func(context.Context) error) e
 	}
 }
 
-// PeerKeys returns the digests of the keys by which each server is known to others, by its ID in the
-// store; only of those that keep theirs.
+// PeerKeys returns the digests of the keys by which each server is known to others, by its ID in
+// the store; only of those that keep theirs.
 func (b *Book) PeerKeys(ctx context.Context) (map[string][]string, error) {
 	records, err := b.Records.Known(ctx, serverAt)
 	if err != nil {

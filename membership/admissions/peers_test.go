@@ -302,8 +302,8 @@ func TestTheFileOfPeers(t *testing.T) {
 	p.check("forged, with a new file", "s2", any, false, false)
 }
 
-// TestKeptKeys: a server records the keys that it comes back with, and its ID. Both keys count where
-// the keys are given that all servers share.
+// TestKeptKeys: a server records the keys that it comes back with, and its ID. Both keys count
+// where the keys are given that all servers share.
 func TestKeptKeys(t *testing.T) {
 	ca, err := pki.NewAuthority("c1", time.Now())
 	if err != nil {

@@ -137,9 +137,9 @@ func (ids *Server) renewPeer(ctx context.Context) error {
 	return nil
 }
 
-// RecordKeysBy lets Peer get a new key with each renewal from now on. record records PeerKeys in the
-// store, and fails if an exchange of the CA is a step ahead there: others may know the keys alone
-// that were recorded when it began.
+// RecordKeysBy lets Peer get a new key with each renewal from now on. record records PeerKeys in
+// the store, and fails if an exchange of the CA is a step ahead there: others may know the keys
+// alone that were recorded when it began.
 func (ids *Server) RecordKeysBy(record func(ctx context.Context) error) {
 	ids.recordKeys.Store(&record)
 }

@@ -119,8 +119,8 @@ func TestAKeyThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestInAnExchangeTheNextCAVouches: a server that takes part sends along what the next CA has signed.
-// It needs nobody for that, also after a restart.
+// TestInAnExchangeTheNextCAVouches: a server that takes part sends along what the next CA has
+// signed. It needs nobody for that, also after a restart.
 func TestInAnExchangeTheNextCAVouches(t *testing.T) {
 	ids, dir, _ := newServer(t)
 	first := keyOfPeer(ids)

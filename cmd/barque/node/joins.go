@@ -91,8 +91,8 @@ func (s *server) recordedPeers(ctx context.Context) (map[string][]string, bool, 
 	return keys, len(keys) > 0, nil
 }
 
-// recordKeys records the keys of this server for others, the next one too. It fails if an exchange of
-// the CA has begun that this server does not take part in: other servers may know the keys from
+// recordKeys records the keys of this server for others, the next one too. It fails if an exchange
+// of the CA has begun that this server does not take part in: other servers may know the keys from
 // before alone. One that begins later begins with all of these keys.
 func (s *server) recordKeys(ctx context.Context) error {
 	if err := s.book.Publish(ctx, s.peerCertificate()); err != nil {
