@@ -115,6 +115,14 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 		b.Dev(t, "start", s)
 	}
 	Eventually(t, deadline, "all servers are in step after a restart of all", c.InStep)
+	Eventually(t, deadline, "the kubelets of all servers", func(context.Context) error {
+		for _, server := range []string{"s1", "s2", "s3"} {
+			if answer, err := b.get(b.at[server]+":10250", "/pods", b.admin()); answer != yes || err != nil {
+				return fmt.Errorf("%s: %s, %v", server, answer, err)
+			}
+		}
+		return nil
+	})
 	b.expelled(t, "after a restart of all", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, no, "s1", "s2", "s3")
 	b.Dev(t, "start", "a1")
 	if r := b.BarqueResult(t.Context(), "cert", "rotate", "--ca", "--yes"); r.Error != nil {
