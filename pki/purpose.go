@@ -265,16 +265,30 @@ func (t *Trust) Vouch(p Purpose, r Request, public crypto.PublicKey, now time.Ti
 	return next.issueChecked(r, public, now)
 }
 
+// maxVouchers bounds the signatures that are checked of what a peer sends along. A server sends one
+// voucher.
+const maxVouchers = 4
+
 // Vouched reports whether the newest CA of a purpose, the one that issues or is about to, stands
 // for the holder of a certificate: it has signed the certificate, or one of those that its holder
 // sends along, for the same key, name and groups.
 func (t *Trust) Vouched(p Purpose, cert *x509.Certificate, others []*x509.Certificate, now time.Time) bool {
 	is := t.current()
 	newest := is.circle(p).newest(is.bundle.Step).cert
-	return slices.ContainsFunc(append([]*x509.Certificate{cert}, others...), func(c *x509.Certificate) bool {
-		return bytes.Equal(c.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) && bytes.Equal(c.RawSubject, cert.RawSubject) &&
-			!SignedOnRequest(c) && !now.Before(c.NotBefore) && !now.After(c.NotAfter) && c.CheckSignatureFrom(newest) == nil
-	})
+	checked := 0
+	for _, c := range append([]*x509.Certificate{cert}, others...) {
+		if !bytes.Equal(c.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) || !bytes.Equal(c.RawSubject, cert.RawSubject) ||
+			SignedOnRequest(c) || now.Before(c.NotBefore) || now.After(c.NotAfter) {
+			continue
+		}
+		if c.CheckSignatureFrom(newest) == nil {
+			return true
+		}
+		if checked++; checked == maxVouchers {
+			return false
+		}
+	}
+	return false
 }
 
 // NewestFor returns the digest of the newest CA of a purpose: the one that issues, or is about to.

@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"slices"
 	"testing"
 	"time"
 )
@@ -94,6 +95,9 @@ func TestTheNextCAVouches(t *testing.T) {
 				t.Fatal(err)
 			}
 			check("a certificate on request", forged, []*x509.Certificate{csr}, false)
+			copies := slices.Repeat([]*x509.Certificate{leaf}, 300)
+			check("behind hundreds of certificates that the old CA has signed for its key", leaf, append(copies, others...), false)
+			check("behind hundreds of others", leaf, append(slices.Repeat([]*x509.Certificate{forged}, 300), others...), true)
 			late := trust.Vouched(Peers, leaf, others, now.Add(2*LeafLifetime))
 			if late {
 				t.Error("a voucher that has ended counts")
