@@ -57,6 +57,7 @@ type Mux struct {
 	slots      chan struct{}
 	door       *door
 	guests     *guests
+	hosts      hosts
 	checks     atomic.Uint64 // counts the calls of Forget and Recheck
 	complaints *complaints
 
@@ -234,7 +235,7 @@ func hungUp(err error) bool {
 // errTooMany is the reason why an unauthenticated connection was closed.
 var errTooMany = errors.New("too many connections were not authenticated yet, and this one had waited the longest")
 
-// Dial opens a connection to a server of the cluster.
+// Dial opens a connection to a server of the cluster. Recheck may close it.
 func (m *Mux) Dial(ctx context.Context, addr, proto string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.HandshakeTimeout)
 	defer cancel()
@@ -252,7 +253,23 @@ func (m *Mux) Dial(ctx context.Context, addr, proto string) (net.Conn, error) {
 		conn.Close()
 		return nil, fmt.Errorf("connect to server %s: it does not speak %s", addr, proto)
 	}
-	return conn, nil
+	h := m.hosts.add(conn)
+	if err := m.mayHost(conn.ConnectionState()); err != nil { // Recheck was between the handshake and here
+		h.Close()
+		return nil, fmt.Errorf("connect to server %s: %w", addr, err)
+	}
+	return h, nil
+}
+
+// mayHost returns the reason why a server that this one calls may not be called, or nil.
+func (m *Mux) mayHost(s tls.ConnectionState) error {
+	if err := m.verify(s, x509.ExtKeyUsageServerAuth); err != nil {
+		return err
+	}
+	if err := m.barred(s.PeerCertificates); err != nil && !errors.Is(err, ErrStranger) {
+		return err
+	}
+	return nil
 }
 
 func (m *Mux) serverConfig() *tls.Config {
@@ -282,15 +299,7 @@ func (m *Mux) clientConfig(proto string) *tls.Config {
 		NextProtos:           []string{proto},
 		InsecureSkipVerify:   true, // VerifyConnection verifies the chain and that it is a server
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.certificate() },
-		VerifyConnection: func(s tls.ConnectionState) error {
-			if err := m.verify(s, x509.ExtKeyUsageServerAuth); err != nil {
-				return err
-			}
-			if err := m.barred(s.PeerCertificates); err != nil && !errors.Is(err, ErrStranger) {
-				return err
-			}
-			return nil
-		},
+		VerifyConnection:     m.mayHost,
 	}
 }
 
@@ -309,9 +318,9 @@ func (m *Mux) barred(shown []*x509.Certificate) error {
 // for answers that change unseen: a peer that is no stranger only because no leader is known yet.
 func (m *Mux) Forget() { m.checks.Add(1) }
 
-// Recheck closes the accepted connections of peers that were removed, or whose CA is not believed
-// any more. Those of strangers stay, with few rights. It is for when the answers of Config.Barred
-// or Config.Roots have changed.
+// Recheck closes the connections of peers that were removed, or whose CA is not believed any more:
+// those that it has accepted, and those that it has dialed. Those of strangers stay, with few
+// rights. It is for when the answers of Config.Barred or Config.Roots have changed.
 func (m *Mux) Recheck() {
 	m.Forget()
 	for _, g := range m.guests.all() {
@@ -322,6 +331,12 @@ func (m *Mux) Recheck() {
 		if err != nil {
 			m.complaints.logger.Info("closed a connection of another server", "remote", g.RemoteAddr(), "reason", err)
 			g.Close()
+		}
+	}
+	for _, h := range m.hosts.all() {
+		if err := m.mayHost(h.ConnectionState()); err != nil {
+			m.complaints.logger.Info("closed a connection to another server", "remote", h.RemoteAddr(), "reason", err)
+			h.Close()
 		}
 	}
 }
