@@ -203,8 +203,13 @@ the same way: all servers verify by the new key before any signs with it.`,
 // leaves renews the certificates of servers.
 func (o *certRotate) leaves(c *cobra.Command) error {
 	return certs(o.kubeconfig).Renew(c.Context(), o.server, remote.Renewals{
-		Renewed: func(server string) { fmt.Fprintf(c.OutOrStdout(), "%s has new certificates\n", server) },
-		Failed:  func(server string, err error) { fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", server, err) },
+		Renewed: func(server, keptKey string) {
+			fmt.Fprintf(c.OutOrStdout(), "%s has new certificates\n", server)
+			if keptKey != "" {
+				fmt.Fprintf(c.ErrOrStderr(), "%s keeps its key for other servers: %s\n", server, keptKey)
+			}
+		},
+		Failed: func(server string, err error) { fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", server, err) },
 	})
 }
 
@@ -228,6 +233,9 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 	case step == nil:
 		fmt.Fprintf(c.ErrOrStderr(), "An exchange of %s is under way since %s.\n", clusterstatus.ExchangeOf(&is), is.Since.UTC().Format(time.RFC3339))
 		return o.await(c, x, is, kubeconfig)
+	}
+	if step.Change.BeginsCA() && len(is.Unrecorded) > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "While the exchange lasts, a thief of the CA's key passes for a server among servers: %s\n", clusterstatus.Unrecorded(&is))
 	}
 	if !o.yes {
 		fmt.Fprint(c.ErrOrStderr(), step.Text+"Go on? [y/N] ")
@@ -259,10 +267,18 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 // no exchange: the server may be off now.
 func (o *certRotate) freshKeys(c *cobra.Command) error {
 	told := false
-	err := certs(o.kubeconfig).Renew(c.Context(), "", remote.Renewals{Renewed: func(string) {}, Failed: func(server string, err error) {
+	tell := func(server string, why any) {
 		told = true
-		fmt.Fprintf(c.ErrOrStderr(), "%s goes into the exchange with the key that it has: %v\n", server, err)
-	}})
+		fmt.Fprintf(c.ErrOrStderr(), "%s goes into the exchange with the key that it has: %v\n", server, why)
+	}
+	err := certs(o.kubeconfig).Renew(c.Context(), "", remote.Renewals{
+		Renewed: func(server, keptKey string) {
+			if keptKey != "" {
+				tell(server, keptKey)
+			}
+		},
+		Failed: func(server string, err error) { tell(server, err) },
+	})
 	if err != nil && c.Context().Err() != nil {
 		return err
 	}

@@ -119,15 +119,17 @@ func (ids *Server) PeerKeys() []string {
 // and else with the key that it has. The caller holds renewing.
 func (ids *Server) renewPeer(ctx context.Context) error {
 	used := ids.peerKey.used()
-	key := used
+	key, why := used, "this server is starting"
 	if record := ids.recordKeys.Load(); record != nil && !ids.starting {
 		next, err := ids.nextPeerKey(ctx, used, *record)
 		if err != nil {
 			ids.logger.Warn("the certificate for other servers is renewed with the key that it has", "err", err)
+			why = err.Error()
 		} else {
-			key = next
+			key, why = next, ""
 		}
 	}
+	ids.keptKey.Store(&why)
 	if err := ids.Peer.RenewFor(ctx, key); err != nil {
 		return err
 	}
@@ -144,8 +146,17 @@ func (ids *Server) RecordKeysBy(record func(ctx context.Context) error) {
 	ids.recordKeys.Store(&record)
 }
 
-// nextPeerKey makes a key, and returns when it may be used.
+// nextPeerKey makes a key, and returns when it may be used. In an exchange of the CA that is one
+// for which the next CA vouches: others know no new key otherwise.
 func (ids *Server) nextPeerKey(ctx context.Context, used crypto.Signer, record func(ctx context.Context) error) (crypto.Signer, error) {
+	for _, k := range ids.kinds() {
+		if k.purpose != pki.Peers {
+			continue
+		}
+		if _, err := ids.Trust.Vouch(pki.Peers, ids.held(k.request), used.Public(), time.Now()); err != nil {
+			return nil, fmt.Errorf("the next CA does not vouch for this server: %w", err)
+		}
+	}
 	next, err := pki.GenerateKey()
 	if err != nil {
 		return nil, err

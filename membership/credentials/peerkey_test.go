@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,12 @@ func TestAServerComesBackWithItsRecordedKey(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	first := keyOfPeer(ids)
+	keeps := func(what string, ids *Server, want string) {
+		t.Helper()
+		if got := ids.Certificates().KeptKey; (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: the key was kept because %q, want %q", what, got, want)
+		}
+	}
 	same := func(what string, ids *Server, want string) {
 		t.Helper()
 		if got := keyOfPeer(ids); got != want {
@@ -68,12 +75,14 @@ func TestAServerComesBackWithItsRecordedKey(t *testing.T) {
 	if len(recorded) != 2 || recorded[0] != first || recorded[1] != keyOfPeer(ids) || recorded[1] == first {
 		t.Errorf("recorded are %q, and it uses %s after %s", recorded, keyOfPeer(ids), first)
 	}
+	keeps("with a new key", ids, "")
 	same("after a crash, before the new key is used", crash, first)
 	second := keyOfPeer(ids)
 	same("after a restart with the new key", restarted(t, dir), second)
 	fails = errors.New("no quorum, or an exchange has begun")
 	renew(ids)
 	same("renewed with a key that is not recorded", ids, second)
+	keeps("renewed with a key that is not recorded", ids, "no quorum")
 	same("after a restart", restarted(t, dir), second)
 	if err := ids.RenewAtStart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -170,4 +179,22 @@ func TestInAnExchangeTheNextCAVouches(t *testing.T) {
 		t.Fatal(err)
 	}
 	good("by the new CA", ids, true)
+}
+
+// TestNoNewKeyWithoutAVoucher: in an exchange others know a new key by the next CA's word alone. A
+// server for which it does not vouch keeps the key that it has recorded.
+func TestNoNewKeyWithoutAVoucher(t *testing.T) {
+	ids, _, _ := newServer(t)
+	first := keyOfPeer(ids)
+	ids.RecordKeysBy(func(context.Context) error { return nil })
+	_, b := nextCA(t, ids.Home)
+	if err := ids.Trust.Set(b, ids.Home.Keys()[:1]...); err != nil { // without the next CA's key
+		t.Fatal(err)
+	}
+	if err := ids.Renew(t.Context()); err == nil && keyOfPeer(ids) != first {
+		t.Error("it has a key that nobody knows")
+	}
+	if got := ids.Certificates().KeptKey; !strings.Contains(got, "does not vouch") {
+		t.Errorf("the key was kept because %q", got)
+	}
 }

@@ -65,6 +65,7 @@ type Server struct {
 	proof         *credential
 	peerKey       *peerKey
 	recordKeys    atomic.Pointer[func(ctx context.Context) error] // see RecordKeysBy
+	keptKey       atomic.Pointer[string]                          // see NodeCertificates.KeptKey
 
 	// Announce makes the certificates of the moment known to the other servers: they give shared
 	// keys to no other peer certificate. It is set before the first FetchKey and before Serving;
