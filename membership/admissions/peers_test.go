@@ -1,6 +1,7 @@
 package admissions
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +30,7 @@ type port struct {
 	recorded map[string][]string
 	all      bool
 	fails    error
+	said     bytes.Buffer
 }
 
 func newPort(t *testing.T) *port {
@@ -55,12 +58,13 @@ func (p *port) restart() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	peers.Recorded = func(context.Context) (map[string][]string, bool, error) {
+	peers.Recorded = func(context.Context) (map[string][]string, []string, error) {
 		if !p.all {
-			return nil, false, p.fails
+			return nil, []string{"s3"}, p.fails
 		}
-		return p.recorded, true, p.fails
+		return p.recorded, nil, p.fails
 	}
+	peers.Logger = slog.New(slog.NewTextHandler(&p.said, nil))
 	p.Peers = peers
 }
 
@@ -241,6 +245,14 @@ func TestPeersOfEarlierVersions(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		p.check("after a while", "s2", any, false, true)
+		said := p.said.Len()
+		if !strings.Contains(p.said.String(), "s3") {
+			t.Errorf("it names no server: %s", &p.said)
+		}
+		time.Sleep(warnAgain)
+		if p.said.Len() == said {
+			t.Error("it is not said again")
+		}
 		p.all, p.recorded = true, map[string][]string{"s2.x": {s2s}}
 		time.Sleep(time.Minute)
 		p.check("while this server may not know the newest records", "s2", any, false, true)
@@ -256,6 +268,134 @@ func TestPeersOfEarlierVersions(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestAnExchangeThatIsGivenUpMeanwhile: s3 takes part in an exchange, and is off while it is given
+// up. The others have no voucher and other keys then. s3 learns of it: without a leader that it
+// believes, it believes them before long. It judges again when a leader confirms the exchange.
+func TestAnExchangeThatIsGivenUpMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPort(t)
+		_, s2s := p.key(t)
+		s2new, _ := p.key(t)
+		p.recorded["s2.x"] = []string{s2s}
+		settled, begun := p.trust.Bundle(), p.begin()
+		p.adopt(begun)
+		p.restart()
+		led, rechecked, confirms := true, 0, errors.New("the store has no exchange, or another one")
+		p.Led = func() bool { return led }
+		p.Confirm = func(context.Context, pki.Bundle) error { return confirms }
+		p.Changed = func() { rechecked++ }
+		ctx, stop := context.WithCancel(t.Context())
+		running := make(chan error, 1)
+		go func() { running <- p.Watch(ctx) }()
+		time.Sleep(time.Hour)
+		p.check("with a leader", "s2", s2new, false, false)
+		cert, _ := p.shows("s2", s2new, false)
+		led = false
+		time.Sleep(leaderless / 2)
+		p.check("in an election", "s2", s2new, false, false)
+		led = true
+		time.Sleep(leaderless)
+		led = false
+		time.Sleep(leaderless / 2)
+		p.check("in another election", "s2", s2new, false, false)
+		time.Sleep(leaderless)
+		p.check("s2 after the end, as s3 has no leader", "s2", s2new, false, true)
+		if err := p.Asks("s2.x", cert); err == nil || errors.Is(err, join.ErrNotCurrent) {
+			t.Errorf("without a leader it gives keys away: %v", err)
+		}
+		if _, err := p.Grant(); err == nil {
+			t.Error("without a leader it lets servers join")
+		}
+		led = true
+		time.Sleep(time.Hour)
+		p.check("until s3 knows by its leader that the exchange goes on", "s2", s2new, false, true)
+		confirms = nil
+		time.Sleep(time.Minute)
+		p.check("the exchange goes on", "s2", s2new, false, false)
+		if rechecked != 1 {
+			t.Errorf("connections were judged anew %d times", rechecked)
+		}
+		led = false
+		time.Sleep(2 * leaderless)
+		p.check("without a leader again", "s2", s2new, false, true)
+		// The store tells s3 that another exchange has begun.
+		settled.Generation = begun.Generation + 1
+		if err := p.trust.Set(settled, p.keys...); err != nil {
+			t.Fatal(err)
+		}
+		p.adopt(p.begin())
+		p.check("in the next exchange, forged", "s2", s2new, false, false)
+		stop()
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAServerThatJoinsInAnExchange has the file of the server that admits it, in place of one that
+// it had before: it judges from its first connection on.
+func TestAServerThatJoinsInAnExchange(t *testing.T) {
+	p := newPort(t)
+	if granted, err := p.Grant(); granted != nil || err != nil {
+		t.Errorf("without an exchange: %s, %v", granted, err)
+	}
+	s2, s2s := p.key(t)
+	thief, _ := p.key(t)
+	p.recorded["s2.x"] = []string{s2s}
+	p.adopt(p.begin())
+	granted, err := p.Grant()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.dir = t.TempDir()
+	if err := os.WriteFile(PeersPath(p.dir), []byte(`{"format":1,"next":"x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := TakePeers(p.dir, granted); err != nil {
+		t.Fatal(err)
+	}
+	p.restart()
+	p.check("forged", "s2", thief, false, false)
+	p.check("a server that was off", "s2", s2, false, true)
+	p.check("one that takes part", "s9", thief, true, true)
+	if err := errors.Join(TakePeers(p.dir, nil), TakePeers(p.dir, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(PeersPath(p.dir)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file of before: %v", err)
+	}
+}
+
+// TestAThiefThatRecordsAKey in an exchange, for a member of before, gets none of the keys that all
+// servers share. The member does, and one that joined meanwhile.
+func TestAThiefThatRecordsAKey(t *testing.T) {
+	p := newPort(t)
+	s2, s2s := p.key(t)
+	thief, _ := p.key(t)
+	p.recorded["s2.x"] = []string{s2s}
+	asks := func(id string, key crypto.Signer) error {
+		cert, _ := p.shows("s2", key, false)
+		return p.Asks(id, cert)
+	}
+	if err := asks("s2.x", thief); err != nil {
+		t.Errorf("without an exchange: %v", err)
+	}
+	b := p.begin()
+	p.adopt(b)
+	if err := asks("s2.x", s2); err != nil {
+		t.Errorf("the member: %v", err)
+	}
+	for what, id := range map[string]string{"another key": "s2.x", "an ID that is not the member's": "s2.y"} {
+		if err := asks(id, thief); !errors.Is(err, join.ErrNotCurrent) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	cert, _ := p.shows("s9", thief, false)
+	if err := p.Asks("s9.x", cert); err != nil {
+		t.Errorf("one that joined meanwhile, whose key is looked up in the store: %v", err)
+	}
 }
 
 // TestTheFileOfPeers: without it, or with a damaged one, a server is judged by nothing, so that the

@@ -92,8 +92,8 @@ func TestAThiefAtTheServersOwnPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peers.Recorded = func(context.Context) (map[string][]string, bool, error) {
-		return map[string][]string{"s1.x": {digest}}, true, nil
+	peers.Recorded = func(context.Context) (map[string][]string, []string, error) {
+		return map[string][]string{"s1.x": {digest}}, nil, nil
 	}
 	s := &server{revoked: list, peers: peers}
 	shows := func(key crypto.Signer, holder string) *x509.Certificate {
@@ -151,4 +151,21 @@ func newKey(t *testing.T) crypto.Signer {
 		t.Fatal(err)
 	}
 	return key
+}
+
+// TestNewKeysNeedTheStoresGeneration: after a restore in the middle of an exchange the store knows
+// nothing of it, or an earlier step. Others may know the keys of before alone.
+func TestNewKeysNeedTheStoresGeneration(t *testing.T) {
+	for _, c := range []struct {
+		state string
+		own   uint64
+		good  bool
+	}{
+		{"", 1, true}, {"", 2, false}, {`{"bundle":{"generation":2}}`, 2, true},
+		{`{"bundle":{"generation":3}}`, 2, false}, {`{"bundle":{"generation":1}}`, 2, false}, {"{", 2, false}, {"{", 1, false},
+	} {
+		if err := sameGeneration([]byte(c.state), c.own); (err == nil) != c.good {
+			t.Errorf("%q at generation %d: %v", c.state, c.own, err)
+		}
+	}
 }

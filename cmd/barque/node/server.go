@@ -245,6 +245,9 @@ func (s *server) startStore(ctx context.Context) error {
 		StopTimeout: 15 * time.Second,
 	})
 	if err == nil {
+		err = s.watchPeers(ctx)
+	}
+	if err == nil {
 		err = s.stack.Start(ctx, lifecycle.Component{Name: "membership", Run: s.untilRemoved})
 	}
 	if err != nil || s.record.Phase == enroll.PhaseMember {
@@ -376,7 +379,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Lifetime:     func() time.Duration { return o.CertificateLifetime },
 		Grace:        o.CertificateGrace,
 		StillNode:    s.stillNode,
-		Current:      s.book.Current,
+		Current:      s.current,
 		SharedKey:    s.ids.Home.Key,
 		CheckToken:   s.tokens.Check,
 		UseToken:     s.tokens.Use,
@@ -394,6 +397,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		},
 		Cluster:    s.cluster,
 		Keys:       func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
+		PeerKeys:   s.peers.Grant,
 		GossipKeys: s.gossipKeys,
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
