@@ -123,6 +123,17 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 		}
 		return nil
 	})
+	Eventually(t, deadline, "all servers judge again, whose restart may have taken long", func(context.Context) error {
+		for _, s := range []string{"s1", "s2", "s3"} {
+			at := *b
+			at.at = maps.Clone(b.at)
+			at.at["s1"] = b.at[s]
+			if answer, err := doors["Raft"](&at, server); answer != no || err != nil {
+				return fmt.Errorf("%s: %s, %v", s, answer, err)
+			}
+		}
+		return nil
+	})
 	b.expelled(t, "after a restart of all", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, no, "s1", "s2", "s3")
 	b.Dev(t, "start", "a1")
 	if r := b.BarqueResult(t.Context(), "cert", "rotate", "--ca", "--yes"); r.Error != nil {
@@ -141,6 +152,41 @@ func TestAThiefOfTheOldCA(t *testing.T) {
 		}
 	}
 	b.expelled(t, "after the exchange", map[string]*tls.Certificate{"a server": server, "a server without an ID": nobody}, unknown, "s1", "s2", "s3")
+}
+
+// TestAServerThatWasOffAtAnUndo takes part in an exchange and is off while that is given up, and
+// perhaps another one begun. The others have other keys then, and no word of the CA that it knows.
+// It comes back by itself.
+func TestAServerThatWasOffAtAnUndo(t *testing.T) {
+	needs.AllTests(t)
+	c := Start(t, Options{Servers: 3, Agents: 1})
+	c.Dev(t, "stop", "a1") // an exchange waits for it
+	begin := func(servers ...string) {
+		t.Helper()
+		c.Barque(t, "cert", "rotate", "--ca", "--yes", "--wait=false")
+		Eventually(t, deadline, "the exchange is under way", func(context.Context) error {
+			for _, s := range servers {
+				if pem := string(read(t, c.DataDir(s)+"/pki/ca.crt")); strings.Count(pem, "BEGIN CERTIFICATE") != 2 {
+					return fmt.Errorf("%s believes one CA", s)
+				}
+				if _, err := os.Stat(c.DataDir(s) + "/peer-keys.json"); err != nil {
+					return fmt.Errorf("%s does not judge: %w", s, err)
+				}
+			}
+			return nil
+		})
+	}
+	for _, again := range []bool{false, true} {
+		begin("s1", "s2", "s3")
+		Eventually(t, deadline, "all servers are in step", c.InStep)
+		c.Dev(t, "stop", "s3")
+		c.Barque(t, "cert", "rotate", "--ca", "--undo", "--yes")
+		if again {
+			begin("s1", "s2")
+		}
+		c.DevResult(t.Context(), "start", "s3") // which may not wait for as long
+		Eventually(t, 2*deadline, fmt.Sprintf("s3 is back after an undo, with another exchange begun: %t", again), c.InStep)
+	}
 }
 
 // expelled tries certificates of servers, by the old CA of peers, at each server: at its own port,
