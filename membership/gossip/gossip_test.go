@@ -177,8 +177,8 @@ func TestPoolTellsDeathFromLeaving(t *testing.T) {
 	}
 }
 
-// A member that is about to leave stays in the pool until it leaves, and has left even if its process
-// is killed in between. One that is back has not.
+// A member that is about to leave stays in the pool until it leaves, and has left even if its
+// process is killed in between. One that is back has not.
 func TestAMemberThatIsAboutToLeave(t *testing.T) {
 	ca := newCA(t)
 	a, b := freeAddr(t, 21), freeAddr(t, 22)

@@ -127,8 +127,8 @@ func TestLifeIsGossipAndStoreTogether(t *testing.T) {
 	}
 }
 
-// A node that is about to leave has left, as far as its pods are concerned: its kubelet stops first,
-// and its gossip last.
+// A node that is about to leave has left, as far as its pods are concerned: its kubelet stops
+// first, and its gossip last.
 func TestLifeOfANodeThatIsAboutToLeave(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	for name, pulse := range map[string]asked{
