@@ -108,5 +108,15 @@ func (w *warner) exchange() {
 
 // ExchangeWarning is the text of `cert show` about a running exchange of the CA.
 func ExchangeWarning(s *exchange.Status) string {
-	return fmt.Sprintf("the exchange of %s began at %s: %s. Ways on: %s", ExchangeOf(s), s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
+	text := fmt.Sprintf("the exchange of %s began at %s: %s. Ways on: %s", ExchangeOf(s), s.Since.UTC().Format(time.RFC3339), ExchangeText(s), ExchangeWays(s))
+	if len(s.Unrecorded) > 0 {
+		text += ". Between servers certificates of the CA before count until its end: " + Unrecorded(s)
+	}
+	return text
+}
+
+// Unrecorded tells which servers keep the others from judging each other in an exchange of the CA,
+// and the way on.
+func Unrecorded(s *exchange.Status) string {
+	return "these servers have recorded no key that the others could know them by: " + strings.Join(s.Unrecorded, ", ") + "; upgrade them, start them, or remove them"
 }

@@ -55,3 +55,15 @@ func TestExchangeInTheStatus(t *testing.T) {
 		t.Errorf("the second step, forced: %+v, %s", s.CA, ways)
 	}
 }
+
+// TestServersThatAreNotKnownByKeys: `cert show` names them while the CA is exchanged.
+func TestServersThatAreNotKnownByKeys(t *testing.T) {
+	is := &exchange.Status{Generation: 2, Step: pki.Spreading}
+	if text := ExchangeWarning(is); strings.Contains(text, "recorded no key") {
+		t.Error(text)
+	}
+	is.Unrecorded = []string{"s2", "s3"}
+	if text := ExchangeWarning(is); !strings.Contains(text, "recorded no key that the others could know them by: s2, s3") {
+		t.Error(text)
+	}
+}

@@ -104,6 +104,11 @@ func (i *Identity) Renew(ctx context.Context) error {
 			return fmt.Errorf("make a key for %s: %w", i.name, err)
 		}
 	}
+	return i.RenewFor(ctx, key)
+}
+
+// RenewFor is Renew for a key of the caller's.
+func (i *Identity) RenewFor(ctx context.Context, key crypto.Signer) error {
 	certPEM, err := i.issue(ctx, key)
 	if err != nil {
 		return fmt.Errorf("get a certificate for %s: %w", i.name, err)

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/x509"
 	"fmt"
@@ -245,4 +246,60 @@ func (t *Trust) IssueFor(p Purpose, r Request, public crypto.PublicKey, now time
 	}
 	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
 	return own.cas[0].issueChecked(r, public, now)
+}
+
+// Vouch returns a certificate of the next CA of a purpose, PEM, beside the one that IssueFor makes
+// for the same key; nil unless a CA is made known. Its holder sends it along: who believes the next
+// CA need not believe the present one, whose key may be a thief's. Others take no notice of it.
+func (t *Trust) Vouch(p Purpose, r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
+	is := t.current()
+	c := is.circle(p)
+	next := c.newest(is.bundle.Step)
+	if next == c.cas[0] {
+		return nil, nil
+	}
+	if next.key == nil {
+		return nil, errNoKey
+	}
+	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
+	return next.issueChecked(r, public, now)
+}
+
+// maxVouchers bounds the signatures that are checked of what a peer sends along. A server sends one
+// voucher.
+const maxVouchers = 4
+
+// Vouched reports whether the newest CA of a purpose, the one that issues or is about to, stands
+// for the holder of a certificate: it has signed the certificate, or one of those that its holder
+// sends along, for the same key, name and groups.
+func (t *Trust) Vouched(p Purpose, cert *x509.Certificate, others []*x509.Certificate, now time.Time) bool {
+	is := t.current()
+	newest := is.circle(p).newest(is.bundle.Step).cert
+	checked := 0
+	for _, c := range append([]*x509.Certificate{cert}, others...) {
+		if !bytes.Equal(c.RawSubjectPublicKeyInfo, cert.RawSubjectPublicKeyInfo) || !bytes.Equal(c.RawSubject, cert.RawSubject) ||
+			SignedOnRequest(c) || now.Before(c.NotBefore) || now.After(c.NotAfter) {
+			continue
+		}
+		if c.CheckSignatureFrom(newest) == nil {
+			return true
+		}
+		if checked++; checked == maxVouchers {
+			return false
+		}
+	}
+	return false
+}
+
+// NewestFor returns the digest of the newest CA of a purpose: the one that issues, or is about to.
+func (b Bundle) NewestFor(p Purpose) (string, error) {
+	cas := b.For(p)
+	if b.Step == Spreading {
+		cas = lastFirst(cas)
+	}
+	digests, err := digestsOf(cas[:min(1, len(cas))])
+	if err != nil || len(digests) == 0 {
+		return "", cmp.Or(err, errNoCA)
+	}
+	return digests[0], nil
 }

@@ -181,6 +181,9 @@ type Config struct {
 	// JoinAgain tells the operator, in messages, how a server joins again as a new one. Default:
 	// with an empty directory.
 	JoinAgain string
+	// Forwards returns the reason why a transaction is none of the server that has forwarded it to
+	// this leader, by the name in its certificate. nil accepts all.
+	Forwards func(from string, txn *Txn) error
 
 	// WrapLog and WrapSnapshots decorate this server's storage, and FaultPoint is called at each
 	// point of package faultpoint. They are for tests: disks that fail, hang or lie, and processes
@@ -207,7 +210,7 @@ func Open(cfg Config) (*Server, error) {
 		Name: cfg.Name, Dir: cfg.Dir, InMemory: cfg.InMemory, ServerID: cfg.ServerID, OnIdentity: cfg.OnIdentity, Bootstrap: cfg.Bootstrap,
 		ClusterID: cfg.ClusterID, Version: cfg.Version, Peers: cfg.Peers,
 		CleanAfter: cfg.CleanAfter, MinVoters: cfg.MinVoters, OnRemoved: cfg.OnRemoved, OnChange: cfg.OnChange, OnSuperseded: cfg.OnSuperseded, Stream: cfg.Stream, Timeouts: cfg.Timeouts,
-		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, QueueLength: cfg.QueueLength,
+		History: limits.history(), StateBytes: limits.StateBytes, CheckTxn: limits.checkForwarded, Forwards: cfg.Forwards, QueueLength: cfg.QueueLength,
 		SnapshotEvery: cfg.SnapshotEvery, TrailingLogs: cfg.TrailingLogs,
 		Now: cfg.Now, Logger: cfg.Logger, Registerer: cfg.Registerer, OnFatal: cfg.OnFatal, Warnings: cfg.Warnings, Report: cfg.Report, JoinAgain: cfg.JoinAgain, OnNewState: cfg.OnNewState, KeepQuarantine: cfg.KeepQuarantine,
 		SchedulingDelay: cfg.SchedulingDelay, LogStore: cfg.LogStore, DiskReserve: cfg.DiskReserve, WrapLog: cfg.WrapLog, WrapSnapshots: cfg.WrapSnapshots, FaultPoint: cfg.FaultPoint,

@@ -214,7 +214,7 @@ func TestBadPeers(t *testing.T) {
 				for rpc := range byte(6) { // each kind of message that Raft has, and one that it has not
 					conn := w.peer(rogue, i, peer.ProtoRaft, "here")
 					conn.Write(append([]byte{rpc}, garbage...))
-					conn.(*tls.Conn).CloseWrite()
+					conn.(interface{ CloseWrite() error }).CloseWrite()
 					w.isClosed("raft", conn)
 				}
 			}
@@ -227,7 +227,7 @@ func TestBadPeers(t *testing.T) {
 			for _, forged := range []string{"\x81\xa1X\xc6\xff\xff\xff\xff", "\x81\xa7Entries\xdd\xff\xff\xff\xff", "\xdf\xff\xff\xff\xff", strings.Repeat("\x91", 100_000)} {
 				conn := w.peer(rogue, i, peer.ProtoRaft, "here")
 				io.WriteString(conn, "\x00"+forged)
-				conn.(*tls.Conn).CloseWrite()
+				conn.(interface{ CloseWrite() error }).CloseWrite()
 				w.isClosed("raft", conn)
 			}
 		}},

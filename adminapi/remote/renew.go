@@ -35,7 +35,9 @@ func (c Certs) All(ctx context.Context) (*adminapi.ClusterCertificates, error) {
 
 // Renewals are called with the result for each server.
 type Renewals struct {
-	Renewed func(server string)
+	// Renewed has the reason why the server has kept its key for other servers; empty if it has a
+	// new one.
+	Renewed func(server, keptKey string)
 	Failed  func(server string, err error)
 }
 
@@ -67,7 +69,7 @@ func (c Certs) Renew(ctx context.Context, server string, told Renewals) error {
 			continue
 		}
 		renewed = append(renewed, n.Node)
-		told.Renewed(n.Node)
+		told.Renewed(n.Node, is.KeptKey)
 	}
 	switch {
 	case !found:

@@ -203,8 +203,13 @@ the same way: all servers verify by the new key before any signs with it.`,
 // leaves renews the certificates of servers.
 func (o *certRotate) leaves(c *cobra.Command) error {
 	return certs(o.kubeconfig).Renew(c.Context(), o.server, remote.Renewals{
-		Renewed: func(server string) { fmt.Fprintf(c.OutOrStdout(), "%s has new certificates\n", server) },
-		Failed:  func(server string, err error) { fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", server, err) },
+		Renewed: func(server, keptKey string) {
+			fmt.Fprintf(c.OutOrStdout(), "%s has new certificates\n", server)
+			if keptKey != "" {
+				fmt.Fprintf(c.ErrOrStderr(), "%s keeps its key for other servers: %s\n", server, keptKey)
+			}
+		},
+		Failed: func(server string, err error) { fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", server, err) },
 	})
 }
 
@@ -229,9 +234,17 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 		fmt.Fprintf(c.ErrOrStderr(), "An exchange of %s is under way since %s.\n", clusterstatus.ExchangeOf(&is), is.Since.UTC().Format(time.RFC3339))
 		return o.await(c, x, is, kubeconfig)
 	}
+	if step.Change.BeginsCA() && len(is.Unrecorded) > 0 {
+		fmt.Fprintf(c.ErrOrStderr(), "While the exchange lasts, a thief of the CA's key passes for a server among servers: %s\n", clusterstatus.Unrecorded(&is))
+	}
 	if !o.yes {
 		fmt.Fprint(c.ErrOrStderr(), step.Text+"Go on? [y/N] ")
 		if err := confirmed(c); err != nil {
+			return err
+		}
+	}
+	if step.Change.BeginsCA() {
+		if err := o.freshKeys(c); err != nil {
 			return err
 		}
 	}
@@ -247,6 +260,32 @@ func (o *certRotate) exchange(c *cobra.Command) error {
 		return err
 	}
 	return o.await(c, x, is, kubeconfig)
+}
+
+// freshKeys gives each server another key for the other servers. One that was off is believed by
+// its recorded key until the exchange ends, and a thief of its disk has the key of then. It stops
+// no exchange: the server may be off now.
+func (o *certRotate) freshKeys(c *cobra.Command) error {
+	told := false
+	tell := func(server string, why any) {
+		told = true
+		fmt.Fprintf(c.ErrOrStderr(), "%s goes into the exchange with the key that it has: %v\n", server, why)
+	}
+	err := certs(o.kubeconfig).Renew(c.Context(), "", remote.Renewals{
+		Renewed: func(server, keptKey string) {
+			if keptKey != "" {
+				tell(server, keptKey)
+			}
+		},
+		Failed: func(server string, err error) { tell(server, err) },
+	})
+	if err != nil && c.Context().Err() != nil {
+		return err
+	}
+	if err != nil && !told {
+		fmt.Fprintf(c.ErrOrStderr(), "the servers go into the exchange with the keys that they have: %v\n", err)
+	}
+	return nil
 }
 
 // await reports the progress of the exchange until it is done.

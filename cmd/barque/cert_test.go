@@ -95,32 +95,37 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 		code   int
 		says   string // on either stream
 	}{
-		"all":                         {&certServer{}, "", 0, "s2 has new certificates"},
-		"one":                         {&certServer{}, "--server s2", 0, "s2 has new certificates"},
-		"no such":                     {&certServer{}, "--server s9", 2, "no server"},
-		"an agent":                    {&certServer{}, "--server a1", 2, "is an agent"},
-		"one fails":                   {&certServer{renew: only("s1", says(503))}, "", 1, "of s1 were not renewed"},
-		"no answer from behind one":   {&certServer{renew: only("s2", says(504))}, "", exitcode.Unfinished, "not all servers have confirmed"},
-		"no answer of one":            {&certServer{renew: only("s2", cut)}, "", exitcode.Unfinished, "cert show"},
-		"begin":                       {&certServer{looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
-		"begin, missing a step":       {&certServer{looks: []exchange.Status{settled, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
-		"given up meanwhile":          {&certServer{looks: []exchange.Status{settled, spreading, {Generation: 3, Issuer: "old"}}}, "--ca --yes", 1, "given up meanwhile"},
-		"the kubeconfig is void":      {&certServer{looks: []exchange.Status{settled, issuing, void}}, "--ca --yes", 0, "void now"},
-		"it is void and nobody knows": {&certServer{looks: []exchange.Status{settled, spreading, void}}, "--ca --yes", exitcode.Unfinished, "not accepted any more"},
-		"do not wait":                 {&certServer{looks: []exchange.Status{settled}}, "--ca --yes --wait=false", 0, "under way"},
-		"the caller is locked out":    {&certServer{looks: []exchange.Status{settled}, change: says(409)}, "--ca --yes", exitcode.Refused, "because"},
-		"and wants that":              {&certServer{looks: []exchange.Status{settled, issuing, void}, locksOut: true}, "--ca --yes --lose-access", 0, "void now"},
-		"and did not say so":          {&certServer{looks: []exchange.Status{settled}, locksOut: true}, "--ca --yes", exitcode.Refused, "--lose-access"},
-		"to lose access by an undo":   {&certServer{}, "--ca --undo --lose-access", 2, "belongs to the beginning"},
-		"nobody said yes":             {&certServer{looks: []exchange.Status{settled}}, "--ca", exitcode.Refused, "--yes"},
-		"nothing to undo":             {&certServer{looks: []exchange.Status{settled}}, "--ca --undo", exitcode.Refused, "no exchange of the CA is under way"},
-		"nothing to force":            {&certServer{looks: []exchange.Status{settled}}, "--ca --force --yes", exitcode.Refused, "no exchange of the CA is under way"},
-		"too late to undo":            {&certServer{looks: []exchange.Status{issuing}, change: says(409)}, "--ca --undo --yes", exitcode.Refused, "because"},
-		"no quorum":                   {&certServer{looks: []exchange.Status{settled}, change: says(503)}, "--ca --yes", 1, "because"},
-		"the outcome is unknown":      {&certServer{looks: []exchange.Status{settled}, change: says(504)}, "--ca --yes", exitcode.Unfinished, "not known"},
-		"the answer is lost":          {&certServer{looks: []exchange.Status{settled}, change: cut}, "--ca --yes", exitcode.Unfinished, "not known"},
-		"undo and force":              {&certServer{}, "--ca --undo --force", 2, "contradict"},
-		"undo without --ca":           {&certServer{}, "--undo", 2, "give --ca"},
+		"all":                              {&certServer{}, "", 0, "s2 has new certificates"},
+		"one":                              {&certServer{}, "--server s2", 0, "s2 has new certificates"},
+		"no such":                          {&certServer{}, "--server s9", 2, "no server"},
+		"an agent":                         {&certServer{}, "--server a1", 2, "is an agent"},
+		"one fails":                        {&certServer{renew: only("s1", says(503))}, "", 1, "of s1 were not renewed"},
+		"no answer from behind one":        {&certServer{renew: only("s2", says(504))}, "", exitcode.Unfinished, "not all servers have confirmed"},
+		"no answer of one":                 {&certServer{renew: only("s2", cut)}, "", exitcode.Unfinished, "cert show"},
+		"begin":                            {&certServer{looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
+		"begin, with a server that is off": {&certServer{renew: only("s1", says(503)), looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "s1 goes into the exchange with the key that it has"},
+		"begin, with a server that keeps its key": {&certServer{renew: only("s1", func(w http.ResponseWriter) { fmt.Fprint(w, `{"node": "s1", "keptKey": "no quorum"}`) }), looks: []exchange.Status{settled, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "s1 goes into the exchange with the key that it has: no quorum"},
+		"one keeps its key":                       {&certServer{renew: only("s1", func(w http.ResponseWriter) { fmt.Fprint(w, `{"node": "s1", "keptKey": "no quorum"}`) })}, "", 0, "s1 keeps its key for other servers: no quorum"},
+		"begin, with a server without a record":   {&certServer{looks: []exchange.Status{{Generation: 1, Issuer: "old", Unrecorded: []string{"s7"}}, issuing, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "passes for a server among servers: these servers have recorded no key that the others could know them by: s7"},
+		"undo, with a server that is off":         {&certServer{renew: only("s1", says(503)), looks: []exchange.Status{spreading}}, "--ca --undo --yes", 0, "was given up"},
+		"begin, missing a step":                   {&certServer{looks: []exchange.Status{settled, {Generation: 4, Issuer: "new"}}}, "--ca --yes", 0, "the CA is exchanged"},
+		"given up meanwhile":                      {&certServer{looks: []exchange.Status{settled, spreading, {Generation: 3, Issuer: "old"}}}, "--ca --yes", 1, "given up meanwhile"},
+		"the kubeconfig is void":                  {&certServer{looks: []exchange.Status{settled, issuing, void}}, "--ca --yes", 0, "void now"},
+		"it is void and nobody knows":             {&certServer{looks: []exchange.Status{settled, spreading, void}}, "--ca --yes", exitcode.Unfinished, "not accepted any more"},
+		"do not wait":                             {&certServer{looks: []exchange.Status{settled}}, "--ca --yes --wait=false", 0, "under way"},
+		"the caller is locked out":                {&certServer{looks: []exchange.Status{settled}, change: says(409)}, "--ca --yes", exitcode.Refused, "because"},
+		"and wants that":                          {&certServer{looks: []exchange.Status{settled, issuing, void}, locksOut: true}, "--ca --yes --lose-access", 0, "void now"},
+		"and did not say so":                      {&certServer{looks: []exchange.Status{settled}, locksOut: true}, "--ca --yes", exitcode.Refused, "--lose-access"},
+		"to lose access by an undo":               {&certServer{}, "--ca --undo --lose-access", 2, "belongs to the beginning"},
+		"nobody said yes":                         {&certServer{looks: []exchange.Status{settled}}, "--ca", exitcode.Refused, "--yes"},
+		"nothing to undo":                         {&certServer{looks: []exchange.Status{settled}}, "--ca --undo", exitcode.Refused, "no exchange of the CA is under way"},
+		"nothing to force":                        {&certServer{looks: []exchange.Status{settled}}, "--ca --force --yes", exitcode.Refused, "no exchange of the CA is under way"},
+		"too late to undo":                        {&certServer{looks: []exchange.Status{issuing}, change: says(409)}, "--ca --undo --yes", exitcode.Refused, "because"},
+		"no quorum":                               {&certServer{looks: []exchange.Status{settled}, change: says(503)}, "--ca --yes", 1, "because"},
+		"the outcome is unknown":                  {&certServer{looks: []exchange.Status{settled}, change: says(504)}, "--ca --yes", exitcode.Unfinished, "not known"},
+		"the answer is lost":                      {&certServer{looks: []exchange.Status{settled}, change: cut}, "--ca --yes", exitcode.Unfinished, "not known"},
+		"undo and force":                          {&certServer{}, "--ca --undo --force", 2, "contradict"},
+		"undo without --ca":                       {&certServer{}, "--undo", 2, "give --ca"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // some wait a second for the next request
@@ -134,6 +139,9 @@ func TestCertRotateTellsItsEnd(t *testing.T) {
 			err := cmd.ExecuteContext(t.Context())
 			if err != nil {
 				out.WriteString(err.Error())
+			}
+			if strings.Contains(c.args, "--undo") && strings.Contains(out.String(), "goes into") {
+				t.Errorf("it renews certificates: %s", &out)
 			}
 			if got := exitCode(err); got != c.code || !strings.Contains(out.String(), c.says) {
 				t.Errorf("exit code %d, want %d with %q; it says\n%s", got, c.code, c.says, &out)

@@ -9,9 +9,11 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/barque/barque/membership/join"
@@ -54,6 +56,8 @@ type Book struct {
 	// Others returns this server's certificates beside that for other servers, and that of the
 	// administrator. It may be nil.
 	Others func() (machine []*x509.Certificate, admin *x509.Certificate)
+	// Kept returns the digests of the keys for other servers that are on disk. It may be nil.
+	Kept func() []string
 	// Former is called before Publish replaces the record that an earlier version has made of this
 	// server. It may be nil.
 	Former func(ctx context.Context) error
@@ -124,6 +128,11 @@ type serverKey struct {
 	// it has written, which people copy. Earlier versions record neither.
 	Keys   []string   `json:"keys,omitempty"`
 	Admins []adminKey `json:"admins,omitempty"`
+	// Peer are the digests of the keys for other servers that it keeps on its disk: the one in use,
+	// and perhaps the next one. ID is its own in the store: a server that joined again by the same
+	// name has another one. Earlier versions record neither.
+	Peer []string `json:"peer,omitempty"`
+	ID   string   `json:"id,omitempty"`
 }
 
 type adminKey struct {
@@ -138,6 +147,9 @@ const maxAdmins = 64
 func (b *Book) Publish(ctx context.Context, own *x509.Certificate) error {
 	err := b.change(ctx, serverAt+b.Self, func(was []byte) (any, error) {
 		key := serverKey{Digest: pki.KeyOf(own)}
+		if b.Kept != nil {
+			key.Peer, key.ID = b.Kept(), pki.HolderOf(own)
+		}
 		if b.Others == nil {
 			return key, nil
 		}
@@ -226,8 +238,21 @@ func (b *Book) Current(ctx context.Context, cert *x509.Certificate) error {
 	if err := json.Unmarshal(data, &key); err != nil {
 		return fmt.Errorf("the record of the key of server %q: %w", name, err)
 	}
-	if key.Digest != pki.KeyOf(cert) {
+	if is := pki.KeyOf(cert); key.Digest != is && !slices.Contains(key.Peer, is) {
 		return fmt.Errorf("%w: server %q has another key", join.ErrNotCurrent, name)
+	}
+	return nil
+}
+
+// Forwarded returns the reason why another server may not make a change of the records, or nil:
+// each writes down its own key alone. Who wrote the key of another would get the keys that all
+// servers share. folder is the place of the records in the store, and keys are those that are
+// changed there.
+func Forwarded(from, folder string, keys iter.Seq[string]) error {
+	for key := range keys {
+		if name, ok := strings.CutPrefix(key, folder+serverAt); ok && name != from {
+			return fmt.Errorf("server %q may not change the record of server %q: each records its own key", from, name)
+		}
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (o *Overlap) load(ctx context.Context) (err error) {
 			o.judges = false
 		}
 		o.known[is.Digest] = true
-		for _, key := range is.Keys {
+		for _, key := range slices.Concat(is.Keys, is.Peer) {
 			o.known[key] = true
 		}
 		for _, admin := range is.Admins {

@@ -33,6 +33,9 @@ type NodeCertificates struct {
 	Generation   uint64            `json:"generation"` // of the CAs that it has taken over
 	Certificates []CertificateInfo `json:"certificates"`
 	Problem      string            `json:"problem,omitempty"` // why some or all are unknown
+	// KeptKey is the reason why the last renewal has kept the key for other servers. Servers of
+	// earlier versions give none.
+	KeptKey string `json:"keptKey,omitempty"`
 }
 
 // InfoOf describes a certificate. keptUp means that it is renewed automatically.
@@ -53,6 +56,9 @@ func (ids *Server) Certificates() NodeCertificates {
 	now := time.Now()
 	proof := ids.proof.proof()
 	n := NodeCertificates{Node: ids.config.Name, Role: pki.RoleServer, Generation: proof.Trust}
+	if why := ids.keptKey.Load(); why != nil {
+		n.KeptKey = *why
+	}
 	for _, i := range ids.identities() {
 		info := InfoOf(i.Name(), i.Certificate().Leaf, true, now)
 		if i == ids.admin {

@@ -47,8 +47,9 @@ type Files struct {
 }
 
 // Server holds a server's certificates. The server has the CA key, so it issues them itself, all at
-// once: in time, when the CAs change, and on an operator's request. Their keys are in memory only,
-// and new with each renewal. A start needs only the CA's key.
+// once: in time, when the CAs change, and on an operator's request. Their keys are new with each
+// renewal. They are in memory only, but for that of Peer, see peerKey. A start needs only the CA's
+// key.
 type Server struct {
 	config        ServerConfig
 	Home          *Home
@@ -63,6 +64,9 @@ type Server struct {
 	proxy         *pki.Identity // of the API server as a client of extension API servers
 	admin         *pki.Identity // in the administrator's kubeconfig
 	proof         *credential
+	peerKey       *peerKey
+	recordKeys    atomic.Pointer[func(ctx context.Context) error] // see RecordKeysBy
+	keptKey       atomic.Pointer[string]                          // see NodeCertificates.KeptKey
 
 	// Announce makes the certificates of the moment known to the other servers: they give shared
 	// keys to no other peer certificate. It is set before the first FetchKey and before Serving;
@@ -95,6 +99,13 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	ids := &Server{config: o, Home: home, Trust: home.Trust, logger: o.Logger, changed: make(chan struct{})}
+	var unsaved error
+	if ids.peerKey, unsaved, err = loadPeerKey(o.DataDir); err != nil {
+		return nil, err
+	}
+	if unsaved != nil {
+		o.Logger.Warn("a restart while the CA is exchanged would make this server a stranger to the others", "err", unsaved)
+	}
 	ids.starting = true
 	for _, want := range ids.kinds() {
 		issue := func(_ context.Context, key crypto.Signer) ([]byte, error) {
@@ -104,9 +115,16 @@ func NewServer(ctx context.Context, o ServerConfig) (*Server, error) {
 				ids.behind = true
 				return ids.Trust.IssueNow(ids.held(want.request), key.Public(), time.Now())
 			}
+			if err == nil && want.purpose == pki.Peers {
+				out = append(out, ids.voucher(want.request, key)...)
+			}
 			return out, err
 		}
-		*want.into, err = pki.NewIdentity(ctx, pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger, Issue: issue})
+		config := pki.IdentityConfig{Name: want.name, Now: time.Now, Logger: o.Logger, Issue: issue}
+		if want.purpose == pki.Peers {
+			config.Key = ids.peerKey.used()
+		}
+		*want.into, err = pki.NewIdentity(ctx, config)
 		if err != nil {
 			return nil, err
 		}
@@ -304,7 +322,11 @@ func (ids *Server) renew(ctx context.Context, starting bool) error {
 	b := ids.Trust.Bundle()
 	ids.issuedBy = nil
 	for _, i := range ids.identities() {
-		if err := i.Renew(ctx); err != nil {
+		renew := i.Renew
+		if i == ids.Peer {
+			renew = ids.renewPeer
+		}
+		if err := renew(ctx); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 	"github.com/barque/barque/internal/nodename"
 	"github.com/barque/barque/internal/version"
+	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -134,7 +135,7 @@ func saveGrant(o *Options, grant join.ServerGrant) error {
 			return err
 		}
 	}
-	return errors.Join(dropOtherKeys(o.DataDir, grant.Keys), credentials.WriteCA(o.DataDir, grant.Cluster.CA))
+	return errors.Join(dropOtherKeys(o.DataDir, grant.Keys), credentials.DropPeerKey(o.DataDir), admissions.TakePeers(o.DataDir, grant.PeerKeys), credentials.WriteCA(o.DataDir, grant.Cluster.CA))
 }
 
 // dropOtherKeys removes the keys that the directory has of before and the cluster does not use.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/barque/barque/internal/syncbuf"
+	"github.com/barque/barque/membership/admissions"
 	"github.com/barque/barque/membership/credentials"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/pki"
@@ -139,6 +140,26 @@ func TestKeysOfBeforeGo(t *testing.T) {
 		}
 		if got := keyFilesIn(t, o.DataDir); !slices.Equal(got, files) {
 			t.Errorf("granted %q, and on the disk are %q", files, got)
+		}
+	}
+}
+
+// TestTheKeysOfPeersAreGranted: a server that joins in an exchange of the CA has the keys by which
+// the others know each other, before it has the CAs. It has none of an earlier membership.
+func TestTheKeysOfPeersAreGranted(t *testing.T) {
+	o := &Options{DataDir: t.TempDir(), Join: "s1"}
+	ca, err := pki.NewAuthority("c1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := admissions.PeersPath(o.DataDir)
+	for _, granted := range []string{`{"format":1}`, ""} {
+		grant := join.ServerGrant{Cluster: join.Cluster{CA: pki.NewBundle(ca)}, PeerKeys: json.RawMessage(granted)}
+		if err := saveGrant(o, grant); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); string(got) != granted || err != nil && granted != "" {
+			t.Errorf("granted are %q, and on the disk %q, %v", granted, got, err)
 		}
 	}
 }

@@ -32,6 +32,9 @@ type Config struct {
 	// EarlierCAs names the servers whose version does not handle bundles of the form. nil: there
 	// are none.
 	EarlierCAs func(form int) []string
+	// Unrecorded names the servers that have recorded no key for other servers that they keep, see
+	// Status. nil: there are none.
+	Unrecorded func() []string
 	// Told returns nil once the extension API servers know these CAs of the front proxy, PEM: no
 	// certificate comes with a way from the CA before to the next one. It is asked at the leader.
 	Told func(frontProxyCAs []byte) error
@@ -72,7 +75,10 @@ type Status struct {
 	Separate   bool      `json:"separate,omitempty"` // peers and the front proxy have CAs of their own, or get them
 	Signer     string    `json:"signer,omitempty"`   // digest of the key of service accounts that signs
 	Waiting    []string  `json:"waiting,omitempty"`  // for whom, and why
-	Problem    string    `json:"problem,omitempty"`  // of this server
+	// Unrecorded are the servers that have recorded no key for other servers that they keep. While
+	// there is one, a certificate of the CA before counts between servers until the end.
+	Unrecorded []string `json:"unrecorded,omitempty"`
+	Problem    string   `json:"problem,omitempty"` // of this server
 }
 
 // UnderWay tells whether the CA, or the key of service accounts alone, is being exchanged.
@@ -95,6 +101,9 @@ func (e *Exchange) Status() Status {
 	}
 	s := statusOf(is.Bundle)
 	s.Problem = problem
+	if e.cas.Unrecorded != nil && !s.Accounts {
+		s.Unrecorded = e.cas.Unrecorded()
+	}
 	if s.UnderWay() {
 		s.Waiting = e.cas.Waiting(is)
 	}

@@ -383,6 +383,25 @@ func TestUndo(t *testing.T) {
 	})
 }
 
+// TestServersThatAreNotKnownByKeys are named before an exchange of the CA and in it. That of the
+// key of service accounts is none of theirs.
+func TestServersThatAreNotKnownByKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		synctest.Wait()
+		e := c.nodes[0].exchange
+		e.cas.Unrecorded = func() []string { return []string{"s3"} }
+		for _, change := range []Change{"", BeginAccounts, Undo, Begin} {
+			if change != "" {
+				c.apply(c.nodes[0], change)
+			}
+			if is := e.Status(); slices.Equal(is.Unrecorded, []string{"s3"}) != (change != BeginAccounts) {
+				t.Errorf("after %q: %+v", change, is)
+			}
+		}
+	})
+}
+
 // TestAnOrderForAnotherExchange: an operator has seen one exchange, and another one, of another
 // kind or at another step, is under way when the order comes.
 func TestAnOrderForAnotherExchange(t *testing.T) {

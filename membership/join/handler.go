@@ -65,6 +65,8 @@ type Config struct {
 	IsAt    func(name string, addr netip.Addr) bool
 	Cluster func() Cluster
 	Keys    func() (map[string][]byte, error)
+	// PeerKeys returns ServerGrant.PeerKeys; nil: there are none.
+	PeerKeys func() (json.RawMessage, error)
 	// GossipKeys returns this server's newest keys. Barred returns the reason why a node of the
 	// role gets neither keys nor new certificates although its own is valid, or nil. It returns
 	// ErrNotYet if that is unknown.
@@ -432,6 +434,11 @@ func (h *Handler) grant(ctx context.Context, in Request) (g ServerGrant, err err
 		g.Cluster = h.config.Cluster()
 		if err := knowsCA(in, token.Server, &g.Cluster); err != nil {
 			return ServerGrant{}, err
+		}
+		if h.config.PeerKeys != nil {
+			if g.PeerKeys, err = h.config.PeerKeys(); err != nil {
+				return ServerGrant{}, err
+			}
 		}
 		if g.Keys, err = h.config.Keys(); err != nil || h.config.Cluster().CA.Generation == g.Cluster.CA.Generation {
 			return g, err

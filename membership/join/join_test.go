@@ -145,7 +145,8 @@ func newCluster(t testing.TB) *cluster {
 			}
 			return join.Cluster{ID: "c1", CA: pki.NewBundle(ca), Settings: json.RawMessage(`{"a":1}`)}
 		},
-		Keys: func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
+		Keys:     func() (map[string][]byte, error) { return map[string][]byte{"ca.key": []byte("secret")}, nil },
+		PeerKeys: func() (json.RawMessage, error) { return json.RawMessage(`{"of":"peers"}`), nil },
 		GossipKeys: func() join.GossipKeys {
 			return join.GossipKeys{Generation: 7, Keys: [][]byte{[]byte("a key")}}
 		},
@@ -234,7 +235,7 @@ func TestServerJoins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(grant.Keys["ca.key"]) != "secret" || grant.Cluster.ID != "c1" || len(c.uses) != 1 || c.uses[0] != token.Server {
+	if string(grant.Keys["ca.key"]) != "secret" || string(grant.PeerKeys) != `{"of":"peers"}` || grant.Cluster.ID != "c1" || len(c.uses) != 1 || c.uses[0] != token.Server {
 		t.Fatalf("grant %+v, uses %v", grant, c.uses)
 	}
 }

@@ -107,6 +107,9 @@ type ServerGrant struct {
 	Cluster Cluster `json:"cluster"`
 	// Keys are the cluster's secret keys by file name, PEM, as every server has them.
 	Keys map[string][]byte `json:"keys"`
+	// PeerKeys are those by which the servers know each other while the CA is exchanged; package
+	// admissions owns their meaning. Servers of earlier versions send none.
+	PeerKeys json.RawMessage `json:"peerKeys,omitempty"`
 }
 
 // AgentGrant is the answer to an agent.

@@ -66,6 +66,9 @@ type Config struct {
 	// CheckTxn validates transactions that another server has forwarded to this leader, as for its
 	// own callers. The errors are ErrTooLarge or ErrInvalid. nil accepts all.
 	CheckTxn func(*kv.Txn) error
+	// Forwards returns the reason why a transaction is none of the server that has forwarded it to
+	// this leader, by the name in its certificate. nil accepts all.
+	Forwards func(from string, txn *kv.Txn) error
 	// QueueLength bounds the requests that wait to be proposed. Default: 16,384.
 	QueueLength int
 	// SnapshotEvery is the number of log entries between snapshots, and TrailingLogs the number

@@ -102,6 +102,11 @@ func (n *Node) handlePropose(ctx context.Context, payload []byte) (byte, []byte)
 			return peer.Refuse(err)
 		}
 	}
+	if caller, known := peer.Caller(ctx); known && req.Kind == command.KindTxn && n.cfg.Forwards != nil {
+		if err := n.cfg.Forwards(caller, &req.Txn); err != nil {
+			return peer.Refuse(&peer.RefusedError{Reason: err.Error()})
+		}
+	}
 	if err := n.storage.Reserve.Takes(&req); err != nil {
 		return peer.Refuse(err)
 	}

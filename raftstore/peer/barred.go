@@ -20,6 +20,24 @@ func barredBy(conn net.Conn) error {
 	return nil
 }
 
+// callerKey is the key in a context of the caller's name.
+type callerKey struct{}
+
+// Caller returns the name in the certificate of the server whose call is answered; false where the
+// transport knows none.
+func Caller(ctx context.Context) (name string, known bool) {
+	name, known = ctx.Value(callerKey{}).(string)
+	return name, known
+}
+
+// withCaller adds the peer of a connection to a context.
+func withCaller(ctx context.Context, conn net.Conn) context.Context {
+	if c, ok := conn.(interface{ PeerName() string }); ok {
+		return context.WithValue(ctx, callerKey{}, c.PeerName())
+	}
+	return ctx
+}
+
 // guarded is the handler for one connection. A server that was removed says hello, by which it
 // learns of its removal. A stranger asks to become a member, too. All other calls are for members.
 func (p *Peers) guarded(conn net.Conn, handler rpc.Handler) rpc.Handler {
@@ -27,7 +45,7 @@ func (p *Peers) guarded(conn net.Conn, handler rpc.Handler) rpc.Handler {
 	handler.Answer = func(ctx context.Context, kind byte, payload []byte) (byte, []byte) {
 		switch err := barredBy(conn); {
 		case err == nil:
-			return answer(ctx, kind, payload)
+			return answer(withCaller(ctx, conn), kind, payload)
 		case kind == CallHello:
 			return p.handleHello(payload, errors.Is(err, transport.ErrStranger))
 		case kind == CallMembers && errors.Is(err, transport.ErrStranger) && p.asksToJoin(payload):

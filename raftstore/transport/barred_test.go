@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestBarredPeers(t *testing.T) {
 			}
 			return ca.Pool()
 		},
-		Barred: func(*x509.Certificate) error {
+		Barred: func(*x509.Certificate, []*x509.Certificate) error {
 			if w := why.Load(); w != nil {
 				return *w
 			}
@@ -68,6 +69,9 @@ func TestBarredPeers(t *testing.T) {
 	}
 	there, here := connect()
 	barredOf := here.(interface{ Barred() error })
+	if name := here.(interface{ PeerName() string }).PeerName(); name != "s" {
+		t.Errorf("the peer is %q", name)
+	}
 	server.Recheck()
 	if err := barredOf.Barred(); err != nil {
 		t.Error(err)
@@ -116,4 +120,75 @@ func TestBarredPeers(t *testing.T) {
 	exchanged.Store(true)
 	server.Recheck()
 	closed("of a CA that is gone", there)
+}
+
+// TestDialedPeersAreJudgedAnew: a server that is barred, or whose CA is believed no more, keeps no
+// connection that this one has dialed before. A stranger, which may become a member, keeps it.
+func TestDialedPeersAreJudgedAnew(t *testing.T) {
+	ca, other := storetest.NewAuthority(t), storetest.NewAuthority(t)
+	var why atomic.Pointer[error]
+	var exchanged atomic.Bool
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := ca.Issue(transport.ServerOrganization)
+	caller, err := transport.NewMux(transport.Config{Listener: l, Certificate: func() *tls.Certificate { return own },
+		Roots: func() *x509.CertPool {
+			if exchanged.Load() {
+				return other.Pool()
+			}
+			return ca.Pool()
+		},
+		Barred: func(*x509.Certificate, []*x509.Certificate) error {
+			if w := why.Load(); w != nil {
+				return *w
+			}
+			return nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { caller.Close() })
+	peer := ca.ServerMux()
+	accepted := peer.Listener("one/1")
+	dial := func() (here, there net.Conn) {
+		t.Helper()
+		here, err := caller.Dial(await.Context(t), peer.Addr(), "one/1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { here.Close() })
+		if there, err = accepted.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		return here, there
+	}
+	open := func(what string, here, there net.Conn, want bool) {
+		t.Helper()
+		if _, err := there.Write([]byte("x")); want && err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		here.SetDeadline(time.Now().Add(await.Hang))
+		_, err := here.Read(make([]byte, 1))
+		if (err == nil) != want || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: it is open: %t, %v", what, err == nil, err)
+		}
+	}
+	here, there := dial()
+	caller.Recheck()
+	open("a good one", here, there, true)
+	stranger := fmt.Errorf("s9: %w", transport.ErrStranger)
+	why.Store(&stranger)
+	caller.Recheck()
+	open("a stranger", here, there, true)
+	removed := errors.New("it was removed")
+	why.Store(&removed)
+	caller.Recheck()
+	open("a barred one", here, there, false)
+	why.Store(nil)
+	here, there = dial()
+	exchanged.Store(true)
+	caller.Recheck()
+	open("one of a CA that is gone", here, there, false)
 }

@@ -44,7 +44,8 @@ func (e *TooManyError) Error() string {
 
 // admit counts a connection until it is closed.
 func (g *guests) admit(conn *tls.Conn, by *Mux) (*guest, error) {
-	leaf := conn.ConnectionState().PeerCertificates[0]
+	shown := conn.ConnectionState().PeerCertificates
+	leaf := shown[0]
 	of := sha256.Sum256(leaf.Raw)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,7 +53,7 @@ func (g *guests) admit(conn *tls.Conn, by *Mux) (*guest, error) {
 		return nil, &TooManyError{leaf.Subject.CommonName, g.most}
 	}
 	g.count[of]++
-	admitted := &guest{Conn: conn, of: of, in: g, by: by, leaf: leaf}
+	admitted := &guest{Conn: conn, of: of, in: g, by: by, shown: shown}
 	g.open[admitted] = struct{}{}
 	return admitted, nil
 }
@@ -60,13 +61,16 @@ func (g *guests) admit(conn *tls.Conn, by *Mux) (*guest, error) {
 // guest is a connection that is counted.
 type guest struct {
 	*tls.Conn
-	of   [sha256.Size]byte
-	in   *guests
-	by   *Mux
-	leaf *x509.Certificate
-	good atomic.Uint64 // the count of checks with which it was found not to be barred, plus one
-	once sync.Once
+	of    [sha256.Size]byte
+	in    *guests
+	by    *Mux
+	shown []*x509.Certificate
+	good  atomic.Uint64 // the count of checks with which it was found not to be barred, plus one
+	once  sync.Once
 }
+
+// PeerName returns the name in the peer's certificate.
+func (g *guest) PeerName() string { return g.shown[0].Subject.CommonName }
 
 // Barred returns the reason why the peer may not speak, or nil; see Config.Barred.
 func (g *guest) Barred() error {
@@ -74,7 +78,7 @@ func (g *guest) Barred() error {
 	if g.good.Load() == checks {
 		return nil
 	}
-	err := g.by.barred(g.leaf)
+	err := g.by.barred(g.shown)
 	if err == nil {
 		g.good.Store(checks)
 	}

@@ -31,8 +31,8 @@ type Config struct {
 	Roots       func() *x509.CertPool
 	// Barred returns the reason why the holder of a genuine certificate may not speak here, or nil:
 	// it was removed, or is no member. A reason with ErrStranger lets it ask to become one. It is
-	// asked at each connection and call; nil bars nobody.
-	Barred func(leaf *x509.Certificate) error
+	// asked at each connection and call; nil bars nobody. others are what the peer has sent along.
+	Barred func(leaf *x509.Certificate, others []*x509.Certificate) error
 	// HandshakeTimeout bounds how long a peer may take until it is authenticated. Default: 5 s.
 	HandshakeTimeout time.Duration
 	// MaxHandshakes bounds the peers in authentication at once, and MaxHandshakesFrom those of one
@@ -57,6 +57,7 @@ type Mux struct {
 	slots      chan struct{}
 	door       *door
 	guests     *guests
+	hosts      hosts
 	checks     atomic.Uint64 // counts the calls of Forget and Recheck
 	complaints *complaints
 
@@ -234,7 +235,7 @@ func hungUp(err error) bool {
 // errTooMany is the reason why an unauthenticated connection was closed.
 var errTooMany = errors.New("too many connections were not authenticated yet, and this one had waited the longest")
 
-// Dial opens a connection to a server of the cluster.
+// Dial opens a connection to a server of the cluster. Recheck may close it.
 func (m *Mux) Dial(ctx context.Context, addr, proto string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.HandshakeTimeout)
 	defer cancel()
@@ -252,7 +253,23 @@ func (m *Mux) Dial(ctx context.Context, addr, proto string) (net.Conn, error) {
 		conn.Close()
 		return nil, fmt.Errorf("connect to server %s: it does not speak %s", addr, proto)
 	}
-	return conn, nil
+	h := m.hosts.add(conn)
+	if err := m.mayHost(conn.ConnectionState()); err != nil { // Recheck was between the handshake and here
+		h.Close()
+		return nil, fmt.Errorf("connect to server %s: %w", addr, err)
+	}
+	return h, nil
+}
+
+// mayHost returns the reason why a server that this one calls may not be called, or nil.
+func (m *Mux) mayHost(s tls.ConnectionState) error {
+	if err := m.verify(s, x509.ExtKeyUsageServerAuth); err != nil {
+		return err
+	}
+	if err := m.barred(s.PeerCertificates); err != nil && !errors.Is(err, ErrStranger) {
+		return err
+	}
+	return nil
 }
 
 func (m *Mux) serverConfig() *tls.Config {
@@ -282,15 +299,7 @@ func (m *Mux) clientConfig(proto string) *tls.Config {
 		NextProtos:           []string{proto},
 		InsecureSkipVerify:   true, // VerifyConnection verifies the chain and that it is a server
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.certificate() },
-		VerifyConnection: func(s tls.ConnectionState) error {
-			if err := m.verify(s, x509.ExtKeyUsageServerAuth); err != nil {
-				return err
-			}
-			if err := m.barred(s.PeerCertificates[0]); err != nil && !errors.Is(err, ErrStranger) {
-				return err
-			}
-			return nil
-		},
+		VerifyConnection:     m.mayHost,
 	}
 }
 
@@ -298,20 +307,20 @@ func (m *Mux) clientConfig(proto string) *tls.Config {
 // removed: it may say hello and ask to become one.
 var ErrStranger = errors.New("it is no member of this cluster's store")
 
-func (m *Mux) barred(leaf *x509.Certificate) error {
+func (m *Mux) barred(shown []*x509.Certificate) error {
 	if m.cfg.Barred == nil {
 		return nil
 	}
-	return m.cfg.Barred(leaf)
+	return m.cfg.Barred(shown[0], shown[1:])
 }
 
 // Forget makes the Mux ask Config.Barred again about each open connection, at its next use. It is
 // for answers that change unseen: a peer that is no stranger only because no leader is known yet.
 func (m *Mux) Forget() { m.checks.Add(1) }
 
-// Recheck closes the accepted connections of peers that were removed, or whose CA is not believed
-// any more. Those of strangers stay, with few rights. It is for when the answers of Config.Barred
-// or Config.Roots have changed.
+// Recheck closes the connections of peers that were removed, or whose CA is not believed any more:
+// those that it has accepted, and those that it has dialed. Those of strangers stay, with few
+// rights. It is for when the answers of Config.Barred or Config.Roots have changed.
 func (m *Mux) Recheck() {
 	m.Forget()
 	for _, g := range m.guests.all() {
@@ -322,6 +331,12 @@ func (m *Mux) Recheck() {
 		if err != nil {
 			m.complaints.logger.Info("closed a connection of another server", "remote", g.RemoteAddr(), "reason", err)
 			g.Close()
+		}
+	}
+	for _, h := range m.hosts.all() {
+		if err := m.mayHost(h.ConnectionState()); err != nil {
+			m.complaints.logger.Info("closed a connection to another server", "remote", h.RemoteAddr(), "reason", err)
+			h.Close()
 		}
 	}
 }

@@ -3,7 +3,10 @@ package node
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,9 +17,13 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 	"github.com/barque/barque/internal/lifecycle"
 	"github.com/barque/barque/membership/admissions"
+	"github.com/barque/barque/membership/credentials"
+	"github.com/barque/barque/membership/exchange"
 	"github.com/barque/barque/membership/gossip"
 	"github.com/barque/barque/membership/join"
 	"github.com/barque/barque/membership/token"
+	"github.com/barque/barque/pki"
+	"github.com/barque/barque/raftstore"
 	"github.com/barque/barque/raftstore/register"
 )
 
@@ -31,6 +38,9 @@ func (s *server) openBook(context.Context) error {
 	s.book = &admissions.Book{Records: folder, Self: s.options.Name, IsServer: s.isServer, Unrecorded: s.tokens.FormerCount, Others: s.ids.Others, Now: time.Now, Logger: logger}
 	s.book.Former = func(ctx context.Context) error { return s.judge.Book.NoteMixed(ctx, 0, s.options.Name) }
 	s.judge.Overlap = s.newOverlap()
+	s.book.Kept = s.ids.PeerKeys
+	s.peers.Recorded = s.recordedPeers
+	s.ids.RecordKeysBy(s.recordKeys)
 	s.ids.Announce = func(ctx context.Context) error { return s.judge.Overlap.Announce(ctx, s.peerCertificate()) }
 	return nil
 }
@@ -53,8 +63,150 @@ func (s *server) peerCertificate() *x509.Certificate { return s.ids.Peer.Certifi
 // startPublishing records the key of each of this server's certificates for other servers.
 func (s *server) startPublishing(ctx context.Context) error {
 	return s.stack.Start(ctx, lifecycle.Component{Name: "server keys", Run: func(ctx context.Context) error {
-		return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed)
+		return lifecycle.All(ctx, func(ctx context.Context) error { return s.book.PublishAll(ctx, s.peerCertificate, s.ids.Renewed) },
+			func(ctx context.Context) error { return s.peers.Retry(ctx, s.awaitNewest) })
 	}})
+}
+
+// awaitNewest returns when this server's view of the store is that of the leader.
+func (s *server) awaitNewest(ctx context.Context) error {
+	_, err := s.store.View(ctx, raftstore.ViewOptions{})
+	return err
+}
+
+// recordedPeers are the keys of the members for each other, by their IDs, and the names of those
+// that have recorded none.
+func (s *server) recordedPeers(ctx context.Context) (keys map[string][]string, missing []string, err error) {
+	recorded, err := s.book.PeerKeys(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	members := s.store.Members()
+	if len(members) == 0 {
+		return nil, nil, errors.New("this server does not know the members of the store yet")
+	}
+	keys = make(map[string][]string, len(members))
+	for _, m := range members {
+		if len(recorded[m.ID]) == 0 {
+			missing = append(missing, m.Name)
+			continue
+		}
+		keys[m.ID] = recorded[m.ID]
+	}
+	slices.Sort(missing)
+	return keys, missing, nil
+}
+
+// unrecorded are the names of the members that have recorded no key for other servers, as far as
+// this server knows.
+func (s *server) unrecorded() []string {
+	_, missing, err := s.recordedPeers(context.Background()) // which waits for nobody
+	if err != nil {
+		s.logger.Debug("it is not known which servers have recorded no key", "err", err)
+	}
+	return missing
+}
+
+// watchPeers lets this server believe the CA before again while it has no leader. It begins before
+// this server is a member, and before any other part needs a leader.
+func (s *server) watchPeers(ctx context.Context) error {
+	s.peers.Led = func() bool {
+		_, led := s.store.Leader()
+		return led
+	}
+	s.peers.Confirm, s.peers.Changed = s.confirmExchange, s.mux.Recheck
+	return s.stack.Start(ctx, lifecycle.Component{Name: "peers", Run: s.peers.Watch})
+}
+
+// confirmExchange returns nil if the cluster, by its leader, makes the same CA known for servers.
+func (s *server) confirmExchange(ctx context.Context, b pki.Bundle) error {
+	value, _, err := register.New(s.store, caKey).Get(ctx)
+	if err != nil {
+		return err
+	}
+	var is exchange.State
+	if err := json.Unmarshal(value, &is); err != nil {
+		return fmt.Errorf("the state of the exchange of the CA: %w", err)
+	}
+	own, err := b.NewestFor(pki.Peers)
+	if err != nil {
+		return err
+	}
+	if next, err := is.Bundle.NewestFor(pki.Peers); err != nil || next != own || !is.Bundle.ExchangesCA() {
+		return errors.New("the cluster is not in the exchange in which this server takes part")
+	}
+	return nil
+}
+
+// current returns the reason why the certificate is not the present one of a member, or nil.
+func (s *server) current(ctx context.Context, cert *x509.Certificate) error {
+	id := ""
+	for _, m := range s.store.Members() {
+		if m.Name == cert.Subject.CommonName {
+			id = m.ID
+		}
+	}
+	if err := s.peers.Asks(id, cert); err != nil {
+		return err
+	}
+	return s.book.Current(ctx, cert)
+}
+
+// recordKeys records the keys of this server for others, the next one too. It fails unless this
+// server uses the very generation of the CAs that the store has: in an exchange that it takes no
+// part in, other servers may know the keys from before alone. So they may after a restore, which
+// puts the store back. An exchange that begins later begins with all of these keys.
+func (s *server) recordKeys(ctx context.Context) error {
+	if err := s.book.Publish(ctx, s.peerCertificate()); err != nil {
+		return err
+	}
+	value, _, err := register.New(s.store, caKey).Get(ctx)
+	if err != nil {
+		return fmt.Errorf("look whether the CA is exchanged: %w", err)
+	}
+	return sameGeneration(value, s.ids.Trust.Bundle().Generation)
+}
+
+// sameGeneration returns an error unless the state of the CAs in the store is of the generation.
+// Without a state it is the first one.
+func sameGeneration(state []byte, own uint64) error {
+	is := exchange.State{Bundle: pki.Bundle{Generation: 1}}
+	if len(state) > 0 {
+		is = exchange.State{}
+		if err := json.Unmarshal(state, &is); err != nil {
+			return fmt.Errorf("the state of the CAs in the store cannot be read: %w", err)
+		}
+	}
+	if in := is.Bundle.Generation; in != own {
+		return fmt.Errorf("this server uses generation %d of the CAs, and the store has %d", own, in)
+	}
+	return nil
+}
+
+// forwarded returns the reason why a transaction is none of the server that has forwarded it.
+func forwarded(from string, txn *raftstore.Txn) error {
+	return admissions.Forwarded(from, joinFolder, func(yield func(string) bool) {
+		for i := range txn.Ops {
+			if !yield(txn.Ops[i].Key) {
+				return
+			}
+		}
+	})
+}
+
+// heldCAs is where this server keeps its CAs. Before it believes another one it has written down by
+// which keys it knows the other servers.
+type heldCAs struct {
+	*credentials.Home
+	peers *admissions.Peers
+}
+
+// Adopt implements exchange.Home.
+func (h heldCAs) Adopt(b pki.Bundle) error {
+	if err := h.peers.Begin(context.Background(), b); err != nil {
+		return err
+	}
+	return h.Home.Adopt(b)
 }
 
 // eventPatience bounds the writing of an event.

@@ -197,9 +197,10 @@ func (s *server) startExchange(ctx context.Context) error {
 	if err := s.ids.RegisterCA(legacyregistry.Registerer()); err != nil {
 		return err
 	}
-	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca", acts.CA), Trust: s.ids.Trust, Home: s.ids.Home, Fetch: s.ids.FetchKey,
+	s.exchange = exchange.New(exchange.Config{Server: s.rollover(caKey, "ca", acts.CA), Trust: s.ids.Trust, Home: heldCAs{s.ids.Home, s.peers}, Fetch: s.ids.FetchKey,
 		Members: func() ([]rollover.Member, error) { return s.members.CAs() }, Sealed: s.encryption.SealedBy,
 		Earlier:      s.encryption.Earlier, // data keys came with the exchange of the accounts' key alone
+		Unrecorded:   s.unrecorded,
 		EarlierCAs:   func(form int) []string { return s.members.EarlierCAs(form) },
 		Told:         func(cas []byte) error { return s.api.ToldExtensions(cas) },
 		Certificates: func() []pki.Request { return append(s.ids.Requests(), s.members.Requests()...) }})

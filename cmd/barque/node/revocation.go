@@ -89,12 +89,16 @@ func (s *server) dateCertificates(ctx context.Context) error {
 	return s.ids.Renew(ctx)
 }
 
-// barred returns the reason why another server may not speak here.
-func (s *server) barred(leaf *x509.Certificate) error {
+// barred returns the reason why another server may not speak here. others are what it has sent
+// along with its certificate.
+func (s *server) barred(leaf *x509.Certificate, others []*x509.Certificate) error {
 	if pki.SignedOnRequest(leaf) { // with one CA for all purposes, its names may be a server's
 		return fmt.Errorf("the certificate of %q was signed on request: servers among each other have certificates of their own", leaf.Subject.CommonName)
 	}
 	if err := s.revoked.Check(leaf); err != nil {
+		return err
+	}
+	if err := s.peers.Check(leaf, others); err != nil {
 		return err
 	}
 	id, store := pki.HolderOf(leaf), s.opened.Load()

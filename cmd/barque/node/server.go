@@ -85,6 +85,7 @@ type server struct {
 	tokens       *token.Store
 	book         *admissions.Book
 	revoked      *revocation.List
+	peers        *admissions.Peers
 	judge        *judge.Judge
 	mux          *raftstore.Mux                   // connections of other servers
 	opened       atomic.Pointer[raftstore.Server] // store, for certificates, which are older
@@ -138,7 +139,7 @@ func RunServer(ctx context.Context, o Options, logger *slog.Logger) (err error) 
 		}
 		err = errors.Join(err, s.stack.Stop())
 	}()
-	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startPublishing, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
+	for _, step := range []func(context.Context) error{s.enlist, s.keepMemory, s.startMeter, s.startProviders, s.loadDataKeys, s.startAudit, s.startStore, s.startRevocations, s.openBook, s.startPublishing, s.startGossip, s.startLiveness, s.startExchange, s.startHandingOver, s.startLogins, s.startOtherFiles, s.startAPI, s.startKubeletRights, s.startBackups, s.startLeaderWork, s.noteNodes, s.startForgetting, s.startNode, s.startDrain} {
 		if err := step(ctx); err != nil {
 			return unlessStopped(ctx, err, logger)
 		}
@@ -177,6 +178,9 @@ func (s *server) enlist(ctx context.Context) (err error) {
 	if s.ids, err = credentials.NewServer(ctx, s.options.certificates(s.settings, s.record, s.storeRevision, s.logger)); err != nil {
 		return err
 	}
+	if s.peers, err = admissions.LoadPeers(s.options.DataDir, s.ids.Trust, s.logger.With("part", "peer")); err != nil {
+		return err
+	}
 	return s.stack.Start(ctx, lifecycle.Component{Name: "certificates", Run: s.ids.Run})
 }
 
@@ -200,7 +204,7 @@ func (s *server) startStore(ctx context.Context) error {
 		Bootstrap:  s.record.Phase == enroll.PhaseBootstrap, ClusterID: s.record.Cluster.ID,
 		Version: version.String(), Stream: mux, Peers: s.peerHints,
 		CleanAfter: o.DeadServerCleanup, MinVoters: o.MinVoters,
-		OnRemoved: func(r raftstore.Removal) { s.removed <- r }, OnChange: s.auditMember,
+		OnRemoved: func(r raftstore.Removal) { s.removed <- r }, OnChange: s.auditMember, Forwards: forwarded,
 		OnSuperseded: func(by raftstore.Succession) {
 			s.fail(&clusterstatus.SupersededError{Name: o.Name, DataDir: o.DataDir, Succession: by})
 		},
@@ -240,6 +244,9 @@ func (s *server) startStore(ctx context.Context) error {
 		},
 		StopTimeout: 15 * time.Second,
 	})
+	if err == nil {
+		err = s.watchPeers(ctx)
+	}
 	if err == nil {
 		err = s.stack.Start(ctx, lifecycle.Component{Name: "membership", Run: s.untilRemoved})
 	}
@@ -372,7 +379,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		Lifetime:     func() time.Duration { return o.CertificateLifetime },
 		Grace:        o.CertificateGrace,
 		StillNode:    s.stillNode,
-		Current:      s.book.Current,
+		Current:      s.current,
 		SharedKey:    s.ids.Home.Key,
 		CheckToken:   s.tokens.Check,
 		UseToken:     s.tokens.Use,
@@ -390,6 +397,7 @@ func (s *server) startAPI(ctx context.Context) error {
 		},
 		Cluster:    s.cluster,
 		Keys:       func() (map[string][]byte, error) { return credentials.ClusterKeys(o.DataDir) },
+		PeerKeys:   s.peers.Grant,
 		GossipKeys: s.gossipKeys,
 		Barred:     func(name, role string) error { return s.members.Barred(name, role) },
 		Inherited:  s.succeeds,
