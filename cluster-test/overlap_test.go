@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -251,6 +252,9 @@ func TestAnExchangeWithAnEarlierServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Start(t, Options{Servers: 3, Agents: 1, Binary: earlier})
+	if _, err := os.Stat(c.DataDir("s1") + "/pki/front-proxy-ca.key"); errors.Is(err, fs.ErrNotExist) {
+		needs.Missing(t, "an earlier version with a CA for each purpose", "an exchange of the CA in the middle of an upgrade")
+	}
 	b := newBuilding(t, c)
 	server := b.issueFor(pki.Peers, pki.Request{CommonName: "s1", Organization: []string{join.ServersOrganization}, Usage: pki.Client | pki.Server, Holder: b.idOf("s1")})
 	restart := func(how, binary, name string) {
