@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,7 +31,39 @@ type port struct {
 	recorded map[string][]string
 	all      bool
 	fails    error
-	said     bytes.Buffer
+	said     log
+	mu       sync.Mutex // of what a test changes while Retry or Watch runs
+}
+
+// log is a log that is read while it is written.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// change changes what Retry and Watch see, and look reads it.
+func (p *port) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+func look[T any](p *port, of *T) T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return *of
 }
 
 func newPort(t *testing.T) *port {
@@ -59,6 +92,8 @@ func (p *port) restart() {
 		p.t.Fatal(err)
 	}
 	peers.Recorded = func(context.Context) (map[string][]string, []string, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		if !p.all {
 			return nil, []string{"s3"}, p.fails
 		}
@@ -233,11 +268,11 @@ func TestPeersOfEarlierVersions(t *testing.T) {
 		p.check("with a server of an earlier version", "s2", any, false, true)
 		ctx, stop := context.WithCancel(t.Context())
 		lagging, rechecked := true, 0
-		p.Changed = func() { rechecked++ }
+		p.Changed = func() { p.change(func() { rechecked++ }) }
 		running := make(chan error, 1)
 		go func() {
 			running <- p.Retry(ctx, func(context.Context) error {
-				if lagging {
+				if look(p, &lagging) {
 					return errors.New("no leader")
 				}
 				return nil
@@ -245,23 +280,23 @@ func TestPeersOfEarlierVersions(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		p.check("after a while", "s2", any, false, true)
-		said := p.said.Len()
-		if !strings.Contains(p.said.String(), "s3") {
-			t.Errorf("it names no server: %s", &p.said)
+		said := p.said.String()
+		if !strings.Contains(said, "s3") {
+			t.Errorf("it names no server: %s", said)
 		}
 		time.Sleep(warnAgain)
-		if p.said.Len() == said {
+		if p.said.String() == said {
 			t.Error("it is not said again")
 		}
-		p.all, p.recorded = true, map[string][]string{"s2.x": {s2s}}
+		p.change(func() { p.all, p.recorded = true, map[string][]string{"s2.x": {s2s}} })
 		time.Sleep(time.Minute)
 		p.check("while this server may not know the newest records", "s2", any, false, true)
-		lagging = false
+		p.change(func() { lagging = false })
 		time.Sleep(time.Minute)
 		p.check("when all servers are of this version, forged", "s2", any, false, false)
 		p.check("its recorded key", "s2", s2, false, true)
-		if rechecked != 1 {
-			t.Errorf("connections were judged anew %d times", rechecked)
+		if n := look(p, &rechecked); n != 1 {
+			t.Errorf("connections were judged anew %d times", n)
 		}
 		stop()
 		if err := <-running; err != nil {
@@ -283,21 +318,21 @@ func TestAnExchangeThatIsGivenUpMeanwhile(t *testing.T) {
 		p.adopt(begun)
 		p.restart()
 		led, rechecked, confirms := true, 0, errors.New("the store has no exchange, or another one")
-		p.Led = func() bool { return led }
-		p.Confirm = func(context.Context, pki.Bundle) error { return confirms }
-		p.Changed = func() { rechecked++ }
+		p.Led = func() bool { return look(p, &led) }
+		p.Confirm = func(context.Context, pki.Bundle) error { return look(p, &confirms) }
+		p.Changed = func() { p.change(func() { rechecked++ }) }
 		ctx, stop := context.WithCancel(t.Context())
 		running := make(chan error, 1)
 		go func() { running <- p.Watch(ctx) }()
 		time.Sleep(time.Hour)
 		p.check("with a leader", "s2", s2new, false, false)
 		cert, _ := p.shows("s2", s2new, false)
-		led = false
+		p.change(func() { led = false })
 		time.Sleep(leaderless / 2)
 		p.check("in an election", "s2", s2new, false, false)
-		led = true
+		p.change(func() { led = true })
 		time.Sleep(leaderless)
-		led = false
+		p.change(func() { led = false })
 		time.Sleep(leaderless / 2)
 		p.check("in another election", "s2", s2new, false, false)
 		time.Sleep(leaderless)
@@ -308,16 +343,16 @@ func TestAnExchangeThatIsGivenUpMeanwhile(t *testing.T) {
 		if _, err := p.Grant(); err == nil {
 			t.Error("without a leader it lets servers join")
 		}
-		led = true
+		p.change(func() { led = true })
 		time.Sleep(time.Hour)
 		p.check("until s3 knows by its leader that the exchange goes on", "s2", s2new, false, true)
-		confirms = nil
+		p.change(func() { confirms = nil })
 		time.Sleep(time.Minute)
 		p.check("the exchange goes on", "s2", s2new, false, false)
-		if rechecked != 1 {
-			t.Errorf("connections were judged anew %d times", rechecked)
+		if n := look(p, &rechecked); n != 1 {
+			t.Errorf("connections were judged anew %d times", n)
 		}
-		led = false
+		p.change(func() { led = false })
 		time.Sleep(2 * leaderless)
 		p.check("without a leader again", "s2", s2new, false, true)
 		// The store tells s3 that another exchange has begun.
