@@ -103,10 +103,14 @@ type eventKey struct {
 func (r *recorder) write(ctx context.Context, in <-chan *v1.Event) {
 	seen := lru.New(eventMemory) // eventKey → *v1.Event as written
 	for {
-		select {
+		select { // an end counts before the next event
 		case <-r.stopping:
 			r.writeLast(ctx, seen, in)
 			return
+		default:
+		}
+		select {
+		case <-r.stopping:
 		case e := <-in:
 			_ = r.writeOne(ctx, seen, e) // it was logged
 		}

@@ -41,13 +41,7 @@ func newResponse(ctx context.Context, cancel context.CancelCauseFunc) *response 
 
 // serve has the handler answer the request.
 func (w *response) serve(handler http.Handler, r *http.Request) {
-	stop := context.AfterFunc(w.ctx, func() {
-		why := context.Cause(w.ctx)
-		if errors.Is(why, errClosed) {
-			why = io.ErrUnexpectedEOF // as when a connection is closed
-		}
-		w.body.breakOff(why)
-	})
+	stop := context.AfterFunc(w.ctx, w.breakOff)
 	defer w.cancel(nil)
 	defer stop() // a response that is complete can still be read
 	defer func() {
@@ -57,7 +51,19 @@ func (w *response) serve(handler http.Handler, r *http.Request) {
 	}()
 	handler.ServeHTTP(w, r)
 	w.WriteHeader(http.StatusOK)
+	if w.ctx.Err() != nil {
+		w.breakOff() // the handler may have ended for that: its response is not a whole one
+	}
 	w.body.finish()
+}
+
+// breakOff ends the body for the reason for which the context has ended.
+func (w *response) breakOff() {
+	why := context.Cause(w.ctx)
+	if errors.Is(why, errClosed) {
+		why = io.ErrUnexpectedEOF // as when a connection is closed
+	}
+	w.body.breakOff(why)
 }
 
 // Header implements http.ResponseWriter.
@@ -79,6 +85,9 @@ func (w *response) Write(p []byte) (int, error) {
 			w.header.Set("Content-Type", http.DetectContentType(p))
 		}
 		w.WriteHeader(http.StatusOK)
+	}
+	if w.ctx.Err() != nil {
+		w.breakOff() // the context's own call may come later
 	}
 	return w.body.write(p)
 }
