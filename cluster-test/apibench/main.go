@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -100,8 +101,10 @@ func run(ctx context.Context, o options) error {
 	if o.profiles != "" {
 		return profile(ctx, o, wanted(o.only))
 	}
-	if err := kubeapiserver.Build(ctx, o.bin, "kube-apiserver", "etcd"); err != nil {
-		return err
+	if needsUpstream(o) {
+		if err := kubeapiserver.Build(ctx, o.bin, "kube-apiserver", "etcd"); err != nil {
+			return err
+		}
 	}
 	fmt.Printf("load average at the start: %s\n", sides.LoadAverage())
 	measured := false
@@ -128,6 +131,12 @@ func run(ctx context.Context, o options) error {
 	}
 	fmt.Printf("load average at the end: %s\n", sides.LoadAverage())
 	return nil
+}
+
+// needsUpstream tells whether something is measured beside upstream's servers.
+func needsUpstream(o options) bool {
+	return len(wanted(o.only)) > 0 || o.only.MatchString("definitions") ||
+		slices.ContainsFunc(wantedBulks(o.only), func(b bulk) bool { return b.sides == nil })
 }
 
 // withSides starts both sides anew, for what must not see what was measured before. The arguments
