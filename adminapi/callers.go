@@ -9,8 +9,8 @@ import (
 // before 30 November 2026 refuses the first, because it answers administrators only; and so does
 // any other while no leader has created the role of servers. A refused request has changed nothing,
 // and the other side has proven that it is a server, so it is asked again by the administrator's
-// certificate. Requests have no body. The log tells it, because a right that is missing would not
-// be noticed otherwise.
+// certificate. Requests have no body. The fallback is logged: a missing right would not be noticed
+// otherwise.
 type callers struct {
 	server, admin http.RoundTripper
 	logger        *slog.Logger

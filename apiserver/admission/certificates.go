@@ -181,7 +181,7 @@ func (c *CertificateSubjects) Validate(ctx context.Context, a admission.Attribut
 	return nil
 }
 
-// actsAsAdmin reports whether somebody who is no administrator has sent the request. The right to
+// actsAsAdmin reports whether the sender of the request is no administrator. The right to
 // impersonate administrators is no right to become one.
 func actsAsAdmin(ctx context.Context) bool {
 	from, ok := caller.From(ctx)

@@ -41,8 +41,8 @@ func isOpen(path string) bool {
 	return slices.ContainsFunc(secureport.OpenPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }
 
-// takesOwn returns the own user or group whose identity a request would take, or "". Who acts as a
-// controller has its rights, and some controllers have nearly all. Their tokens do not count for
+// takesOwn returns the own user or group whose identity a request would take, or "". Acting as a
+// controller gives its rights, and some controllers have nearly all. Their tokens do not count for
 // the same reason. system:masters is none of them: in Kubernetes a role may give the right to act
 // as that group, and proxies of API servers have it.
 func takesOwn(r authorizer.Attributes) string {

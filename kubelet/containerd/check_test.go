@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/barque/barque/internal/needs"
 	"github.com/barque/barque/kubelet/bundle"
 )
 
@@ -41,7 +42,7 @@ func TestCheckSeccomp(t *testing.T) {
 func TestOurRuncHasSeccomp(t *testing.T) {
 	raw, err := bundle.Features()
 	if errors.Is(err, bundle.ErrNotBundled) {
-		t.Skip(err)
+		needs.Missing(t, "the built-in programs (make bundle)", "the system call filters of the built-in runc")
 	}
 	if err != nil || !strings.Contains(string(raw), "ociVersionMax") {
 		t.Fatalf("%v: %s", err, raw)

@@ -197,18 +197,20 @@ func (p *Pool) seek(ctx context.Context) {
 // other parts may need some time to stop, and its kubelet stops first. AnnounceLeaving waits for
 // the spreading to begin, for Config.Goodbye at most.
 func (p *Pool) AnnounceLeaving() {
-	p.mu.Lock()
-	p.facts.Leaving = true
-	p.mu.Unlock()
+	p.setLeaving()
 	if err := p.list.UpdateNode(p.config.Goodbye); err != nil {
 		p.config.Logger.Info("the other nodes may not have heard that this one is about to leave", "reason", err)
 	}
 }
 
-func (p *Pool) leave() error {
+func (p *Pool) setLeaving() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.facts.Leaving = true
-	p.mu.Unlock()
+}
+
+func (p *Pool) leave() error {
+	p.setLeaving()
 	if err := errors.Join(p.sayGoodbye(), p.list.UpdateNode(p.config.Goodbye), p.list.Leave(p.config.Goodbye)); err != nil {
 		p.config.Logger.Info("the other nodes may take this one for dead, not for gone on purpose", "reason", err)
 	}
@@ -400,7 +402,7 @@ func (p *Pool) record(node *memberlist.Node, state State, holder pki.Credential,
 	old, ok := p.members[node.Name]
 	if state == Alive && facts.Leaving {
 		if m.GoodbyeSince = old.GoodbyeSince; m.GoodbyeSince.IsZero() {
-			m.GoodbyeSince = m.Since
+			m.GoodbyeSince = p.config.Now()
 			p.config.Logger.Info("gossip member is about to leave", "member", m.Name, "role", m.Role)
 		}
 	}
