@@ -109,7 +109,7 @@ type tried struct {
 }
 
 // twice runs the selected specs, and those that failed once more, fewer at a time and by another
-// name.
+// name. With the error of an interruption it returns the outcomes until then.
 func (l *lab) twice(ctx context.Context, which selection, more string) (t tried, err error) {
 	say("running the specs, %d at a time", which.procs)
 	began := time.Now()
@@ -146,10 +146,11 @@ func (l *lab) judge(t tried) []result {
 // labelled runs the specs with the labels. Those that need what the cluster lacks run, too.
 func (l *lab) labelled(ctx context.Context, o options) error {
 	t, err := l.twice(ctx, selection{name: "labelled", labels: o.labels, procs: o.procs}, "labelled-again")
+	results := l.judge(t)
 	if err != nil {
 		return err
 	}
-	return allPassed(l.judge(t))
+	return allPassed(results)
 }
 
 // allPassed is an error unless all have passed.

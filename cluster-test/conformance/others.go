@@ -135,16 +135,22 @@ func (l *lab) others(ctx context.Context, o options) error {
 	}
 	which := ordinary(sigs, obstacles)
 	which.procs = o.procs
-	t, err := l.twice(ctx, which, "others-again")
-	if err != nil {
-		return err
-	}
-	results := judgeOthers(t.first, t.again, obstacles)
-	summarizeOthers(os.Stdout, results)
+	// The version is asked for first: an interruption ends this context, and leaves results to write.
 	version, err := barqueVersion(ctx)
 	if err != nil {
 		return err
 	}
+	t, ended := l.twice(ctx, which, "others-again")
+	if len(t.first) == 0 {
+		return ended
+	}
+	results := judgeOthers(t.first, t.again, obstacles)
+	if ctx.Err() != nil {
+		results = unfinished(results)
+	} else if ended != nil {
+		return ended
+	}
+	summarizeOthers(os.Stdout, results)
 	page, err := os.ReadFile(o.page)
 	if err != nil {
 		return err
@@ -160,9 +166,9 @@ func (l *lab) others(ctx context.Context, o options) error {
 	}
 	fmt.Printf("written: %s\n", o.page)
 	if n := len(with(results, failed)); n > 0 {
-		return fmt.Errorf("%d specs failed", n)
+		return errors.Join(ended, fmt.Errorf("%d specs failed", n))
 	}
-	return nil
+	return ended
 }
 
 // judgeOthers makes results of specs. Part is why one that skipped itself, or that an obstacle
@@ -188,6 +194,19 @@ func judgeOthers(first, again []spec, obstacles []obstacle) []result {
 	}
 	slices.SortFunc(out, func(a, b result) int { return cmp.Compare(a.Spec, b.Spec) })
 	return out
+}
+
+// whyInterrupted is why OTHERS has not run a spec that it selects.
+const whyInterrupted = "not reached before the run was interrupted"
+
+// unfinished gives the specs that an interrupted run has not reached their reason.
+func unfinished(results []result) []result {
+	for i, r := range results {
+		if r.Verdict == notReached && r.Part == "" {
+			results[i].Part = whyInterrupted
+		}
+	}
+	return results
 }
 
 // unreached returns the specs that were to run and did not.

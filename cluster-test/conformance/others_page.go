@@ -160,7 +160,7 @@ func notRun(results []result) []string {
 		counts[r.Part]++
 	}
 	var out []string
-	for _, e := range exclusions {
+	for _, e := range append(slices.Clip(exclusions), exclusion{why: whyInterrupted}) {
 		if n := counts[e.why]; n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", n, e.why))
 		}

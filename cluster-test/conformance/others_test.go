@@ -90,6 +90,58 @@ Not run: 1 of a feature gate that is off, 1 of an alpha feature, 1 pending.
 	}
 }
 
+func TestAnInterruptedRunIsWritten(t *testing.T) {
+	results := unfinished(judgeOthers([]spec{
+		{Name: "[sig-node] A", State: "passed"},
+		{Name: "[sig-node] B", State: "interrupted", Message: "Interrupted by User"},
+		{Name: "[sig-node] C", State: "skipped"},
+		{Name: "[sig-node] D", State: "skipped", Labels: []string{"Alpha"}},
+		{Name: "[sig-node] E", State: "failed", Message: "too small"},
+	}, []spec{{Name: "[sig-node] E", State: "interrupted", Message: "Interrupted by User"}}, nil))
+	text, err := updateOthers(othersBegin+othersEnd, someRun, results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| node | 5 | 1 | 1 | 0 | 3 |", "Not run: 1 of an alpha feature, 2 not reached before the run was interrupted.", "`too small`",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+}
+
+// TestRestartsOfGuaranteedPods: the pattern prevents the specs that restart a container alone.
+func TestRestartsOfGuaranteedPods(t *testing.T) {
+	obstacles, err := parseObstacles(reasonsTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const table = "[sig-node] Pod InPlace Resize guaranteed qos - 1 container with resize policy "
+	for name, want := range map[string]bool{
+		"no restart resizing cpu":                                               false,
+		"no restart + resize initContainers resizing mem":                       false,
+		"cpu restart resizing cpu":                                              true,
+		"cpu restart resizing mem":                                              false,
+		"cpu restart resizing cpu & mem in the same direction":                  true,
+		"cpu restart resizing pod-level cpu":                                    false,
+		"cpu restart resizing only pod-level cpu":                               true,
+		"mem restart resizing cpu":                                              false,
+		"mem restart resizing cpu & mem in opposite directions":                 true,
+		"mem restart resizing only pod-level mem":                               true,
+		"cpu & mem restart + resize initContainers resizing mem":                true,
+		"cpu & mem restart resizing cpu":                                        true,
+		"cpu & mem restart resizing pod-level cpu & mem in the same one":        false,
+		"cpu & mem restart + resize initContainers resizing only pod-level mem": true,
+	} {
+		for _, tag := range []string{"", "[Environment:NotInUserNS] "} {
+			if got := prevented(obstacles, table+tag+name+" [Beta]") != ""; got != want {
+				t.Errorf("%s%s: prevented is %t", tag, name, got)
+			}
+		}
+	}
+}
+
 func TestReasonsAreWellFormed(t *testing.T) {
 	if _, err := parseObstacles(reasonsTable); err != nil {
 		t.Error(err)

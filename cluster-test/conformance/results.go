@@ -20,9 +20,13 @@ type spec struct {
 	Where   string // FILE:LINE of that
 }
 
-// ran says whether the suite came to the spec.
+// ran says whether the suite came to the spec, and not to an interruption in the middle of it.
 func (s spec) ran() bool {
-	return s.State != "" && s.State != "pending" && (s.State != "skipped" || s.Message != "")
+	switch s.State {
+	case "", "pending", "interrupted":
+		return false
+	}
+	return s.State != "skipped" || s.Message != ""
 }
 
 func (s spec) conformance() bool { return strings.Contains(s.Name, "[Conformance]") }

@@ -54,8 +54,11 @@ func (s selection) filter() (string, func(spec) bool) {
 	return s.labels, spec.ran
 }
 
+// patience is the time that interrupted specs have to clean up and the suite to write its report.
+const patience = 3 * time.Minute
+
 // run runs the selected specs and returns them; of the conformance specs it returns all, those that
-// it left out as skipped.
+// it left out as skipped. With the error of an interruption it returns the specs until then, too.
 func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 	// kubectl keeps what it has discovered below HOME; some specs write temporary files.
 	home, err := os.MkdirTemp("", "barque-conformance-")
@@ -102,8 +105,11 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 	}
 	cmd.Stderr = cmd.Stdout
 	// It is process 1 of a namespace: all that it has started ends with it, and it ends with us.
-	// Not with our process group: Ctrl-C is for us, and specs that clean up could take minutes.
+	// Not with our process group: Ctrl-C is for us first.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// Its group gets the interrupt, as from a terminal: the workers end their specs, too.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = patience
 	runtime.LockOSThread() // Pdeathsig is sent when the thread ends that has started the process
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -115,20 +121,21 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 	}
 	ended := cmd.Wait() // not zero when a spec has failed: what counts is in the report
 	close(done)
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
+	interrupted := context.Cause(ctx)
 	file, err := os.Open(report)
 	if err != nil {
+		if interrupted != nil {
+			return nil, interrupted
+		}
 		return nil, fmt.Errorf("the suite has written no report (%v); its last words:\n%s",
 			ended, clustertest.Tail(log.Name(), 20))
 	}
 	defer file.Close()
 	specs, err := readReport(file, wanted)
 	if err != nil {
-		return nil, fmt.Errorf("%w; see %s", err, log.Name())
+		return nil, errors.Join(interrupted, fmt.Errorf("%w; see %s", err, log.Name()))
 	}
-	return specs, nil
+	return specs, interrupted
 }
 
 // counter counts the specs that have ended by the marks that Ginkgo writes.
