@@ -112,8 +112,8 @@ func measureStarved(ctx context.Context, pods, busy int) (_ []result, err error)
 	}, nil
 }
 
-// watchPods tells of the pods for as long as the measurement takes: the time-out of the cluster's own
-// client ends its watches, too.
+// watchPods watches the pods for as long as the measurement takes: the time-out of the cluster's
+// own client ends its watches, too.
 func watchPods(ctx context.Context, c *clustertest.Cluster) (watch.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	if err != nil {

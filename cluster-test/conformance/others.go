@@ -135,7 +135,7 @@ func (l *lab) others(ctx context.Context, o options) error {
 	}
 	which := ordinary(sigs, obstacles)
 	which.procs = o.procs
-	// The version is asked for first: an interruption ends this context, and leaves results to write.
+	// The version comes first: an interruption ends this context, and leaves results to write.
 	version, err := barqueVersion(ctx)
 	if err != nil {
 		return err
