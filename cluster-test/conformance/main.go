@@ -40,6 +40,7 @@ type options struct {
 	out    string
 	cache  string
 	build  bool // nothing else
+	resume bool // an interrupted run of others
 }
 
 func main() {
@@ -56,6 +57,8 @@ func main() {
 	flag.StringVar(&o.out, "out", "bin/conformance-report", "directory for reports and logs")
 	flag.StringVar(&o.cache, "cache", "", "directory for what is built once "+
 		"(default: barque-conformance in the user's cache directory)")
+	flag.BoolVar(&o.resume, "resume", false, "with -others: take up the interrupted run whose reports are in -out; "+
+		"its specs that passed do not run again")
 	flag.BoolVar(&o.build, "build-only", false, "build the suite and make the images, and start no cluster")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -81,6 +84,9 @@ func conformance(ctx context.Context, o options) (err error) {
 	}
 	if o.procs < 1 {
 		return errors.New("-procs: want one at least")
+	}
+	if o.resume && o.others == "" {
+		return errors.New("-resume: only runs of -others are taken up again")
 	}
 	if _, err := regexp.Compile(o.only); err != nil {
 		return fmt.Errorf("-only: %w", err)

@@ -135,6 +135,11 @@ func (l *lab) others(ctx context.Context, o options) error {
 	}
 	which := ordinary(sigs, obstacles)
 	which.procs = o.procs
+	earlier, err := takeUp(l.suite.out, which, o.resume)
+	if err != nil {
+		return err
+	}
+	which.done = names(earlier)
 	// The version comes first: an interruption ends this context, and leaves results to write.
 	version, err := barqueVersion(ctx)
 	if err != nil {
@@ -144,7 +149,7 @@ func (l *lab) others(ctx context.Context, o options) error {
 	if len(t.first) == 0 {
 		return ended
 	}
-	results := judgeOthers(t.first, t.again, obstacles)
+	results := judgeOthers(union(t.first, earlier), t.again, obstacles)
 	if ctx.Err() != nil {
 		results = unfinished(results)
 	} else if ended != nil {

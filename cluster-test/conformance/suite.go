@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -31,6 +32,8 @@ type selection struct {
 	name        string // of the files in the directory for logs and reports
 	labels      string // a label filter of Ginkgo; "" for the conformance specs
 	focus, skip string // regular expressions; "" for none
+	// done are the names of specs that do not run: an interrupted run has their outcomes.
+	done []string
 	// wanted selects from the report; nil: all of conformance, or, with labels, those that ran.
 	wanted  func(spec) bool
 	procs   int
@@ -86,6 +89,10 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 	}
 	if which.skip != "" {
 		args = append(args, "--skip="+which.skip)
+	}
+	// One argument of a program has 128 KiB at most.
+	for names := range slices.Chunk(which.done, 200) {
+		args = append(args, "--skip="+exactly(names))
 	}
 	if which.verbose {
 		args = append(args, "-v")
