@@ -6,9 +6,9 @@ package endpointslice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,12 +71,13 @@ func New(cfg Config) (*Controller, error) {
 		nodes: core.Nodes().Informer(), listNodes: core.Nodes().Lister(),
 		slices: cfg.Informers.Discovery().V1().EndpointSlices().Informer(),
 	}
-	return c, runtime.EnsureIndex(c.slices, byService, func(obj any) ([]string, error) {
+	index := runtime.EnsureIndex(c.slices, byService, func(obj any) ([]string, error) {
 		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
 			return []string{serviceOf(slice).String()}, nil
 		}
 		return nil, nil
 	})
+	return c, errors.Join(index, pods.EnsureNodeIndex(c.pods))
 }
 
 func serviceOf(slice *discoveryv1.EndpointSlice) runtime.Key {
@@ -132,50 +133,6 @@ func (t *term) ofSlice(old, now *discoveryv1.EndpointSlice) []runtime.Key {
 		return []runtime.Key{serviceOf(now)}
 	}
 	return nil
-}
-
-// theNodes is the key of all nodes together. No Service has it.
-var theNodes runtime.Key
-
-// nodesEvery is how far apart the looks at all nodes are, each of which reads every one.
-const nodesEvery = time.Second
-
-// ofNode wakes the look at all nodes when the topology hints, which depend on the zones and sizes
-// of nodes, may change. The queue makes one look of many changes: each reads every node.
-func (t *term) ofNode(old, now *corev1.Node) []runtime.Key {
-	if old != nil && now != nil && sameForHints(old, now) {
-		return nil
-	}
-	return []runtime.Key{theNodes}
-}
-
-// setNodes feeds the topology hints, and wakes the Services whose hints no longer fit.
-func (t *term) setNodes() error {
-	t.looked = time.Now()
-	nodes, err := t.listNodes.List(labels.Everything())
-	if err != nil {
-		return err
-	}
-	t.topology.SetNodes(klog.Background(), nodes)
-	for _, name := range t.topology.GetOverloadedServices() {
-		namespace, name, _ := strings.Cut(name, "/")
-		t.loop.Add(runtime.Key{Namespace: namespace, Name: name})
-	}
-	return nil
-}
-
-func sameForHints(a, b *corev1.Node) bool {
-	return a.Labels[corev1.LabelTopologyZone] == b.Labels[corev1.LabelTopologyZone] &&
-		ready(a) == ready(b) && a.Status.Allocatable.Cpu().Equal(*b.Status.Allocatable.Cpu())
-}
-
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func (t *term) reconcile(_ context.Context, key runtime.Key) (time.Duration, error) {
