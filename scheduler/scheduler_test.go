@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/barque/barque/scheduler"
@@ -335,5 +336,44 @@ func TestNewRefusesABadConfig(t *testing.T) {
 		if _, err := scheduler.New(cfg); err == nil {
 			t.Errorf("%s: New did not fail", name)
 		}
+	}
+}
+
+// TestSpreadsOverZonesOfUnequalSize: kube-scheduler puts 15 pods of a controller or a Service on
+// zones of two, two and one nodes so that no zone has three more than another.
+func TestSpreadsOverZonesOfUnequalSize(t *testing.T) {
+	const replicas = 15
+	zones := map[string]string{"a": "z1", "b": "z2", "c": "z3", "d": "z1", "e": "z2"}
+	for name, of := range map[string]func(*v1.Pod){
+		"a controller's": ownedBy("rc"),
+		"a service's":    func(p *v1.Pod) { p.Labels = map[string]string{"service": "s"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := []runtime.Object{&v1.Service{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"},
+					Spec:       v1.ServiceSpec{Selector: map[string]string{"service": "s"}},
+				}}
+				for n, zone := range zones {
+					objects = append(objects, node(n, "2", "23Gi", func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = zone }))
+				}
+				s := newAPIServer(t, objects...)
+				s.lead(s.start(scheduler.Config{}))
+				var names []string
+				for i := range replicas {
+					names = append(names, fmt.Sprint("r", i))
+					s.put(pod(names[i], "0", "0", of, func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests = nil }))
+				}
+				s.eventually("all bound", s.bound(names...))
+				pods := map[string]int{"z1": 0, "z2": 0, "z3": 0}
+				for _, name := range names {
+					pods[zones[s.get("default", name).Spec.NodeName]]++
+				}
+				counts := slices.Sorted(maps.Values(pods))
+				if most, least := counts[len(counts)-1], counts[0]; most-least > 2 {
+					t.Errorf("the zones have %v pods", pods)
+				}
+			})
+		})
 	}
 }

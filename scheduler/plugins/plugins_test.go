@@ -355,12 +355,20 @@ func TestScores(t *testing.T) {
 		"no preference":          {NodeAffinityName, ab, aPod("p"), map[string]int64{"a": 0, "b": 0}},
 		"image present":          {ImageLocalityName, []any{aNode("a", image(1000<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 48, "b": 0}},
 		"image too small":        {ImageLocalityName, []any{aNode("a", image(10<<20)), aNode("b")}, aPod("p"), map[string]int64{"a": 0, "b": 0}},
-		"spread a controller's":  {TopologySpreadName, with(aPod("x", on("a"), owned), aPod("y", on("b"))), aPod("p", owned), map[string]int64{"a": 0, "b": 100}},
+		"spread a controller's":  {TopologySpreadName, with(aPod("x", on("a"), owned), aPod("y", on("b"))), aPod("p", owned), map[string]int64{"a": 66, "b": 100}},
 		"spread a service's": {TopologySpreadName, with(
 			&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": "web"}}},
-			aPod("x", on("a"), app("web")), aPod("y", on("b"), app("db"))), aPod("p", app("web")), map[string]int64{"a": 0, "b": 100}},
-		"lone pod":               {TopologySpreadName, with(aPod("x", on("a"))), aPod("p"), map[string]int64{"a": 0, "b": 0}},
-		"soft constraint":        {TopologySpreadName, with(aPod("x", on("a"), app("web")), aPod("y", on("a"), app("web")), aPod("z", on("b"), app("web")), aNode("c")), aPod("p", app("web"), soft), map[string]int64{"a": 49, "b": 100, "c": 0}},
+			aPod("x", on("a"), app("web")), aPod("y", on("b"), app("db"))), aPod("p", app("web")), map[string]int64{"a": 66, "b": 100}},
+		"lone pod":        {TopologySpreadName, with(aPod("x", on("a"))), aPod("p"), map[string]int64{"a": 0, "b": 0}},
+		"soft constraint": {TopologySpreadName, with(aPod("x", on("a"), app("web")), aPod("y", on("a"), app("web")), aPod("z", on("b"), app("web")), aNode("c")), aPod("p", app("web"), soft), map[string]int64{"a": 33, "b": 100, "c": 0}},
+		"a node without all labels of soft constraints": {TopologySpreadName, []any{
+			aNode("a", labelled("zone", "1"), labelled("rack", "1")), aNode("b", labelled("zone", "2"), labelled("rack", "2")), aNode("c", labelled("zone", "2")),
+			aPod("x", on("a"), app("web")), aPod("y", on("c"), app("web")), aPod("z", on("c"), app("web")),
+		}, aPod("p", app("web"), soft, func(p *v1.Pod) {
+			rack := p.Spec.TopologySpreadConstraints[0]
+			rack.TopologyKey = "rack"
+			p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, rack)
+		}), map[string]int64{"a": 0, "b": 100, "c": 0}},
 		"preferred pods":         {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 100, "b": 0}},
 		"avoided pods":           {InterPodAffinityName, with(aPod("x", on("a"), app("web"))), aPod("p", affinity(v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}})), map[string]int64{"a": 0, "b": 100}},
 		"preferred by the other": {InterPodAffinityName, with(aPod("x", on("a"), affinity(v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: preferred}}))), aPod("p", app("web")), map[string]int64{"a": 100, "b": 0}},

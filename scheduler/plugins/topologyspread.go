@@ -174,8 +174,8 @@ func (p *TopologySpread) PreScore(_ context.Context, state fwk.CycleState, pod *
 		return fwk.AsStatus(err)
 	}
 	var s softState
-	for _, c := range constraints {
-		if soft, ok := countSoft(c, pod, candidates, all); ok {
+	for i := range constraints {
+		if soft, ok := countSoft(constraints, i, pod, candidates, all); ok {
 			s = append(s, soft)
 		}
 	}
@@ -186,59 +186,70 @@ func (p *TopologySpread) PreScore(_ context.Context, state fwk.CycleState, pod *
 	return nil
 }
 
-// countSoft prepares one soft constraint; false when no candidate is in any domain of it.
-func countSoft(c spreadConstraint, pod *v1.Pod, candidates, all []fwk.NodeInfo) (softCount, bool) {
+// countSoft prepares one of the soft constraints; false when no candidate is in any domain of it.
+// A node that lacks a label of any explicit constraint is in no domain.
+func countSoft(constraints []spreadConstraint, i int, pod *v1.Pod, candidates, all []fwk.NodeInfo) (softCount, bool) {
+	c := constraints[i]
 	soft := softCount{spreadConstraint: c}
-	domains := 0
-	if c.key == v1.LabelHostname {
-		domains = len(candidates)
-	} else {
+	if c.key != v1.LabelHostname {
 		soft.pods = map[string]int{}
-		for _, n := range candidates {
-			if value, ok := n.Node().Labels[c.key]; ok {
-				soft.pods[value] = 0
-			}
+	}
+	nodes, unnamed := 0, 0
+	for _, n := range candidates {
+		if c.explicit && !hasAllKeys(n.Node(), constraints) {
+			continue
 		}
-		domains = len(soft.pods)
+		nodes++
+		if value, ok := n.Node().Labels[c.key]; !ok {
+			unnamed = 1 // nodes without a zone are one domain together; their pods do not count
+		} else if soft.pods != nil {
+			soft.pods[value] = 0
+		}
+	}
+	domains := nodes
+	if soft.pods != nil {
+		if len(soft.pods) == 0 {
+			return soft, false
+		}
+		domains = len(soft.pods) + unnamed
 	}
 	if domains == 0 {
 		return soft, false
 	}
-	// The more domains there are, the fewer pods each has, and the more one pod matters; the more
-	// skew is tolerated, the less it does.
-	soft.weight = math.Log(float64(domains+2)) / float64(c.maxSkew)
+	// The more domains there are, the fewer pods each has, and the more one pod matters.
+	soft.weight = math.Log(float64(domains + 2))
 	if soft.pods == nil {
 		return soft, true
 	}
 	for _, n := range all {
 		value := n.Node().Labels[c.key]
-		if _, wanted := soft.pods[value]; wanted && c.eligible(pod, n.Node()) {
+		_, wanted := soft.pods[value]
+		if wanted && c.eligible(pod, n.Node()) && (!c.explicit || hasAllKeys(n.Node(), constraints)) {
 			soft.pods[value] += c.count(n)
 		}
 	}
 	return soft, true
 }
 
-// spreadPrecision is the fixed-point scale of raw scores, which are integers.
-const spreadPrecision = 1000
-
-// Score is how crowded the node's domains are with matching pods; less is better. A node outside
-// every domain of an explicit constraint gets the worst.
+// Score is how crowded the node's domains are with matching pods; less is better. The formula is
+// kube-scheduler's, with its rounding: both prefer the same nodes. The tolerated skew is added: the
+// same difference is a smaller part of larger scores. A node outside of every domain of an explicit
+// constraint gets the worst.
 func (*TopologySpread) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	s, _ := framework.ReadState[softState](state, spreadScoreKey)
 	crowd := 0.0
 	for _, c := range s {
 		value, ok := node.Node().Labels[c.key]
 		switch {
-		case c.pods == nil:
-			crowd += float64(c.count(node)) * c.weight
+		case ok && c.pods == nil:
+			crowd += float64(c.count(node))*c.weight + float64(c.maxSkew-1)
 		case ok:
-			crowd += float64(c.pods[value]) * c.weight
+			crowd += float64(c.pods[value])*c.weight + float64(c.maxSkew-1)
 		case c.explicit:
 			return outside, nil
 		}
 	}
-	return int64(math.Round(crowd * spreadPrecision)), nil
+	return int64(math.Round(crowd)), nil
 }
 
 // outside marks a node without a label that an explicit constraint wants.
