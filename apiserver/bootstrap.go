@@ -44,10 +44,10 @@ func (s *Server) LeaderRoutine(ctx context.Context, client kubernetes.Interface)
 	s.leads.Store(true)
 	defer s.leads.Store(false)
 	defer s.told.Store(nil) // whoever leads next may tell something else
+	recorder, stop := newRecorder(ctx, client)
+	defer stop() // after those that record have ended
 	var repair sync.WaitGroup
 	defer repair.Wait()
-	recorder, stop := newRecorder(ctx, client)
-	defer stop()
 	if s.allocator != nil {
 		repair.Go(func() { s.allocator.Repair(ctx, recorder, s.logger) })
 	}

@@ -15,22 +15,19 @@ import (
 	applymetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 	applynetworkingv1 "k8s.io/client-go/applyconfigurations/networking/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/apiserver/services"
+	"github.com/barque/barque/internal/lastevents"
 )
 
 // defaultCIDRManager names, as in kube-apiserver, who keeps the default ServiceCIDR: in its managed
 // fields and in events.
 const defaultCIDRManager = "kubernetes-service-cidr-controller"
 
-// newRecorder makes a recorder of events that lives as long as a term, until stop.
+// newRecorder makes a recorder of events for a term. stop returns when those that wait are written.
 func newRecorder(ctx context.Context, client kubernetes.Interface) (recorder record.EventRecorder, stop func()) {
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: defaultCIDRManager}), broadcaster.Shutdown
+	return lastevents.Recorder(ctx, client, defaultCIDRManager)
 }
 
 // defaultCIDR keeps the ServiceCIDR "kubernetes", with the configured ranges, for one term. It

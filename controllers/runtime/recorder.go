@@ -2,59 +2,14 @@ package runtime
 
 import (
 	"context"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/barque/barque/internal/lastevents"
 )
 
-// Recorder makes an event recorder that writes with the term's client, under the component name
-// that kubectl describe shows. stop ends it, once it has written what waits: that is possible at a
-// stop of this server, while it still leads. After a loss of leadership the client writes nothing.
-// Events that cannot be written are lost: they are for humans.
+// Recorder makes an event recorder for a term: see lastevents.
 func Recorder(ctx context.Context, client kubernetes.Interface, component string) (recorder record.EventRecorder, stop func()) {
-	broadcaster := record.NewBroadcaster()
-	lasting, cancel := lasting(ctx)
-	write := lastevents.Start(broadcaster, sink{lasting, client.CoreV1()})
-	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}), func() {
-		write()
-		cancel()
-	}
-}
-
-// lasting returns a context that ends a little after the routine's: the last events are written
-// meanwhile.
-func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
-	last, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(lastevents.Patience, func() { cancel(context.Cause(ctx)) }) })
-	return last, func() {
-		stop()
-		cancel(nil)
-	}
-}
-
-// sink writes events with a context that ends, so that one which is refused for now is tried again,
-// at most until the term ends. Client-go's own sink has a context that never ends.
-type sink struct {
-	ctx    context.Context
-	client typedcorev1.EventsGetter
-}
-
-func (s sink) Create(e *corev1.Event) (*corev1.Event, error) {
-	return s.client.Events(e.Namespace).Create(s.ctx, e, metav1.CreateOptions{})
-}
-
-func (s sink) Update(e *corev1.Event) (*corev1.Event, error) {
-	return s.client.Events(e.Namespace).Update(s.ctx, e, metav1.UpdateOptions{})
-}
-
-func (s sink) Patch(e *corev1.Event, data []byte) (*corev1.Event, error) {
-	return s.client.Events(e.Namespace).Patch(s.ctx, e.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
+	return lastevents.Recorder(ctx, client, component)
 }
