@@ -45,7 +45,8 @@ type Handler interface {
 	// Register takes a plugin, in place of another one of its name. An error is told to the plugin,
 	// which is tried again later.
 	Register(context.Context, Plugin) error
-	// Deregister is told that the plugin's socket is gone.
+	// Deregister is told that the plugin's socket is gone, or is another plugin's now.
+	// A plugin with the same name and another endpoint stays.
 	Deregister(Plugin)
 }
 
@@ -180,7 +181,13 @@ func (r *Registry) look(ctx context.Context, path string, info fs.FileInfo) {
 func (r *Registry) registered(path string, f *found, plugin *Plugin, kind string, err error) {
 	f.busy = false
 	if plugin != nil {
+		was, of := f.plugin, f.kind
 		f.plugin, f.kind = plugin, kind
+		// A plugin that began again at this socket may serve at another endpoint, or have another
+		// name. Nothing else would end its earlier registration.
+		if was != nil && (of != kind || was.Name != plugin.Name || was.Endpoint != plugin.Endpoint) {
+			r.handlers[of].Deregister(*was)
+		}
 	}
 	if err != nil {
 		f.delay = min(max(2*f.delay, firstRetry), longestRetry)
