@@ -63,7 +63,8 @@ func open(ctx context.Context, o options, parts []part) (*lab, error) {
 	started, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	size := clustertest.Options{Servers: servers, Agents: agents, Registry: l.images}
-	if o.others != "" {
+	outside := o.others != "" || o.labels != "" // of conformance
+	if outside {
 		size.ServerArgs = othersArgs
 	}
 	if l.cluster, err = clustertest.Up(started, size); err != nil {
@@ -75,7 +76,7 @@ func open(ctx context.Context, o options, parts []part) (*lab, error) {
 	if err := pull(ctx, l.cluster.Client, l.cluster.Nodes(), tags); err != nil {
 		return l, err
 	}
-	if o.others != "" {
+	if outside {
 		if err := spread(ctx, l.cluster.Client, l.cluster.Nodes()); err != nil {
 			return l, err
 		}
@@ -114,7 +115,7 @@ func (l *lab) twice(ctx context.Context, which selection, more string) (t tried,
 	say("running the specs, %d at a time", which.procs)
 	began := time.Now()
 	t.reports = []string{which.name + ".json"}
-	if t.first, err = l.suite.run(ctx, which); err != nil {
+	if t.first, err = l.run(ctx, which); err != nil {
 		return t, err
 	}
 	if names := failures(t.first, l.absent); len(names) > 0 {
@@ -123,7 +124,7 @@ func (l *lab) twice(ctx context.Context, which selection, more string) (t tried,
 		procs := (which.procs + 1) / 2
 		say("running the %d that failed once more, %d at a time", len(names), procs)
 		t.reports = append(t.reports, more+".json")
-		t.again, err = l.suite.run(ctx, selection{name: more, labels: which.labels, focus: exactly(names), procs: procs})
+		t.again, err = l.run(ctx, selection{name: more, labels: which.labels, focus: exactly(names), procs: procs})
 		if err != nil {
 			return t, err
 		}
@@ -204,7 +205,7 @@ func (l *lab) all(ctx context.Context, o options, once []string) error {
 // some runs the specs that match, one at a time and in full. Those that need what the cluster
 // lacks run, too.
 func (l *lab) some(ctx context.Context, o options, once []string) error {
-	specs, err := l.suite.run(ctx, selection{name: "only", labels: o.labels, focus: o.only, procs: 1, verbose: true})
+	specs, err := l.run(ctx, selection{name: "only", labels: o.labels, focus: o.only, procs: 1, verbose: true})
 	if err != nil {
 		return err
 	}

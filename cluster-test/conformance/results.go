@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -30,6 +31,9 @@ func (s spec) ran() bool {
 }
 
 func (s spec) conformance() bool { return strings.Contains(s.Name, "[Conformance]") }
+
+// errNoSpecs is returned for a report without a wanted spec.
+var errNoSpecs = errors.New("the suite's report has no specs of those that were asked for")
 
 // readReport reads the wanted specs of a report as Ginkgo writes it (--json-report). It is an
 // error when the suite itself has failed, for the specs' states say nothing then.
@@ -76,7 +80,7 @@ func readReport(r io.Reader, wanted func(spec) bool) ([]spec, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("the suite's report has no specs of those that were asked for")
+		return nil, errNoSpecs
 	}
 	return out, nil
 }

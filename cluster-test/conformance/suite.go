@@ -25,6 +25,7 @@ type suite struct {
 	programs   *programs
 	kubeconfig string
 	out        string // directory for logs and reports
+	kubeletDir string // of the nodes; "" for the suite's default
 }
 
 // selection says which specs run, and how.
@@ -102,6 +103,9 @@ func (s suite) run(ctx context.Context, which selection) ([]spec, error) {
 		// The suite would begin with lists of ReplicationControllers and DaemonSets.
 		"--minStartupPods=-1", "--system-daemonsets-startup-timeout=1s",
 		"--max-nodes-to-gather-from=0", "--num-nodes="+strconv.Itoa(servers+agents))
+	if s.kubeletDir != "" {
+		args = append(args, "--kubelet-root-dir="+s.kubeletDir)
+	}
 	cmd := exec.CommandContext(ctx, filepath.Join(s.programs.dir, "ginkgo"), args...)
 	cmd.Dir = home
 	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home)
