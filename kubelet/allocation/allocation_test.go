@@ -87,7 +87,7 @@ func TestWhatWasGivenOutlivesTheProcess(t *testing.T) {
 	m.Known(a)
 	m.Known(b)
 	m.Synced()
-	if got := m.Answer(a, true); cpus(got.Pod) != 4 || got.Pending == nil {
+	if got := m.Answer(a, true); cpus(got.Pod) != 4 || got.Pending == nil || got.EverResized {
 		t.Errorf("after a restart: %+v", got)
 	}
 	m.Release("b")
@@ -97,8 +97,14 @@ func TestWhatWasGivenOutlivesTheProcess(t *testing.T) {
 	if got := m.Answer(a, true); cpus(got.Pod) != 7 || got.Pending != nil || !got.Resized || got.Generation != 2 {
 		t.Errorf("with room: %+v", got)
 	}
-	if got := m.Answer(a, true); got.Resized {
-		t.Error("a resize is told twice")
+	if got := m.Answer(a, true); got.Resized || !got.EverResized {
+		t.Errorf("a resize that was told: %+v", got)
+	}
+	m, _ = managed(t, file)
+	m.Known(a)
+	m.Synced()
+	if got := m.Answer(a, true); got.Resized || !got.EverResized {
+		t.Errorf("after another restart: %+v", got)
 	}
 	m.Release("a")
 	raw, err := os.ReadFile(file)
