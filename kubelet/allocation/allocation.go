@@ -417,7 +417,7 @@ func (m *Manager) input(pod *v1.Pod) admission.Input {
 			if !ok {
 				given = asked(h.pod)
 			}
-			in.Others = append(in.Others, with(h.pod, given))
+			in.Others = append(in.Others, other(h.pod, given))
 		}
 	}
 	return in
@@ -483,6 +483,19 @@ func toldPending(pod *v1.Pod) *Pending {
 // same compares amounts, not generations.
 func same(a, b Given) bool {
 	return apiequality.Semantic.DeepEqual(a.Pod, b.Pod) && apiequality.Semantic.DeepEqual(a.Containers, b.Containers)
+}
+
+// other is a pod as it counts for others: by what it was given. Its status may still call a resize
+// infeasible that was given since, and what was given would not count then.
+func other(pod *v1.Pod, given Given) *v1.Pod {
+	pod = with(pod, given)
+	refused := func(c v1.PodCondition) bool { return c.Type == v1.PodResizePending }
+	if !slices.ContainsFunc(pod.Status.Conditions, refused) {
+		return pod
+	}
+	copied := *pod
+	copied.Status.Conditions = slices.DeleteFunc(slices.Clone(pod.Status.Conditions), refused)
+	return &copied
 }
 
 // with returns a pod whose spec has the given resources. It copies only when they differ.

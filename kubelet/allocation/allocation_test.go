@@ -206,6 +206,10 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 				delete(pods, uid)
 			default:
 				pods[uid] = resized(p, 1+rng.IntN(12))
+				if rng.IntN(2) == 0 { // what the status says is of an earlier wish
+					pods[uid].Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
+					pods[uid].Status.AllocatedResources = m.Get(p).Spec.Containers[0].Resources.Requests
+				}
 				m.Answer(pods[uid], true)
 				m.Shrunk(p.UID, p.Status)
 			}
