@@ -90,13 +90,22 @@ func Reserve() (*Cluster, error) {
 	if _, err := Binary(); err != nil {
 		return nil, err
 	}
-	name := fmt.Sprintf("t%d%c", os.Getpid(), 'a'+(clusters.Add(1)-1)%26)
+	name := fmt.Sprintf("t%d%s", os.Getpid(), letters(int(clusters.Add(1))-1))
 	c := &Cluster{ID: name, Dir: filepath.Join("/tmp", "bq-"+name)}
 	var err error
 	if c.forwarding, err = c.forwardingBefore(); err != nil {
 		return nil, err
 	}
 	return c, reaper.expect(c)
+}
+
+// letters counts a, b … z, aa, ab …
+func letters(n int) string {
+	last := string(rune('a' + n%26))
+	if n < 26 {
+		return last
+	}
+	return letters(n/26-1) + last
 }
 
 // Up makes a cluster. One that is returned together with an error is to be removed too.

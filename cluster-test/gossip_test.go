@@ -44,10 +44,14 @@ func (c *Cluster) seen(node, state string) func(context.Context) error {
 			return fmt.Errorf("%d views, want %d; silent: %v", len(v.Views), want, v.Silent)
 		}
 		for _, view := range v.Views {
+			sees := "not at all"
 			for _, m := range view.Members {
-				if m.Name == node && m.State != state {
-					return fmt.Errorf("%s sees %s %s, want %s", view.From, node, m.State, state)
+				if m.Name == node {
+					sees = m.State
 				}
+			}
+			if sees != state {
+				return fmt.Errorf("%s sees %s %s, want %s", view.From, node, sees, state)
 			}
 		}
 		if len(v.Disagreements) != 0 {

@@ -34,18 +34,22 @@ func ReapIfAsked() {
 			delete(clusters, f[1])
 		}
 	}
+	left := 0 // the exit code: 1 when a cluster is left behind
 	for name, dir := range clusters {
 		c := &Cluster{ID: name, Dir: dir}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		c.thawDisks()
-		// Whoever made it may still be holding its lock for a moment. Nobody is left who could be
-		// told of an error.
-		_ = Poll(ctx, time.Minute, func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
+		// Whoever made it may still be holding its lock for a moment.
+		err := Poll(ctx, time.Minute, func(ctx context.Context) error { return c.DevResult(ctx, "down", "--name", name).Error })
 		cancel()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "cluster %s in %s is left behind: %v\n", name, dir, err)
+			left = 1
+		}
 		_ = os.RemoveAll(c.mirrors())
 		_ = os.RemoveAll(c.images())
 	}
-	os.Exit(0)
+	os.Exit(left)
 }
 
 // reaper is the one of this process.
@@ -90,6 +94,7 @@ func (r *reaperClient) start() error {
 	r.cmd.Env = append(os.Environ(), reaperVariable+"=1", "BARQUE_BIN="+path)
 	// A session of its own: Ctrl-C ends the tests, not the reaper.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	r.cmd.Stderr = os.Stderr
 	if r.pipe, err = r.cmd.StdinPipe(); err != nil {
 		return err
 	}

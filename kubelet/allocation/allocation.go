@@ -35,6 +35,8 @@ type Given struct {
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
 	// Generation is that of the spec which asked for them.
 	Generation int64 `json:"generation,omitempty"`
+	// Resized is set once a resize was given.
+	Resized bool `json:"resized,omitempty"`
 }
 
 // Pending is why a pod has not been given what its spec asks for.
@@ -54,8 +56,9 @@ type Answer struct {
 	Pending *Pending
 	// Generation is that of the spec whose resources were given.
 	Generation int64
-	// Resized is set once after each resize that was given.
-	Resized bool
+	// Resized is set once after each resize that was given, and EverResized from the first one on,
+	// also by a process that starts later.
+	Resized, EverResized bool
 }
 
 // Config is what a Manager needs.
@@ -236,7 +239,7 @@ func (m *Manager) decide(pod *v1.Pod, runs bool, node *v1.Node) Answer {
 
 func (m *Manager) answer(h *holder) Answer {
 	given := m.saved[h.pod.UID]
-	a := Answer{Pod: with(h.pod, given), Pending: h.pending, Generation: given.Generation, Resized: h.resized}
+	a := Answer{Pod: with(h.pod, given), Pending: h.pending, Generation: given.Generation, Resized: h.resized, EverResized: given.Resized}
 	h.resized = false
 	return a
 }
@@ -358,6 +361,7 @@ func (m *Manager) resize(h *holder) {
 	}
 	pending := m.obstacle(h.pod)
 	if pending == nil {
+		wanted.Resized = true
 		m.saved[h.pod.UID] = wanted
 		if err := m.save(); err != nil {
 			// What is not on disk is not actuated: the next look tries again.
@@ -413,7 +417,7 @@ func (m *Manager) input(pod *v1.Pod) admission.Input {
 			if !ok {
 				given = asked(h.pod)
 			}
-			in.Others = append(in.Others, with(h.pod, given))
+			in.Others = append(in.Others, other(h.pod, given))
 		}
 	}
 	return in
@@ -479,6 +483,19 @@ func toldPending(pod *v1.Pod) *Pending {
 // same compares amounts, not generations.
 func same(a, b Given) bool {
 	return apiequality.Semantic.DeepEqual(a.Pod, b.Pod) && apiequality.Semantic.DeepEqual(a.Containers, b.Containers)
+}
+
+// other is a pod as it counts for others: by what it was given. Its status may still call a resize
+// infeasible that was given since, and what was given would not count then.
+func other(pod *v1.Pod, given Given) *v1.Pod {
+	pod = with(pod, given)
+	refused := func(c v1.PodCondition) bool { return c.Type == v1.PodResizePending }
+	if !slices.ContainsFunc(pod.Status.Conditions, refused) {
+		return pod
+	}
+	copied := *pod
+	copied.Status.Conditions = slices.DeleteFunc(slices.Clone(pod.Status.Conditions), refused)
+	return &copied
 }
 
 // with returns a pod whose spec has the given resources. It copies only when they differ.

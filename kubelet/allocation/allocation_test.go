@@ -87,7 +87,7 @@ func TestWhatWasGivenOutlivesTheProcess(t *testing.T) {
 	m.Known(a)
 	m.Known(b)
 	m.Synced()
-	if got := m.Answer(a, true); cpus(got.Pod) != 4 || got.Pending == nil {
+	if got := m.Answer(a, true); cpus(got.Pod) != 4 || got.Pending == nil || got.EverResized {
 		t.Errorf("after a restart: %+v", got)
 	}
 	m.Release("b")
@@ -97,8 +97,14 @@ func TestWhatWasGivenOutlivesTheProcess(t *testing.T) {
 	if got := m.Answer(a, true); cpus(got.Pod) != 7 || got.Pending != nil || !got.Resized || got.Generation != 2 {
 		t.Errorf("with room: %+v", got)
 	}
-	if got := m.Answer(a, true); got.Resized {
-		t.Error("a resize is told twice")
+	if got := m.Answer(a, true); got.Resized || !got.EverResized {
+		t.Errorf("a resize that was told: %+v", got)
+	}
+	m, _ = managed(t, file)
+	m.Known(a)
+	m.Synced()
+	if got := m.Answer(a, true); got.Resized || !got.EverResized {
+		t.Errorf("after another restart: %+v", got)
 	}
 	m.Release("a")
 	raw, err := os.ReadFile(file)
@@ -200,6 +206,10 @@ func TestNeverMoreThanThereIs(t *testing.T) {
 				delete(pods, uid)
 			default:
 				pods[uid] = resized(p, 1+rng.IntN(12))
+				if rng.IntN(2) == 0 { // what the status says is of an earlier wish
+					pods[uid].Status.Conditions = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible}}
+					pods[uid].Status.AllocatedResources = m.Get(p).Spec.Containers[0].Resources.Requests
+				}
 				m.Answer(pods[uid], true)
 				m.Shrunk(p.UID, p.Status)
 			}

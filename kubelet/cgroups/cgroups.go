@@ -142,7 +142,8 @@ func (m *Manager) Ensure(pod *v1.Pod) error {
 }
 
 // Widen raises those limits of a pod's group that are to be higher than they are, and lowers none:
-// in a resize, containers grow after it and shrink before Ensure.
+// in a resize, containers grow after it and shrink before Ensure. The weight may fall at once: it
+// bounds nothing.
 func (m *Manager) Widen(pod *v1.Pod) error {
 	group, wanted := m.Parent(pod), podLimits(pod, m.pids)
 	has, err := m.limits(group)

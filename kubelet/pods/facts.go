@@ -134,10 +134,10 @@ type Facts struct {
 	Pulling map[string]bool // by container name
 	// Troubles holds what went wrong with containers that could not be made.
 	Troubles map[string]Trouble // by container name
-	// Updated holds the limits that the runtime was given for running containers since they
-	// started.
+	// Updated holds the limits that the runtime was given last for running containers since they
+	// started. One whose last update failed is not in it.
 	Updated map[string]Limits // by container ID
-	// Resized is set once a resize was given since the kubelet started.
+	// Resized is set once a resize was given, also by an earlier process.
 	Resized bool
 	// Backoffs is how long to wait before the next restart.
 	Backoffs map[string]Backoff // by container name

@@ -280,6 +280,35 @@ func TestResizeOfThePodBelowUsage(t *testing.T) {
 	})
 }
 
+// TestRestartBeforeAResizeIsTold: an earlier process gave a smaller limit, and ended before the API
+// had its status.
+func TestRestartBeforeAResizeIsTold(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := whole("a", "1", "4Gi")
+		pod.Spec.Containers[0].Resources = resources("1", "1Gi")
+		w.manager.Update(pod)
+		pod.Status = w.status(pod)
+		w.usage.Store(3 << 30)
+		pod = resizedWhole(pod, "1", "2Gi")
+		w.manager.Update(pod)
+		w.status(pod)
+		w.stop()
+		w.steps = nil
+		w.start()
+		w.manager.Update(pod)
+		s := w.status(pod)
+		c := conditionOf(s, v1.PodResizeInProgress)
+		if c == nil || c.Reason != v1.PodReasonError || !strings.Contains(c.Message, "below current usage") || slices.Contains(w.steps, "group") {
+			t.Fatalf("while it uses more: %+v, steps %q", c, w.steps)
+		}
+		w.usage.Store(1 << 30)
+		time.Sleep(time.Minute) // virtual
+		if s = w.status(pod); conditionOf(s, v1.PodResizeInProgress) != nil || !slices.Contains(w.steps, "group") {
+			t.Errorf("when it uses less: %+v, steps %q", s.Conditions, w.steps)
+		}
+	})
+}
+
 // held is how much memory others must leave to a pod, by its spec and what its status says.
 func held(pod *v1.Pod, s v1.PodStatus) string {
 	pod = pod.DeepCopy()

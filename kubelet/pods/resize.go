@@ -128,7 +128,7 @@ func (w *worker) allot(pod *v1.Pod, f *Facts) bool {
 	}
 	f.Pod = answer.Pod
 	w.noteResize(pod, answer)
-	f.Resized = w.resizing.resized
+	f.Resized = answer.EverResized
 	return true
 }
 
@@ -157,7 +157,7 @@ func (w *worker) noteResize(pod *v1.Pod, a allocation.Answer) {
 	}
 	r.given = a.Generation
 	if a.Resized {
-		r.active, r.resized, r.failure, r.retryAt = true, true, "", time.Time{}
+		r.active, r.failure, r.retryAt = true, "", time.Time{}
 		w.tellResize(v1.EventTypeNormal, "ResizeStarted", "Pod resize started", a.Pod, a.Generation, "")
 	}
 	if p := a.Pending; p != nil && (r.pending == nil || *r.pending != *p || r.asked != pod.Generation) {
@@ -246,6 +246,7 @@ func (w *worker) tryResize(ctx context.Context, f Facts, p Plan, group bool) (ch
 		}
 	}
 	for _, u := range p.Update {
+		delete(w.updated, u.ID) // when it fails, nobody knows which limits the container has
 		if err := w.m.Runtime.UpdateContainerResources(ctx, u.ID, u.Limits.config()); err != nil {
 			return changed, fmt.Errorf("update the resources of container %q: %s", u.Name, cri.Message(err))
 		}

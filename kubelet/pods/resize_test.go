@@ -1,6 +1,7 @@
 package pods_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/barque/barque/kubelet/cri"
 	"github.com/barque/barque/kubelet/cri/fake"
 )
 
@@ -205,6 +208,69 @@ func TestResizeThatTheRuntimeRefuses(t *testing.T) {
 		w.manager.Update(pod)
 		if s = w.status(pod); has(s) != "2 1Gi of 2" || conditionOf(s, v1.PodResizeInProgress) != nil {
 			t.Errorf("after a restart: %s %+v", has(s), s.Conditions)
+		}
+	})
+}
+
+// TestResizeTakenBackAfterAFailure: the runtime fails after it has changed the limits. The resize
+// is taken back then, to what the runtime was given before.
+func TestResizeTakenBackAfterAFailure(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := sized("a", "1", "1Gi")
+		w.manager.Update(pod)
+		id := strings.TrimPrefix(w.status(pod).ContainerStatuses[0].ContainerID, "fake://")
+		pod = resized(pod, "2", "1Gi")
+		w.manager.Update(pod)
+		pod.Status = w.status(pod)
+		w.runtime.Fail(func(call, _ string) error {
+			if call != "UpdateContainerResources" {
+				return nil
+			}
+			w.runtime.Fail(nil)
+			four := &runtimeapi.LinuxContainerResources{CpuShares: 4096, CpuQuota: 400000, CpuPeriod: 100000, MemoryLimitInBytes: 1 << 30}
+			if err := w.runtime.UpdateContainerResources(context.Background(), id, four); err != nil {
+				t.Error(err)
+			}
+			return errors.New("it took too long")
+		})
+		next := resized(pod, "4", "1Gi")
+		w.manager.Update(next)
+		synctest.Wait()
+		w.manager.Update(resized(next, "2", "1Gi"))
+		s := w.status(pod)
+		if r := w.enforced(s); r.CpuQuota != 200000 || r.CpuShares != 2048 {
+			t.Errorf("taken back, the container has %+v", r)
+		}
+		if has(s) != "2 1Gi of 2" || conditionOf(s, v1.PodResizeInProgress) != nil {
+			t.Errorf("%s, %+v", has(s), s.Conditions)
+		}
+	})
+}
+
+// TestAFirstResizeOutlivesTheProcess: the kubelet ends after it has given a first resize to a pod of
+// an earlier version, and before the container is stopped for it. The next one stops it: the limits
+// are none that an upgrade brings.
+func TestAFirstResizeOutlivesTheProcess(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		pod := restartFor(appPod(v1.RestartPolicyAlways), v1.ResourceMemory)
+		w.manager.Update(pod)
+		pod.Status = w.status(pod)
+		w.runtime.Annotate(strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "fake://"), cri.AnnotationMemoryRequest, "")
+		w.runtime.Stubborn["main"] = true
+		pod = resizedWhole(pod, "1", "1Gi")
+		w.manager.Update(pod)
+		pod.Status = w.status(pod)
+		if s := pod.Status.ContainerStatuses[0]; s.RestartCount != 0 || conditionOf(pod.Status, v1.PodResizeInProgress) == nil {
+			t.Fatalf("%+v", pod.Status)
+		}
+		w.stop()
+		w.runtime.Stubborn["main"] = false
+		w.launch()
+		w.manager.Update(pod) // before all are known, as after a real start
+		w.manager.Synced()
+		w.manager.Complete()
+		if s := w.status(pod); s.ContainerStatuses[0].RestartCount != 1 || w.enforced(s).MemoryLimitInBytes != 1<<30 {
+			t.Errorf("after a restart of the kubelet: %+v, enforced %+v", s.ContainerStatuses[0], w.enforced(s))
 		}
 	})
 }

@@ -450,7 +450,7 @@ func (w *worker) adoptGroup(f Facts) {
 	if box := f.Observed.sandbox(); w.grouped != nil || box == nil || !box.Ready {
 		return
 	}
-	if w.resizing.active {
+	if w.resizing.active || w.usesMore(f.Pod) {
 		w.grouped = &cgroups.Limits{} // nobody knows which; the resize sets them in its order
 		return
 	}
@@ -458,6 +458,17 @@ func (w *worker) adoptGroup(f Facts) {
 	if err := w.m.Cgroups.Ensure(f.Pod); err != nil {
 		w.m.Logger.Warn("cannot set the limits of a pod again", "pod", f.Pod.Namespace+"/"+f.Pod.Name, "error", err)
 	}
+}
+
+// usesMore tells whether a pod uses more memory than it was given. An earlier process can have given
+// it a smaller limit, and ended before its status said so: the kernel would kill at that limit.
+func (w *worker) usesMore(pod *v1.Pod) bool {
+	limits := cgroups.LimitsOf(pod)
+	if limits.Memory == 0 {
+		return false
+	}
+	used, err := w.m.Cgroups.MemoryUsage(pod)
+	return err != nil || used > limits.Memory
 }
 
 // compute says how the pod is, for clients.

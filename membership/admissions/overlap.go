@@ -107,12 +107,15 @@ func (o *Overlap) Announce(ctx context.Context, own *x509.Certificate) error {
 	return nil
 }
 
-func (o *Overlap) load(ctx context.Context) (err error) {
+// load reads all records, or leaves what was read before as it is: without the agents' keys a
+// forged certificate would count as that of an agent that was not seen yet. The caller holds mu.
+func (o *Overlap) load(ctx context.Context) error {
 	records, err := o.Book.Records.Known(ctx, serverAt)
 	if err != nil {
 		return err
 	}
-	if o.agents, err = o.AgentKeys(ctx); err != nil {
+	agents, err := o.AgentKeys(ctx)
+	if err != nil {
 		return err
 	}
 	mixed := false
@@ -121,7 +124,7 @@ func (o *Overlap) load(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	o.known, o.servers, o.judges = map[string]bool{}, map[string]bool{}, !mixed
+	o.agents, o.known, o.servers, o.judges = agents, map[string]bool{}, map[string]bool{}, !mixed
 	for _, name := range o.Members() {
 		o.servers[name] = true
 		var is serverKey

@@ -47,11 +47,15 @@ func TestTheOverlap(t *testing.T) {
 		issue(trust, "system:node:a9"), issue(trust, "system:node:s1")
 	book, _ := newBook("s1")
 	admin := old
+	var unreadable error // the error of each look at the agents' keys
 	book.Others = func() ([]*x509.Certificate, *x509.Certificate) {
 		return []*x509.Certificate{issue(trust, "other")}, admin
 	}
 	o := &Overlap{Trust: trust, Book: book, Logger: slog.New(slog.DiscardHandler), Members: func() []string { return []string{"s1"} },
 		AgentKeys: func(context.Context) (map[string][]byte, error) {
+			if unreadable != nil {
+				return nil, unreadable
+			}
 			return map[string][]byte{"a1": []byte(pki.KeyOf(agent))}, nil
 		},
 		IsAgent: func(name string) bool { return name == "a1" || name == "a2" || name == "s1" }}
@@ -122,6 +126,10 @@ func TestTheOverlap(t *testing.T) {
 	} {
 		check(what, c.cert, c.good)
 	}
+	unreadable = errors.New("the store is in quarantine")
+	check("forged for an agent, while its record cannot be read", thief, false)
+	check("an agent's, while its record cannot be read", agent, true)
+	unreadable = nil
 	if bundle, err = trust.Advance(time.Now()); err == nil {
 		err = trust.Set(bundle, key, nextKey, account)
 	}

@@ -19,8 +19,8 @@ import (
 // member's name. So answers are only for people who look for faults.
 //
 // A good-bye decides whether a member has left or is dead. Its contents are signed, like all facts
-// of members. A holder of the key could replay an old one, which counts for a death within
-// lateGoodbye.
+// of members. A holder of the key could replay an old one: as a message it counts for a death
+// within lateGoodbye, as the metadata of a living member until that refutes it.
 
 // message is a message between members, as JSON. An unknown kind is of a newer Barque and ignored.
 type message struct {

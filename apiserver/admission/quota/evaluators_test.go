@@ -145,6 +145,14 @@ func TestUsage(t *testing.T) {
 			p.Status.Resources = &corev1.ResourceRequirements{Requests: p.Status.AllocatedResources, Limits: amounts("cpu", "5")}
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
 		}), with(whole, "limits.cpu", "5")}, // as an earlier version tells
+		{"a wish after one that was infeasible", "pods", newPod(func(p *corev1.Pod) {
+			p.Generation = 3
+			p.Spec.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "70"), Limits: amounts("cpu", "80")}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+				Reason: corev1.PodReasonInfeasible, ObservedGeneration: 2}}
+			p.Status.AllocatedResources = amounts("cpu", "2", "memory", "2Gi")
+			p.Status.Resources = &corev1.ResourceRequirements{Requests: amounts("cpu", "2", "memory", "2Gi"), Limits: amounts("cpu", "3", "memory", "4Gi")}
+		}), with(whole, "cpu", "70", "requests.cpu", "70", "limits.cpu", "80")},
 		{"with a sidecar", "pods", newPod(func(p *corev1.Pod) {
 			p.Spec.InitContainers[0].RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		}),
@@ -389,7 +397,9 @@ func TestConstraints(t *testing.T) {
 		{"none", bare, []corev1.ResourceName{"pods", "ephemeral-storage", "hugepages-2Mi"}, ""},
 		{"one", bare, []corev1.ResourceName{"requests.cpu", "pods"}, "must specify requests.cpu for: b,i"},
 		{"two", bare, []corev1.ResourceName{"memory", "limits.cpu"}, "must specify limits.cpu for: b; memory for: b,i"},
-		{"as a whole", whole, []corev1.ResourceName{"requests.cpu"}, ""},
+		{"as a whole", whole, []corev1.ResourceName{"requests.cpu", "cpu"}, ""},
+		{"as a whole, and not its memory", whole, []corev1.ResourceName{"requests.cpu", "memory"}, "must specify memory for: b,i"},
+		{"as a whole, and not its limit", whole, []corev1.ResourceName{"limits.cpu"}, "must specify limits.cpu for: b"},
 	} {
 		err := evaluatorOf(t, "pods", nil).Constraints(c.required, c.pod)
 		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {

@@ -89,6 +89,7 @@ func podUsage(p *corev1.Pod, now time.Time) corev1.ResourceList {
 // cannot fulfil does not count. Nodes of earlier versions do not tell all that the pod had before:
 // that is not lost.
 func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
+	p = withoutFormerRefusal(p)
 	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	requests, limits = resourcehelper.PodRequests(p, options), resourcehelper.PodLimits(p, options)
 	if p.Status.Resources == nil {
@@ -100,6 +101,21 @@ func held(p *corev1.Pod) (requests, limits corev1.ResourceList) {
 		complete(limits, resourcehelper.PodLimits(p, containers))
 	}
 	return requests, limits
+}
+
+// withoutFormerRefusal returns the pod without its node's word that a resize is infeasible, if that
+// is about an earlier generation of the pod: the node has not judged the resize of this one.
+// Otherwise one infeasible resize would make the next one free.
+func withoutFormerRefusal(p *corev1.Pod) *corev1.Pod {
+	former := func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible && c.ObservedGeneration < p.Generation
+	}
+	if !slices.ContainsFunc(p.Status.Conditions, former) {
+		return p
+	}
+	copied := *p
+	copied.Status.Conditions = slices.DeleteFunc(slices.Clone(p.Status.Conditions), former)
+	return &copied
 }
 
 // complete adds what a list does not have.
@@ -140,17 +156,21 @@ func compute(requests, limits corev1.ResourceList) corev1.ResourceList {
 }
 
 // checkPod demands that all containers say how much CPU and memory they want, where a quota counts
-// them and the pod as a whole does not say.
+// them and the pod as a whole does not say. Upstream demands nothing of a pod that has any resource
+// as a whole: with one millicore there, its memory would escape each quota.
 func checkPod(required []corev1.ResourceName, p *corev1.Pod) error {
-	if resourcehelper.IsPodLevelResourcesSet(p) {
-		return nil
+	var whole corev1.ResourceList
+	if r := p.Spec.Resources; r != nil {
+		whole = compute(r.Requests, r.Limits)
 	}
 	missing := map[corev1.ResourceName][]string{}
 	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for i := range list {
 			usage := compute(list[i].Resources.Requests, list[i].Resources.Limits)
 			for _, name := range required {
-				if _, ok := usage[name]; !ok && slices.Contains(demanded, name) {
+				_, said := usage[name]
+				_, ofPod := whole[name]
+				if !said && !ofPod && slices.Contains(demanded, name) {
 					missing[name] = append(missing[name], list[i].Name)
 				}
 			}

@@ -453,6 +453,16 @@ func (r *Runtime) Uses(name string, bytes uint64) {
 	r.memory[name] = bytes
 }
 
+// Annotate changes an annotation of a container, as if another version had made it.
+func (r *Runtime) Annotate(id, key, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	updated := cloneStatus(r.containers[id])
+	updated.Annotations = maps.Clone(updated.Annotations)
+	updated.Annotations[key] = value
+	r.containers[id] = updated
+}
+
 // Events implements cri.Runtime.
 func (r *Runtime) Events(ctx context.Context, ready func(), fn func(*runtimeapi.ContainerEventResponse)) error {
 	events := make(chan *runtimeapi.ContainerEventResponse, 64)
