@@ -308,12 +308,32 @@ func TestCheck(t *testing.T) {
 
 // TestStaticTokens: a file's token logs in, but passes for no part of the cluster.
 func TestStaticTokens(t *testing.T) {
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), "good,ann,1,\"dev,ops\"\nproxy,barque:front-proxy,2\nbreak-glass,root,3,barque:admins\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), "good,ann,1,\"dev,ops\"\nbreak-glass,root,3,barque:admins\nolder,admin,4,system:masters\n")
 	l := start(t, func(o *Options) { o.TokenFile = path })
-	for token, want := range map[string]string{"good": "ann", "proxy": "", "break-glass": "root", "other": ""} {
+	for token, want := range map[string]string{"good": "ann", "break-glass": "root", "older": "admin", "other": ""} {
 		who, err := l.login(t, token)
 		if (who == nil) != (want == "") || who != nil && who.GetName() != want {
 			t.Errorf("%s: %v, %v", token, who, err)
+		}
+	}
+	for what, c := range map[string]struct{ lines, want string }{
+		"a part of the cluster": {"s3cret,barque:front-proxy,2\n", `line 1 has the user "barque:front-proxy"`},
+		"a controller":          {"a,ann,1\ns3cret,system:serviceaccount:kube-system:deployment-controller,44\n", "line 2 has the user"},
+		"the scheduler":         {"s3cret,system:kube-scheduler,1\n", "names that begin with system: or barque:"},
+		"a node":                {"s3cret,system:node:s1,1,system:nodes\n", "line 1 has the user"},
+		"a node by its group":   {"s3cret,ann,1,\"dev,system:nodes\"\n", `into the group "system:nodes"`},
+		"all accounts":          {"s3cret,ann,1,system:serviceaccounts\n", "line 1 puts the user"},
+		"no token":              {"# none\n", "want token,user,uid"},
+		"an empty file":         {"\n", "it has no token"},
+		"an empty one":          {",ann,1\n", "line 1: want token,user,uid"},
+		"the same twice":        {"s3cret,ann,1\nb,bob,2\ns3cret,eve,3\n", "line 3: it has the token of line 1"},
+		"a line that is short":  {"s3cret,ann\n", "line 1: want token,user,uid"},
+		"an open quote":         {"s3cret,ann,1,\"dev\n", "quote"},
+	} {
+		o := NewOptions()
+		o.TokenFile = logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), c.lines)
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
 }
