@@ -147,7 +147,7 @@ func TestReload(t *testing.T) {
 
 // TestAnonymous: the file decides about requests without credentials, at each moment.
 func TestAnonymous(t *testing.T) {
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"anonymous: {enabled: true, conditions: [{path: /readyz}]}\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"anonymous: {enabled: true, conditions: [{path: /apis}]}\n")
 	l := start(t, func(o *Options) { o.ConfigFile = path })
 	may := func(url string) (bool, bool) {
 		a, counts := l.Anonymous()
@@ -157,14 +157,20 @@ func TestAnonymous(t *testing.T) {
 		_, ok, err := a.AuthenticateRequest(httptest.NewRequest(http.MethodGet, url, nil))
 		return ok && err == nil, counts
 	}
-	if ok, counts := may("/readyz"); !ok || !counts {
+	if ok, counts := may("/apis"); !ok || !counts {
 		t.Error("the condition is not met")
 	}
 	if ok, _ := may("/api"); ok {
 		t.Error("another path is permitted")
 	}
 	logintest.Write(t, path, head+"anonymous: {enabled: false}\n")
-	wait.True(t, "they are off", func() bool { ok, counts := may("/readyz"); return !ok && counts })
+	wait.True(t, "they are off", func() bool { ok, counts := may("/apis"); return !ok && counts })
+	// Proxies and joining machines ask these, whatever the file says.
+	for _, path := range []string{"/readyz", "/healthz", "/livez", "/version"} {
+		if ok, _ := may(path); !ok {
+			t.Errorf("%s is not answered", path)
+		}
+	}
 	logintest.Write(t, path, head)
 	wait.True(t, "the file does not mention them", func() bool { _, counts := may("/readyz"); return !counts })
 }
