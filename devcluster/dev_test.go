@@ -307,6 +307,36 @@ func TestUpTellsOfADeadCluster(t *testing.T) {
 	}
 }
 
+// A start that goes on, and a cluster that runs, keep the arguments of their nodes: others are not
+// left out without a word.
+func TestUpTellsOfOtherArguments(t *testing.T) {
+	needs.Root(t, "that other arguments are told of")
+	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 3, Args: []string{"--zone=a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.save(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Up(t.Context(), Options{Name: p.Name, Dir: p.Dir, Servers: 3, Args: []string{"--zone=b"}, Progress: func(string, ...any) {}})
+	if err == nil || !strings.Contains(err.Error(), "(--zone=a)") || !strings.Contains(err.Error(), "dev down") {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		o     Options
+		other bool
+	}{
+		"none":                 {Options{}, false},
+		"the same":             {Options{Args: []string{"--zone=a"}}, false},
+		"one more":             {Options{Args: []string{"--zone=a", "--x"}}, true},
+		"one for servers only": {Options{ServerArgs: []string{"--x"}}, true},
+	} {
+		if p.otherArgs(c.o) != c.other {
+			t.Errorf("%s: want %v", what, c.other)
+		}
+	}
+}
+
 func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 	needs.Root(t, "that another checkout's cluster is left alone")
 	p := &Plan{Name: ownName("dt")}

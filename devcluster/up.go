@@ -2,6 +2,7 @@ package devcluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,12 @@ type Options struct {
 	Progress func(format string, args ...any)
 }
 
-// ErrRunning is returned, with the plan, when the cluster runs already.
-var ErrRunning = errors.New("the dev cluster runs already")
+// ErrRunning is returned, with the plan, when the cluster runs already, and ErrOtherArgs beside it
+// when other arguments were given for its nodes than those that they have.
+var (
+	ErrRunning   = errors.New("the dev cluster runs already")
+	ErrOtherArgs = errors.New("the nodes of the dev cluster have other arguments")
+)
 
 // Up makes the cluster, or finishes what an earlier Up has begun.
 func Up(ctx context.Context, o Options) (*Plan, error) {
@@ -76,7 +81,14 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	case p.Complete && !slices.ContainsFunc(p.servers(), func(n *Node) bool { return n.Process.Alive() }):
 		return p, fmt.Errorf("the dev cluster %q is there, and none of its servers runs: `%s` starts each again; after the machine was restarted, `%s` and `%s` make a new one", p.Name, p.command("start", "NODE"), p.command("down"), p.command("up"))
 	case p.Complete:
-		return p, errors.Join(p.RenewKubeconfig(), ErrRunning)
+		err := errors.Join(p.RenewKubeconfig(), ErrRunning)
+		if p.otherArgs(o) {
+			err = errors.Join(err, ErrOtherArgs)
+		}
+		return p, err
+	case p.otherArgs(o):
+		return p, fmt.Errorf("a start of the dev cluster %q did not finish, and its nodes have other arguments (%s): give the same ones or none to go on, or remove it first with `%s`",
+			p.Name, cmp.Or(strings.Join(append(slices.Clone(p.Args), p.ServerArgs...), " "), "none"), p.command("down"))
 	default:
 		o.Progress("going on with a start that did not finish")
 	}
@@ -94,6 +106,12 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	}
 	p.Complete = true
 	return p, p.save()
+}
+
+// otherArgs reports whether arguments are given for the nodes that are not those of the plan. The
+// nodes that run have the plan's.
+func (p *Plan) otherArgs(o Options) bool {
+	return o.Args != nil && !slices.Equal(o.Args, p.Args) || o.ServerArgs != nil && !slices.Equal(o.ServerArgs, p.ServerArgs)
 }
 
 // takeNetwork takes the cluster's share of the machine's network, for a new plan if there is none.

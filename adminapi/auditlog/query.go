@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -25,6 +27,17 @@ type Query struct {
 	Namespace string
 	Name      string // of the object
 	Limit     int    // the newest so many
+}
+
+// verbs are those of requests in the log: of objects, of other paths, and of the acts of servers.
+var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post", "put", "head", "options", "connect"}
+
+// Check is the error of a query that no event can meet.
+func (q Query) Check() error {
+	if q.Verb != "" && !slices.Contains(verbs, q.Verb) {
+		return fmt.Errorf("verb %q: no request has it; want one of %s", q.Verb, strings.Join(verbs, ", "))
+	}
+	return nil
 }
 
 // Values are the parameters of a request.

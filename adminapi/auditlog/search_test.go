@@ -116,6 +116,9 @@ func TestQueries(t *testing.T) {
 		if got, _ := find(t, path, q); got != want {
 			t.Errorf("%+v: %q, want %q", q, got, want)
 		}
+		if err := q.Check(); err != nil {
+			t.Error(err)
+		}
 		back, err := Parse(Query{Since: noon, User: q.User, Verb: q.Verb, Resource: q.Resource, Namespace: q.Namespace, Name: q.Name, Limit: 7}.Values())
 		q.Since, q.Limit = noon, 7
 		if err != nil || back != q {
@@ -170,5 +173,12 @@ func TestHandler(t *testing.T) {
 	}
 	if status, body := ask("", good); status != http.StatusNotFound || !strings.Contains(body, "--audit-log-path") {
 		t.Errorf("without a file: %d %s", status, body)
+	}
+}
+
+// TestQueryThatNothingMeets: a verb with a slip must not read as "nobody did it".
+func TestQueryThatNothingMeets(t *testing.T) {
+	if err := (Query{Verb: "delte"}).Check(); err == nil || !strings.Contains(err.Error(), `verb "delte"`) || !strings.Contains(err.Error(), "deletecollection") {
+		t.Error(err)
 	}
 }

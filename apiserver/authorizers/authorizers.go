@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"log/slog"
 	"slices"
 	"strings"
@@ -122,6 +123,13 @@ func (a *Authorizers) Files() []configfile.State {
 		out = append(out, configfile.State{Flag: modeFlag, Hash: configfile.Hash([]byte(strings.Join(a.cfg.Options.Modes, ",")))})
 	}
 	out = append(out, a.files.States()...)
+	if g := a.current.Load(); g != nil {
+		for i := range out {
+			if path := g.stale(); out[i].Flag == configFlag && out[i].Problem == "" && path != "" {
+				out[i].Problem = fmt.Sprintf("the kubeconfig %s has changed since it was read, with the last change of %s: change that, too (a comment will do), or restart the server", path, out[i].Path)
+			}
+		}
+	}
 	slices.SortFunc(out, func(a, b configfile.State) int { return cmp.Compare(a.Flag, b.Flag) })
 	return out
 }
@@ -148,6 +156,18 @@ type generation struct {
 	authorizer.Authorizer
 	rules   authorizer.RuleResolver
 	hasRBAC bool
+	clients map[string]string // hash of each webhook's kubeconfig, by path
+}
+
+// stale returns the path of a webhook's kubeconfig that has changed since it was read, or "". A file
+// that cannot be read now has not changed: the webhook goes on with what it had.
+func (g *generation) stale() string {
+	for _, path := range slices.Sorted(maps.Keys(g.clients)) {
+		if data, err := configfile.Read(path); err == nil && configfile.Hash(data) != g.clients[path] {
+			return path
+		}
+	}
+	return ""
 }
 
 func (a *Authorizers) reload(_ context.Context, data []byte) error {
@@ -168,7 +188,7 @@ func (a *Authorizers) reload(_ context.Context, data []byte) error {
 
 // generation makes the authorizers of a valid configuration.
 func (a *Authorizers) generation(config *apiserver.AuthorizationConfiguration) (*generation, error) {
-	g := &generation{}
+	g := &generation{clients: map[string]string{}}
 	var chain []union.NamedAuthorizer
 	var rules []authorizer.RuleResolver
 	for _, c := range config.Authorizers {
@@ -183,6 +203,12 @@ func (a *Authorizers) generation(config *apiserver.AuthorizationConfiguration) (
 			next = a.policies
 			rules = append(rules, a.policies)
 		case modeWebhook:
+			path := *c.Webhook.ConnectionInfo.KubeConfigFile
+			data, err := configfile.Read(path)
+			if err != nil {
+				return nil, fmt.Errorf("the webhook %s: %w", c.Name, err)
+			}
+			g.clients[path] = configfile.Hash(data)
 			w, err := newWebhook(c.Name, c.Webhook)
 			if err != nil {
 				return nil, fmt.Errorf("the webhook %s: %w", c.Name, err)

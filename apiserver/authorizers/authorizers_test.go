@@ -308,6 +308,36 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// TestChangedKubeconfigOfAWebhook: the kubeconfig is read with the configuration. One that changes
+// alone does not count, and the status says so until the configuration changes, too.
+func TestChangedKubeconfigOfAWebhook(t *testing.T) {
+	dir := t.TempDir()
+	at := func(port string) string {
+		return "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:" + port + "'}}]\nusers: [{name: u}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+	}
+	kubeconfig := logintest.Write(t, filepath.Join(dir, "k.yaml"), at("1"))
+	config := head + "- {type: RBAC, name: rbac}\n" + hook(kubeconfig, "NoOpinion", "")
+	path := logintest.Write(t, filepath.Join(dir, "a.yaml"), config)
+	decides := start(t, func(o *Options) { o.ConfigFile = path })
+	problem := func() string {
+		for _, f := range decides.Files() {
+			if f.Flag == configFlag {
+				return f.Problem
+			}
+		}
+		return "the file is not there"
+	}
+	if p := problem(); p != "" {
+		t.Fatalf("at the start: %s", p)
+	}
+	logintest.Write(t, kubeconfig, at("2"))
+	if p := problem(); !strings.Contains(p, kubeconfig) || !strings.Contains(p, path) {
+		t.Errorf("a changed kubeconfig: %q", p)
+	}
+	logintest.Write(t, path, config+"# anew\n")
+	await.True(t, "it counts with a change of the configuration", func() bool { return problem() == "" })
+}
+
 // TestCheck: wrong options are refused before the start.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()

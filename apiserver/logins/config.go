@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,6 +19,8 @@ import (
 	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"github.com/barque/barque/apiserver/secureport"
 )
 
 // codecs decode configurations of all versions. A field that does not exist is an error: a typing
@@ -72,8 +75,8 @@ func validate(config *apiserver.AuthenticationConfiguration, ownIssuers []string
 type generation struct {
 	tokens authenticator.Token // nil without issuers
 	health []func() error      // of each issuer
-	// anonymous is nil where the configuration does not permit such requests; says reports whether
-	// it mentions them.
+	// anonymous authenticates requests without credentials, if the configuration mentions them; says
+	// reports that.
 	anonymous authenticator.Request
 	says      bool
 	end       context.CancelFunc
@@ -107,12 +110,26 @@ func newGeneration(config *apiserver.AuthenticationConfiguration, algs, ownIssue
 		g.tokens = tokenunion.NewFailOnError(issuers...)
 	}
 	if a := config.Anonymous; a != nil {
-		g.says = true
-		if a.Enabled {
-			g.anonymous = anonymous.NewAuthenticator(a.Conditions)
-		}
+		g.says, g.anonymous = true, anonymous.NewAuthenticator(permitted(a))
 	}
 	return g, nil
+}
+
+// permitted are the paths that may be asked without credentials; none means all. Those of health and
+// of the version always may, as with --anonymous-auth=false: proxies look there for a server that is
+// ready, and joining machines for the version.
+func permitted(a *apiserver.AnonymousAuthConfig) []apiserver.AnonymousAuthCondition {
+	var out []apiserver.AnonymousAuthCondition
+	if a.Enabled {
+		if len(a.Conditions) == 0 {
+			return nil
+		}
+		out = slices.Clone(a.Conditions)
+	}
+	for _, path := range secureport.OpenPaths {
+		out = append(out, apiserver.AnonymousAuthCondition{Path: path})
+	}
+	return out
 }
 
 // healthy returns the errors of the issuers whose keys are not known yet.

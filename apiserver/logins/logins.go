@@ -98,6 +98,7 @@ func New(cfg Config) (*Logins, error) {
 		if err != nil {
 			return nil, err
 		}
+		cfg.Logger.Warn("static tokens are accepted: they do not end, and a change of the file counts from the next start on. Better are certificates of 'barque user add', or an OpenID Connect provider", "flag", tokensFlag)
 		l.static = &checkedTokens{static, tokensFlag + " " + path, fromFile}
 		l.files = append(l.files, file)
 	}
@@ -286,10 +287,15 @@ func (l *Logins) Files() []configfile.State {
 	return out
 }
 
-// staticTokens reads a file of static tokens.
+// staticTokens reads a file of static tokens. Upstream's reader takes a file without a token, and the
+// last one of two equal tokens.
 func staticTokens(path string) (authenticator.Token, error) {
-	if _, err := configfile.Read(path); err != nil {
+	data, err := configfile.Read(path)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tokensFlag, err)
+	}
+	if err := checkTokens(data); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", tokensFlag, path, err)
 	}
 	tokens, err := tokenfile.NewCSV(path)
 	if err != nil {

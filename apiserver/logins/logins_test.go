@@ -147,7 +147,7 @@ func TestReload(t *testing.T) {
 
 // TestAnonymous: the file decides about requests without credentials, at each moment.
 func TestAnonymous(t *testing.T) {
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"anonymous: {enabled: true, conditions: [{path: /readyz}]}\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "a.yaml"), head+"anonymous: {enabled: true, conditions: [{path: /apis}]}\n")
 	l := start(t, func(o *Options) { o.ConfigFile = path })
 	may := func(url string) (bool, bool) {
 		a, counts := l.Anonymous()
@@ -157,14 +157,20 @@ func TestAnonymous(t *testing.T) {
 		_, ok, err := a.AuthenticateRequest(httptest.NewRequest(http.MethodGet, url, nil))
 		return ok && err == nil, counts
 	}
-	if ok, counts := may("/readyz"); !ok || !counts {
+	if ok, counts := may("/apis"); !ok || !counts {
 		t.Error("the condition is not met")
 	}
 	if ok, _ := may("/api"); ok {
 		t.Error("another path is permitted")
 	}
 	logintest.Write(t, path, head+"anonymous: {enabled: false}\n")
-	wait.True(t, "they are off", func() bool { ok, counts := may("/readyz"); return !ok && counts })
+	wait.True(t, "they are off", func() bool { ok, counts := may("/apis"); return !ok && counts })
+	// Proxies and joining machines ask these, whatever the file says.
+	for _, path := range []string{"/readyz", "/healthz", "/livez", "/version"} {
+		if ok, _ := may(path); !ok {
+			t.Errorf("%s is not answered", path)
+		}
+	}
 	logintest.Write(t, path, head)
 	wait.True(t, "the file does not mention them", func() bool { _, counts := may("/readyz"); return !counts })
 }
@@ -308,12 +314,32 @@ func TestCheck(t *testing.T) {
 
 // TestStaticTokens: a file's token logs in, but passes for no part of the cluster.
 func TestStaticTokens(t *testing.T) {
-	path := logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), "good,ann,1,\"dev,ops\"\nproxy,barque:front-proxy,2\nbreak-glass,root,3,barque:admins\n")
+	path := logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), "good,ann,1,\"dev,ops\"\nbreak-glass,root,3,barque:admins\nolder,admin,4,system:masters\n")
 	l := start(t, func(o *Options) { o.TokenFile = path })
-	for token, want := range map[string]string{"good": "ann", "proxy": "", "break-glass": "root", "other": ""} {
+	for token, want := range map[string]string{"good": "ann", "break-glass": "root", "older": "admin", "other": ""} {
 		who, err := l.login(t, token)
 		if (who == nil) != (want == "") || who != nil && who.GetName() != want {
 			t.Errorf("%s: %v, %v", token, who, err)
+		}
+	}
+	for what, c := range map[string]struct{ lines, want string }{
+		"a part of the cluster": {"s3cret,barque:front-proxy,2\n", `line 1 has the user "barque:front-proxy"`},
+		"a controller":          {"a,ann,1\ns3cret,system:serviceaccount:kube-system:deployment-controller,44\n", "line 2 has the user"},
+		"the scheduler":         {"s3cret,system:kube-scheduler,1\n", "names that begin with system: or barque:"},
+		"a node":                {"s3cret,system:node:s1,1,system:nodes\n", "line 1 has the user"},
+		"a node by its group":   {"s3cret,ann,1,\"dev,system:nodes\"\n", `into the group "system:nodes"`},
+		"all accounts":          {"s3cret,ann,1,system:serviceaccounts\n", "line 1 puts the user"},
+		"no token":              {"# none\n", "want token,user,uid"},
+		"an empty file":         {"\n", "it has no token"},
+		"an empty one":          {",ann,1\n", "line 1: want token,user,uid"},
+		"the same twice":        {"s3cret,ann,1\nb,bob,2\ns3cret,eve,3\n", "line 3: it has the token of line 1"},
+		"a line that is short":  {"s3cret,ann\n", "line 1: want token,user,uid"},
+		"an open quote":         {"s3cret,ann,1,\"dev\n", "quote"},
+	} {
+		o := NewOptions()
+		o.TokenFile = logintest.Write(t, filepath.Join(t.TempDir(), "t.csv"), c.lines)
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
 }

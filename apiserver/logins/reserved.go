@@ -3,6 +3,7 @@ package logins
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -40,12 +41,18 @@ func fromOutside(source string, who user.Info) error {
 	return nil
 }
 
-// fromFile refuses a user of a file on the server's disk that passes for a part of the cluster. Who
-// writes the file has the server, so the rest is the file's affair.
+// fromFile refuses a user of a file on the server's disk that passes for a part of the cluster: a
+// node, a controller, the scheduler, a service account. Administrators' groups are not refused,
+// because a writer of the file has the server.
 func fromFile(source string, who user.Info) error {
-	for _, name := range append([]string{who.GetName()}, who.GetGroups()...) {
-		if strings.HasPrefix(name, "barque:") && name != clusterusers.AdminGroup {
-			return fmt.Errorf("%s has the name %q: names that begin with barque: are those of the cluster's own parts", source, name)
+	if isReserved(who.GetName()) {
+		return fmt.Errorf("%s has the user %q: names that begin with %s are those of the cluster's own parts; take another name, and put it into a group or bind a role to it",
+			source, who.GetName(), strings.Join(Reserved, " or "))
+	}
+	for _, g := range who.GetGroups() {
+		if isReserved(g) && !slices.Contains([]string{clusterusers.AdminGroup, user.SystemPrivilegedGroup, user.AllAuthenticated}, g) {
+			return fmt.Errorf("%s puts the user %q into the group %q: groups that begin with %s are those of the cluster's own parts; only %s and %s may be given",
+				source, who.GetName(), g, strings.Join(Reserved, " or "), user.SystemPrivilegedGroup, clusterusers.AdminGroup)
 		}
 	}
 	return nil

@@ -110,6 +110,9 @@ func devUpCommand(w *which) *cobra.Command {
 		switch {
 		case errors.Is(err, devcluster.ErrRunning):
 			fmt.Fprintf(out, "The cluster %q runs already; nothing was changed.\n\n", p.Name)
+			if errors.Is(err, devcluster.ErrOtherArgs) {
+				fmt.Fprintf(c.ErrOrStderr(), "The arguments given for its nodes do not count: remove it first with `%s`.\n\n", w.commandLine(c, "down"))
+			}
 		case err != nil && c.Context().Err() != nil:
 			return &exitcode.Error{Code: exitcode.Unfinished, Err: fmt.Errorf("interrupted; all parts made so far remain: `%s` continues, `%s` removes them", w.commandLine(c, "up"), w.commandLine(c, "down"))}
 		case err != nil:
