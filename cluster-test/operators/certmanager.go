@@ -11,15 +11,17 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const certManagerVersion = "v1.11.5"
 
-func certManagerImage(program string) image {
-	i := simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000")
-	for path, s := range i.binaries {
-		s.ldflags = "-X github.com/cert-manager/cert-manager/pkg/util.AppVersion=" + certManagerVersion
-		i.binaries[path] = s
+func certManagerImage(program string) workshop.Image {
+	i := workshop.Simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000")
+	for path, s := range i.Binaries {
+		s.Ldflags = "-X github.com/cert-manager/cert-manager/pkg/util.AppVersion=" + certManagerVersion
+		i.Binaries[path] = s
 	}
 	return i
 }
@@ -27,7 +29,7 @@ func certManagerImage(program string) image {
 var certManager = program{
 	name: "cert-manager", module: "github.com/cert-manager/cert-manager", version: certManagerVersion,
 	scenario: "an authority of its own signs a certificate for an annotated Ingress; the Secret's certificate is valid for the host",
-	images: []image{
+	images: []workshop.Image{
 		certManagerImage("controller"), certManagerImage("webhook"), certManagerImage("cainjector"),
 		certManagerImage("ctl"), certManagerImage("acmesolver"),
 	},

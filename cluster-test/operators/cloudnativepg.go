@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const cnpgPostgres = "ghcr.io/cloudnative-pg/postgresql"
@@ -18,14 +19,14 @@ const cnpgPostgres = "ghcr.io/cloudnative-pg/postgresql"
 var cloudNativePG = program{
 	name: "CloudNativePG", module: "github.com/cloudnative-pg/cloudnative-pg", version: "v1.29.0",
 	scenario: "a cluster of three PostgreSQL (Debian's) takes a row on the primary, and both standbys have all rows of all rounds",
-	images: []image{
+	images: []workshop.Image{
 		{
-			name:     "ghcr.io/cloudnative-pg/cloudnative-pg:1.29.0",
-			binaries: map[string]source{"/operator/manager_amd64": {pkg: "cmd/manager"}},
-			links:    map[string]string{"/manager": "operator/manager_amd64"},
-			config:   v1.Config{Entrypoint: []string{"/manager"}, User: "65532:65532", WorkingDir: "/"},
+			Name:     "ghcr.io/cloudnative-pg/cloudnative-pg:1.29.0",
+			Binaries: map[string]workshop.Source{"/operator/manager_amd64": {Pkg: "cmd/manager"}},
+			Links:    map[string]string{"/manager": "operator/manager_amd64"},
+			Config:   v1.Config{Entrypoint: []string{"/manager"}, User: "65532:65532", WorkingDir: "/"},
 		},
-		{name: cnpgPostgres + ":debian", foreign: cnpgDebianPostgres},
+		{Name: cnpgPostgres + ":debian", Foreign: cnpgDebianPostgres},
 	},
 	namespaces: []string{"cnpg-system", "databases"},
 	install: func(ctx context.Context, s *site) error {

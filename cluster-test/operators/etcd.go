@@ -8,6 +8,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const etcdImage = "docker.io/library/etcd:debian"
@@ -16,7 +17,7 @@ const etcdImage = "docker.io/library/etcd:debian"
 var etcd = program{
 	name: "etcd", version: "3.4.23 (Debian 12)",
 	scenario: "three members of a StatefulSet find each other by name; a key that is written through the Service is on each member, with those of all rounds",
-	images: []image{{name: etcdImage, foreign: func(context.Context) (images.Foreign, error) {
+	images: []workshop.Image{{Name: etcdImage, Foreign: func(context.Context) (images.Foreign, error) {
 		return images.Foreign{Packages: []string{"etcd-server", "etcd-client"}, Config: v1.Config{User: "65532:65532", Env: []string{"ETCDCTL_API=3"}}}, nil
 	}}},
 	namespaces: []string{"etcd"},

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 var gatekeeper = program{
 	name: "Gatekeeper", module: "github.com/open-policy-agent/gatekeeper/v3", version: "v3.23.1",
 	scenario: "a new constraint refuses a namespace without a label, and admits one with it",
-	images: []image{
-		simple("docker.io/openpolicyagent/gatekeeper:v3.23.1", "/manager", ".", "65532:65532"),
+	images: []workshop.Image{
+		workshop.Simple("docker.io/openpolicyagent/gatekeeper:v3.23.1", "/manager", ".", "65532:65532"),
 	},
 	namespaces: []string{"gatekeeper-system"},
 	install: func(ctx context.Context, s *site) error {

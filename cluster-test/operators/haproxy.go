@@ -12,6 +12,7 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const haproxyImage = "docker.io/library/haproxy:debian"
@@ -23,7 +24,7 @@ var haproxyServers = map[round]int{installed: 2, killed: 4, restarted: 3}
 var haproxy = program{
 	name: "HAProxy", version: "2.6.12 (Debian 12)",
 	scenario: "it asks the DNS for the SRV records of a headless Service; its servers are the pods of a Deployment that grows and shrinks, and answer",
-	images: []image{{name: haproxyImage, foreign: func(context.Context) (images.Foreign, error) {
+	images: []workshop.Image{{Name: haproxyImage, Foreign: func(context.Context) (images.Foreign, error) {
 		return images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}, nil
 	}}},
 	namespaces: []string{"proxied"},

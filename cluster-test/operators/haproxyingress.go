@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const haproxyNamespace = "ingress-controller" // as the authors have it
@@ -20,14 +21,14 @@ const haproxyNamespace = "ingress-controller" // as the authors have it
 var haproxyIngress = program{
 	name: "haproxy-ingress", module: "github.com/jcmoraisjr/haproxy-ingress", version: "v0.16.1",
 	scenario: "a new Ingress leads its host to a Deployment, and other hosts go on to the default backend, through a NodePort",
-	images: []image{{
-		name:     "quay.io/jcmoraisjr/haproxy-ingress:latest", // the manifest has no tag
-		binaries: map[string]source{"/haproxy-ingress-controller": {pkg: "pkg", ldflags: "-X github.com/jcmoraisjr/haproxy-ingress/pkg/version.RELEASE=v0.16.1"}},
-		files:    map[string]string{"/etc/lua": "rootfs/etc/lua", "/etc/templates": "rootfs/etc/templates"},
-		scripts: map[string]string{
+	images: []workshop.Image{{
+		Name:     "quay.io/jcmoraisjr/haproxy-ingress:latest", // the manifest has no tag
+		Binaries: map[string]workshop.Source{"/haproxy-ingress-controller": {Pkg: "pkg", Ldflags: "-X github.com/jcmoraisjr/haproxy-ingress/pkg/version.RELEASE=v0.16.1"}},
+		Files:    map[string]string{"/etc/lua": "rootfs/etc/lua", "/etc/templates": "rootfs/etc/templates"},
+		Scripts: map[string]string{
 			"/start.sh": "rootfs/start.sh", "/haproxy-reload.sh": "rootfs/haproxy-reload.sh", "/haproxy-shutdown.sh": "rootfs/haproxy-shutdown.sh",
 		},
-		foreign: func(context.Context) (images.Foreign, error) {
+		Foreign: func(context.Context) (images.Foreign, error) {
 			return images.Foreign{
 				Shell: true, Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "dumb-init"},
 				Users: []string{"haproxy:x:99:99:HAProxy:/var/lib/haproxy:/bin/sh"}, Dirs: []string{"etc/haproxy", "var/lib/haproxy", "var/run/haproxy"},

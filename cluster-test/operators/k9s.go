@@ -12,20 +12,21 @@ import (
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-var k9sItself = source{pkg: ".", tags: "netgo", ldflags: "-X github.com/derailed/k9s/cmd.version=v0.50.16"}
+var k9sItself = workshop.Source{Pkg: ".", Tags: "netgo", Ldflags: "-X github.com/derailed/k9s/cmd.version=v0.50.16"}
 
 // k9s runs on this machine, in a terminal.
 var k9s = program{
 	name: "k9s", module: "github.com/derailed/k9s", version: "v0.50.16",
 	scenario: "in a terminal it shows the ConfigMaps of a namespace, and one that is made while it runs, and ends when `:q` is typed",
-	tools:    []source{k9sItself},
+	tools:    []workshop.Source{k9sItself},
 	install: func(ctx context.Context, s *site) error {
 		return s.apply(ctx, namespaceNamed("shown"))
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		file, err := s.workshop.binary(ctx, s.program, k9sItself)
+		file, err := s.workshop.Binary(ctx, s.program.order(), k9sItself)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 // loads are the pods of the workload that each round scales by.
@@ -15,7 +16,7 @@ const kedaVersion = "v2.21.0"
 var keda = program{
 	name: "KEDA", module: "github.com/kedacore/keda/v2", version: kedaVersion,
 	scenario: "a Deployment follows the number of pods of another workload, by a ScaledObject, its HPA and KEDA's external metrics",
-	images: []image{
+	images: []workshop.Image{
 		kedaImage("keda", "/keda", "cmd/operator"),
 		kedaImage("keda-metrics-apiserver", "/keda-adapter", "cmd/adapter"),
 		kedaImage("keda-admission-webhooks", "/keda-admission-webhooks", "cmd/webhooks"),
@@ -42,9 +43,9 @@ var keda = program{
 }
 
 // kedaImage is one of the authors' images, under the tag that their kustomization has.
-func kedaImage(name, path, pkg string) image {
-	i := simple("ghcr.io/kedacore/"+name+":main", path, pkg, "65532:65532")
-	i.binaries[path] = source{pkg: pkg, ldflags: "-X=github.com/kedacore/keda/v2/version.Version=" + kedaVersion}
+func kedaImage(name, path, pkg string) workshop.Image {
+	i := workshop.Simple("ghcr.io/kedacore/"+name+":main", path, pkg, "65532:65532")
+	i.Binaries[path] = workshop.Source{Pkg: pkg, Ldflags: "-X=github.com/kedacore/keda/v2/version.Version=" + kedaVersion}
 	return i
 }
 

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const kubectlScenario = "it rolls a Deployment out, drains a node of it, and reads back by `exec` a file that `cp` has written"
@@ -62,7 +63,7 @@ spec:
 	},
 }.program(program{
 	name: "kubectl of Debian", version: "1.20.2 (Debian 12)", scenario: "from a pod, seventeen minor versions older than the API: " + kubectlScenario,
-	images: []image{{name: debianKubectlImage, foreign: func(context.Context) (images.Foreign, error) {
+	images: []workshop.Image{{Name: debianKubectlImage, Foreign: func(context.Context) (images.Foreign, error) {
 		return images.Foreign{Shell: true, Packages: []string{"kubernetes-client"}, Config: v1.Config{User: "65534:65534", Env: []string{"HOME=/tmp"}}}, nil
 	}}},
 	namespaces: []string{runner},

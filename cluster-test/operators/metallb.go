@@ -14,14 +14,15 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 var metalLB = program{
 	name: "MetalLB", module: "go.universe.tf/metallb", version: "v0.16.1",
 	scenario: "a Service gets an address of the pool, the speaker announces it, and a client beside the cluster reads a page there",
-	images: []image{
-		simple("quay.io/metallb/controller:v0.16.1", "/controller", "controller", ""),
-		simple("quay.io/metallb/speaker:v0.16.1", "/speaker", "speaker", ""),
+	images: []workshop.Image{
+		workshop.Simple("quay.io/metallb/controller:v0.16.1", "/controller", "controller", ""),
+		workshop.Simple("quay.io/metallb/speaker:v0.16.1", "/speaker", "speaker", ""),
 	},
 	namespaces: []string{"metallb-system"},
 	install: func(ctx context.Context, s *site) error {

@@ -49,13 +49,13 @@ func TestProgramsAreWhole(t *testing.T) {
 		}
 		names[p.name] = true
 		for _, i := range p.images {
-			if other := images[i.name]; other != "" {
-				t.Errorf("%s and %s have the image %s", other, p.name, i.name)
+			if other := images[i.Name]; other != "" {
+				t.Errorf("%s and %s have the image %s", other, p.name, i.Name)
 			}
-			images[i.name] = p.name
-			for path, s := range i.binaries {
-				if !strings.HasPrefix(path, "/") || s.pkg == "" || p.module == "" && s.module == "" {
-					t.Errorf("%s: %s is to be %+v, of no module", i.name, path, s)
+			images[i.Name] = p.name
+			for path, s := range i.Binaries {
+				if !strings.HasPrefix(path, "/") || s.Pkg == "" || p.module == "" && s.Module == "" {
+					t.Errorf("%s: %s is to be %+v, of no module", i.Name, path, s)
 				}
 			}
 		}

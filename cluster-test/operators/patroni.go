@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const patroniImage = "docker.io/library/patroni:debian"
@@ -20,7 +21,7 @@ var patroni = program{
 	name: "Patroni", version: "3.0.2 (Debian 12)",
 	scenario: "three PostgreSQL elect a primary by an Endpoints object; it stays primary through the leader's death, and a row " +
 		"that was written through the selectorless Service is on all three",
-	images:     []image{{name: patroniImage, foreign: debianPatroni}},
+	images:     []workshop.Image{{Name: patroniImage, Foreign: debianPatroni}},
 	namespaces: []string{"patroni"},
 	install: func(ctx context.Context, s *site) error {
 		if err := s.apply(ctx, patroniManifests); err != nil {

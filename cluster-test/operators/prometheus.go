@@ -14,6 +14,7 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const (
@@ -25,11 +26,11 @@ const (
 var prometheus = program{
 	name: "Prometheus, node exporter", version: "2.42.0, 1.5.0 (Debian 12)",
 	scenario: "API servers, kubelets, their cAdvisor and the exporter of each node have samples that are younger than the round, and rates",
-	images: []image{
-		{name: prometheusImage, foreign: func(context.Context) (images.Foreign, error) {
+	images: []workshop.Image{
+		{Name: prometheusImage, Foreign: func(context.Context) (images.Foreign, error) {
 			return images.Foreign{Packages: []string{"prometheus"}, Config: v1.Config{User: "65534:65534"}}, nil
 		}},
-		{name: nodeExporterImage, foreign: func(context.Context) (images.Foreign, error) {
+		{Name: nodeExporterImage, Foreign: func(context.Context) (images.Foreign, error) {
 			return images.Foreign{Packages: []string{"prometheus-node-exporter"}, Config: v1.Config{User: "65534:65534"}}, nil
 		}},
 	},

@@ -6,23 +6,25 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 // prometheusOperator runs the Prometheus that its authors name, with the objects of their example.
 var prometheusOperator = program{
 	name: "prometheus-operator, Prometheus v3.13.1", module: "github.com/prometheus-operator/prometheus-operator", version: "v0.93.0",
 	scenario: "ServiceMonitors of the API servers, the kubelets, their cAdvisor and the operator have fresh samples of all targets in two Prometheus",
-	images: []image{
-		shelled(simple("quay.io/prometheus-operator/prometheus-operator:v0.93.0", "/bin/operator", "cmd/operator", "65534")),
-		shelled(simple("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.0", "/bin/prometheus-config-reloader", "cmd/prometheus-config-reloader", "nobody")),
+	images: []workshop.Image{
+		workshop.Shelled(workshop.Simple("quay.io/prometheus-operator/prometheus-operator:v0.93.0", "/bin/operator", "cmd/operator", "65534")),
+		workshop.Shelled(workshop.Simple("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.0", "/bin/prometheus-config-reloader", "cmd/prometheus-config-reloader", "nobody")),
 		{
-			name: "quay.io/prometheus/prometheus:v3.13.1", shell: true, binaries: map[string]source{"/bin/prometheus": {
-				pkg: "cmd/prometheus", module: "github.com/prometheus/prometheus", version: "v0.313.1",
+			Name: "quay.io/prometheus/prometheus:v3.13.1", Shell: true, Binaries: map[string]workshop.Source{"/bin/prometheus": {
+				Pkg: "cmd/prometheus", Module: "github.com/prometheus/prometheus", Version: "v0.313.1",
 				// Tags of its README, for a build without the discoveries of clouds. Its user
 				// interface, which npm makes, is left out.
-				tags: "netgo,remove_all_sd,enable_kubernetes_sd",
+				Tags: "netgo,remove_all_sd,enable_kubernetes_sd",
 			}},
-			config: v1.Config{Entrypoint: []string{"/bin/prometheus"}, User: "nobody", WorkingDir: "/prometheus"},
+			Config: v1.Config{Entrypoint: []string{"/bin/prometheus"}, User: "nobody", WorkingDir: "/prometheus"},
 		},
 	},
 	namespaces: []string{"default"},

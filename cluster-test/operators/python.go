@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const (
@@ -24,7 +25,7 @@ var pythonProgram string
 var python = program{
 	name: "Python client", version: "22.6.0 (Debian 12)",
 	scenario: "two replicas of an operator elect a leader with the client's own election; it copies a new ConfigMap into a Secret",
-	images: []image{{name: pythonImage, foreign: func(context.Context) (images.Foreign, error) {
+	images: []workshop.Image{{Name: pythonImage, Foreign: func(context.Context) (images.Foreign, error) {
 		return images.Foreign{
 			Packages: []string{"python3", "python3-minimal", "python3-kubernetes"},
 			Config:   v1.Config{User: "65534:65534", Env: []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}},

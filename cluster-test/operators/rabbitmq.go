@@ -10,6 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const (
@@ -21,7 +22,7 @@ const (
 var rabbitMQ = program{
 	name: "RabbitMQ", version: "3.10.8 (Debian 12)",
 	scenario: "three servers find each other by the Endpoints of a headless Service; a quorum queue keeps the messages of all rounds",
-	images: []image{{name: rabbitMQImage, foreign: func(context.Context) (images.Foreign, error) {
+	images: []workshop.Image{{Name: rabbitMQImage, Foreign: func(context.Context) (images.Foreign, error) {
 		f := images.Foreign{
 			Shell: true, Packages: []string{"rabbitmq-server", "python3", "python3-minimal"},
 			Users: []string{"rabbitmq:x:999:999:RabbitMQ:/home/rabbitmq:/bin/sh"}, Dirs: []string{"etc/rabbitmq", "home/rabbitmq"},

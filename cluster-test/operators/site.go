@@ -11,13 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 // site is the cluster as a scenario sees it.
 type site struct {
 	*clustertest.Cluster
 	program  program
-	workshop *workshop
+	workshop *workshop.Workshop
 	dir      string // of the program's module
 	scratch  string // a directory for files of the scenario
 	noted    string // what begin has seen
