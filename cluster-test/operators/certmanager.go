@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	_ "embed"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 )
 
 const certManagerVersion = "v1.11.5"
+
+//go:embed manifests/cert-manager.yaml
+var certManagerManifests string
 
 func certManagerImage(program string) workshop.Image {
 	i := workshop.Simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000")
@@ -43,31 +47,7 @@ var certManager = program{
 		if err := s.chart(ctx, chart, "cert-manager", "cert-manager", "--set", "installCRDs=true"); err != nil {
 			return err
 		}
-		return s.apply(ctx, `
-apiVersion: v1
-kind: Namespace
-metadata: {name: certified}
----
-apiVersion: cert-manager.io/v1
-kind: ClusterIssuer
-metadata: {name: self-signed}
-spec: {selfSigned: {}}
----
-apiVersion: cert-manager.io/v1
-kind: Certificate
-metadata: {name: authority, namespace: certified}
-spec:
-  isCA: true
-  commonName: authority
-  secretName: authority
-  privateKey: {algorithm: ECDSA, size: 256}
-  issuerRef: {name: self-signed, kind: ClusterIssuer}
----
-apiVersion: cert-manager.io/v1
-kind: Issuer
-metadata: {name: authority, namespace: certified}
-spec: {ca: {secretName: authority}}
-`)
+		return s.apply(ctx, certManagerManifests)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		host := string(r) + ".example.org"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/csv"
 	"fmt"
 	"slices"
@@ -19,6 +20,9 @@ const haproxyImage = "docker.io/library/haproxy:debian"
 
 // haproxyServers are the replicas that each round has behind it.
 var haproxyServers = map[round]int{installed: 2, killed: 4, restarted: 3}
+
+//go:embed manifests/haproxy.yaml
+var haproxyManifests string
 
 // haproxy is Debian's. It finds its servers as its documentation has it, by the DNS.
 var haproxy = program{
@@ -91,70 +95,3 @@ func haproxyUp(ctx context.Context, s *site) ([]string, error) {
 	}
 	return up, nil
 }
-
-const haproxyManifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: proxied}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: proxied}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "` + images.Nginx + `", ports: [{containerPort: 80}]}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: proxied}
-spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 80}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: haproxy, namespace: proxied}
-spec: {selector: {app: haproxy}, ports: [{name: http, port: 8080}, {name: stats, port: 8404}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: haproxy, namespace: proxied}
-data:
-  haproxy.cfg: |
-    resolvers cluster
-      parse-resolv-conf
-      accepted_payload_size 8192
-      hold valid 1s
-    defaults
-      mode http
-      timeout connect 2s
-      timeout client 10s
-      timeout server 10s
-    frontend in
-      bind :8080
-      default_backend web
-    frontend statistics
-      bind :8404
-      stats enable
-      stats uri /
-      stats show-legends
-    backend web
-      server-template web 8 _http._tcp.web.proxied.svc.cluster.local resolvers cluster init-addr none check inter 1s
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: haproxy, namespace: proxied}
-spec:
-  selector: {matchLabels: {app: haproxy}}
-  template:
-    metadata: {labels: {app: haproxy}}
-    spec:
-      containers:
-      - name: haproxy
-        image: ` + haproxyImage + `
-        command: [haproxy, -W, -db, -f, /config/haproxy.cfg]
-        readinessProbe: {tcpSocket: {port: 8080}}
-        volumeMounts: [{name: config, mountPath: /config}]
-      volumes: [{name: config, configMap: {name: haproxy}}]
-`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 
@@ -14,6 +15,12 @@ import (
 )
 
 const haproxyNamespace = "ingress-controller" // as the authors have it
+
+// haproxyBeside is what their page on the deployment has one make: a default backend, settings, and
+// a Service. Their example of RBAC is older than the controller's use of EndpointSlices.
+//
+//go:embed manifests/haproxy-ingress.yaml
+var haproxyBeside string
 
 // haproxyIngress is the authors' controller with Debian's HAProxy. Their Dockerfile takes it, and
 // what its scripts call, from another distribution. It runs as root: layers have no capabilities of
@@ -93,79 +100,6 @@ func (s *site) haproxyAnswers(ctx context.Context, host, text string) error {
 		return failed
 	})
 }
-
-// haproxyBeside is what their page on the deployment has one make: a default backend, settings, and
-// a Service. Their example of RBAC is older than the controller's use of EndpointSlices.
-const haproxyBeside = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: ingress-controller-slices}
-rules:
-- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: ingress-controller-slices}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ingress-controller-slices}
-subjects: [{kind: ServiceAccount, name: ingress-controller, namespace: ` + haproxyNamespace + `}]
----
-apiVersion: networking.k8s.io/v1
-kind: IngressClass
-metadata: {name: haproxy}
-spec: {controller: haproxy-ingress.github.io/controller}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: haproxy-ingress, namespace: ` + haproxyNamespace + `}
-data: {ssl-redirect: "false"}
----
-apiVersion: v1
-kind: Service
-metadata: {name: haproxy-ingress, namespace: ` + haproxyNamespace + `}
-spec: {type: NodePort, selector: {run: haproxy-ingress}, ports: [{name: http, port: 80}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: default-page, namespace: ` + haproxyNamespace + `}
-data: {index.html: default backend}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: ingress-default-backend, namespace: ` + haproxyNamespace + `}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: default-backend}}
-  template:
-    metadata: {labels: {app: default-backend}}
-    spec:
-      containers:
-      - name: page
-        image: ` + images.Busybox + `
-        command: [httpd, -f, -p, "8080", -h, /www]
-        readinessProbe: {tcpSocket: {port: 8080}}
-        volumeMounts: [{name: www, mountPath: /www}]
-      volumes: [{name: www, configMap: {name: default-page}}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: ingress-default-backend, namespace: ` + haproxyNamespace + `}
-spec: {selector: {app: default-backend}, ports: [{port: 8080}]}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: ` + haproxyNamespace + `}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "` + images.Nginx + `", ports: [{containerPort: 80}]}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: ` + haproxyNamespace + `}
-spec: {selector: {app: web}, ports: [{port: 80}]}
-`
 
 // haproxyRoute is an Ingress, by its host and its name.
 const haproxyRoute = `

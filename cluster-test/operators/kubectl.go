@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,27 +33,13 @@ const (
 	runner             = "runner"
 )
 
+//go:embed manifests/kubectl.yaml
+var runnerManifests string
+
 // debianKubectl is Debian's. It runs in a pod, as those of build servers do.
 var debianKubectl = kubectlClient{
 	namespace: "rolled-from-a-pod",
-	install: `
-apiVersion: v1
-kind: Namespace
-metadata: {name: ` + runner + `}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: ` + runner + `}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
-subjects: [{kind: ServiceAccount, name: default, namespace: ` + runner + `}]
----
-apiVersion: v1
-kind: Pod
-metadata: {name: ` + runner + `, namespace: ` + runner + `}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: kubectl, image: "` + debianKubectlImage + `", command: [sleep, infinity]}]
-`,
+	install:   runnerManifests,
 	run: func(ctx context.Context, s *site, stdin string, args ...string) (string, error) {
 		r := s.KubectlResult(ctx, stdin, append([]string{"exec", "-i", "-n", runner, runner, "--", "kubectl"}, args...)...)
 		return strings.TrimSpace(r.Out), r.Error

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"path"
@@ -15,6 +16,9 @@ import (
 )
 
 const patroniImage = "docker.io/library/patroni:debian"
+
+//go:embed manifests/patroni.yaml
+var patroniManifests string
 
 // patroni is Debian's, which has no manifests: those here are after its documentation.
 var patroni = program{
@@ -105,87 +109,3 @@ func debianPatroni(ctx context.Context) (images.Foreign, error) {
 	}
 	return f, nil
 }
-
-const patroniManifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: patroni}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: patroni, namespace: patroni}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: patroni, namespace: patroni}
-rules:
-- {apiGroups: [""], resources: [endpoints], verbs: [create, get, list, patch, update, watch, delete, deletecollection]}
-- {apiGroups: [""], resources: [pods], verbs: [get, list, patch, update, watch]}
-- {apiGroups: [""], resources: [services], verbs: [create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: patroni, namespace: patroni}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: patroni}
-subjects: [{kind: ServiceAccount, name: patroni}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: patroni, namespace: patroni, labels: {application: patroni, cluster-name: patroni}}
-spec: {type: ClusterIP, ports: [{port: 5432, targetPort: 5432}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: patroni, namespace: patroni}
-data:
-  patroni.yml: |
-    bootstrap:
-      dcs:
-        postgresql: {use_pg_rewind: true, parameters: {shared_buffers: 16MB, jit: "off", dynamic_shared_memory_type: mmap}}
-      initdb: [{auth-host: trust}, {auth-local: trust}, {encoding: UTF8}, {locale: C}, data-checksums]
-      pg_hba: [local all all trust, host all all all trust, host replication all all trust]
-    postgresql:
-      data_dir: /data/pg
-      bin_dir: /usr/bin
-      pgpass: /tmp/pgpass
-      parameters: {unix_socket_directories: /tmp}
-      authentication: {superuser: {username: postgres}, replication: {username: standby, password: standby}}
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: patroni, namespace: patroni}
-spec:
-  replicas: 3
-  serviceName: patroni
-  podManagementPolicy: Parallel
-  selector: {matchLabels: {application: patroni, cluster-name: patroni}}
-  template:
-    metadata: {labels: {application: patroni, cluster-name: patroni}}
-    spec:
-      serviceAccountName: patroni
-      terminationGracePeriodSeconds: 10
-      # Always would open PostgreSQL's directory to the group at each start, which it refuses.
-      securityContext: {runAsUser: 999, runAsGroup: 999, fsGroup: 999, fsGroupChangePolicy: OnRootMismatch}
-      containers:
-      - name: patroni
-        image: ` + patroniImage + `
-        command: [python3, /usr/bin/patroni, /etc/patroni/patroni.yml]
-        readinessProbe: {httpGet: {path: /readiness, port: 8008}, periodSeconds: 5, timeoutSeconds: 5}
-        ports: [{containerPort: 8008}, {containerPort: 5432}]
-        env:
-        - {name: PATRONI_KUBERNETES_POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
-        - {name: PATRONI_KUBERNETES_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-        - {name: PATRONI_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        - {name: PATRONI_KUBERNETES_USE_ENDPOINTS, value: "true"}
-        - {name: PATRONI_KUBERNETES_LABELS, value: "{application: patroni, cluster-name: patroni}"}
-        - {name: PATRONI_SCOPE, value: patroni}
-        - {name: PATRONI_POSTGRESQL_LISTEN, value: "0.0.0.0:5432"}
-        - {name: PATRONI_RESTAPI_LISTEN, value: "0.0.0.0:8008"}
-        - {name: PATRONI_POSTGRESQL_CONNECT_ADDRESS, value: "$(PATRONI_KUBERNETES_POD_IP):5432"}
-        - {name: PATRONI_RESTAPI_CONNECT_ADDRESS, value: "$(PATRONI_KUBERNETES_POD_IP):8008"}
-        volumeMounts: [{name: data, mountPath: /data}, {name: config, mountPath: /etc/patroni}]
-      volumes: [{name: config, configMap: {name: patroni}}]
-  volumeClaimTemplates:
-  - metadata: {name: data}
-    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 200Mi}}}
-`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -21,6 +22,11 @@ const (
 	prometheusImage   = "docker.io/library/prometheus:debian"
 	nodeExporterImage = "docker.io/library/prometheus-node-exporter:debian"
 )
+
+// prometheusManifests want the addresses of API servers and kubelets.
+//
+//go:embed manifests/prometheus.yaml
+var prometheusManifests string
 
 // prometheus is Debian's, which has no discovery of Kubernetes: it finds the exporters by the DNS.
 var prometheus = program{
@@ -45,7 +51,7 @@ var prometheus = program{
 			addresses = append(addresses, n.Status.Addresses[0].Address)
 		}
 		api, kubelets := strings.Join(addresses, ":6443, ")+":6443", strings.Join(addresses, ":10250, ")+":10250"
-		return s.apply(ctx, fmt.Sprintf(prometheusManifests, api, kubelets))
+		return s.apply(ctx, strings.NewReplacer("API_SERVERS", api, "KUBELETS", kubelets).Replace(prometheusManifests))
 	},
 	fact: func(ctx context.Context, s *site, _ round) error {
 		began, nodes := time.Now(), len(s.Nodes())
@@ -99,102 +105,3 @@ func (s *site) promql(ctx context.Context, service, expression string) (float64,
 	}
 	return strconv.ParseFloat(fmt.Sprint(answer.Data.Result[0].Value[1]), 64)
 }
-
-// prometheusManifests want the addresses of API servers and kubelets.
-const prometheusManifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: monitoring}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: prometheus, namespace: monitoring}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: debian-prometheus}
-rules:
-- {apiGroups: [""], resources: [nodes/metrics], verbs: [get]}
-- {nonResourceURLs: [/metrics], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: debian-prometheus}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: debian-prometheus}
-subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: nodes, namespace: monitoring}
-spec: {clusterIP: None, selector: {app: node-exporter}, ports: [{name: metrics, port: 9100}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: prometheus, namespace: monitoring}
-spec: {selector: {app: prometheus}, ports: [{name: web, port: 9090}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: prometheus, namespace: monitoring}
-data:
-  prometheus.yml: |
-    global: {scrape_interval: 5s}
-    scrape_configs:
-    - job_name: apiserver
-      scheme: https
-      authorization: &token {credentials_file: /var/run/secrets/kubernetes.io/serviceaccount/token}
-      tls_config: &ca {ca_file: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
-      static_configs: [{targets: [%[1]s]}]
-    - job_name: kubelet
-      scheme: https
-      authorization: *token
-      tls_config: *ca
-      static_configs: &kubelets [{targets: [%[2]s]}]
-    - job_name: cadvisor
-      scheme: https
-      metrics_path: /metrics/cadvisor
-      authorization: *token
-      tls_config: *ca
-      static_configs: *kubelets
-    - job_name: nodes
-      dns_sd_configs: [{names: [_metrics._tcp.nodes.monitoring.svc.cluster.local], type: SRV, refresh_interval: 5s}]
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: node-exporter, namespace: monitoring}
-spec:
-  selector: {matchLabels: {app: node-exporter}}
-  template:
-    metadata: {labels: {app: node-exporter}}
-    spec:
-      hostPID: true
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: node-exporter
-        image: ` + nodeExporterImage + `
-        command: [prometheus-node-exporter, --path.rootfs=/host]
-        volumeMounts: [{name: host, mountPath: /host, readOnly: true}]
-      volumes: [{name: host, hostPath: {path: /}}]
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: prometheus, namespace: monitoring}
-spec:
-  serviceName: prometheus
-  selector: {matchLabels: {app: prometheus}}
-  template:
-    metadata: {labels: {app: prometheus}}
-    spec:
-      serviceAccountName: prometheus
-      securityContext: {runAsUser: 65534, runAsGroup: 65534, fsGroup: 65534}
-      containers:
-      - name: prometheus
-        image: ` + prometheusImage + `
-        command: [prometheus, --config.file=/config/prometheus.yml, --storage.tsdb.path=/data]
-        readinessProbe: {httpGet: {path: /-/ready, port: 9090}}
-        volumeMounts: [{name: data, mountPath: /data}, {name: config, mountPath: /config}]
-      volumes: [{name: config, configMap: {name: prometheus}}]
-  volumeClaimTemplates:
-  - metadata: {name: data}
-    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 500Mi}}}
-`

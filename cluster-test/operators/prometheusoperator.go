@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
@@ -9,6 +10,12 @@ import (
 
 	"github.com/barque/barque/cluster-test/operators/workshop"
 )
+
+// monitors are for the targets that kube-prometheus has in any cluster, with the kubelet's own
+// labels as there, selected as the example's Prometheus has it.
+//
+//go:embed manifests/prometheus-operator.yaml
+var monitors string
 
 // prometheusOperator runs the Prometheus that its authors name, with the objects of their example.
 var prometheusOperator = program{
@@ -84,44 +91,3 @@ spec:
 		return nil
 	},
 }
-
-// monitors are for the targets that kube-prometheus has in any cluster, with the kubelet's own
-// labels as there, selected as the example's Prometheus has it.
-const monitors = `
-apiVersion: monitoring.coreos.com/v1
-kind: ServiceMonitor
-metadata: {name: apiserver, namespace: default, labels: {team: frontend}}
-spec:
-  jobLabel: component
-  selector: {matchLabels: {component: apiserver, provider: kubernetes}}
-  endpoints:
-  - port: https
-    scheme: https
-    interval: 5s
-    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt, serverName: kubernetes}
----
-apiVersion: monitoring.coreos.com/v1
-kind: ServiceMonitor
-metadata: {name: kubelet, namespace: default, labels: {team: frontend}}
-spec:
-  jobLabel: app.kubernetes.io/name
-  namespaceSelector: {matchNames: [kube-system]}
-  selector: {matchLabels: {app.kubernetes.io/name: kubelet}}
-  endpoints:
-  - port: https-metrics
-    scheme: https
-    honorLabels: true
-    interval: 5s
-    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
-    relabelings: [{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]
-  - port: https-metrics
-    scheme: https
-    honorLabels: true
-    path: /metrics/cadvisor
-    interval: 5s
-    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
-    relabelings: [{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]
-`

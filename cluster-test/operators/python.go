@@ -21,6 +21,9 @@ const (
 //go:embed python.py
 var pythonProgram string
 
+//go:embed manifests/python.yaml
+var pythonManifests string
+
 // python is Debian's client with a small operator, which runs in the cluster.
 var python = program{
 	name: "Python client", version: "22.6.0 (Debian 12)",
@@ -40,7 +43,7 @@ var python = program{
 		if err != nil {
 			return err
 		}
-		return s.apply(ctx, namespaceNamed(pythonNamespace)+"---\n"+string(program)+"\n---"+pythonManifests)
+		return s.apply(ctx, namespaceNamed(pythonNamespace)+"---\n"+string(program)+"\n---\n"+pythonManifests)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		if err := s.apply(ctx, fmt.Sprintf(`
@@ -64,41 +67,3 @@ data: {round: %[1]s}
 		})
 	},
 }
-
-const pythonManifests = `
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
-rules: [{apiGroups: [""], resources: [configmaps, secrets], verbs: [get, list, watch, create, update]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}
-subjects: [{kind: ServiceAccount, name: operator}]
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: operator}}
-  template:
-    metadata: {labels: {app: operator}}
-    spec:
-      serviceAccountName: operator
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: operator
-        image: ` + pythonImage + `
-        command: [python3, /program/program.py]
-        env:
-        - {name: NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-        - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        volumeMounts: [{name: program, mountPath: /program}]
-      volumes: [{name: program, configMap: {name: program}}]
-`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -17,6 +18,9 @@ const (
 	rabbitMQImage     = "docker.io/library/rabbitmq:debian"
 	rabbitMQNamespace = "rabbitmq"
 )
+
+//go:embed manifests/rabbitmq.yaml
+var rabbitMQManifests string
 
 // rabbitMQ is Debian's, which has no manifests: those here are after its documentation.
 var rabbitMQ = program{
@@ -90,80 +94,3 @@ func (s *site) rabbitMQ(ctx context.Context, pod int, args ...string) (string, e
 	return s.kubectl(ctx, append([]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--",
 		"rabbitmqadmin", "-f", "raw_json"}, args...)...)
 }
-
-const rabbitMQManifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: rabbitmq}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: rabbitmq, namespace: rabbitmq}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: rabbitmq, namespace: rabbitmq}
-rules:
-- {apiGroups: [""], resources: [endpoints], verbs: [get]}
-- {apiGroups: [""], resources: [events], verbs: [create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: rabbitmq, namespace: rabbitmq}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: rabbitmq}
-subjects: [{kind: ServiceAccount, name: rabbitmq}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: rabbitmq, namespace: rabbitmq}
-spec: {clusterIP: None, publishNotReadyAddresses: true, selector: {app: rabbitmq}, ports: [{name: amqp, port: 5672}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: rabbitmq, namespace: rabbitmq}
-data:
-  enabled_plugins: "[rabbitmq_management,rabbitmq_peer_discovery_k8s]."
-  rabbitmq.conf: |
-    cluster_formation.peer_discovery_backend = rabbit_peer_discovery_k8s
-    cluster_formation.k8s.host = kubernetes.default.svc.cluster.local
-    cluster_formation.k8s.address_type = hostname
-    cluster_formation.k8s.service_name = rabbitmq
-    cluster_formation.k8s.hostname_suffix = .rabbitmq.rabbitmq.svc.cluster.local
-    log.console = true
-    log.file = false
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: rabbitmq, namespace: rabbitmq}
-spec:
-  replicas: 3
-  serviceName: rabbitmq
-  selector: {matchLabels: {app: rabbitmq}}
-  template:
-    metadata: {labels: {app: rabbitmq}}
-    spec:
-      serviceAccountName: rabbitmq
-      terminationGracePeriodSeconds: 10
-      securityContext: {runAsUser: 999, runAsGroup: 999, fsGroup: 999}
-      containers:
-      - name: rabbitmq
-        image: ` + rabbitMQImage + `
-        # The servers of a cluster, and their tools, share this cookie.
-        command: [sh, -c, "umask 077; printf barque >$HOME/.erlang.cookie; exec /usr/lib/rabbitmq/bin/rabbitmq-server"]
-        readinessProbe: {tcpSocket: {port: 5672}, periodSeconds: 5, timeoutSeconds: 5}
-        ports: [{containerPort: 5672}]
-        env:
-        - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        - {name: RABBITMQ_USE_LONGNAME, value: "true"}
-        - {name: RABBITMQ_NODENAME, value: rabbit@$(POD).rabbitmq.rabbitmq.svc.cluster.local}
-        - {name: RABBITMQ_ENABLED_PLUGINS_FILE, value: /config/enabled_plugins}
-        - {name: RABBITMQ_CONFIG_FILE, value: /config/rabbitmq.conf}
-        - {name: RABBITMQ_MNESIA_BASE, value: /data/mnesia}
-        - {name: RABBITMQ_LOG_BASE, value: /data/log}
-        - {name: RABBITMQ_GENERATED_CONFIG_DIR, value: /data/config}
-        volumeMounts: [{name: data, mountPath: /data}, {name: config, mountPath: /config}]
-      volumes: [{name: config, configMap: {name: rabbitmq}}]
-  volumeClaimTemplates:
-  - metadata: {name: data}
-    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 200Mi}}}
-`
