@@ -22,12 +22,8 @@ const certManagerVersion = "v1.11.5"
 var certManagerManifests string
 
 func certManagerImage(program string) workshop.Image {
-	i := workshop.Simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000")
-	for path, s := range i.Binaries {
-		s.Ldflags = "-X github.com/cert-manager/cert-manager/pkg/util.AppVersion=" + certManagerVersion
-		i.Binaries[path] = s
-	}
-	return i
+	return workshop.Linked(workshop.Simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000"),
+		"-X github.com/cert-manager/cert-manager/pkg/util.AppVersion="+certManagerVersion)
 }
 
 var certManager = program{

@@ -8,7 +8,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/barque/barque/cluster-test/images"
 	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
@@ -22,7 +21,7 @@ var descheduler = program{
 	}},
 	namespaces: []string{"crowded"},
 	install: func(ctx context.Context, s *site) error {
-		return s.apply(ctx, replicas)
+		return s.apply(ctx, namespaceNamed("crowded"), webServers("crowded", "web", 3))
 	},
 	fact: func(ctx context.Context, s *site, _ round) error {
 		if err := crowd(ctx, s, s.Nodes()); err != nil {
@@ -76,19 +75,3 @@ func crowded(ctx context.Context, s *site, what string, want func(on map[string]
 		return nil
 	})
 }
-
-const replicas = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: crowded}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: crowded}
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "` + images.Nginx + `"}]}
-`

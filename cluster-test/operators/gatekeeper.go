@@ -30,8 +30,7 @@ var gatekeeper = program{
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		// Other namespaces than the scenario's do not have to meet it.
-		if err := s.until(ctx, "apply a constraint", func(ctx context.Context) error {
-			return s.apply(ctx, fmt.Sprintf(`
+		if err := s.admitted(ctx, fmt.Sprintf(`
 apiVersion: constraints.gatekeeper.sh/v1beta1
 kind: K8sRequiredLabels
 metadata: {name: owned-%[1]s}
@@ -40,8 +39,7 @@ spec:
     kinds: [{apiGroups: [""], kinds: [Namespace]}]
     labelSelector: {matchLabels: {round: %[1]s}}
   parameters: {labels: [owner]}
-`, r))
-		}); err != nil {
+`, r)); err != nil {
 			return err
 		}
 		namespace := func(name, labels string) string {

@@ -16,11 +16,6 @@ import (
 	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-const haproxyImage = "docker.io/library/haproxy:debian"
-
-// haproxyServers are the replicas that each round has behind it.
-var haproxyServers = map[round]int{installed: 2, killed: 4, restarted: 3}
-
 //go:embed manifests/haproxy.yaml
 var haproxyManifests string
 
@@ -28,18 +23,15 @@ var haproxyManifests string
 var haproxy = program{
 	name: "HAProxy", version: "2.6.12 (Debian 12)",
 	scenario: "it asks the DNS for the SRV records of a headless Service; its servers are the pods of a Deployment that grows and shrinks, and answer",
-	images: []workshop.Image{{Name: haproxyImage, Foreign: func(context.Context) (images.Foreign, error) {
-		return images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}, nil
-	}}},
+	images: []workshop.Image{
+		workshop.Debian("docker.io/library/haproxy:debian", images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}),
+	},
 	namespaces: []string{"proxied"},
 	install: func(ctx context.Context, s *site) error {
-		return s.apply(ctx, haproxyManifests)
+		return s.apply(ctx, haproxyManifests, webServers("proxied", "web", 1))
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.until(ctx, "scale", func(ctx context.Context) error {
-			_, err := s.kubectl(ctx, "scale", "-n", "proxied", "deployment/web", fmt.Sprint("--replicas=", haproxyServers[r]))
-			return err
-		}); err != nil {
+		if err := s.succeeds(ctx, "scale", "-n", "proxied", "deployment/web", fmt.Sprint("--replicas=", r.replicas())); err != nil {
 			return err
 		}
 		return s.until(ctx, "its servers", func(ctx context.Context) error {
@@ -59,11 +51,11 @@ var haproxy = program{
 			}
 			slices.Sort(want)
 			slices.Sort(got)
-			if len(want) != haproxyServers[r] || !slices.Equal(got, want) {
+			if len(want) != r.replicas() || !slices.Equal(got, want) {
 				return fmt.Errorf("it has %v, the pods are %v", got, want)
 			}
-			page, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/proxied/services/haproxy:http/proxy/")
-			if err == nil && !strings.Contains(page, "Welcome to nginx!") {
+			page, err := s.proxied(ctx, "proxied", "haproxy:http", "")
+			if err == nil && !strings.Contains(page, webPage) {
 				err = fmt.Errorf("it answers %.200s", page)
 			}
 			return err
@@ -73,7 +65,7 @@ var haproxy = program{
 
 // haproxyUp returns the addresses of the servers that are up, by its statistics.
 func haproxyUp(ctx context.Context, s *site) ([]string, error) {
-	text, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/proxied/services/haproxy:stats/proxy/;csv")
+	text, err := s.proxied(ctx, "proxied", "haproxy:stats", ";csv")
 	if err != nil {
 		return nil, err
 	}

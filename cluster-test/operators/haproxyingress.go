@@ -48,7 +48,7 @@ var haproxyIngress = program{
 		if err := s.shipped(ctx, "examples/rbac/ingress-controller-rbac.yml"); err != nil {
 			return err
 		}
-		if err := s.apply(ctx, haproxyBeside); err != nil {
+		if err := s.apply(ctx, haproxyBeside, webServers(haproxyNamespace, "web", 2)); err != nil {
 			return err
 		}
 		if _, err := s.kubectl(ctx, "apply", "-n", haproxyNamespace, "-f", s.dir+"/examples/deployment/haproxy-ingress.yaml"); err != nil {
@@ -67,7 +67,7 @@ var haproxyIngress = program{
 			return err
 		}
 		for _, past := range r.past() {
-			if err := s.haproxyAnswers(ctx, past+".example", "Welcome to nginx!"); err != nil {
+			if err := s.haproxyAnswers(ctx, past+".example", webPage); err != nil {
 				return err
 			}
 		}

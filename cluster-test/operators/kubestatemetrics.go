@@ -34,7 +34,7 @@ var kubeStateMetrics = program{
 			want = append(want, fmt.Sprintf(`kube_node_status_condition{node="%s",condition="Ready",status="true"} 1`, n))
 		}
 		return s.until(ctx, "the figures", func(ctx context.Context) error {
-			out, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/kube-system/services/kube-state-metrics:http-metrics/proxy/metrics")
+			out, err := s.proxied(ctx, "kube-system", "kube-state-metrics:http-metrics", "metrics")
 			if err != nil {
 				return err
 			}

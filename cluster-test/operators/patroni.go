@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"path"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,8 +12,6 @@ import (
 	"github.com/barque/barque/cluster-test/images"
 	"github.com/barque/barque/cluster-test/operators/workshop"
 )
-
-const patroniImage = "docker.io/library/patroni:debian"
 
 //go:embed manifests/patroni.yaml
 var patroniManifests string
@@ -25,36 +21,32 @@ var patroni = program{
 	name: "Patroni", version: "3.0.2 (Debian 12)",
 	scenario: "three PostgreSQL elect a primary by an Endpoints object; it stays primary through the leader's death, and a row " +
 		"that was written through the selectorless Service is on all three",
-	images:     []workshop.Image{{Name: patroniImage, Foreign: debianPatroni}},
+	images: []workshop.Image{workshop.Postgres("docker.io/library/patroni:debian", 999, images.Foreign{
+		Packages: []string{"patroni", "python3", "python3-minimal"}, Config: v1.Config{Env: []string{"PYTHONDONTWRITEBYTECODE=1"}},
+	})},
 	namespaces: []string{"patroni"},
 	install: func(ctx context.Context, s *site) error {
 		if err := s.apply(ctx, patroniManifests); err != nil {
 			return err
 		}
-		return s.until(ctx, "the table", func(ctx context.Context) error {
-			_, err := s.patroniWrite(ctx, "create table if not exists rounds (name text primary key)")
-			return err
-		})
+		return s.succeeds(ctx, patroniPSQL(0, "patroni", makeRounds)...)
 	},
 	begin: func(ctx context.Context, s *site, _ round) (err error) {
 		s.noted, err = s.patroniPrimary(ctx)
 		return err
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.until(ctx, "the row", func(ctx context.Context) error {
-			_, err := s.patroniWrite(ctx, fmt.Sprintf("insert into rounds values ('%s') on conflict do nothing", r))
-			return err
-		}); err != nil {
+		if err := s.succeeds(ctx, patroniPSQL(0, "patroni", r.row())...); err != nil {
 			return err
 		}
 		if err := s.until(ctx, "the rows on all", func(ctx context.Context) error {
-			for _, pod := range []string{"patroni-0", "patroni-1", "patroni-2"} {
-				rows, err := s.kubectl(ctx, "exec", "-n", "patroni", pod, "--", "psql", "-h", "/tmp", "-U", "postgres", "-Atqc", "select name from rounds order by name")
+			for pod := range 3 {
+				rows, err := s.kubectl(ctx, patroniPSQL(pod, "/tmp", listRounds)...)
+				if err == nil {
+					err = r.recorded(fmt.Sprint("patroni-", pod), rows)
+				}
 				if err != nil {
 					return err
-				}
-				if want := strings.Join(r.past(), "\n"); rows != want {
-					return fmt.Errorf("%s has %q, want %q", pod, rows, want)
 				}
 			}
 			return nil
@@ -69,9 +61,10 @@ var patroni = program{
 	},
 }
 
-// patroniWrite runs a statement through the Service.
-func (s *site) patroniWrite(ctx context.Context, statement string) (string, error) {
-	return s.kubectl(ctx, "exec", "-n", "patroni", "patroni-0", "--", "psql", "-h", "patroni", "-U", "postgres", "-Atqc", statement)
+// patroniPSQL is what kubectl does to run a statement from a pod: on its own server, whose socket is
+// in /tmp, or through the Service.
+func patroniPSQL(pod int, host, statement string) []string {
+	return []string{"exec", "-n", "patroni", fmt.Sprint("patroni-", pod), "--", "psql", "-h", host, "-U", "postgres", "-Atqc", statement}
 }
 
 // patroniPrimary is the pod that Patroni has labelled.
@@ -87,25 +80,4 @@ func (s *site) patroniPrimary(ctx context.Context) (name string, err error) {
 		name = pods.Items[0].Name
 		return nil
 	})
-}
-
-// debianPatroni has PostgreSQL's server and programs, and Patroni, which finds them on the PATH.
-func debianPatroni(ctx context.Context) (images.Foreign, error) {
-	version, err := images.PostgresVersion(ctx)
-	if err != nil {
-		return images.Foreign{}, err
-	}
-	f := images.Foreign{
-		Shell: true, Packages: []string{"postgresql-" + version, "postgresql-client-" + version, "patroni", "python3", "python3-minimal"},
-		Users:  []string{"postgres:x:999:999:PostgreSQL:/var/lib/postgresql:/bin/sh"},
-		Dirs:   []string{"var/lib/postgresql", "run/postgresql", "var/run/postgresql"},
-		Links:  map[string]string{},
-		Config: v1.Config{User: "999:999", Env: []string{"PYTHONDONTWRITEBYTECODE=1"}},
-	}
-	for _, program := range []string{
-		"initdb", "pg_basebackup", "pg_controldata", "pg_ctl", "pg_isready", "pg_rewind", "postgres", "psql",
-	} {
-		f.Links[path.Join("usr/bin", program)] = "../lib/postgresql/" + version + "/bin/" + program
-	}
-	return f, nil
 }

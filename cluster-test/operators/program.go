@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/barque/barque/cluster-test/operators/workshop"
 )
@@ -53,6 +55,19 @@ func (r round) past() []string {
 		out = append(out, string(other))
 	}
 	return out
+}
+
+// replicas are those that a scenario scales to: up, and down.
+func (r round) replicas() int {
+	return map[round]int{installed: 2, killed: 4, restarted: 3}[r]
+}
+
+// recorded is nil when lines are the names of the rounds up to this one.
+func (r round) recorded(by, lines string) error {
+	if want := strings.Join(r.past(), "\n"); lines != want {
+		return fmt.Errorf("%s has %q, want %q", by, lines, want)
+	}
+	return nil
 }
 
 // programs are all of them, in the order in which they are installed.

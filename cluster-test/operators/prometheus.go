@@ -13,14 +13,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
 	"github.com/barque/barque/cluster-test/operators/workshop"
-)
-
-const (
-	prometheusImage   = "docker.io/library/prometheus:debian"
-	nodeExporterImage = "docker.io/library/prometheus-node-exporter:debian"
 )
 
 // prometheusManifests want the addresses of API servers and kubelets.
@@ -33,12 +27,8 @@ var prometheus = program{
 	name: "Prometheus, node exporter", version: "2.42.0, 1.5.0 (Debian 12)",
 	scenario: "API servers, kubelets, their cAdvisor and the exporter of each node have samples that are younger than the round, and rates",
 	images: []workshop.Image{
-		{Name: prometheusImage, Foreign: func(context.Context) (images.Foreign, error) {
-			return images.Foreign{Packages: []string{"prometheus"}, Config: v1.Config{User: "65534:65534"}}, nil
-		}},
-		{Name: nodeExporterImage, Foreign: func(context.Context) (images.Foreign, error) {
-			return images.Foreign{Packages: []string{"prometheus-node-exporter"}, Config: v1.Config{User: "65534:65534"}}, nil
-		}},
+		workshop.Debian("docker.io/library/prometheus:debian", images.Foreign{Packages: []string{"prometheus"}, Config: v1.Config{User: "65534:65534"}}),
+		workshop.Debian("docker.io/library/prometheus-node-exporter:debian", images.Foreign{Packages: []string{"prometheus-node-exporter"}, Config: v1.Config{User: "65534:65534"}}),
 	},
 	namespaces: []string{"monitoring"},
 	install: func(ctx context.Context, s *site) error {
@@ -59,10 +49,7 @@ var prometheus = program{
 		fresh := func(series, condition string) string {
 			return fmt.Sprintf("count(timestamp(%[1]s) > %[2]d and %[1]s %[3]s)", series, began.Unix(), condition)
 		}
-		for _, q := range []struct {
-			expression string
-			want       int
-		}{
+		return s.figures(ctx, "monitoring", "prometheus:web", []figure{
 			{fresh(`up{job="apiserver"}`, "== 1"), nodes},
 			{fresh(`up{job="kubelet"}`, "== 1"), nodes},
 			{fresh(`up{job="cadvisor"}`, "== 1"), nodes},
@@ -71,26 +58,35 @@ var prometheus = program{
 			{fresh(`node_memory_MemAvailable_bytes`, "> 0"), nodes},
 			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, nodes},
 			{`count(rate(container_cpu_usage_seconds_total{namespace="monitoring",container="prometheus"}[1m]) > 0)`, 1},
-		} {
-			if err := s.until(ctx, q.expression, func(ctx context.Context) error {
-				got, err := s.promql(ctx, "monitoring/services/prometheus:web", q.expression)
-				if err == nil && got != float64(q.want) {
-					err = fmt.Errorf("it is %v, not %d", got, q.want)
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
+		})
 	},
 }
 
-// promql asks a Prometheus for one number, through the API server's proxy.
-func (s *site) promql(ctx context.Context, service, expression string) (float64, error) {
-	ctx, cancel := clustertest.TryOnce(ctx)
-	defer cancel()
-	out, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/"+service+"/proxy/api/v1/query?query="+url.QueryEscape(expression))
+// figure is a number that an expression of PromQL is to have.
+type figure struct {
+	expression string
+	want       int
+}
+
+// figures waits until a Prometheus has all of them.
+func (s *site) figures(ctx context.Context, namespace, service string, figures []figure) error {
+	for _, f := range figures {
+		if err := s.until(ctx, f.expression, func(ctx context.Context) error {
+			got, err := s.promql(ctx, namespace, service, f.expression)
+			if err == nil && got != float64(f.want) {
+				err = fmt.Errorf("it is %v, not %d", got, f.want)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// promql asks a Prometheus for one number.
+func (s *site) promql(ctx context.Context, namespace, service, expression string) (float64, error) {
+	out, err := s.proxied(ctx, namespace, service, "api/v1/query?query="+url.QueryEscape(expression))
 	if err != nil {
 		return 0, err
 	}

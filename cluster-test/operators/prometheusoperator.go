@@ -64,30 +64,16 @@ spec:
 `, r)); err != nil {
 			return err
 		}
-		nodes := float64(len(s.Nodes()))
-		for _, q := range []struct {
-			expression string
-			ok         func(float64) bool
-		}{
-			{fmt.Sprintf(`count(up{round="%s"} == 1)`, r), func(v float64) bool { return v == 1 }},
-			{`count(up{job="apiserver"} == 1)`, func(v float64) bool { return v == nodes }},
-			{`count(up{job="kubelet",metrics_path="/metrics"} == 1)`, func(v float64) bool { return v == nodes }},
-			{`count(up{job="kubelet",metrics_path="/metrics/cadvisor"} == 1)`, func(v float64) bool { return v == nodes }},
-			{`min(timestamp(up{job=~"apiserver|kubelet"} == 1))`, func(v float64) bool { return v > float64(began.Unix()) }},
-			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, func(v float64) bool { return v == nodes }},
-			{`count(kubelet_running_pods)`, func(v float64) bool { return v == nodes }},
-			{`count(rate(container_cpu_usage_seconds_total{namespace="default",container="prometheus"}[1m]) > 0)`, func(v float64) bool { return v == 2 }},
-		} {
-			if err := s.until(ctx, q.expression, func(ctx context.Context) error {
-				got, err := s.promql(ctx, "default/services/prometheus-operated:web", q.expression)
-				if err == nil && !q.ok(got) {
-					err = fmt.Errorf("it is %v", got)
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
+		nodes := len(s.Nodes())
+		return s.figures(ctx, "default", "prometheus-operated:web", []figure{
+			{fmt.Sprintf(`count(up{round="%s"} == 1)`, r), 1},
+			{`count(up{job="apiserver"} == 1)`, nodes},
+			{`count(up{job="kubelet",metrics_path="/metrics"} == 1)`, nodes},
+			{`count(up{job="kubelet",metrics_path="/metrics/cadvisor"} == 1)`, nodes},
+			{fmt.Sprintf(`min(timestamp(up{job=~"apiserver|kubelet"} == 1)) > bool %d`, began.Unix()), 1},
+			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, nodes},
+			{`count(kubelet_running_pods)`, nodes},
+			{`count(rate(container_cpu_usage_seconds_total{namespace="default",container="prometheus"}[1m]) > 0)`, 2},
+		})
 	},
 }

@@ -13,10 +13,7 @@ import (
 	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-const (
-	pythonImage     = "docker.io/library/python:debian"
-	pythonNamespace = "python"
-)
+const pythonNamespace = "python"
 
 //go:embed python.py
 var pythonProgram string
@@ -28,12 +25,10 @@ var pythonManifests string
 var python = program{
 	name: "Python client", version: "22.6.0 (Debian 12)",
 	scenario: "two replicas of an operator elect a leader with the client's own election; it copies a new ConfigMap into a Secret",
-	images: []workshop.Image{{Name: pythonImage, Foreign: func(context.Context) (images.Foreign, error) {
-		return images.Foreign{
-			Packages: []string{"python3", "python3-minimal", "python3-kubernetes"},
-			Config:   v1.Config{User: "65534:65534", Env: []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}},
-		}, nil
-	}}},
+	images: []workshop.Image{workshop.Debian("docker.io/library/python:debian", images.Foreign{
+		Packages: []string{"python3", "python3-minimal", "python3-kubernetes"},
+		Config:   v1.Config{User: "65534:65534", Env: []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}},
+	})},
 	namespaces: []string{pythonNamespace},
 	install: func(ctx context.Context, s *site) error {
 		program, err := json.Marshal(map[string]any{
@@ -43,7 +38,7 @@ var python = program{
 		if err != nil {
 			return err
 		}
-		return s.apply(ctx, namespaceNamed(pythonNamespace)+"---\n"+string(program)+"\n---\n"+pythonManifests)
+		return s.apply(ctx, namespaceNamed(pythonNamespace), string(program), pythonManifests)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		if err := s.apply(ctx, fmt.Sprintf(`

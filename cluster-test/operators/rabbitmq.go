@@ -14,10 +14,7 @@ import (
 	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-const (
-	rabbitMQImage     = "docker.io/library/rabbitmq:debian"
-	rabbitMQNamespace = "rabbitmq"
-)
+const rabbitMQNamespace = "rabbitmq"
 
 //go:embed manifests/rabbitmq.yaml
 var rabbitMQManifests string
@@ -26,17 +23,13 @@ var rabbitMQManifests string
 var rabbitMQ = program{
 	name: "RabbitMQ", version: "3.10.8 (Debian 12)",
 	scenario: "three servers find each other by the Endpoints of a headless Service; a quorum queue keeps the messages of all rounds",
-	images: []workshop.Image{{Name: rabbitMQImage, Foreign: func(context.Context) (images.Foreign, error) {
-		f := images.Foreign{
-			Shell: true, Packages: []string{"rabbitmq-server", "python3", "python3-minimal"},
-			Users: []string{"rabbitmq:x:999:999:RabbitMQ:/home/rabbitmq:/bin/sh"}, Dirs: []string{"etc/rabbitmq", "home/rabbitmq"},
-			Config: v1.Config{User: "999:999", Env: []string{"HOME=/home/rabbitmq", "LANG=C.UTF-8"}},
-		}
-		for _, part := range strings.Fields("asn1 base crypto eldap inets mnesia os-mon parsetools public-key runtime-tools snmp ssl syntax-tools tools xmerl") {
-			f.Packages = append(f.Packages, "erlang-"+part)
-		}
-		return f, nil
-	}}},
+	images: []workshop.Image{workshop.Debian("docker.io/library/rabbitmq:debian", images.Foreign{
+		Shell: true,
+		Packages: strings.Fields("rabbitmq-server python3 python3-minimal erlang-asn1 erlang-base erlang-crypto erlang-eldap erlang-inets erlang-mnesia " +
+			"erlang-os-mon erlang-parsetools erlang-public-key erlang-runtime-tools erlang-snmp erlang-ssl erlang-syntax-tools erlang-tools erlang-xmerl"),
+		Users: []string{"rabbitmq:x:999:999:RabbitMQ:/home/rabbitmq:/bin/sh"}, Dirs: []string{"etc/rabbitmq", "home/rabbitmq"},
+		Config: v1.Config{User: "999:999", Env: []string{"HOME=/home/rabbitmq", "LANG=C.UTF-8"}},
+	})},
 	namespaces: []string{rabbitMQNamespace},
 	install: func(ctx context.Context, s *site) error {
 		if err := s.apply(ctx, rabbitMQManifests); err != nil {
@@ -45,14 +38,11 @@ var rabbitMQ = program{
 		if err := s.wants(ctx, "3", "get", "statefulset", "-n", rabbitMQNamespace, "rabbitmq", "-o", "jsonpath={.status.readyReplicas}"); err != nil {
 			return err
 		}
-		return s.until(ctx, "the queue", func(ctx context.Context) error {
-			_, err := s.rabbitMQ(ctx, 0, "declare", "queue", "name=rounds", "durable=true", "queue_type=quorum")
-			return err
-		})
+		return s.succeeds(ctx, rabbitMQAdmin(0, "declare", "queue", "name=rounds", "durable=true", "queue_type=quorum")...)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		if err := s.until(ctx, "a cluster of three", func(ctx context.Context) error {
-			nodes, err := s.rabbitMQ(ctx, 1, "list", "nodes", "name", "running")
+			nodes, err := s.kubectl(ctx, rabbitMQAdmin(1, "list", "nodes", "name", "running")...)
 			if running := strings.Count(nodes, `"running":true`); err == nil && running != 3 {
 				err = fmt.Errorf("%d servers run: %s", running, nodes)
 			}
@@ -60,14 +50,11 @@ var rabbitMQ = program{
 		}); err != nil {
 			return err
 		}
-		if err := s.until(ctx, "the message", func(ctx context.Context) error {
-			_, err := s.rabbitMQ(ctx, 2, "publish", "routing_key=rounds", "payload="+string(r), `properties={"delivery_mode":2}`)
-			return err
-		}); err != nil {
+		if err := s.succeeds(ctx, rabbitMQAdmin(2, "publish", "routing_key=rounds", "payload="+string(r), `properties={"delivery_mode":2}`)...); err != nil {
 			return err
 		}
 		return s.until(ctx, "the messages", func(ctx context.Context) error {
-			out, err := s.rabbitMQ(ctx, 0, "get", "queue=rounds", "count=100", "ackmode=ack_requeue_true")
+			out, err := s.kubectl(ctx, rabbitMQAdmin(0, "get", "queue=rounds", "count=100", "ackmode=ack_requeue_true")...)
 			if err != nil {
 				return err
 			}
@@ -89,8 +76,7 @@ var rabbitMQ = program{
 	},
 }
 
-// rabbitMQ runs rabbitmqadmin in a pod.
-func (s *site) rabbitMQ(ctx context.Context, pod int, args ...string) (string, error) {
-	return s.kubectl(ctx, append([]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--",
-		"rabbitmqadmin", "-f", "raw_json"}, args...)...)
+// rabbitMQAdmin is what kubectl does to run rabbitmqadmin in a pod.
+func rabbitMQAdmin(pod int, args ...string) []string {
+	return append([]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--", "rabbitmqadmin", "-f", "raw_json"}, args...)
 }

@@ -51,6 +51,15 @@ func Simple(name, path, pkg, user string) Image {
 	}
 }
 
+// Linked is an image whose programs the linker sets something in, such as their version.
+func Linked(i Image, ldflags string) Image {
+	for path, s := range i.Binaries {
+		s.Ldflags = ldflags
+		i.Binaries[path] = s
+	}
+	return i
+}
+
 // Shelled is an image on busybox.
 func Shelled(i Image) Image {
 	i.Shell = true
