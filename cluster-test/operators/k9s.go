@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +24,10 @@ var k9s = program{
 	scenario: "in a terminal it shows the ConfigMaps of a namespace, and one that is made while it runs, and ends when `:q` is typed",
 	tools:    []workshop.Source{k9sItself},
 	install: func(ctx context.Context, s *site) error {
+		// Nothing on the Internet is asked for its latest release.
+		if err := os.WriteFile(filepath.Join(s.scratch, "config.yaml"), []byte("k9s: {skipLatestRevCheck: true}\n"), 0o644); err != nil {
+			return err
+		}
 		return s.apply(ctx, namespaceNamed("shown"))
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
@@ -52,7 +57,7 @@ func (s *site) k9s(ctx context.Context, file, name string) error {
 	}
 	defer master.Close()
 	cmd := exec.CommandContext(ctx, file, "--command", "configmaps", "--namespace", "shown", "--headless", "--logoless", "--readonly")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "HOME="+s.scratch, "TERM=xterm-256color")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "HOME="+s.scratch, "K9S_CONFIG_DIR="+s.scratch, "K9S_LOGS_DIR="+s.scratch, "TERM=xterm-256color")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err = cmd.Start()
