@@ -37,7 +37,7 @@ var haproxyIngress = program{
 		},
 		Foreign: func(context.Context) (images.Foreign, error) {
 			return images.Foreign{
-				Shell: true, Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "dumb-init"},
+				Shell: true, Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "lua-lpeg", "dumb-init"},
 				Users: []string{"haproxy:x:99:99:HAProxy:/var/lib/haproxy:/bin/sh"}, Dirs: []string{"etc/haproxy", "var/lib/haproxy", "var/run/haproxy"},
 				Config: v1.Config{Entrypoint: []string{"/usr/bin/dumb-init", "--", "/start.sh"}},
 			}, nil
