@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	_ "embed"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -11,23 +12,24 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const certManagerVersion = "v1.11.5"
 
-func certManagerImage(program string) image {
-	i := simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000")
-	for path, s := range i.binaries {
-		s.ldflags = "-X github.com/cert-manager/cert-manager/pkg/util.AppVersion=" + certManagerVersion
-		i.binaries[path] = s
-	}
-	return i
+//go:embed manifests/cert-manager.yaml
+var certManagerManifests string
+
+func certManagerImage(program string) workshop.Image {
+	return workshop.Linked(workshop.Simple("quay.io/jetstack/cert-manager-"+program+":"+certManagerVersion, "/app/cmd/"+program+"/"+program, "cmd/"+program, "1000"),
+		"-X github.com/cert-manager/cert-manager/pkg/util.AppVersion="+certManagerVersion)
 }
 
 var certManager = program{
 	name: "cert-manager", module: "github.com/cert-manager/cert-manager", version: certManagerVersion,
 	scenario: "an authority of its own signs a certificate for an annotated Ingress; the Secret's certificate is valid for the host",
-	images: []image{
+	images: []workshop.Image{
 		certManagerImage("controller"), certManagerImage("webhook"), certManagerImage("cainjector"),
 		certManagerImage("ctl"), certManagerImage("acmesolver"),
 	},
@@ -41,31 +43,7 @@ var certManager = program{
 		if err := s.chart(ctx, chart, "cert-manager", "cert-manager", "--set", "installCRDs=true"); err != nil {
 			return err
 		}
-		return s.apply(ctx, `
-apiVersion: v1
-kind: Namespace
-metadata: {name: certified}
----
-apiVersion: cert-manager.io/v1
-kind: ClusterIssuer
-metadata: {name: self-signed}
-spec: {selfSigned: {}}
----
-apiVersion: cert-manager.io/v1
-kind: Certificate
-metadata: {name: authority, namespace: certified}
-spec:
-  isCA: true
-  commonName: authority
-  secretName: authority
-  privateKey: {algorithm: ECDSA, size: 256}
-  issuerRef: {name: self-signed, kind: ClusterIssuer}
----
-apiVersion: cert-manager.io/v1
-kind: Issuer
-metadata: {name: authority, namespace: certified}
-spec: {ca: {secretName: authority}}
-`)
+		return s.apply(ctx, certManagerManifests)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		host := string(r) + ".example.org"

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const cnpgPostgres = "ghcr.io/cloudnative-pg/postgresql"
@@ -18,14 +17,14 @@ const cnpgPostgres = "ghcr.io/cloudnative-pg/postgresql"
 var cloudNativePG = program{
 	name: "CloudNativePG", module: "github.com/cloudnative-pg/cloudnative-pg", version: "v1.29.0",
 	scenario: "a cluster of three PostgreSQL (Debian's) takes a row on the primary, and both standbys have all rows of all rounds",
-	images: []image{
+	images: []workshop.Image{
 		{
-			name:     "ghcr.io/cloudnative-pg/cloudnative-pg:1.29.0",
-			binaries: map[string]source{"/operator/manager_amd64": {pkg: "cmd/manager"}},
-			links:    map[string]string{"/manager": "operator/manager_amd64"},
-			config:   v1.Config{Entrypoint: []string{"/manager"}, User: "65532:65532", WorkingDir: "/"},
+			Name:     "ghcr.io/cloudnative-pg/cloudnative-pg:1.29.0",
+			Binaries: map[string]workshop.Source{"/operator/manager_amd64": {Pkg: "cmd/manager"}},
+			Links:    map[string]string{"/manager": "operator/manager_amd64"},
+			Config:   v1.Config{Entrypoint: []string{"/manager"}, User: "65532:65532", WorkingDir: "/"},
 		},
-		{name: cnpgPostgres + ":debian", foreign: cnpgDebianPostgres},
+		workshop.Postgres(cnpgPostgres+":debian", 26, images.Foreign{}),
 	},
 	namespaces: []string{"cnpg-system", "databases"},
 	install: func(ctx context.Context, s *site) error {
@@ -39,13 +38,7 @@ var cloudNativePG = program{
 		if err != nil {
 			return err
 		}
-		// Its webhook answers once it has made its own certificate.
-		if err := s.until(ctx, "apply the cluster", func(ctx context.Context) error {
-			return s.apply(ctx, fmt.Sprintf(`
-apiVersion: v1
-kind: Namespace
-metadata: {name: databases}
----
+		if err := s.admitted(ctx, namespaceNamed("databases"), fmt.Sprintf(`
 apiVersion: postgresql.cnpg.io/v1
 kind: ImageCatalog
 metadata: {name: debian, namespace: databases}
@@ -59,27 +52,26 @@ spec:
   imageCatalogRef: {apiGroup: postgresql.cnpg.io, kind: ImageCatalog, name: debian, major: %[1]s}
   storage: {size: 1Gi}
   postgresql: {parameters: {shared_buffers: 16MB, jit: "off"}}
-`, version, cnpgPostgres))
-		}); err != nil {
+`, version, cnpgPostgres)); err != nil {
 			return err
 		}
 		if err := s.wants(ctx, "3", "get", "cluster.postgresql.cnpg.io", "-n", "databases", "pg", "-o", "jsonpath={.status.readyInstances}"); err != nil {
 			return err
 		}
 		return s.until(ctx, "the table", func(ctx context.Context) error {
-			_, err := s.psql(ctx, "primary", "create table if not exists rounds (name text primary key)")
+			_, err := s.psql(ctx, "primary", makeRounds)
 			return err
 		})
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		if err := s.until(ctx, "the row", func(ctx context.Context) error {
-			_, err := s.psql(ctx, "primary", fmt.Sprintf("insert into rounds values ('%s') on conflict do nothing", r))
+			_, err := s.psql(ctx, "primary", r.row())
 			return err
 		}); err != nil {
 			return err
 		}
 		return s.until(ctx, "the rows on the standbys", func(ctx context.Context) error {
-			has, err := s.psql(ctx, "replica", "select name from rounds order by name")
+			has, err := s.psql(ctx, "replica", listRounds)
 			if err != nil {
 				return err
 			}
@@ -87,8 +79,8 @@ spec:
 				return fmt.Errorf("there are %d standbys", len(has))
 			}
 			for pod, rows := range has {
-				if want := strings.Join(r.past(), "\n"); rows != want {
-					return fmt.Errorf("%s has %q, want %q", pod, rows, want)
+				if err := r.recorded(pod, rows); err != nil {
+					return err
 				}
 			}
 			return nil
@@ -112,26 +104,4 @@ func (s *site) psql(ctx context.Context, role, statement string) (map[string]str
 		}
 	}
 	return out, nil
-}
-
-// cnpgDebianPostgres has what the authors' image has of PostgreSQL: its server and programs, and
-// the user 26.
-func cnpgDebianPostgres(ctx context.Context) (images.Foreign, error) {
-	version, err := images.PostgresVersion(ctx)
-	if err != nil {
-		return images.Foreign{}, err
-	}
-	f := images.Foreign{
-		Shell: true, Packages: []string{"postgresql-" + version, "postgresql-client-" + version},
-		Users:  []string{"postgres:x:26:26:PostgreSQL:/var/lib/postgresql:/bin/sh"},
-		Dirs:   []string{"var/lib/postgresql", "run/postgresql", "var/run/postgresql"},
-		Links:  map[string]string{},
-		Config: v1.Config{User: "26"},
-	}
-	for _, program := range []string{
-		"initdb", "pg_basebackup", "pg_checksums", "pg_controldata", "pg_ctl", "pg_dump", "pg_isready", "pg_receivewal", "pg_restore", "pg_rewind", "pg_upgrade", "postgres", "psql",
-	} {
-		f.Links[path.Join("usr/bin", program)] = "../lib/postgresql/" + version + "/bin/" + program
-	}
-	return f, nil
 }

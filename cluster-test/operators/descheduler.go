@@ -5,22 +5,23 @@ import (
 	"errors"
 	"fmt"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 // descheduler evicts pods of other programs, too, so that it comes last.
 var descheduler = program{
 	name: "descheduler", module: "sigs.k8s.io/descheduler", version: "v0.36.0",
 	scenario: "three replicas that were crowded on one node are spread over others by its Job",
-	images: []image{{
-		name: "registry.k8s.io/descheduler/descheduler:v0.36.0", binaries: map[string]source{"/bin/descheduler": {pkg: "cmd/descheduler"}},
-		config: userOnly("1000"),
+	images: []workshop.Image{{
+		Name: "registry.k8s.io/descheduler/descheduler:v0.36.0", Binaries: map[string]workshop.Source{"/bin/descheduler": {Pkg: "cmd/descheduler"}},
+		Config: v1.Config{User: "1000"},
 	}},
 	namespaces: []string{"crowded"},
 	install: func(ctx context.Context, s *site) error {
-		return s.apply(ctx, replicas)
+		return s.apply(ctx, namespaceNamed("crowded"), webServers("crowded", "web", 3))
 	},
 	fact: func(ctx context.Context, s *site, _ round) error {
 		if err := crowd(ctx, s, s.Nodes()); err != nil {
@@ -74,19 +75,3 @@ func crowded(ctx context.Context, s *site, what string, want func(on map[string]
 		return nil
 	})
 }
-
-const replicas = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: crowded}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: crowded}
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "` + images.Nginx + `"}]}
-`

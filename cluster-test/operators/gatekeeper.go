@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 var gatekeeper = program{
 	name: "Gatekeeper", module: "github.com/open-policy-agent/gatekeeper/v3", version: "v3.23.1",
 	scenario: "a new constraint refuses a namespace without a label, and admits one with it",
-	images: []image{
-		simple("docker.io/openpolicyagent/gatekeeper:v3.23.1", "/manager", ".", "65532:65532"),
+	images: []workshop.Image{
+		workshop.Simple("docker.io/openpolicyagent/gatekeeper:v3.23.1", "/manager", ".", "65532:65532"),
 	},
 	namespaces: []string{"gatekeeper-system"},
 	install: func(ctx context.Context, s *site) error {
@@ -28,8 +30,7 @@ var gatekeeper = program{
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		// Other namespaces than the scenario's do not have to meet it.
-		if err := s.until(ctx, "apply a constraint", func(ctx context.Context) error {
-			return s.apply(ctx, fmt.Sprintf(`
+		if err := s.admitted(ctx, fmt.Sprintf(`
 apiVersion: constraints.gatekeeper.sh/v1beta1
 kind: K8sRequiredLabels
 metadata: {name: owned-%[1]s}
@@ -38,8 +39,7 @@ spec:
     kinds: [{apiGroups: [""], kinds: [Namespace]}]
     labelSelector: {matchLabels: {round: %[1]s}}
   parameters: {labels: [owner]}
-`, r))
-		}); err != nil {
+`, r)); err != nil {
 			return err
 		}
 		namespace := func(name, labels string) string {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/csv"
 	"fmt"
 	"slices"
@@ -12,29 +13,25 @@ import (
 
 	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-const haproxyImage = "docker.io/library/haproxy:debian"
-
-// haproxyServers are the replicas that each round has behind it.
-var haproxyServers = map[round]int{installed: 2, killed: 4, restarted: 3}
+//go:embed manifests/haproxy.yaml
+var haproxyManifests string
 
 // haproxy is Debian's. It finds its servers as its documentation has it, by the DNS.
 var haproxy = program{
 	name: "HAProxy", version: "2.6.12 (Debian 12)",
 	scenario: "it asks the DNS for the SRV records of a headless Service; its servers are the pods of a Deployment that grows and shrinks, and answer",
-	images: []image{{name: haproxyImage, foreign: func(context.Context) (images.Foreign, error) {
-		return images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}, nil
-	}}},
+	images: []workshop.Image{
+		workshop.Debian("docker.io/library/haproxy:debian", images.Foreign{Packages: []string{"haproxy"}, Config: v1.Config{User: "65534:65534"}}),
+	},
 	namespaces: []string{"proxied"},
 	install: func(ctx context.Context, s *site) error {
-		return s.apply(ctx, haproxyManifests)
+		return s.apply(ctx, haproxyManifests, webServers("proxied", "web", 1))
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := s.until(ctx, "scale", func(ctx context.Context) error {
-			_, err := s.kubectl(ctx, "scale", "-n", "proxied", "deployment/web", fmt.Sprint("--replicas=", haproxyServers[r]))
-			return err
-		}); err != nil {
+		if err := s.succeeds(ctx, "scale", "-n", "proxied", "deployment/web", fmt.Sprint("--replicas=", r.replicas())); err != nil {
 			return err
 		}
 		return s.until(ctx, "its servers", func(ctx context.Context) error {
@@ -54,11 +51,11 @@ var haproxy = program{
 			}
 			slices.Sort(want)
 			slices.Sort(got)
-			if len(want) != haproxyServers[r] || !slices.Equal(got, want) {
+			if len(want) != r.replicas() || !slices.Equal(got, want) {
 				return fmt.Errorf("it has %v, the pods are %v", got, want)
 			}
-			page, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/proxied/services/haproxy:http/proxy/")
-			if err == nil && !strings.Contains(page, "Welcome to nginx!") {
+			page, err := s.proxied(ctx, "proxied", "haproxy:http", "")
+			if err == nil && !strings.Contains(page, webPage) {
 				err = fmt.Errorf("it answers %.200s", page)
 			}
 			return err
@@ -68,7 +65,7 @@ var haproxy = program{
 
 // haproxyUp returns the addresses of the servers that are up, by its statistics.
 func haproxyUp(ctx context.Context, s *site) ([]string, error) {
-	text, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/proxied/services/haproxy:stats/proxy/;csv")
+	text, err := s.proxied(ctx, "proxied", "haproxy:stats", ";csv")
 	if err != nil {
 		return nil, err
 	}
@@ -90,70 +87,3 @@ func haproxyUp(ctx context.Context, s *site) ([]string, error) {
 	}
 	return up, nil
 }
-
-const haproxyManifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: proxied}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: proxied}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "` + images.Nginx + `", ports: [{containerPort: 80}]}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: proxied}
-spec: {clusterIP: None, selector: {app: web}, ports: [{name: http, port: 80}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: haproxy, namespace: proxied}
-spec: {selector: {app: haproxy}, ports: [{name: http, port: 8080}, {name: stats, port: 8404}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: haproxy, namespace: proxied}
-data:
-  haproxy.cfg: |
-    resolvers cluster
-      parse-resolv-conf
-      accepted_payload_size 8192
-      hold valid 1s
-    defaults
-      mode http
-      timeout connect 2s
-      timeout client 10s
-      timeout server 10s
-    frontend in
-      bind :8080
-      default_backend web
-    frontend statistics
-      bind :8404
-      stats enable
-      stats uri /
-      stats show-legends
-    backend web
-      server-template web 8 _http._tcp.web.proxied.svc.cluster.local resolvers cluster init-addr none check inter 1s
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: haproxy, namespace: proxied}
-spec:
-  selector: {matchLabels: {app: haproxy}}
-  template:
-    metadata: {labels: {app: haproxy}}
-    spec:
-      containers:
-      - name: haproxy
-        image: ` + haproxyImage + `
-        command: [haproxy, -W, -db, -f, /config/haproxy.cfg]
-        readinessProbe: {tcpSocket: {port: 8080}}
-        volumeMounts: [{name: config, mountPath: /config}]
-      volumes: [{name: config, configMap: {name: haproxy}}]
-`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 
@@ -10,9 +11,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const haproxyNamespace = "ingress-controller" // as the authors have it
+
+// haproxyBeside is what their page on the deployment has one make: a default backend, settings, and
+// a Service. Their example of RBAC is older than the controller's use of EndpointSlices.
+//
+//go:embed manifests/haproxy-ingress.yaml
+var haproxyBeside string
 
 // haproxyIngress is the authors' controller with Debian's HAProxy. Their Dockerfile takes it, and
 // what its scripts call, from another distribution. It runs as root: layers have no capabilities of
@@ -20,16 +28,16 @@ const haproxyNamespace = "ingress-controller" // as the authors have it
 var haproxyIngress = program{
 	name: "haproxy-ingress", module: "github.com/jcmoraisjr/haproxy-ingress", version: "v0.16.1",
 	scenario: "a new Ingress leads its host to a Deployment, and other hosts go on to the default backend, through a NodePort",
-	images: []image{{
-		name:     "quay.io/jcmoraisjr/haproxy-ingress:latest", // the manifest has no tag
-		binaries: map[string]source{"/haproxy-ingress-controller": {pkg: "pkg", ldflags: "-X github.com/jcmoraisjr/haproxy-ingress/pkg/version.RELEASE=v0.16.1"}},
-		files:    map[string]string{"/etc/lua": "rootfs/etc/lua", "/etc/templates": "rootfs/etc/templates"},
-		scripts: map[string]string{
+	images: []workshop.Image{{
+		Name:     "quay.io/jcmoraisjr/haproxy-ingress:latest", // the manifest has no tag
+		Binaries: map[string]workshop.Source{"/haproxy-ingress-controller": {Pkg: "pkg", Ldflags: "-X github.com/jcmoraisjr/haproxy-ingress/pkg/version.RELEASE=v0.16.1"}},
+		Files:    map[string]string{"/etc/lua": "rootfs/etc/lua", "/etc/templates": "rootfs/etc/templates"},
+		Scripts: map[string]string{
 			"/start.sh": "rootfs/start.sh", "/haproxy-reload.sh": "rootfs/haproxy-reload.sh", "/haproxy-shutdown.sh": "rootfs/haproxy-shutdown.sh",
 		},
-		foreign: func(context.Context) (images.Foreign, error) {
+		Foreign: func(context.Context) (images.Foreign, error) {
 			return images.Foreign{
-				Shell: true, Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "dumb-init"},
+				Shell: true, Packages: []string{"haproxy", "socat", "openssl", "lua5.3", "lua-json", "lua-lpeg", "dumb-init"},
 				Users: []string{"haproxy:x:99:99:HAProxy:/var/lib/haproxy:/bin/sh"}, Dirs: []string{"etc/haproxy", "var/lib/haproxy", "var/run/haproxy"},
 				Config: v1.Config{Entrypoint: []string{"/usr/bin/dumb-init", "--", "/start.sh"}},
 			}, nil
@@ -40,7 +48,7 @@ var haproxyIngress = program{
 		if err := s.shipped(ctx, "examples/rbac/ingress-controller-rbac.yml"); err != nil {
 			return err
 		}
-		if err := s.apply(ctx, haproxyBeside); err != nil {
+		if err := s.apply(ctx, haproxyBeside, webServers(haproxyNamespace, "web", 2)); err != nil {
 			return err
 		}
 		if _, err := s.kubectl(ctx, "apply", "-n", haproxyNamespace, "-f", s.dir+"/examples/deployment/haproxy-ingress.yaml"); err != nil {
@@ -59,7 +67,7 @@ var haproxyIngress = program{
 			return err
 		}
 		for _, past := range r.past() {
-			if err := s.haproxyAnswers(ctx, past+".example", "Welcome to nginx!"); err != nil {
+			if err := s.haproxyAnswers(ctx, past+".example", webPage); err != nil {
 				return err
 			}
 		}
@@ -92,79 +100,6 @@ func (s *site) haproxyAnswers(ctx context.Context, host, text string) error {
 		return failed
 	})
 }
-
-// haproxyBeside is what their page on the deployment has one make: a default backend, settings, and
-// a Service. Their example of RBAC is older than the controller's use of EndpointSlices.
-const haproxyBeside = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: ingress-controller-slices}
-rules:
-- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: ingress-controller-slices}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ingress-controller-slices}
-subjects: [{kind: ServiceAccount, name: ingress-controller, namespace: ` + haproxyNamespace + `}]
----
-apiVersion: networking.k8s.io/v1
-kind: IngressClass
-metadata: {name: haproxy}
-spec: {controller: haproxy-ingress.github.io/controller}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: haproxy-ingress, namespace: ` + haproxyNamespace + `}
-data: {ssl-redirect: "false"}
----
-apiVersion: v1
-kind: Service
-metadata: {name: haproxy-ingress, namespace: ` + haproxyNamespace + `}
-spec: {type: NodePort, selector: {run: haproxy-ingress}, ports: [{name: http, port: 80}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: default-page, namespace: ` + haproxyNamespace + `}
-data: {index.html: default backend}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: ingress-default-backend, namespace: ` + haproxyNamespace + `}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: default-backend}}
-  template:
-    metadata: {labels: {app: default-backend}}
-    spec:
-      containers:
-      - name: page
-        image: ` + images.Busybox + `
-        command: [httpd, -f, -p, "8080", -h, /www]
-        readinessProbe: {tcpSocket: {port: 8080}}
-        volumeMounts: [{name: www, mountPath: /www}]
-      volumes: [{name: www, configMap: {name: default-page}}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: ingress-default-backend, namespace: ` + haproxyNamespace + `}
-spec: {selector: {app: default-backend}, ports: [{port: 8080}]}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: ` + haproxyNamespace + `}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "` + images.Nginx + `", ports: [{containerPort: 80}]}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: ` + haproxyNamespace + `}
-spec: {selector: {app: web}, ports: [{port: 80}]}
-`
 
 // haproxyRoute is an Ingress, by its host and its name.
 const haproxyRoute = `

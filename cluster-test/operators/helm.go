@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// helmReplicas are those that each round upgrades to.
-var helmReplicas = map[round]int{installed: 2, killed: 3, restarted: 1}
-
 var helmItself = program{
 	name: "Helm", version: "v4.1.4",
 	scenario:   "the chart of `helm create` is upgraded and waited for, its test passes, a failed upgrade is rolled back",
@@ -26,17 +23,17 @@ var helmItself = program{
 		return starter(ctx, s, 1, "1.21.6")
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		if err := starter(ctx, s, helmReplicas[r], "1.22"); err != nil {
+		if err := starter(ctx, s, r.replicas(), "1.22"); err != nil {
 			return err
 		}
 		if out, err := s.helm(ctx, "test", "starter", "-n", "helm-starter"); err != nil || !strings.Contains(out, "Succeeded") {
 			return fmt.Errorf("helm test: %w: %s", err, out)
 		}
 		// brief: the upgrade is to fail
-		if err := starter(ctx, s, helmReplicas[r]+1, "no-such-tag", "--timeout", "10s", "--rollback-on-failure"); err == nil {
+		if err := starter(ctx, s, r.replicas()+1, "no-such-tag", "--timeout", "10s", "--rollback-on-failure"); err == nil {
 			return fmt.Errorf("an upgrade to an image that is not there succeeds")
 		}
-		return s.wants(ctx, fmt.Sprint(helmReplicas[r], " nginx:1.22"), "get", "deployment", "-n", "helm-starter", "starter",
+		return s.wants(ctx, fmt.Sprint(r.replicas(), " nginx:1.22"), "get", "deployment", "-n", "helm-starter", "starter",
 			"-o", "jsonpath={.status.readyReplicas} {.spec.template.spec.containers[0].image}")
 	},
 }

@@ -34,7 +34,7 @@ var javaScript = program{
 	begin: func(ctx context.Context, s *site, r round) error {
 		out := &bytes.Buffer{}
 		// Node.js looks for packages beside the program.
-		program := filepath.Join(s.workshop.packages(s.program.npm), "program.mjs")
+		program := filepath.Join(s.workshop.Packages(s.program.npm), "program.mjs")
 		if err := os.WriteFile(program, javaScriptProgram, 0o644); err != nil {
 			return err
 		}

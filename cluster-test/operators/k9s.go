@@ -7,25 +7,31 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-var k9sItself = source{pkg: ".", tags: "netgo", ldflags: "-X github.com/derailed/k9s/cmd.version=v0.50.16"}
+var k9sItself = workshop.Source{Pkg: ".", Tags: "netgo", Ldflags: "-X github.com/derailed/k9s/cmd.version=v0.50.16"}
 
 // k9s runs on this machine, in a terminal.
 var k9s = program{
 	name: "k9s", module: "github.com/derailed/k9s", version: "v0.50.16",
 	scenario: "in a terminal it shows the ConfigMaps of a namespace, and one that is made while it runs, and ends when `:q` is typed",
-	tools:    []source{k9sItself},
+	tools:    []workshop.Source{k9sItself},
 	install: func(ctx context.Context, s *site) error {
+		// Nothing on the Internet is asked for its latest release.
+		if err := os.WriteFile(filepath.Join(s.scratch, "config.yaml"), []byte("k9s: {skipLatestRevCheck: true}\n"), 0o644); err != nil {
+			return err
+		}
 		return s.apply(ctx, namespaceNamed("shown"))
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
-		file, err := s.workshop.binary(ctx, s.program, k9sItself)
+		file, err := s.workshop.Binary(ctx, s.program.order(), k9sItself)
 		if err != nil {
 			return err
 		}
@@ -51,7 +57,7 @@ func (s *site) k9s(ctx context.Context, file, name string) error {
 	}
 	defer master.Close()
 	cmd := exec.CommandContext(ctx, file, "--command", "configmaps", "--namespace", "shown", "--headless", "--logoless", "--readonly")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "HOME="+s.scratch, "TERM=xterm-256color")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "HOME="+s.scratch, "K9S_CONFIG_DIR="+s.scratch, "K9S_LOGS_DIR="+s.scratch, "TERM=xterm-256color")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	err = cmd.Start()

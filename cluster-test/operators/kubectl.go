@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const kubectlScenario = "it rolls a Deployment out, drains a node of it, and reads back by `exec` a file that `cp` has written"
@@ -26,32 +28,15 @@ var kubectl = kubectlClient{
 	},
 }.program(program{name: "kubectl", version: "v1.35.2", scenario: "two minor versions older than the API: " + kubectlScenario, npm: clients})
 
-const (
-	debianKubectlImage = "docker.io/library/kubectl:debian"
-	runner             = "runner"
-)
+const runner = "runner"
+
+//go:embed manifests/kubectl.yaml
+var runnerManifests string
 
 // debianKubectl is Debian's. It runs in a pod, as those of build servers do.
 var debianKubectl = kubectlClient{
 	namespace: "rolled-from-a-pod",
-	install: `
-apiVersion: v1
-kind: Namespace
-metadata: {name: ` + runner + `}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: ` + runner + `}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
-subjects: [{kind: ServiceAccount, name: default, namespace: ` + runner + `}]
----
-apiVersion: v1
-kind: Pod
-metadata: {name: ` + runner + `, namespace: ` + runner + `}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: kubectl, image: "` + debianKubectlImage + `", command: [sleep, infinity]}]
-`,
+	install:   runnerManifests,
 	run: func(ctx context.Context, s *site, stdin string, args ...string) (string, error) {
 		r := s.KubectlResult(ctx, stdin, append([]string{"exec", "-i", "-n", runner, runner, "--", "kubectl"}, args...)...)
 		return strings.TrimSpace(r.Out), r.Error
@@ -62,9 +47,9 @@ spec:
 	},
 }.program(program{
 	name: "kubectl of Debian", version: "1.20.2 (Debian 12)", scenario: "from a pod, seventeen minor versions older than the API: " + kubectlScenario,
-	images: []image{{name: debianKubectlImage, foreign: func(context.Context) (images.Foreign, error) {
-		return images.Foreign{Shell: true, Packages: []string{"kubernetes-client"}, Config: v1.Config{User: "65534:65534", Env: []string{"HOME=/tmp"}}}, nil
-	}}},
+	images: []workshop.Image{workshop.Debian("docker.io/library/kubectl:debian", images.Foreign{
+		Shell: true, Packages: []string{"kubernetes-client"}, Config: v1.Config{User: "65534:65534", Env: []string{"HOME=/tmp"}},
+	})},
 	namespaces: []string{runner},
 })
 
@@ -91,10 +76,7 @@ func (k kubectlClient) program(p program) program {
 		if err := s.until(ctx, "apply", func(ctx context.Context) error { return k.rolled(ctx, s, string(r)) }); err != nil {
 			return err
 		}
-		if err := s.until(ctx, "rollout status", func(ctx context.Context) error {
-			_, err := k.run(ctx, s, "", "rollout", "status", "-n", k.namespace, "deployment/rolled", "--timeout=1m")
-			return err
-		}); err != nil {
+		if err := k.succeeds(ctx, s, "rollout", "status", "-n", k.namespace, "deployment/rolled", "--timeout=1m"); err != nil {
 			return err
 		}
 		if err := k.drained(ctx, s, s.Nodes()[len(s.Nodes())-1]); err != nil {
@@ -103,6 +85,14 @@ func (k kubectlClient) program(p program) program {
 		return s.until(ctx, "cp and exec", func(ctx context.Context) error { return k.copied(ctx, s, r) })
 	}
 	return p
+}
+
+// succeeds waits until the client succeeds.
+func (k kubectlClient) succeeds(ctx context.Context, s *site, args ...string) error {
+	return s.until(ctx, strings.Join(args, " "), func(ctx context.Context) error {
+		_, err := k.run(ctx, s, "", args...)
+		return err
+	})
 }
 
 // rolled applies the Deployment of a round.
@@ -130,10 +120,7 @@ spec:
 
 // drained drains a node of the Deployment, and gives it back.
 func (k kubectlClient) drained(ctx context.Context, s *site, node string) error {
-	err := s.until(ctx, "drain", func(ctx context.Context) error {
-		_, err := k.run(ctx, s, "", "drain", node, "--pod-selector=app="+k.namespace, "--timeout=1m")
-		return err
-	})
+	err := k.succeeds(ctx, s, "drain", node, "--pod-selector=app="+k.namespace, "--timeout=1m")
 	if err == nil {
 		var pods string
 		pods, err = s.kubectl(ctx, "get", "pods", "-n", k.namespace, "--field-selector=spec.nodeName="+node, "-o", "name")
@@ -142,10 +129,7 @@ func (k kubectlClient) drained(ctx context.Context, s *site, node string) error 
 		}
 	}
 	// Other programs need the node, whatever has happened.
-	if uncordonErr := s.until(ctx, "uncordon", func(ctx context.Context) error {
-		_, err := k.run(ctx, s, "", "uncordon", node)
-		return err
-	}); err == nil {
+	if uncordonErr := k.succeeds(ctx, s, "uncordon", node); err == nil {
 		err = uncordonErr
 	}
 	return err

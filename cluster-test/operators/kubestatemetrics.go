@@ -6,14 +6,16 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 var kubeStateMetrics = program{
 	name: "kube-state-metrics", module: "k8s.io/kube-state-metrics/v2", version: "v2.18.0",
 	scenario: "it shows a new ConfigMap, its own Deployment and all nodes, read through the API server's proxy",
-	images: []image{{
-		name: "registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.18.0", binaries: map[string]source{"/kube-state-metrics": {pkg: "."}},
-		config: v1.Config{Entrypoint: []string{"/kube-state-metrics", "--port=8080", "--telemetry-port=8081"}, User: "nobody"},
+	images: []workshop.Image{{
+		Name: "registry.k8s.io/kube-state-metrics/kube-state-metrics:v2.18.0", Binaries: map[string]workshop.Source{"/kube-state-metrics": {Pkg: "."}},
+		Config: v1.Config{Entrypoint: []string{"/kube-state-metrics", "--port=8080", "--telemetry-port=8081"}, User: "nobody"},
 	}},
 	namespaces: []string{"kube-system"},
 	install: func(ctx context.Context, s *site) error {
@@ -32,7 +34,7 @@ var kubeStateMetrics = program{
 			want = append(want, fmt.Sprintf(`kube_node_status_condition{node="%s",condition="Ready",status="true"} 1`, n))
 		}
 		return s.until(ctx, "the figures", func(ctx context.Context) error {
-			out, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/kube-system/services/kube-state-metrics:http-metrics/proxy/metrics")
+			out, err := s.proxied(ctx, "kube-system", "kube-state-metrics:http-metrics", "metrics")
 			if err != nil {
 				return err
 			}

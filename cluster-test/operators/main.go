@@ -3,9 +3,9 @@
 // that ends in a fact. The fact must hold after the installation, while the leader is killed and
 // started again, and after all machines were restarted. The results go to docs/operators.md.
 //
-// A program is data and a scenario (see program). It is built from its Go module, with the go.mod
-// of its authors; its manifests are those in the module. A registry on the loopback of each node
-// serves the images under the names that the manifests have. Nothing else is asked.
+// A program is data and a scenario (see program). Package workshop builds it from its Go module,
+// with the go.mod of its authors; its manifests are those in the module. A registry on the loopback
+// of each node serves the images under the names that the manifests have. Nothing else is asked.
 //
 // It is not for Barque's own promises: those have tests in cluster-test.
 package main
@@ -23,6 +23,7 @@ import (
 	"time"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 type options struct {
@@ -95,8 +96,12 @@ func operators(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
-	w := &workshop{cache: o.cache, modules: map[string]string{}}
-	if err := w.build(ctx, chosen); err != nil || o.buildOnly {
+	w := workshop.New(o.cache, say)
+	var orders []workshop.Order
+	for _, p := range chosen {
+		orders = append(orders, p.order())
+	}
+	if err := w.Build(ctx, orders); err != nil || o.buildOnly {
 		return err
 	}
 	began := time.Now()

@@ -13,15 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
-	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 var metalLB = program{
 	name: "MetalLB", module: "go.universe.tf/metallb", version: "v0.16.1",
 	scenario: "a Service gets an address of the pool, the speaker announces it, and a client beside the cluster reads a page there",
-	images: []image{
-		simple("quay.io/metallb/controller:v0.16.1", "/controller", "controller", ""),
-		simple("quay.io/metallb/speaker:v0.16.1", "/speaker", "speaker", ""),
+	images: []workshop.Image{
+		workshop.Simple("quay.io/metallb/controller:v0.16.1", "/controller", "controller", ""),
+		workshop.Simple("quay.io/metallb/speaker:v0.16.1", "/speaker", "speaker", ""),
 	},
 	namespaces: []string{"metallb-system"},
 	install: func(ctx context.Context, s *site) error {
@@ -32,9 +32,7 @@ var metalLB = program{
 		if err != nil {
 			return err
 		}
-		// Its webhook answers once it has made its own certificate.
-		if err := s.until(ctx, "apply the pool", func(ctx context.Context) error {
-			return s.apply(ctx, fmt.Sprintf(`
+		if err := s.admitted(ctx, fmt.Sprintf(`
 apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: beside, namespace: metallb-system}
@@ -44,11 +42,15 @@ apiVersion: metallb.io/v1beta1
 kind: L2Advertisement
 metadata: {name: beside, namespace: metallb-system}
 spec: {ipAddressPools: [beside]}
-`, pool))
-		}); err != nil {
+`, pool)); err != nil {
 			return err
 		}
-		if err := s.apply(ctx, balanced(string(r))); err != nil {
+		if err := s.apply(ctx, namespaceNamed("balanced"), webServers("balanced", "web", 2), fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: balanced}
+spec: {type: LoadBalancer, selector: {app: web}, ports: [{port: 80}]}
+`, r)); err != nil {
 			return err
 		}
 		return s.until(ctx, "the page at the Service's address", func(ctx context.Context) error {
@@ -59,7 +61,7 @@ spec: {ipAddressPools: [beside]}
 			if len(service.Status.LoadBalancer.Ingress) == 0 {
 				return errors.New("the Service has no address")
 			}
-			return reads(ctx, "http://"+service.Status.LoadBalancer.Ingress[0].IP+"/", "", "Welcome to nginx!")
+			return reads(ctx, "http://"+service.Status.LoadBalancer.Ingress[0].IP+"/", "", webPage)
 		})
 	},
 }
@@ -77,30 +79,6 @@ func addressesBeside(ctx context.Context, s *site) (string, error) {
 		}
 	}
 	return "", errors.New("the node has no IPv4 address")
-}
-
-// balanced is two web servers behind a Service that wants an address.
-func balanced(name string) string {
-	return fmt.Sprintf(`
-apiVersion: v1
-kind: Namespace
-metadata: {name: balanced}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: balanced}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: nginx, image: %s}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: %s, namespace: balanced}
-spec: {type: LoadBalancer, selector: {app: web}, ports: [{port: 80}]}
-`, images.Nginx, name)
 }
 
 // reads is nil when the page at a URL has a text. Without a host the URL's own is asked for.

@@ -5,13 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 var metricsServer = program{
 	name: "metrics-server", module: "sigs.k8s.io/metrics-server", version: "v0.9.0",
 	scenario: "takes metrics.k8s.io over from Barque; it has figures of each node that are younger than the round",
-	images: []image{
-		simple("registry.k8s.io/metrics-server/metrics-server:v0.9.0", "/metrics-server", "cmd/metrics-server", "65534"),
+	images: []workshop.Image{
+		workshop.Simple("registry.k8s.io/metrics-server/metrics-server:v0.9.0", "/metrics-server", "cmd/metrics-server", "65534"),
 	},
 	namespaces: []string{"kube-system"},
 	install: func(ctx context.Context, s *site) error {

@@ -36,28 +36,3 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("failures: %v", err)
 	}
 }
-
-// A program that lacks a part would only show in the middle of a night.
-func TestProgramsAreWhole(t *testing.T) {
-	names, images := map[string]bool{}, map[string]string{}
-	for _, p := range programs {
-		if p.name == "" || p.version == "" || p.scenario == "" || p.install == nil || p.fact == nil {
-			t.Errorf("%q lacks a name, a version, a scenario, an installation or a fact", p.name)
-		}
-		if names[p.name] {
-			t.Errorf("there are two %s", p.name)
-		}
-		names[p.name] = true
-		for _, i := range p.images {
-			if other := images[i.name]; other != "" {
-				t.Errorf("%s and %s have the image %s", other, p.name, i.name)
-			}
-			images[i.name] = p.name
-			for path, s := range i.binaries {
-				if !strings.HasPrefix(path, "/") || s.pkg == "" || p.module == "" && s.module == "" {
-					t.Errorf("%s: %s is to be %+v, of no module", i.name, path, s)
-				}
-			}
-		}
-	}
-}

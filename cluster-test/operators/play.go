@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 	"github.com/barque/barque/cluster-test/registry"
 )
 
@@ -27,8 +28,8 @@ type result struct {
 }
 
 // play runs the scenarios on one cluster. A program that fails does not end it.
-func play(ctx context.Context, o options, w *workshop, programs []program) (results []result, err error) {
-	images, err := registry.New(ctx, w.images)
+func play(ctx context.Context, o options, w *workshop.Workshop, programs []program) (results []result, err error) {
+	images, err := registry.New(ctx, w.Images())
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +56,12 @@ func play(ctx context.Context, o options, w *workshop, programs []program) (resu
 	}()
 	st := &stage{Cluster: c, out: o.out}
 	for _, p := range programs {
-		s := &site{Cluster: c, program: p, workshop: w, dir: w.modules[p.module+"@"+p.version], scratch: filepath.Join(scratch, p.name)}
+		s := &site{Cluster: c, program: p, workshop: w, scratch: filepath.Join(scratch, p.name)}
+		if p.module != "" {
+			if s.dir, err = w.Module(ctx, p.module, p.version); err != nil {
+				return nil, err
+			}
+		}
 		if err := os.MkdirAll(s.scratch, 0o755); err != nil {
 			return nil, err
 		}

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
-	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 // program is one of other authors, as these ship it.
@@ -15,9 +15,9 @@ type program struct {
 	module   string // Go module that it and its manifests come from
 	version  string // of the module
 	scenario string // one sentence of the page, which ends in the fact
-	images   []image
-	npm      string   // a package of npm that the scenario runs on this machine, NAME@VERSION; "" for none
-	tools    []source // programs of the module that the scenario runs on this machine
+	images   []workshop.Image
+	npm      string            // a package of npm that the scenario runs on this machine, NAME@VERSION; "" for none
+	tools    []workshop.Source // programs of the module that the scenario runs on this machine
 
 	// namespaces are those of its pods. All of them are Ready before a fact is looked at.
 	namespaces []string
@@ -30,6 +30,11 @@ type program struct {
 	fact func(ctx context.Context, s *site, r round) error
 	// leave removes what would be in the way of other programs; nil when there is nothing.
 	leave func(ctx context.Context, s *site) error
+}
+
+// order is what the workshop makes for it.
+func (p program) order() workshop.Order {
+	return workshop.Order{Name: p.name, Module: p.module, Version: p.version, Images: p.images, NPM: p.npm, Tools: p.tools}
 }
 
 // round is a time at which the fact must hold.
@@ -52,26 +57,17 @@ func (r round) past() []string {
 	return out
 }
 
-// image is one that the manifests name.
-type image struct {
-	name     string            // as the manifests have it
-	binaries map[string]source // by path in the image
-	files    map[string]string // files of the module, by path in the image
-	scripts  map[string]string // likewise, as programs: modules have no permissions
-	links    map[string]string // targets of symbolic links, by path in the image
-	shell    bool              // the authors' image has a shell
-	config   v1.Config
-	// foreign has more of the image, such as Debian packages, where there is more.
-	foreign func(ctx context.Context) (images.Foreign, error)
+// replicas are those that a scenario scales to: up, and down.
+func (r round) replicas() int {
+	return map[round]int{installed: 2, killed: 4, restarted: 3}[r]
 }
 
-// source is a main package.
-type source struct {
-	pkg     string // path below the module, "." for its root
-	module  string // another one than the program's; "" for that
-	version string
-	ldflags string // what the authors' own build sets, such as the version
-	tags    string // likewise
+// recorded is nil when lines are the names of the rounds up to this one.
+func (r round) recorded(by, lines string) error {
+	if want := strings.Join(r.past(), "\n"); lines != want {
+		return fmt.Errorf("%s has %q, want %q", by, lines, want)
+	}
+	return nil
 }
 
 // programs are all of them, in the order in which they are installed.

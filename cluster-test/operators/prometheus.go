@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -12,26 +13,22 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	clustertest "github.com/barque/barque/cluster-test"
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-const (
-	prometheusImage   = "docker.io/library/prometheus:debian"
-	nodeExporterImage = "docker.io/library/prometheus-node-exporter:debian"
-)
+// prometheusManifests want the addresses of API servers and kubelets.
+//
+//go:embed manifests/prometheus.yaml
+var prometheusManifests string
 
 // prometheus is Debian's, which has no discovery of Kubernetes: it finds the exporters by the DNS.
 var prometheus = program{
 	name: "Prometheus, node exporter", version: "2.42.0, 1.5.0 (Debian 12)",
 	scenario: "API servers, kubelets, their cAdvisor and the exporter of each node have samples that are younger than the round, and rates",
-	images: []image{
-		{name: prometheusImage, foreign: func(context.Context) (images.Foreign, error) {
-			return images.Foreign{Packages: []string{"prometheus"}, Config: v1.Config{User: "65534:65534"}}, nil
-		}},
-		{name: nodeExporterImage, foreign: func(context.Context) (images.Foreign, error) {
-			return images.Foreign{Packages: []string{"prometheus-node-exporter"}, Config: v1.Config{User: "65534:65534"}}, nil
-		}},
+	images: []workshop.Image{
+		workshop.Debian("docker.io/library/prometheus:debian", images.Foreign{Packages: []string{"prometheus"}, Config: v1.Config{User: "65534:65534"}}),
+		workshop.Debian("docker.io/library/prometheus-node-exporter:debian", images.Foreign{Packages: []string{"prometheus-node-exporter"}, Config: v1.Config{User: "65534:65534"}}),
 	},
 	namespaces: []string{"monitoring"},
 	install: func(ctx context.Context, s *site) error {
@@ -44,7 +41,7 @@ var prometheus = program{
 			addresses = append(addresses, n.Status.Addresses[0].Address)
 		}
 		api, kubelets := strings.Join(addresses, ":6443, ")+":6443", strings.Join(addresses, ":10250, ")+":10250"
-		return s.apply(ctx, fmt.Sprintf(prometheusManifests, api, kubelets))
+		return s.apply(ctx, strings.NewReplacer("API_SERVERS", api, "KUBELETS", kubelets).Replace(prometheusManifests))
 	},
 	fact: func(ctx context.Context, s *site, _ round) error {
 		began, nodes := time.Now(), len(s.Nodes())
@@ -52,10 +49,7 @@ var prometheus = program{
 		fresh := func(series, condition string) string {
 			return fmt.Sprintf("count(timestamp(%[1]s) > %[2]d and %[1]s %[3]s)", series, began.Unix(), condition)
 		}
-		for _, q := range []struct {
-			expression string
-			want       int
-		}{
+		return s.figures(ctx, "monitoring", "prometheus:web", []figure{
 			{fresh(`up{job="apiserver"}`, "== 1"), nodes},
 			{fresh(`up{job="kubelet"}`, "== 1"), nodes},
 			{fresh(`up{job="cadvisor"}`, "== 1"), nodes},
@@ -64,26 +58,35 @@ var prometheus = program{
 			{fresh(`node_memory_MemAvailable_bytes`, "> 0"), nodes},
 			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, nodes},
 			{`count(rate(container_cpu_usage_seconds_total{namespace="monitoring",container="prometheus"}[1m]) > 0)`, 1},
-		} {
-			if err := s.until(ctx, q.expression, func(ctx context.Context) error {
-				got, err := s.promql(ctx, "monitoring/services/prometheus:web", q.expression)
-				if err == nil && got != float64(q.want) {
-					err = fmt.Errorf("it is %v, not %d", got, q.want)
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
+		})
 	},
 }
 
-// promql asks a Prometheus for one number, through the API server's proxy.
-func (s *site) promql(ctx context.Context, service, expression string) (float64, error) {
-	ctx, cancel := clustertest.TryOnce(ctx)
-	defer cancel()
-	out, err := s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/"+service+"/proxy/api/v1/query?query="+url.QueryEscape(expression))
+// figure is a number that an expression of PromQL is to have.
+type figure struct {
+	expression string
+	want       int
+}
+
+// figures waits until a Prometheus has all of them.
+func (s *site) figures(ctx context.Context, namespace, service string, figures []figure) error {
+	for _, f := range figures {
+		if err := s.until(ctx, f.expression, func(ctx context.Context) error {
+			got, err := s.promql(ctx, namespace, service, f.expression)
+			if err == nil && got != float64(f.want) {
+				err = fmt.Errorf("it is %v, not %d", got, f.want)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// promql asks a Prometheus for one number.
+func (s *site) promql(ctx context.Context, namespace, service, expression string) (float64, error) {
+	out, err := s.proxied(ctx, namespace, service, "api/v1/query?query="+url.QueryEscape(expression))
 	if err != nil {
 		return 0, err
 	}
@@ -98,102 +101,3 @@ func (s *site) promql(ctx context.Context, service, expression string) (float64,
 	}
 	return strconv.ParseFloat(fmt.Sprint(answer.Data.Result[0].Value[1]), 64)
 }
-
-// prometheusManifests want the addresses of API servers and kubelets.
-const prometheusManifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: monitoring}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: prometheus, namespace: monitoring}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: debian-prometheus}
-rules:
-- {apiGroups: [""], resources: [nodes/metrics], verbs: [get]}
-- {nonResourceURLs: [/metrics], verbs: [get]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: debian-prometheus}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: debian-prometheus}
-subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: nodes, namespace: monitoring}
-spec: {clusterIP: None, selector: {app: node-exporter}, ports: [{name: metrics, port: 9100}]}
----
-apiVersion: v1
-kind: Service
-metadata: {name: prometheus, namespace: monitoring}
-spec: {selector: {app: prometheus}, ports: [{name: web, port: 9090}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: prometheus, namespace: monitoring}
-data:
-  prometheus.yml: |
-    global: {scrape_interval: 5s}
-    scrape_configs:
-    - job_name: apiserver
-      scheme: https
-      authorization: &token {credentials_file: /var/run/secrets/kubernetes.io/serviceaccount/token}
-      tls_config: &ca {ca_file: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
-      static_configs: [{targets: [%[1]s]}]
-    - job_name: kubelet
-      scheme: https
-      authorization: *token
-      tls_config: *ca
-      static_configs: &kubelets [{targets: [%[2]s]}]
-    - job_name: cadvisor
-      scheme: https
-      metrics_path: /metrics/cadvisor
-      authorization: *token
-      tls_config: *ca
-      static_configs: *kubelets
-    - job_name: nodes
-      dns_sd_configs: [{names: [_metrics._tcp.nodes.monitoring.svc.cluster.local], type: SRV, refresh_interval: 5s}]
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: node-exporter, namespace: monitoring}
-spec:
-  selector: {matchLabels: {app: node-exporter}}
-  template:
-    metadata: {labels: {app: node-exporter}}
-    spec:
-      hostPID: true
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: node-exporter
-        image: ` + nodeExporterImage + `
-        command: [prometheus-node-exporter, --path.rootfs=/host]
-        volumeMounts: [{name: host, mountPath: /host, readOnly: true}]
-      volumes: [{name: host, hostPath: {path: /}}]
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: prometheus, namespace: monitoring}
-spec:
-  serviceName: prometheus
-  selector: {matchLabels: {app: prometheus}}
-  template:
-    metadata: {labels: {app: prometheus}}
-    spec:
-      serviceAccountName: prometheus
-      securityContext: {runAsUser: 65534, runAsGroup: 65534, fsGroup: 65534}
-      containers:
-      - name: prometheus
-        image: ` + prometheusImage + `
-        command: [prometheus, --config.file=/config/prometheus.yml, --storage.tsdb.path=/data]
-        readinessProbe: {httpGet: {path: /-/ready, port: 9090}}
-        volumeMounts: [{name: data, mountPath: /data}, {name: config, mountPath: /config}]
-      volumes: [{name: config, configMap: {name: prometheus}}]
-  volumeClaimTemplates:
-  - metadata: {name: data}
-    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 500Mi}}}
-`

@@ -2,27 +2,36 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
+
+// monitors are for the targets that kube-prometheus has in any cluster, with the kubelet's own
+// labels as there, selected as the example's Prometheus has it.
+//
+//go:embed manifests/prometheus-operator.yaml
+var monitors string
 
 // prometheusOperator runs the Prometheus that its authors name, with the objects of their example.
 var prometheusOperator = program{
 	name: "prometheus-operator, Prometheus v3.13.1", module: "github.com/prometheus-operator/prometheus-operator", version: "v0.93.0",
 	scenario: "ServiceMonitors of the API servers, the kubelets, their cAdvisor and the operator have fresh samples of all targets in two Prometheus",
-	images: []image{
-		shelled(simple("quay.io/prometheus-operator/prometheus-operator:v0.93.0", "/bin/operator", "cmd/operator", "65534")),
-		shelled(simple("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.0", "/bin/prometheus-config-reloader", "cmd/prometheus-config-reloader", "nobody")),
+	images: []workshop.Image{
+		workshop.Shelled(workshop.Simple("quay.io/prometheus-operator/prometheus-operator:v0.93.0", "/bin/operator", "cmd/operator", "65534")),
+		workshop.Shelled(workshop.Simple("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.0", "/bin/prometheus-config-reloader", "cmd/prometheus-config-reloader", "nobody")),
 		{
-			name: "quay.io/prometheus/prometheus:v3.13.1", shell: true, binaries: map[string]source{"/bin/prometheus": {
-				pkg: "cmd/prometheus", module: "github.com/prometheus/prometheus", version: "v0.313.1",
+			Name: "quay.io/prometheus/prometheus:v3.13.1", Shell: true, Binaries: map[string]workshop.Source{"/bin/prometheus": {
+				Pkg: "cmd/prometheus", Module: "github.com/prometheus/prometheus", Version: "v0.313.1",
 				// Tags of its README, for a build without the discoveries of clouds. Its user
 				// interface, which npm makes, is left out.
-				tags: "netgo,remove_all_sd,enable_kubernetes_sd",
+				Tags: "netgo,remove_all_sd,enable_kubernetes_sd",
 			}},
-			config: v1.Config{Entrypoint: []string{"/bin/prometheus"}, User: "nobody", WorkingDir: "/prometheus"},
+			Config: v1.Config{Entrypoint: []string{"/bin/prometheus"}, User: "nobody", WorkingDir: "/prometheus"},
 		},
 	},
 	namespaces: []string{"default"},
@@ -55,71 +64,16 @@ spec:
 `, r)); err != nil {
 			return err
 		}
-		nodes := float64(len(s.Nodes()))
-		for _, q := range []struct {
-			expression string
-			ok         func(float64) bool
-		}{
-			{fmt.Sprintf(`count(up{round="%s"} == 1)`, r), func(v float64) bool { return v == 1 }},
-			{`count(up{job="apiserver"} == 1)`, func(v float64) bool { return v == nodes }},
-			{`count(up{job="kubelet",metrics_path="/metrics"} == 1)`, func(v float64) bool { return v == nodes }},
-			{`count(up{job="kubelet",metrics_path="/metrics/cadvisor"} == 1)`, func(v float64) bool { return v == nodes }},
-			{`min(timestamp(up{job=~"apiserver|kubelet"} == 1))`, func(v float64) bool { return v > float64(began.Unix()) }},
-			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, func(v float64) bool { return v == nodes }},
-			{`count(kubelet_running_pods)`, func(v float64) bool { return v == nodes }},
-			{`count(rate(container_cpu_usage_seconds_total{namespace="default",container="prometheus"}[1m]) > 0)`, func(v float64) bool { return v == 2 }},
-		} {
-			if err := s.until(ctx, q.expression, func(ctx context.Context) error {
-				got, err := s.promql(ctx, "default/services/prometheus-operated:web", q.expression)
-				if err == nil && !q.ok(got) {
-					err = fmt.Errorf("it is %v", got)
-				}
-				return err
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
+		nodes := len(s.Nodes())
+		return s.figures(ctx, "default", "prometheus-operated:web", []figure{
+			{fmt.Sprintf(`count(up{round="%s"} == 1)`, r), 1},
+			{`count(up{job="apiserver"} == 1)`, nodes},
+			{`count(up{job="kubelet",metrics_path="/metrics"} == 1)`, nodes},
+			{`count(up{job="kubelet",metrics_path="/metrics/cadvisor"} == 1)`, nodes},
+			{fmt.Sprintf(`min(timestamp(up{job=~"apiserver|kubelet"} == 1)) > bool %d`, began.Unix()), 1},
+			{`count(sum by (instance) (rate(apiserver_request_total[1m])) > 0)`, nodes},
+			{`count(kubelet_running_pods)`, nodes},
+			{`count(rate(container_cpu_usage_seconds_total{namespace="default",container="prometheus"}[1m]) > 0)`, 2},
+		})
 	},
 }
-
-// monitors are for the targets that kube-prometheus has in any cluster, with the kubelet's own
-// labels as there, selected as the example's Prometheus has it.
-const monitors = `
-apiVersion: monitoring.coreos.com/v1
-kind: ServiceMonitor
-metadata: {name: apiserver, namespace: default, labels: {team: frontend}}
-spec:
-  jobLabel: component
-  selector: {matchLabels: {component: apiserver, provider: kubernetes}}
-  endpoints:
-  - port: https
-    scheme: https
-    interval: 5s
-    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt, serverName: kubernetes}
----
-apiVersion: monitoring.coreos.com/v1
-kind: ServiceMonitor
-metadata: {name: kubelet, namespace: default, labels: {team: frontend}}
-spec:
-  jobLabel: app.kubernetes.io/name
-  namespaceSelector: {matchNames: [kube-system]}
-  selector: {matchLabels: {app.kubernetes.io/name: kubelet}}
-  endpoints:
-  - port: https-metrics
-    scheme: https
-    honorLabels: true
-    interval: 5s
-    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
-    relabelings: [{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]
-  - port: https-metrics
-    scheme: https
-    honorLabels: true
-    path: /metrics/cadvisor
-    interval: 5s
-    bearerTokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-    tlsConfig: {caFile: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt}
-    relabelings: [{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]
-`

@@ -10,26 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-const (
-	pythonImage     = "docker.io/library/python:debian"
-	pythonNamespace = "python"
-)
+const pythonNamespace = "python"
 
 //go:embed python.py
 var pythonProgram string
+
+//go:embed manifests/python.yaml
+var pythonManifests string
 
 // python is Debian's client with a small operator, which runs in the cluster.
 var python = program{
 	name: "Python client", version: "22.6.0 (Debian 12)",
 	scenario: "two replicas of an operator elect a leader with the client's own election; it copies a new ConfigMap into a Secret",
-	images: []image{{name: pythonImage, foreign: func(context.Context) (images.Foreign, error) {
-		return images.Foreign{
-			Packages: []string{"python3", "python3-minimal", "python3-kubernetes"},
-			Config:   v1.Config{User: "65534:65534", Env: []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}},
-		}, nil
-	}}},
+	images: []workshop.Image{workshop.Debian("docker.io/library/python:debian", images.Foreign{
+		Packages: []string{"python3", "python3-minimal", "python3-kubernetes"},
+		Config:   v1.Config{User: "65534:65534", Env: []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1"}},
+	})},
 	namespaces: []string{pythonNamespace},
 	install: func(ctx context.Context, s *site) error {
 		program, err := json.Marshal(map[string]any{
@@ -39,7 +38,7 @@ var python = program{
 		if err != nil {
 			return err
 		}
-		return s.apply(ctx, namespaceNamed(pythonNamespace)+"---\n"+string(program)+"\n---"+pythonManifests)
+		return s.apply(ctx, namespaceNamed(pythonNamespace), string(program), pythonManifests)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		if err := s.apply(ctx, fmt.Sprintf(`
@@ -63,41 +62,3 @@ data: {round: %[1]s}
 		})
 	},
 }
-
-const pythonManifests = `
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
-rules: [{apiGroups: [""], resources: [configmaps, secrets], verbs: [get, list, watch, create, update]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}
-subjects: [{kind: ServiceAccount, name: operator}]
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: operator, namespace: ` + pythonNamespace + `}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: operator}}
-  template:
-    metadata: {labels: {app: operator}}
-    spec:
-      serviceAccountName: operator
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: operator
-        image: ` + pythonImage + `
-        command: [python3, /program/program.py]
-        env:
-        - {name: NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-        - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        volumeMounts: [{name: program, mountPath: /program}]
-      volumes: [{name: program, configMap: {name: program}}]
-`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,28 +11,25 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/barque/barque/cluster-test/images"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
-const (
-	rabbitMQImage     = "docker.io/library/rabbitmq:debian"
-	rabbitMQNamespace = "rabbitmq"
-)
+const rabbitMQNamespace = "rabbitmq"
+
+//go:embed manifests/rabbitmq.yaml
+var rabbitMQManifests string
 
 // rabbitMQ is Debian's, which has no manifests: those here are after its documentation.
 var rabbitMQ = program{
 	name: "RabbitMQ", version: "3.10.8 (Debian 12)",
 	scenario: "three servers find each other by the Endpoints of a headless Service; a quorum queue keeps the messages of all rounds",
-	images: []image{{name: rabbitMQImage, foreign: func(context.Context) (images.Foreign, error) {
-		f := images.Foreign{
-			Shell: true, Packages: []string{"rabbitmq-server", "python3", "python3-minimal"},
-			Users: []string{"rabbitmq:x:999:999:RabbitMQ:/home/rabbitmq:/bin/sh"}, Dirs: []string{"etc/rabbitmq", "home/rabbitmq"},
-			Config: v1.Config{User: "999:999", Env: []string{"HOME=/home/rabbitmq", "LANG=C.UTF-8"}},
-		}
-		for _, part := range strings.Fields("asn1 base crypto eldap inets mnesia os-mon parsetools public-key runtime-tools snmp ssl syntax-tools tools xmerl") {
-			f.Packages = append(f.Packages, "erlang-"+part)
-		}
-		return f, nil
-	}}},
+	images: []workshop.Image{workshop.Debian("docker.io/library/rabbitmq:debian", images.Foreign{
+		Shell: true,
+		Packages: strings.Fields("rabbitmq-server python3 python3-minimal erlang-asn1 erlang-base erlang-crypto erlang-eldap erlang-inets erlang-mnesia " +
+			"erlang-os-mon erlang-parsetools erlang-public-key erlang-runtime-tools erlang-snmp erlang-ssl erlang-syntax-tools erlang-tools erlang-xmerl"),
+		Users: []string{"rabbitmq:x:999:999:RabbitMQ:/home/rabbitmq:/bin/sh"}, Dirs: []string{"etc/rabbitmq", "home/rabbitmq"},
+		Config: v1.Config{User: "999:999", Env: []string{"HOME=/home/rabbitmq", "LANG=C.UTF-8"}},
+	})},
 	namespaces: []string{rabbitMQNamespace},
 	install: func(ctx context.Context, s *site) error {
 		if err := s.apply(ctx, rabbitMQManifests); err != nil {
@@ -40,14 +38,11 @@ var rabbitMQ = program{
 		if err := s.wants(ctx, "3", "get", "statefulset", "-n", rabbitMQNamespace, "rabbitmq", "-o", "jsonpath={.status.readyReplicas}"); err != nil {
 			return err
 		}
-		return s.until(ctx, "the queue", func(ctx context.Context) error {
-			_, err := s.rabbitMQ(ctx, 0, "declare", "queue", "name=rounds", "durable=true", "queue_type=quorum")
-			return err
-		})
+		return s.succeeds(ctx, rabbitMQAdmin(0, "declare", "queue", "name=rounds", "durable=true", "queue_type=quorum")...)
 	},
 	fact: func(ctx context.Context, s *site, r round) error {
 		if err := s.until(ctx, "a cluster of three", func(ctx context.Context) error {
-			nodes, err := s.rabbitMQ(ctx, 1, "list", "nodes", "name", "running")
+			nodes, err := s.kubectl(ctx, rabbitMQAdmin(1, "list", "nodes", "name", "running")...)
 			if running := strings.Count(nodes, `"running":true`); err == nil && running != 3 {
 				err = fmt.Errorf("%d servers run: %s", running, nodes)
 			}
@@ -55,14 +50,11 @@ var rabbitMQ = program{
 		}); err != nil {
 			return err
 		}
-		if err := s.until(ctx, "the message", func(ctx context.Context) error {
-			_, err := s.rabbitMQ(ctx, 2, "publish", "routing_key=rounds", "payload="+string(r), `properties={"delivery_mode":2}`)
-			return err
-		}); err != nil {
+		if err := s.succeeds(ctx, rabbitMQAdmin(2, "publish", "routing_key=rounds", "payload="+string(r), `properties={"delivery_mode":2}`)...); err != nil {
 			return err
 		}
 		return s.until(ctx, "the messages", func(ctx context.Context) error {
-			out, err := s.rabbitMQ(ctx, 0, "get", "queue=rounds", "count=100", "ackmode=ack_requeue_true")
+			out, err := s.kubectl(ctx, rabbitMQAdmin(0, "get", "queue=rounds", "count=100", "ackmode=ack_requeue_true")...)
 			if err != nil {
 				return err
 			}
@@ -84,85 +76,7 @@ var rabbitMQ = program{
 	},
 }
 
-// rabbitMQ runs rabbitmqadmin in a pod.
-func (s *site) rabbitMQ(ctx context.Context, pod int, args ...string) (string, error) {
-	return s.kubectl(ctx, append([]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--",
-		"rabbitmqadmin", "-f", "raw_json"}, args...)...)
+// rabbitMQAdmin is what kubectl does to run rabbitmqadmin in a pod.
+func rabbitMQAdmin(pod int, args ...string) []string {
+	return append([]string{"exec", "-n", rabbitMQNamespace, fmt.Sprint("rabbitmq-", pod), "--", "rabbitmqadmin", "-f", "raw_json"}, args...)
 }
-
-const rabbitMQManifests = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: rabbitmq}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: rabbitmq, namespace: rabbitmq}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: rabbitmq, namespace: rabbitmq}
-rules:
-- {apiGroups: [""], resources: [endpoints], verbs: [get]}
-- {apiGroups: [""], resources: [events], verbs: [create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: rabbitmq, namespace: rabbitmq}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: rabbitmq}
-subjects: [{kind: ServiceAccount, name: rabbitmq}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: rabbitmq, namespace: rabbitmq}
-spec: {clusterIP: None, publishNotReadyAddresses: true, selector: {app: rabbitmq}, ports: [{name: amqp, port: 5672}]}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: rabbitmq, namespace: rabbitmq}
-data:
-  enabled_plugins: "[rabbitmq_management,rabbitmq_peer_discovery_k8s]."
-  rabbitmq.conf: |
-    cluster_formation.peer_discovery_backend = rabbit_peer_discovery_k8s
-    cluster_formation.k8s.host = kubernetes.default.svc.cluster.local
-    cluster_formation.k8s.address_type = hostname
-    cluster_formation.k8s.service_name = rabbitmq
-    cluster_formation.k8s.hostname_suffix = .rabbitmq.rabbitmq.svc.cluster.local
-    log.console = true
-    log.file = false
----
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: rabbitmq, namespace: rabbitmq}
-spec:
-  replicas: 3
-  serviceName: rabbitmq
-  selector: {matchLabels: {app: rabbitmq}}
-  template:
-    metadata: {labels: {app: rabbitmq}}
-    spec:
-      serviceAccountName: rabbitmq
-      terminationGracePeriodSeconds: 10
-      securityContext: {runAsUser: 999, runAsGroup: 999, fsGroup: 999}
-      containers:
-      - name: rabbitmq
-        image: ` + rabbitMQImage + `
-        # The servers of a cluster, and their tools, share this cookie.
-        command: [sh, -c, "umask 077; printf barque >$HOME/.erlang.cookie; exec /usr/lib/rabbitmq/bin/rabbitmq-server"]
-        readinessProbe: {tcpSocket: {port: 5672}, periodSeconds: 5, timeoutSeconds: 5}
-        ports: [{containerPort: 5672}]
-        env:
-        - {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        - {name: RABBITMQ_USE_LONGNAME, value: "true"}
-        - {name: RABBITMQ_NODENAME, value: rabbit@$(POD).rabbitmq.rabbitmq.svc.cluster.local}
-        - {name: RABBITMQ_ENABLED_PLUGINS_FILE, value: /config/enabled_plugins}
-        - {name: RABBITMQ_CONFIG_FILE, value: /config/rabbitmq.conf}
-        - {name: RABBITMQ_MNESIA_BASE, value: /data/mnesia}
-        - {name: RABBITMQ_LOG_BASE, value: /data/log}
-        - {name: RABBITMQ_GENERATED_CONFIG_DIR, value: /data/config}
-        volumeMounts: [{name: data, mountPath: /data}, {name: config, mountPath: /config}]
-      volumes: [{name: config, configMap: {name: rabbitmq}}]
-  volumeClaimTemplates:
-  - metadata: {name: data}
-    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 200Mi}}}
-`

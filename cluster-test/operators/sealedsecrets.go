@@ -5,20 +5,22 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 const sealedSecretsNamespace = "sealed-secrets"
 
-var kubeseal = source{pkg: "cmd/kubeseal"}
+var kubeseal = workshop.Source{Pkg: "cmd/kubeseal"}
 
 var sealedSecrets = program{
 	name: "Sealed Secrets", module: "github.com/bitnami-labs/sealed-secrets", version: "v0.40.0",
 	scenario: "kubeseal seals a secret with the controller's certificate, fetched through the API server; the controller opens it",
-	images: []image{
-		simple("docker.io/bitnami/sealed-secrets-controller:0.40.0", "/usr/local/bin/controller", "cmd/controller", "1001"),
+	images: []workshop.Image{
+		workshop.Simple("docker.io/bitnami/sealed-secrets-controller:0.40.0", "/usr/local/bin/controller", "cmd/controller", "1001"),
 	},
 	npm:        clients,
-	tools:      []source{kubeseal},
+	tools:      []workshop.Source{kubeseal},
 	namespaces: []string{sealedSecretsNamespace},
 	install: func(ctx context.Context, s *site) error {
 		// The chart is released apart from the controller, and names the one before.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 // shipped applies files of the module. CRDs may be too large for the annotation of a client-side
@@ -33,26 +33,9 @@ func (s *site) copied(dir string) (string, error) {
 	return to, os.CopyFS(to, os.DirFS(filepath.Join(s.dir, dir)))
 }
 
-// simple is an image with one program, as most Dockerfiles of Go programs make it.
-func simple(name, path, pkg, user string) image {
-	return image{
-		name: name, binaries: map[string]source{path: {pkg: pkg}},
-		config: v1.Config{Entrypoint: []string{path}, User: user},
-	}
-}
-
-// userOnly is the configuration of an image whose manifests name the command.
-func userOnly(user string) v1.Config { return v1.Config{User: user} }
-
-// shelled is an image on busybox.
-func shelled(i image) image {
-	i.shell = true
-	return i
-}
-
 // tool runs a tool of the program on this machine.
-func (s *site) tool(ctx context.Context, t source, args ...string) (string, error) {
-	file, err := s.workshop.binary(ctx, s.program, t)
+func (s *site) tool(ctx context.Context, t workshop.Source, args ...string) (string, error) {
+	file, err := s.workshop.Binary(ctx, s.program.order(), t)
 	if err != nil {
 		return "", err
 	}

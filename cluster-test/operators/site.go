@@ -11,13 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clustertest "github.com/barque/barque/cluster-test"
+	"github.com/barque/barque/cluster-test/operators/workshop"
 )
 
 // site is the cluster as a scenario sees it.
 type site struct {
 	*clustertest.Cluster
 	program  program
-	workshop *workshop
+	workshop *workshop.Workshop
 	dir      string // of the program's module
 	scratch  string // a directory for files of the scenario
 	noted    string // what begin has seen
@@ -37,14 +38,15 @@ func (s *site) kubectl(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(r.Out), r.Error
 }
 
-// apply applies manifests that the scenario has made.
-func (s *site) apply(ctx context.Context, manifests string) error {
-	return s.KubectlResult(ctx, manifests, "apply", "-f", "-").Error
+// apply applies manifests of the scenario.
+func (s *site) apply(ctx context.Context, manifests ...string) error {
+	return s.KubectlResult(ctx, strings.Join(manifests, "\n---\n"), "apply", "-f", "-").Error
 }
 
-// namespaceNamed is the manifest of a namespace.
-func namespaceNamed(name string) string {
-	return "apiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}\n"
+// admitted applies manifests when the program's webhook admits them: it makes its own certificate
+// first.
+func (s *site) admitted(ctx context.Context, manifests ...string) error {
+	return s.until(ctx, "apply", func(ctx context.Context) error { return s.apply(ctx, manifests...) })
 }
 
 // until waits until try succeeds.
@@ -53,6 +55,14 @@ func (s *site) until(ctx context.Context, what string, try func(context.Context)
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// succeeds waits until kubectl succeeds.
+func (s *site) succeeds(ctx context.Context, args ...string) error {
+	return s.until(ctx, "kubectl "+strings.Join(args, " "), func(ctx context.Context) error {
+		_, err := s.kubectl(ctx, args...)
+		return err
+	})
 }
 
 // wants waits until kubectl prints a text.
@@ -64,6 +74,13 @@ func (s *site) wants(ctx context.Context, want string, args ...string) error {
 		}
 		return err
 	})
+}
+
+// proxied reads a path of a port of a Service, through the API server's proxy.
+func (s *site) proxied(ctx context.Context, namespace, service, path string) (string, error) {
+	ctx, cancel := clustertest.TryOnce(ctx)
+	defer cancel()
+	return s.kubectl(ctx, "get", "--raw", "/api/v1/namespaces/"+namespace+"/services/"+service+"/proxy/"+path)
 }
 
 // ready waits until all pods of the program are Ready, by containers that were started after a

