@@ -22,11 +22,11 @@ import (
 	"github.com/barque/barque/scheduler/plugins"
 )
 
-// Config is what a Scheduler needs. Only Informers is required.
+// Config configures a Scheduler. Only Informers is required.
 type Config struct {
-	// Informers is shared with the rest of the process. New asks it for pods, nodes, namespaces,
-	// services, PodDisruptionBudgets and all that is about volumes and devices, so it must be
-	// started after New, and must not drop fields of them.
+	// Informers is shared with the rest of the process. New requests informers of pods, nodes,
+	// namespaces, services, PodDisruptionBudgets, volumes and devices. So it must be started after
+	// New, and must not drop fields of these objects.
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
 	// Metrics is where the scheduler's metrics are registered; nil for nowhere.

@@ -12,8 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// deviceHandler makes a handler of a kind that is about devices. It notes a change, and tells the
-// queue of it.
+// deviceHandler makes a handler for a kind of device objects. It records a change and reports the
+// event to the queue.
 func deviceHandler[T any](g *gate, t *term, kind fwk.EventResource, note func(old, new *T)) toolscache.ResourceEventHandler {
 	return handler(g, func(old, new *T) {
 		if note != nil {
@@ -49,9 +49,8 @@ func (t *term) classChanged(old, new *resourcev1.DeviceClass) {
 	}
 }
 
-// catchUpDevices waits until the ledger has every allocation that the API server has now: the
-// leader before us may have given a device away that still looks free here, and nobody else would
-// notice.
+// catchUpDevices waits until the ledger has every allocation of the API server. The last leader may
+// have allocated a device that still looks free here, and no later check would notice.
 func (t *term) catchUpDevices(ctx context.Context) error {
 	var list *resourcev1.ResourceClaimList
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {

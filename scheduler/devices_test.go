@@ -22,7 +22,7 @@ import (
 
 const gpuDriver = "gpu.example.com"
 
-// withClaims makes the fake API give claims what a server gives them.
+// withClaims makes the fake API set the fields that a server sets in claims.
 func (s *apiServer) withClaims() {
 	version := 1000
 	stamp := func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -104,7 +104,7 @@ func (s *apiServer) claim(name string) *resourcev1.ResourceClaim {
 	return c
 }
 
-// devicesOf returns what a claim has, as pool/device.
+// devicesOf returns a claim's devices as pool/device.
 func devicesOf(c *resourcev1.ResourceClaim) (out []string) {
 	if c.Status.Allocation != nil {
 		for _, r := range c.Status.Allocation.Devices.Results {
@@ -329,8 +329,8 @@ func TestDevicesThatAreAttachedLate(t *testing.T) {
 	})
 }
 
-// TestDevicesOfTheWrongNode: an allocated claim that nobody uses keeps a pod from the only node
-// that has room. Its devices are given back and others taken.
+// TestDevicesOfTheWrongNode: an allocated claim without a user keeps a pod from the only node that
+// has room. The allocation is removed and made on that node.
 func TestDevicesOfTheWrongNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "1", "8Gi"), node("b", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), slice("b", gpu("x", "m")),
@@ -354,7 +354,7 @@ func TestDevicesOfTheWrongNode(t *testing.T) {
 }
 
 // TestANewLeaderKnowsWhatIsTaken: the informer of claims is behind, and shows a device as free that
-// the leader before has given away.
+// the last leader has allocated.
 func TestANewLeaderKnowsWhatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), slice("a", gpu("x", "m")), gpuClaim("c1"), gpuClaim("c2"))

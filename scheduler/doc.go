@@ -9,12 +9,12 @@
 //	                     └ fits nowhere ──▶ condition, event, back to the queue
 //
 // Invariants:
-//   - The loop never waits for the API, and for an extender only as long as its time-out allows.
-//     What it decides is assumed in the cache at once, and the next decision counts it.
+//   - The loop never waits for the API. It waits for an extender only up to its time-out. A
+//     decision is assumed in the cache at once, and the next decision counts it.
 //   - A pod is bound at most once: by its UID, with a client that is fenced by the term, and never
 //     while it is assumed.
-//   - A term starts deciding only when its informers show every pod as new as a linearizable list
-//     at the term's start: what the leader before it has bound is never overlooked.
+//   - A term starts deciding when its informers show every pod as new as a linearizable list at the
+//     term's start. It therefore sees every binding of the last leader.
 //   - With the same seed, cluster and order of events, two schedulers decide the same.
 //
 // It is not for evicting pods (controllers do that), except to make room for a more important one.

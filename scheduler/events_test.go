@@ -68,8 +68,9 @@ func (c takerEvents) Create(ctx context.Context, e *v1.Event, _ metav1.CreateOpt
 	return e, nil
 }
 
-// TestLastEventsOfATerm: events that are under way or wait at the end of a term are written, and
-// those of its last writes. A refusal keeps none of the others back, and the wait is bounded.
+// TestLastEventsOfATerm: the events that are queued or being written at a term's end are written,
+// and those of its last writes. One refused event does not stop the others, and the wait is
+// bounded.
 func TestLastEventsOfATerm(t *testing.T) {
 	const before, late = 5, 5 // the end of the term's context
 	for name, c := range map[string]struct {

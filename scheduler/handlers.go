@@ -162,8 +162,8 @@ func nodeDiff(old, new *v1.Node) (what fwk.ActionType) {
 	return what
 }
 
-// podChanged sorts a change by what the pod was and is to the scheduler: something that occupies
-// a node, something that waits for one, or neither.
+// podChanged classifies a change by the pod's role before and after: it occupies a node, it waits
+// for one, or neither.
 func (t *term) podChanged(old, new *v1.Pod) {
 	if old != nil && new != nil && old.UID != new.UID {
 		// Deleted and created again while the watch was broken.
@@ -255,7 +255,7 @@ func terminal(pod *v1.Pod) bool {
 
 func occupies(pod *v1.Pod) bool { return pod.Spec.NodeName != "" && !terminal(pod) }
 
-// waits tells whether this scheduler is to find a node for the pod.
+// waits reports whether this scheduler must find a node for the pod.
 func (t *term) waits(pod *v1.Pod) bool {
 	return pod.Spec.NodeName == "" && !terminal(pod) && pod.DeletionTimestamp == nil &&
 		t.profiles[pod.Spec.SchedulerName] != nil

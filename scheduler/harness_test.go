@@ -90,8 +90,8 @@ func (s *apiServer) react(a clienttesting.Action) (bool, runtime.Object, error) 
 	return false, nil, nil
 }
 
-// termClient is the client of a term. The fake serves one call after the other, and holds a lock
-// meanwhile: a call that is to hang beside others must do so before it gets there.
+// termClient is the client of a term. The fake client holds a lock during each call. A call that
+// hangs beside others must hang before it takes that lock.
 type termClient struct {
 	kubernetes.Interface
 	s *apiServer
@@ -188,7 +188,7 @@ func (s *apiServer) get(namespace, name string) *v1.Pod {
 	return nil
 }
 
-// put creates or replaces a pod and tells the watchers.
+// put creates or replaces a pod and sends the event to the watchers.
 func (s *apiServer) put(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

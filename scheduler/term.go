@@ -22,8 +22,8 @@ import (
 	"github.com/barque/barque/scheduler/queue"
 )
 
-// term is the state of one leadership term. The loop's goroutine owns what is not said to be
-// shared.
+// term is the state of one leadership term. The loop's goroutine owns the fields that are not
+// marked as shared.
 type term struct {
 	cfg    *Config
 	meters *meters // shared
@@ -62,7 +62,7 @@ func (s *Scheduler) Run(ctx context.Context, client kubernetes.Interface) error 
 	}
 	s.current.Store(t)
 	defer s.current.Store(nil)
-	// Joined last: the writes end when ctx has, and tell the last events.
+	// Waited for last: the writes end after ctx, and add the last events.
 	defer t.events.wait()
 	defer t.writes.wait()
 	if err := t.run(ctx); ctx.Err() == nil {
@@ -212,9 +212,8 @@ func (t *term) hasSeen(ctx context.Context, pod *v1.Pod) bool {
 // maxPause bounds the pauses of until.
 const maxPause = 5 * time.Second
 
-// until calls step until it reports done or ctx ends. The first pause between two calls is as
-// given, each other one twice as long as the one before: what has just begun to wait is tried again
-// soon, what waits for long more rarely.
+// until calls step until it reports done or ctx ends. The pause doubles with each call: a fresh
+// wait is checked soon, a long one rarely.
 func (t *term) until(ctx context.Context, pause time.Duration, step func() (done bool)) error {
 	for ; !step(); pause = min(2*pause, maxPause) {
 		timer := t.cfg.Clock.NewTimer(pause)

@@ -55,7 +55,7 @@ func withClaim(name string) func(*v1.Pod) {
 	}
 }
 
-// storageSide is what the binder and a provisioner do. It acts within the scheduler's writes.
+// storageSide plays the binder and a provisioner. It acts within the scheduler's writes.
 type storageSide struct {
 	s       *apiServer
 	version atomic.Int64

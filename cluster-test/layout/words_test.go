@@ -37,7 +37,7 @@ var wordCeilings = map[string]wordCeiling{
 	"network":       plain,
 	"pki":           {pronouns: 11, tells: 4},
 	"raftstore":     {pronouns: 6, tells: 4},
-	"scheduler":     {pronouns: 12, tells: 6},
+	"scheduler":     plain,
 	"verify":        plain,
 }
 

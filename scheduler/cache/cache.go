@@ -17,7 +17,7 @@ import (
 
 // Cache is safe for concurrent use.
 //
-// The life of a pod in it:
+// The states of a pod in the cache:
 //
 //	            Assume            FinishBinding
 //	unknown ─────────────▶ assumed ──────────────▶ assumed with a deadline
@@ -274,7 +274,7 @@ func (c *Cache) Len() (nodes, pods, assumed int) {
 	return len(c.nodes), len(c.pods), len(c.assumed)
 }
 
-// NodeSummary is what a node has and gives.
+// NodeSummary has a node's allocatable resources and the requests of its pods.
 type NodeSummary struct {
 	Name                   string
 	Pods, Assumed          int

@@ -1,6 +1,6 @@
-// Package devices is what the scheduler knows of dynamic resources in one leadership term: the
-// claims and what they have taken, the classes, and the devices that drivers offer, with the taints
-// that rules put on them.
+// Package devices is the scheduler's view of dynamic resources (DRA) in one leadership term. It has
+// the claims with their allocations, the classes, and the devices that drivers publish, with the
+// taints of rules.
 //
 // It decides nothing; plugin DynamicResources does, with the allocator of
 // k8s.io/dynamic-resource-allocation.
@@ -82,7 +82,7 @@ func (d *Devices) Start(ctx context.Context, client kubernetes.Interface, change
 	return t.HasSynced, nil
 }
 
-// Stop ends what Start began.
+// Stop ends the goroutines of Start.
 func (d *Devices) Stop() {
 	if d.slices != nil {
 		d.slices.Stop()

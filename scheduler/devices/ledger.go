@@ -15,8 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// Ledger knows every ResourceClaim, and which devices are taken by which. It is safe for concurrent
-// use.
+// Ledger has every ResourceClaim and the devices allocated to it. It is safe for concurrent use.
 //
 // A claim's allocation is decided in the scheduling cycle and written beside it. Between the two it
 // is pending, and its devices count as taken:
@@ -45,7 +44,7 @@ func (e *entry) latest() *resourcev1.ResourceClaim {
 	return e.shown
 }
 
-// devices is what claims take of devices.
+// devices are the devices, and parts of devices, that claims occupy.
 type devices struct {
 	whole    sets.Set[structured.DeviceID]
 	shares   sets.Set[structured.SharedDeviceID]
@@ -154,14 +153,14 @@ func (l *Ledger) Pend(allocated *resourcev1.ResourceClaim) error {
 	return nil
 }
 
-// Pending tells whether an allocation of the claim is about to be written.
+// Pending reports whether an allocation of the claim is about to be written.
 func (l *Ledger) Pending(claim types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.pending[claim] != nil
 }
 
-// Drop ends what Pend began, without a write.
+// Drop ends a pending allocation without a write.
 func (l *Ledger) Drop(claim types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -185,8 +184,7 @@ func (l *Ledger) Write(claim *resourcev1.ResourceClaim) (known bool) {
 	return true
 }
 
-// State returns what is taken now, allocations that are about to be written included. The caller
-// owns the result.
+// State returns the allocated devices, pending allocations included. The caller owns the result.
 func (l *Ledger) State() structured.AllocatedState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,8 +220,8 @@ func newer(a, b *resourcev1.ResourceClaim) bool {
 	return err == nil && c > 0
 }
 
-// add counts the devices of a claim. Devices of administrative access are used by others, too, so
-// that nothing of them is taken.
+// add counts the devices of a claim. Administrative access takes no device from others, so its
+// devices do not count.
 func (d *devices) add(claim *resourcev1.ResourceClaim) {
 	eachDevice(claim, func(id structured.DeviceID, r *resourcev1.DeviceRequestAllocationResult) {
 		if r.ShareID == nil {

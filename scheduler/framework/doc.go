@@ -1,10 +1,10 @@
-// Package framework holds what a scheduling plugin and the scheduler's loop share: the values that
-// a cycle works on (NodeInfo, PodInfo, CycleState) and the Profile that runs plugins at their
-// extension points.
+// Package framework has the types that plugins and the scheduler's loop share: the values of a
+// cycle (NodeInfo, PodInfo, CycleState), and the Profile, which runs plugins at their extension
+// points.
 //
 // Plugins are written against the public interfaces of k8s.io/kube-scheduler/framework; the types
-// here implement that module's value interfaces. What is ours is the Handle: a narrow one, with
-// only what a plugin may touch.
+// here implement that module's value interfaces. The Handle is our own: it gives a plugin only the
+// access that plugins need.
 //
 // Invariants:
 //   - A NodeInfo that a plugin sees belongs to the snapshot of the running cycle and does not

@@ -62,13 +62,13 @@ func (n *NodeInfo) GetPodsWithRequiredNonHostScopedAntiAffinity() []fwk.PodInfo 
 // GetUsedPorts returns the host ports in use.
 func (n *NodeInfo) GetUsedPorts() fwk.HostPortInfo { return n.ports }
 
-// GetRequested returns the sum of what the pods ask for.
+// GetRequested returns the sum of the pods' requests.
 func (n *NodeInfo) GetRequested() fwk.Resource { return &n.requested }
 
-// GetNonZeroRequested returns the sum with defaults for containers that ask for nothing.
+// GetNonZeroRequested returns the sum with defaults for containers without requests.
 func (n *NodeInfo) GetNonZeroRequested() fwk.Resource { return &n.nonZero }
 
-// GetAllocatable returns what the node offers to pods.
+// GetAllocatable returns the node's allocatable resources.
 func (n *NodeInfo) GetAllocatable() fwk.Resource { return &n.allocatable }
 
 // GetImageStates returns the images on the node by name. NumNodes is as of this node's last update.

@@ -83,7 +83,7 @@ func (p *Profile) Unreserve(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 }
 
-// PreBind prepares what the pod needs on the node. It may take as long as the plugins allow.
+// PreBind prepares the node for the pod. It may take as long as the plugins allow.
 func (p *Profile) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	for _, pl := range p.preBind {
 		_, s := pl.PreBindPreFlight(ctx, state, pod, node)

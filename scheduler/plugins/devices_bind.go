@@ -82,7 +82,7 @@ func (p *DynamicResources) complain(pod *v1.Pod, what string, err error) {
 	}
 }
 
-// PreBindPreFlight tells whether there is anything to write.
+// PreBindPreFlight skips PreBind when there is nothing to write.
 func (*DynamicResources) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
 	result := &fwk.PreBindPreFlightResult{AllowParallel: true}
 	if devicesOf(state) == nil {
@@ -185,9 +185,9 @@ func (p *DynamicResources) bindClaim(ctx context.Context, s *deviceState, i int,
 	return p.patchExtendedStatus(ctx, pod, claim, s.found[node].mappings)
 }
 
-// PostFilter takes the allocation back from a claim that kept the pod from nodes and that nobody
-// uses: its devices may be on the wrong node, or not get ready. It takes one at a time, beside the
-// loop; the change of the claim brings the pod back.
+// PostFilter removes the allocation of an unused claim that kept the pod from nodes. Its devices
+// may be on the wrong node, or never get ready. It removes one at a time, outside the loop; the
+// change of the claim wakes the pod.
 func (p *DynamicResources) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	s := devicesOf(state)
 	if s == nil {
@@ -281,7 +281,7 @@ func hasConditions(claim *resourcev1.ResourceClaim) bool {
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
 }
 
-// readyToBind tells whether all devices of an allocated claim are attached; it fails when one
+// readyToBind reports whether all devices of an allocated claim are attached. It fails when one
 // cannot be.
 func readyToBind(claim *resourcev1.ResourceClaim) (bool, error) {
 	for _, r := range claim.Status.Allocation.Devices.Results {
@@ -309,7 +309,7 @@ func readyToBind(claim *resourcev1.ResourceClaim) (bool, error) {
 	return true, nil
 }
 
-// bindingTimedOut tells whether the devices of a claim have taken too long.
+// bindingTimedOut reports whether the devices of a claim have exceeded the time for attachment.
 func (p *DynamicResources) bindingTimedOut(claim *resourcev1.ResourceClaim, now time.Time) bool {
 	allocation := claim.Status.Allocation
 	return allocation != nil && allocation.AllocationTimestamp != nil && hasConditions(claim) &&

@@ -113,9 +113,9 @@ func rejected(message string) *fwk.Status {
 	return fwk.NewStatus(fwk.Unschedulable, "preemption: "+message)
 }
 
-// search returns as many nodes with victims as are wanted, of those that there are, and why others
-// that it looked at have none. Where it begins depends on the pod, so that not all pods look at the
-// same nodes; which nodes it finds does not depend on which goroutine is faster.
+// search returns up to want nodes with victims, and the reasons of the searched nodes without. The
+// start of the search depends on the pod, so that pods search different nodes. The result does not
+// depend on the speed of goroutines.
 func (p *Preemption) search(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (found []*victims, notFound map[string]*fwk.Status, _ error) {
 	notFound = map[string]*fwk.Status{}
 	if len(nodes) == 0 {
@@ -149,7 +149,7 @@ func (p *Preemption) search(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return found, notFound, nil
 }
 
-// askExtenders leaves what the extenders agree to.
+// askExtenders returns the nodes and victims that the extenders accept.
 func (p *Preemption) askExtenders(ctx context.Context, pod *v1.Pod, found []*victims) ([]*victims, error) {
 	if p.h.Extenders == nil {
 		return found, nil
@@ -178,8 +178,8 @@ func nominate(node string) *fwk.PostFilterResult {
 	return &fwk.PostFilterResult{NominatingInfo: &fwk.NominatingInfo{NominatedNodeName: node, NominatingMode: fwk.ModeOverride}}
 }
 
-// stillLeaving tells whether victims of an earlier round are on their way out of the node; to
-// evict more before they are gone would be waste.
+// stillLeaving reports whether victims of an earlier round are terminating on the node. More
+// evictions before their end would be waste.
 func (p *Preemption) stillLeaving(node string, pod *v1.Pod) bool {
 	n, err := p.h.NodeInfos.Get(node)
 	if err != nil {
@@ -190,7 +190,7 @@ func (p *Preemption) stillLeaving(node string, pod *v1.Pod) bool {
 	})
 }
 
-// preempted tells whether the pod is on its way out because a scheduler made room.
+// preempted reports whether a scheduler's preemption is ending the pod.
 func preempted(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
@@ -220,7 +220,7 @@ func (p *Preemption) victimsOn(ctx context.Context, state fwk.CycleState, pod *v
 	slices.SortFunc(lesser, moreImportant)
 	protected, others := byBudget(lesser, budgets)
 	v := &victims{node: node.Node().Name}
-	for i, o := range slices.Concat(protected, others) { // spare those that we can, in this order
+	for i, o := range slices.Concat(protected, others) { // spare pods where possible, in this order
 		node.AddPodInfo(o)
 		if s := p.h.AddPod(ctx, state, pod, o, node); !s.IsSuccess() {
 			return nil, s
@@ -260,7 +260,7 @@ func byBudget(pods []fwk.PodInfo, budgets []*policyv1.PodDisruptionBudget) (prot
 	return protected, others
 }
 
-// violates takes the pod's eviction from what budgets allow, and tells whether one is overdrawn.
+// violates subtracts the pod's eviction from its budgets, and reports whether one is exceeded.
 func violates(pod *v1.Pod, budgets []*policyv1.PodDisruptionBudget, allowed []int32) bool {
 	if len(pod.Labels) == 0 {
 		return false
