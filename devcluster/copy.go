@@ -16,8 +16,8 @@ type Copy struct {
 	tried   bool
 }
 
-// CopyAt looks whether the kubeconfig is one of a dev cluster. Where it cannot be renewed, tell is
-// told.
+// CopyAt returns the kubeconfig at path as a copy that can be renewed, if it is a dev cluster's.
+// tell receives the error of a failed renewal.
 func CopyAt(path string, tell func(text string)) *Copy {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func CopyAt(path string, tell func(text string)) *Copy {
 	return &Copy{plan: plan, tell: tell}
 }
 
-// Renew tells whether the kubeconfig is a new one since the last call. It is tried once.
+// Renew reports whether this call has renewed the kubeconfig. It tries once.
 func (c *Copy) Renew() bool {
 	if c.plan == nil || c.tried {
 		return false
@@ -55,7 +55,7 @@ func (c *Copy) Renewed() (path string, renewed bool) {
 	return FromHere(c.plan.Kubeconfig()), true
 }
 
-// Afterwards is what a user must do who does not wait for the end of the exchange.
+// Afterwards returns the step of a user who does not wait for the end of the exchange.
 func (c *Copy) Afterwards() string {
 	if c.plan == nil {
 		return ""

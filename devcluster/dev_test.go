@@ -143,7 +143,7 @@ func TestLockIsExclusive(t *testing.T) {
 	unlock()
 }
 
-// A quorum is one of those that vote, who need not be the servers of the plan.
+// A quorum counts the voters, which need not be the servers of the plan.
 func TestQuorum(t *testing.T) {
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 3})
 	if err != nil {
@@ -238,8 +238,8 @@ func TestCommandsNeedACluster(t *testing.T) {
 	}
 }
 
-// A node that was killed before it had joined is started as it was the first time, or it would
-// begin a cluster of its own.
+// A node that was killed before it joined starts with the join arguments again. Without them it
+// would begin a cluster of its own.
 func TestEveryStartTellsANodeWhomToJoin(t *testing.T) {
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 2, Agents: 1, Args: []string{"--zone=a"}})
 	if err != nil {
@@ -335,7 +335,7 @@ func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 	}
 }
 
-// The binary may have any name: what a process is told is what it is.
+// The binary may have any name: processes are identified by their arguments.
 func TestProcessesAreKnownByTheirArguments(t *testing.T) {
 	for _, c := range []struct {
 		args             string
@@ -388,8 +388,8 @@ func TestLastWordsAreItsOwn(t *testing.T) {
 	}
 }
 
-// A server that joins again is told to drop its store and whom to join: one that serves, also when
-// it is the first itself, whose ordinary start would begin a cluster once its record is gone.
+// A server that rejoins gets arguments to drop its store and to join a server that serves. This
+// also holds for the first server: its ordinary arguments would begin a new cluster.
 func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 	dir := t.TempDir()
 	p, err := newPlan(Options{Name: "barque", Dir: dir, Servers: 3, Agents: 1})
@@ -480,7 +480,7 @@ func tokenServer(t *testing.T, deletes int) (client rest.Interface, left *int) {
 	return set.Discovery().RESTClient(), left
 }
 
-// A token that could not be deleted is named, with what deletes it.
+// The error about an undeleted token names the token and the command that deletes it.
 func TestTokenThatStaysIsNamed(t *testing.T) {
 	client, left := tokenServer(t, http.StatusGatewayTimeout)
 	failed := errors.New("it has ended")
@@ -493,7 +493,7 @@ func TestTokenThatStaysIsNamed(t *testing.T) {
 // commandLine is the command line of a process with these arguments.
 func commandLine(args []string) []string { return append([]string{"barque"}, args...) }
 
-// A machine whose disk is fuller than a node's should be runs a dev cluster all the same.
+// A dev cluster runs on a disk that is fuller than a node's may be.
 func TestADevClusterDoesNotMindAFullDisk(t *testing.T) {
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 1, Args: []string{"--kubelet-config=/mine"}})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/kubelet/containerd"
 )
 
-// Down removes everything that Up made, whatever state it is in. It can be repeated. Without the
-// plan it finds the cluster by its name, if anyway is set: the cluster may be another directory's.
+// Down removes everything that Up made, in whatever state. It can be repeated. Without the plan it
+// finds the cluster by its name if anyway is set; that cluster may belong to another directory.
 func Down(ctx context.Context, name, dir string, anyway bool, progress func(string, ...any)) error {
 	if os.Geteuid() != 0 {
 		return errors.New("removing a dev cluster needs root: run it with sudo")
@@ -132,10 +132,9 @@ func (p *Plan) stopProxies() error {
 	return nil
 }
 
-// removeNode ends all that lives in a node and removes its namespace and data. The plan of what is
-// to go is the node's own: its namespace, its cgroup, its data directory.
+// removeNode ends all processes of a node and removes its namespace, cgroup and data.
 func (p *Plan) removeNode(ctx context.Context, n *Node) error {
-	ours, err := p.own(n) // also one that was started by hand, or whose plan is lost
+	ours, err := p.own(n) // also a process started by hand, or missing from a lost plan
 	if err != nil {
 		return err
 	}
@@ -147,7 +146,7 @@ func (p *Plan) removeNode(ctx context.Context, n *Node) error {
 	if err := containerd.Purge(ctx, p.DataDir(n), p.cgroup(n)); err != nil {
 		return err
 	}
-	left, err := processesIn(p.netns(n), procstat.Lives) // who visits, as to call a Service from here, has a home elsewhere
+	left, err := processesIn(p.netns(n), procstat.Lives) // a process of another home that visits, as to call a Service, goes on
 	if err != nil {
 		return err
 	}
@@ -162,8 +161,7 @@ func (p *Plan) removeNode(ctx context.Context, n *Node) error {
 	return os.RemoveAll(p.DataDir(n))
 }
 
-// removeFiles removes what Up wrote beside the nodes' data, the plan last, and the directory if
-// nothing else is in it.
+// removeFiles removes Up's other files, the plan last, and the directory if it is empty then.
 func (p *Plan) removeFiles() error {
 	var err error
 	for i := range p.Nodes {

@@ -35,7 +35,7 @@ func checkFamilies(families []Family) error {
 	return nil
 }
 
-// ranges are those of pods and of services in the clusters of a family.
+// ranges returns the ranges of pods and services for a family.
 func (f Family) ranges() (pods, services string) {
 	if f == IPv6 {
 		return "fd00:42::/56", "fd00:43::/112"
@@ -43,7 +43,7 @@ func (f Family) ranges() (pods, services string) {
 	return "10.42.0.0/16", "10.43.0.0/16"
 }
 
-// hasIPv6 tells whether the cluster has that family. A plan of old does not say: it has IPv4.
+// hasIPv6 reports whether the cluster has IPv6. A plan of an earlier version has IPv4 alone.
 func (p *Plan) hasIPv6() bool { return p.Subnet6.IsValid() }
 
 // subnets are the networks of the nodes, of which each node has an address.
@@ -102,8 +102,8 @@ func (p *Plan) subnetOf(addr netip.Addr) netip.Prefix {
 	return p.Subnet
 }
 
-// nodeIPs are the addresses that a node is told are its own. A node of a cluster with IPv6 alone
-// keeps its IPv4 address to itself: it reaches registries and name servers by it.
+// nodeIPs returns a node's --node-ip. In an IPv6-only cluster the node keeps an IPv4 address beside
+// it, to reach registries and name servers.
 func (p *Plan) nodeIPs(n *Node) string {
 	if len(p.Families) == 2 {
 		return fmt.Sprintf("%s,%s", n.Addr, n.Other)
@@ -111,8 +111,7 @@ func (p *Plan) nodeIPs(n *Node) string {
 	return n.Addr.String()
 }
 
-// rangeArgs tell the servers which families the cluster has. IPv4 alone is what servers have
-// anyway.
+// rangeArgs returns the servers' range flags; none for IPv4 alone, the servers' default.
 func (p *Plan) rangeArgs() []string {
 	if !p.hasIPv6() {
 		return nil

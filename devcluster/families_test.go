@@ -30,8 +30,8 @@ func TestParseFamilies(t *testing.T) {
 	}
 }
 
-// A node is told its addresses and the servers the cluster's ranges, in the order of the families.
-// What the user says of the ranges comes later, and so counts more.
+// A node gets its addresses, and a server the cluster's ranges, in the order of the families. The
+// user's ranges come later in the arguments, and take precedence.
 func TestArgumentsOfFamilies(t *testing.T) {
 	for _, c := range []struct {
 		families           []Family

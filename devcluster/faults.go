@@ -68,8 +68,8 @@ func existing(dir string) (*Plan, error) {
 	return p, p.adopt()
 }
 
-// adopt finds the processes of nodes that were started in another way than by a plan, as by `dev
-// exec`: they are these nodes all the same.
+// adopt finds the processes of nodes that were not started by the plan, such as by `dev exec`, and
+// enters them into it.
 func (p *Plan) adopt() error {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
@@ -105,7 +105,7 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 		if len(ours) == 0 && !machine { // of a machine the pods may be left
 			return fmt.Errorf("%s does not run, so nothing was killed; `%s` ends its pods, too", name, p.command("kill", "--machine", name))
 		}
-		// All are told before any is waited for: a machine dies at once.
+		// All processes are killed before the first is waited for: a machine dies at once.
 		for _, process := range ours {
 			err = errors.Join(err, process.signal(syscall.SIGKILL))
 		}
@@ -125,11 +125,11 @@ type Voter struct {
 	Foreign string // the other cluster that it is of by now, or that is at its address; empty when none is
 }
 
-// Voters asks a server who has a vote, as far as it knows.
+// Voters asks a server for the voters that it knows.
 type Voters func(ctx context.Context, config *rest.Config) ([]Voter, error)
 
-// Start starts a node that was killed or stopped. A server is waited for until it is ready, unless
-// too few of those that vote run for that: then progress is told so.
+// Start starts a node that was killed or stopped. It waits until a server is ready, unless too few
+// voters run for that: then it reports this to progress.
 func Start(ctx context.Context, dir, name string, voters Voters, progress func(format string, args ...any)) error {
 	var plan *Plan
 	var n *Node
@@ -170,8 +170,8 @@ var errTooFew = errors.New("not more than half of the servers with a vote run")
 // ErrLeftBehind is why a server cannot become ready, and should not.
 var ErrLeftBehind = errors.New("another cluster goes on in place of its own")
 
-// quorum is nil when more than half of the voters run, as far as can be seen from here: the plan
-// does not say who has a vote. What cannot be seen counts as running.
+// quorum returns nil when more than half of the voters run or cannot be seen. The plan does not
+// know the voters.
 func (p *Plan) quorum(voters []Voter) error {
 	now, err := existing(p.Dir) // others may be starting some
 	if err != nil || len(voters) == 0 {
@@ -204,7 +204,7 @@ func Stop(dir, name string) error {
 	})
 }
 
-// Pause stops a node's Barque and containerd in the middle of whatever they do.
+// Pause stops the processes of a node's Barque and containerd with SIGSTOP.
 func Pause(dir, name string) error { return signalNode(dir, name, syscall.SIGSTOP) }
 
 // Resume lets a paused node go on.
@@ -260,13 +260,13 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 func ended(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	if cmd.ProcessState != nil && cmd.ProcessState.Success() {
-		return nil // also if it was told to stop: then Wait returns the context's error, as if nothing had run
+		return nil // also after an interruption, for which Wait returns the context's error
 	}
 	return err
 }
 
-// own returns the node's processes that are Barque itself: the node's own and its containerd.
-// Shims and containers are not among them, nor are commands that somebody runs there.
+// own returns the node's Barque processes: the server or agent, and its containerd. Shims,
+// containers and other commands are not among them.
 func (p *Plan) own(n *Node) ([]*Process, error) {
 	all, err := processesIn(p.netns(n), procstat.Visits) // threads of theirs may be elsewhere
 	if err != nil {
@@ -284,8 +284,8 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 // Barque's processes are known by their arguments: the binary may have any name, and another build
 // may lie in its place by now.
 
-// isNode tells whether these are the arguments, in the working directory, of a server or an agent
-// with this data directory.
+// isNode reports whether arguments, in a working directory, are a server's or an agent's with this
+// data directory.
 func isNode(args []string, workDir, dataDir string) bool {
 	return len(args) > 1 && (args[1] == Server || args[1] == Agent) && hasFlag(args, "--data-dir", func(v string) bool {
 		if !filepath.IsAbs(v) {
@@ -295,7 +295,7 @@ func isNode(args []string, workDir, dataDir string) bool {
 	})
 }
 
-// isContainerd tells whether these are those of the containerd of the node with this data
+// isContainerd reports whether arguments are those of the containerd of the node with this data
 // directory.
 func isContainerd(args []string, dataDir string) bool {
 	return len(args) > 1 && args[1] == containerd.Command && hasFlag(args, "--config", func(v string) bool { return strings.HasPrefix(v, dataDir+"/") })
@@ -338,7 +338,7 @@ const (
 	Dead    = "dead"
 )
 
-// NodeStatus is what can be seen of a node from outside.
+// NodeStatus is the state of a node, seen from outside.
 type NodeStatus struct {
 	Name  string `json:"name"`
 	Role  string `json:"role"`
@@ -347,7 +347,7 @@ type NodeStatus struct {
 	PID   int    `json:"pid,omitempty"`
 }
 
-// Status is what can be seen of the cluster from outside.
+// Status is the state of the cluster, seen from outside.
 type Status struct {
 	Name        string       `json:"name"`
 	Kubeconfig  string       `json:"kubeconfig"`

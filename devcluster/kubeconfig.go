@@ -44,7 +44,7 @@ func (p *Plan) writeKubeconfig(n *Node) error {
 	return clientcmd.WriteToFile(*config, p.Kubeconfig())
 }
 
-// GiveToSudoer gives a file to who called sudo, if anyone did: it is that user who types kubectl
+// GiveToSudoer gives a file to the user that called sudo, if there is one: that user types kubectl
 // next.
 func GiveToSudoer(path string, getenv func(string) string, chown func(path string, uid, gid int) error) error {
 	if getenv("SUDO_UID") == "" {

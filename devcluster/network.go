@@ -15,8 +15,8 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// makeNetwork makes the bridge, and lets the nodes reach what this machine reaches. Everything in
-// it may be there already. The caller has the host's lock.
+// makeNetwork makes the bridge and gives the nodes the machine's access to networks. Existing parts
+// are kept. The caller has the host's lock.
 func (p *Plan) makeNetwork() error {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: p.bridge()}}
 	if err := netlink.LinkAdd(bridge); err != nil && !errors.Is(err, syscall.EEXIST) {
@@ -112,8 +112,8 @@ func (p *Plan) plug(n *Node, bridge netlink.Link) error {
 	return netlink.LinkSetUp(veth)
 }
 
-// removeNamespace removes the namespace; its interfaces and rules go with it. Nobody may live in
-// it any more.
+// removeNamespace removes the namespace, with its interfaces and rules. No process may live in it
+// any more.
 func (p *Plan) removeNamespace(n *Node) error {
 	return errors.Join(deleteLink(p.veth(n)), netname.Remove(p.netns(n)))
 }

@@ -32,7 +32,7 @@ func startTime(pid int) (ticks uint64, running bool) {
 	return stat.Started, err == nil && stat.Runs()
 }
 
-// Alive tells whether the process still runs.
+// Alive reports whether the process still runs.
 func (p *Process) Alive() bool {
 	if p == nil {
 		return false
@@ -41,7 +41,7 @@ func (p *Process) Alive() bool {
 	return running && started == p.Started
 }
 
-// Paused tells whether the process is stopped by a signal.
+// Paused reports whether the process is stopped by a signal.
 func (p *Process) Paused() bool {
 	if p == nil {
 		return false
@@ -50,8 +50,8 @@ func (p *Process) Paused() bool {
 	return err == nil && stat.Started == p.Started && stat.Stopped()
 }
 
-// open returns a descriptor that stays this process's whatever becomes of its pid; false when it
-// has ended.
+// open returns a descriptor that stays with this process when its pid is reused. running is false
+// when the process has ended.
 func (p *Process) open() (fd int, running bool, err error) {
 	if !p.Alive() {
 		return 0, false, nil
@@ -151,7 +151,7 @@ func start(namespace, logFile string, command []string) (*Process, error) {
 	if err := begin(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", command[0], err)
 	}
-	started, _ := startTime(cmd.Process.Pid) // one that has ended by now is found dead by who looks
+	started, _ := startTime(cmd.Process.Pid) // a process that has ended by now is found dead at the next look
 	p := &Process{PID: cmd.Process.Pid, Started: started, Log: before.Size()}
 	// Reaps the child while this process lives; after that init does.
 	go func() { _ = cmd.Wait() }()
@@ -185,7 +185,8 @@ func processesWhere(match func(pid int) (bool, error)) ([]*Process, error) {
 		if pid == os.Getpid() {
 			continue
 		}
-		// When it started is read first: should the pid change hands, the answer is about nobody.
+		// The start time is read first: if the pid is reused after it, the record matches no
+		// process.
 		started, running := startTime(pid)
 		if !running {
 			continue

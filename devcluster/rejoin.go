@@ -12,10 +12,9 @@ import (
 	"github.com/barque/barque/membership/token"
 )
 
-// Rejoin starts a server that does not run as a new one: what its store has is dropped, after
-// another server has let it in. It is for one that was taken out of the cluster or left behind by a
-// recovery; one that is a member is not let in, ends, and keeps all. It returns when the server is
-// ready.
+// Rejoin starts a stopped server as a new one. Another server admits it, and then it drops its
+// store. It is for a server that was removed from the cluster, or left behind by a recovery. A
+// member is not admitted, ends, and keeps its store. Rejoin returns when the server is ready.
 func Rejoin(ctx context.Context, dir, name string) error {
 	p, err := existing(dir)
 	if err != nil {
@@ -85,8 +84,8 @@ func (p *Plan) rejoinArgs(n, by *Node) []string { return append(p.joinArgs(n, by
 // servingPatience is how long a server that runs is waited for until another one is asked.
 const servingPatience = 3 * time.Second
 
-// serving finds a server beside one that is ready, and a way to it. One that was left behind by a
-// recovery never is.
+// serving finds a ready server other than beside, and a client configuration for it. A server that
+// was left behind by a recovery is never ready.
 func (p *Plan) serving(ctx context.Context, beside *Node) (*Node, *rest.Config, error) {
 	var errs []error
 	for _, s := range p.servers() {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// masquerade lets the nodes reach what this machine reaches, for pulling images.
+// masquerade gives the nodes the machine's access to networks, for pulling images.
 func (p *Plan) masquerade() error {
 	if err := p.removeMasquerade(); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (p *Plan) partition(names []string) error {
 // heal ends the partition.
 func (p *Plan) heal() error { return deleteTable(nftables.TableFamilyBridge, p.table()) }
 
-// partitioned tells whether a partition is in force.
+// partitioned reports whether a partition is in force.
 func (p *Plan) partitioned() (bool, error) {
 	conn, err := nftables.New()
 	if err != nil {

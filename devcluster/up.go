@@ -42,7 +42,7 @@ type Options struct {
 	ServerArgs []string // of servers, beside these
 	// Timeout bounds each wait for a node; 2 min when 0.
 	Timeout time.Duration
-	// Progress is told what has been done.
+	// Progress receives a line about each finished step.
 	Progress func(format string, args ...any)
 }
 
@@ -269,14 +269,14 @@ func (p *Plan) startWith(n *Node, joinToken string, args []string) error {
 
 func (p *Plan) tokenFile(n *Node) string { return filepath.Join(p.Dir, n.Name+".token") }
 
-// nodeArgs are the arguments of a node's process. All nodes but the first are told whom to join at
-// every start: one that has joined knows its cluster, but one that was killed before must not begin
-// its own.
+// nodeArgs returns the arguments of a node's process. All nodes but the first get join arguments at
+// every start. A node that has joined ignores them; one that was killed before must not begin a
+// cluster.
 func (p *Plan) nodeArgs(n *Node) []string {
 	return p.joinArgs(n, p.servers()[0])
 }
 
-// joinArgs are nodeArgs with another one to join by. That one itself is told to join nobody.
+// joinArgs is nodeArgs with another server to join. That server itself gets no join arguments.
 func (p *Plan) joinArgs(n, by *Node) []string {
 	args := []string{n.Role, "--data-dir", p.DataDir(n), "--name", n.Name, "--node-ip", p.nodeIPs(n), "--cgroup-root", p.cgroup(n),
 		"--pod-logs-dir", filepath.Join(p.DataDir(n), "log/pods"), "--kubelet-root-dir", filepath.Join(p.DataDir(n), "kubelet"),
@@ -286,13 +286,13 @@ func (p *Plan) joinArgs(n, by *Node) []string {
 		args = append(args, "--token-file", p.tokenFile(n), flag, "https://"+p.apiAddr(by))
 	}
 	if n.Role == Server {
-		args = append(args, p.rangeArgs()...) // before those of the user, which count more
+		args = append(args, p.rangeArgs()...) // before the user's arguments, which take precedence
 	}
 	args = append(args, p.Args...)
 	if n.Role == Server {
 		args = append(args, p.ServerArgs...)
 		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--snapshot-key-file") }) {
-			args = append(args, "--snapshot-unsealed") // what is in a dev cluster is for trying
+			args = append(args, "--snapshot-unsealed") // a dev cluster has no secrets worth a key
 		}
 	}
 	return args
@@ -339,8 +339,8 @@ func (p *Plan) startProxy() error {
 
 func (p *Plan) proxyLog() string { return filepath.Join(p.Dir, "proxy.log") }
 
-// clientBy returns a client of a kubeconfig, at another server if one is given. Its requests are
-// short, so that one to a server that hangs is not the last of those that wait for it.
+// clientBy returns a client of a kubeconfig, for another server if one is given. Its requests are
+// short, so that a server that hangs does not use up the whole wait.
 func clientBy(server, kubeconfig string) (*kubernetes.Clientset, *rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags(server, kubeconfig)
 	if err != nil {
@@ -430,7 +430,7 @@ func (p *Plan) wait(ctx context.Context, n *Node, timeout time.Duration, what st
 	return poll(ctx, n.Process, n.Name, p.LogFile(n), timeout, what, try)
 }
 
-// hopeless tells whether waiting longer is no use.
+// hopeless reports whether a longer wait is useless.
 func hopeless(err error) bool { return errors.Is(err, errTooFew) || errors.Is(err, ErrLeftBehind) }
 
 // poll does the work of wait; try gives up with an error that is hopeless.
