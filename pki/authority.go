@@ -32,8 +32,8 @@ type Authority struct {
 	key  crypto.Signer // nil on a machine that may only verify
 }
 
-// NewAuthority makes a new CA whose subject carries the cluster's id, so that two clusters' CAs
-// can be told apart by eye.
+// NewAuthority makes a new CA. Its subject has the cluster's ID, so that a person can distinguish
+// the CAs of two clusters.
 func NewAuthority(clusterID string, now time.Time) (*Authority, error) {
 	return newSelfSigned(builtInName+clusterID, now)
 }
@@ -94,8 +94,8 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// Digest is what a join token pins: the SHA-256 of the CA's public key, in hexadecimal. It stays
-// the same when the CA certificate is renewed with the same key.
+// Digest is the SHA-256 of the CA's public key, in hexadecimal; join tokens pin it. It stays the
+// same when the CA certificate is renewed with the same key.
 func (a *Authority) Digest() string {
 	sum := sha256.Sum256(a.cert.RawSubjectPublicKeyInfo)
 	return hex.EncodeToString(sum[:])
@@ -106,7 +106,7 @@ func (a *Authority) Certificate() *x509.Certificate { return a.cert }
 
 var errNoKey = errors.New("this machine holds no CA key: only servers can issue certificates")
 
-// Usage says what a certificate is for.
+// Usage is the use of a certificate.
 type Usage int
 
 const (
@@ -122,8 +122,8 @@ type Request struct {
 	Usage        Usage
 	Lifetime     time.Duration // LeafLifetime when 0
 	Holder       string        // ID of the server in the store; empty for others
-	// Revision is that of the store at the time of issue, or a later one. A Trust that is dated
-	// sets its own if that is later.
+	// Revision is the store's revision at the time of issue, or a later one. A dated Trust raises
+	// it to its own.
 	Revision uint64
 	// origin is Bundle.Origin. A Trust sets its own.
 	origin string
@@ -198,8 +198,8 @@ func (a *Authority) since(t, now time.Time) time.Time {
 	return t
 }
 
-// Verify checks that a certificate was issued by this CA for the usage and is valid at that time.
-// others are what its holder has sent along.
+// Verify checks that this CA issued a certificate for the usage and that it is valid at that time.
+// others are the certificates that its holder sends along.
 func (a *Authority) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
 	return verify(a.Pool(), cert, others, usage, now)
 }

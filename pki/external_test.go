@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// company is a company's root, and what it signs.
+// company is a company's root and the CAs that it signs.
 type company struct {
 	t    *testing.T
 	root *x509.Certificate
@@ -52,7 +52,7 @@ func rsaKey(t *testing.T, bits int) crypto.Signer {
 	return key
 }
 
-// template is that of a CA of five years.
+// template returns the template of a CA for five years.
 func template(name string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
@@ -226,7 +226,7 @@ func TestExternalRefusals(t *testing.T) {
 			}
 		})
 	}
-	// Go makes no key of 1024 bits any more. This is that of a root of 2009.
+	// Go makes no 1024-bit keys any more. This one is from a root of 2009.
 	short := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, MaxPathLen: -1, NotAfter: now.AddDate(1, 0, 0),
 		PublicKey: &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1023), E: 65537}}
 	if err := checkLink(1, short, now); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "1024 bits") {
@@ -338,9 +338,9 @@ func TestExternalAnchor(t *testing.T) {
 	}
 }
 
-// TestTheCompanyIsNotTheCluster: certificates of system:masters by the company's root, by a sibling
-// of the cluster's CA, and by a CA of the same name are believed by nobody in the cluster, whatever
-// is sent along.
+// TestTheCompanyIsNotTheCluster: the cluster trusts only its own CA for system:masters. It rejects
+// such certificates by the company's root, by a sibling of the CA, and by a CA of the same name,
+// with any chain.
 func TestTheCompanyIsNotTheCluster(t *testing.T) {
 	c := newCompany(t)
 	e := c.external("Cluster CA", nil)
@@ -370,7 +370,7 @@ func TestTheCompanyIsNotTheCluster(t *testing.T) {
 			t.Errorf("%s passes for the cluster's CA", name)
 		}
 	}
-	// No CA above is in what the cluster believes.
+	// The cluster trusts no CA above its own.
 	if pem := trust.PEM(); !bytes.Equal(pem, e.ca.pem) {
 		t.Errorf("the cluster believes\n%s", pem)
 	}
@@ -439,7 +439,8 @@ func TestExchangeWithExternalCAs(t *testing.T) {
 		t.Errorf("a CA from before: %v", err)
 	}
 
-	// The second one may certify no CAs. So nobody follows it to the next, and nothing of it stays.
+	// The second CA may sign no CAs. So no bridge leads from it to the next, and none of its own
+	// stay.
 	begin(t, trust, "c1")
 	advance(t, trust)
 	check("a built-in one issues", false, false, 0)

@@ -73,7 +73,7 @@ func MarshalKeys(keys []crypto.Signer) ([]byte, error) {
 	return out, nil
 }
 
-// ParseKeys decodes what MarshalKeys encoded.
+// ParseKeys decodes the output of MarshalKeys.
 func ParseKeys(keysPEM []byte) ([]crypto.Signer, error) {
 	var keys []crypto.Signer
 	for {

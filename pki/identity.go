@@ -16,8 +16,8 @@ import (
 	"github.com/barque/barque/internal/atomicfile"
 )
 
-// Issuer turns a public key into a certificate (PEM; what is to be sent along may follow it). A
-// server issues by itself; an agent carries a signing request to a server.
+// Issuer turns a public key into a certificate (PEM, with any chain after it). A server issues by
+// itself; an agent carries a signing request to a server.
 type Issuer func(ctx context.Context, key crypto.Signer) ([]byte, error)
 
 // Identity is a key with the certificate of the moment, which it hands out on every handshake.
@@ -36,8 +36,8 @@ type Identity struct {
 // IdentityConfig says whose identity it is and where it comes from.
 type IdentityConfig struct {
 	Name string // for errors, logs and reports
-	// Key stays. Without one, which is for identities that are kept in memory only, there is a new
-	// one with each certificate: who has read a key does not have that of the next.
+	// Key is kept for all certificates. Without it each certificate has a new key, so that a stolen
+	// key ends with its certificate; that is for identities kept in memory only.
 	Key    crypto.Signer
 	Issue  Issuer
 	Path   string // file of the certificate; empty keeps it in memory only
@@ -86,13 +86,13 @@ func LoadIdentity(name, path string, key crypto.Signer) (*Identity, error) {
 	return i, nil
 }
 
-// Name is what the identity is called in logs and reports.
+// Name is the identity's name in logs and reports.
 func (i *Identity) Name() string { return i.name }
 
 // Path is the file of the certificate; empty when it is kept in memory only.
 func (i *Identity) Path() string { return i.path }
 
-// Term is the life of the certificate of the moment.
+// Term returns the validity of the current certificate.
 func (i *Identity) Term() Term { return TermOf(i.current.Load().Leaf) }
 
 // Renew has a new certificate issued and uses it from now on.

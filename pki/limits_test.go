@@ -47,7 +47,8 @@ func TestNoCertificateIsOlderThanItsCA(t *testing.T) {
 			t.Errorf("%s: it begins %s before its CA", name, begins.Sub(cert.NotBefore))
 		}
 	}
-	// A clock that is behind the CA gets what is good by that clock, as with a built-in CA.
+	// A machine whose clock is before the CA's start gets a certificate valid by that clock, as
+	// with a built-in CA.
 	past := now.AddDate(-1, 0, 0)
 	if text, err := e.ca.Issue(Request{CommonName: "s1", Usage: Server}, key.Public(), past); err != nil {
 		t.Error(err)
@@ -106,7 +107,7 @@ func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	advance(t, trust)
 	check("issuing", "may not issue")
 
-	// What the issuing CA would forbid is forbidden on the way over the first CA as well.
+	// A limit of the issuing CA also holds on the chain over the first CA.
 	between := trust.current().bundle.along()
 	server := func(name string, by *x509.Certificate, byKey crypto.Signer) *x509.Certificate {
 		return c.sign(&x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name},
@@ -192,8 +193,8 @@ func TestATwinIsAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestTheCompanyVouchesForNoBuiltInCA: an operator's CA signs no other CA of the cluster's making,
-// whatever its path length: where the company's root is believed, that one would be.
+// TestTheCompanyVouchesForNoBuiltInCA: an operator's CA never signs another CA of the cluster,
+// whatever its path length. Clients that trust the company's root would trust that CA.
 func TestTheCompanyVouchesForNoBuiltInCA(t *testing.T) {
 	c := newCompany(t)
 	e, account := c.external("Cluster CA", nil), mustKey(t)

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// ErrSealedTo is returned if what was sealed to a SealingKey cannot be opened.
+// ErrSealedTo is returned for data sealed to a SealingKey that does not open.
 var ErrSealedTo = errors.New("it was not sealed to this machine's key and for this request, or was changed since")
 
 // Sealing is HPKE (RFC 9180) in its base mode. The key agreement is a hybrid one: keys of a CA last

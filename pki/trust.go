@@ -22,18 +22,17 @@ type Trust struct {
 	revision atomic.Pointer[func() uint64] // see Dated
 }
 
-// trusted is what a Trust holds at one moment. It is never changed.
+// trusted is the state of a Trust at one moment. It is immutable.
 type trusted struct {
 	bundle  Bundle
 	clients circle
-	own     map[Purpose]*circle // of other purposes, as far as they have CAs of their own
-	bridges []byte              // PEM; after what the clients' CA issues
+	own     map[Purpose]*circle // other purposes, if they have CAs of their own
+	bridges []byte              // PEM; they follow certificates of the clients' CA
 
 	accounts accounts
 }
 
-// NewTrust returns the CAs of the bundle. keys are those that this machine has; on an agent there
-// are none.
+// NewTrust returns the CAs of the bundle. keys are this machine's keys; an agent has none.
 func NewTrust(b Bundle, keys ...crypto.Signer) (*Trust, error) {
 	now, err := newTrusted(b, keys)
 	if err != nil {
@@ -103,7 +102,7 @@ func (t *Trust) Changed() <-chan struct{} {
 	return t.changed
 }
 
-// Bundle returns what is believed.
+// Bundle returns the trusted CAs.
 func (t *Trust) Bundle() Bundle { return t.current().bundle }
 
 // PEM returns the certificates of all CAs that are believed, the one that issues first.
@@ -118,7 +117,7 @@ func (t *Trust) Issuer() *Authority { return t.current().clients.cas[0] }
 // CAs are all that are believed; the first one issues.
 func (t *Trust) CAs() []*Authority { return slices.Clone(t.current().clients.cas) }
 
-// Digest is that of the CA that issues.
+// Digest is the digest of the issuing CA.
 func (t *Trust) Digest() string { return t.Issuer().Digest() }
 
 // Issue is Authority.Issue by the CA that issues, with the bridges after the certificate. The
@@ -139,10 +138,11 @@ func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte
 	return out, nil
 }
 
-// ErrNextCA is returned by Issue for a certificate that the CA which is made known may not issue.
+// ErrNextCA is returned by Issue for a certificate that the next CA, while it is being spread, may
+// not issue.
 var ErrNextCA = errors.New("the next CA may not issue the certificate")
 
-// IssueNow is Issue whatever the next CA may.
+// IssueNow is Issue without the check against the next CA.
 func (t *Trust) IssueNow(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	is := t.current()
 	r.Revision, r.origin = max(r.Revision, t.dating()), is.bundle.Origin
@@ -175,8 +175,8 @@ func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err er
 	return nil, err
 }
 
-// Verify checks that a certificate was issued, for the usage, by a CA that is believed, and is
-// valid at that time. others are what its holder has sent along. A certificate of another cluster
+// Verify checks that a trusted CA issued a certificate for the usage, and that it is valid at that
+// time. others are the certificates that its holder sends along. A certificate of another cluster
 // with the same CA does not count.
 func (t *Trust) Verify(cert *x509.Certificate, others []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) error {
 	return t.VerifyFor(Clients, cert, others, usage, now)
@@ -201,13 +201,13 @@ func (t *Trust) VerifyCredential(data []byte, now time.Time) (c Credential, err 
 	return c, err
 }
 
-// Issued tells whether the CA that issues now has signed the certificate.
+// Issued reports whether the issuing CA has signed the certificate.
 func (t *Trust) Issued(cert *x509.Certificate) bool {
 	ca := t.Issuer()
 	return cert.CheckSignatureFrom(ca.cert) == nil
 }
 
-// CanIssue tells whether this machine has the key of the CA that issues.
+// CanIssue reports whether this machine has the key of the issuing CA.
 func (t *Trust) CanIssue() bool { return t.Issuer().key != nil }
 
 // Digests returns those of the CAs that are believed; that of the one that issues first.
@@ -220,14 +220,14 @@ func (b Bundle) Digests() ([]string, error) {
 	return out, err
 }
 
-// Knows tells whether the CA with the digest is, or was, one of this cluster, for whatever purpose.
+// Knows reports whether the CA with the digest is, or was, one of this cluster's, for any purpose.
 func (b Bundle) Knows(digest string) bool {
 	believed, err := b.everyDigest()
 	return err == nil && slices.Contains(believed, digest) || slices.Contains(b.Former, digest)
 }
 
-// Advance returns the bundle of the next step, once everybody has done what this one asks. It needs
-// the key of the CA that issues, if a CA is exchanged.
+// Advance returns the bundle of the next step, once all nodes have completed this one. It needs the
+// key of the issuing CA if a CA is exchanged.
 func (t *Trust) Advance(now time.Time) (Bundle, error) {
 	is := t.current()
 	switch is.bundle.Step {

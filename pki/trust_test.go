@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// newTrust is that of a new cluster's server.
+// newTrust returns the Trust of a new cluster's server.
 func newTrust(t *testing.T) *Trust {
 	t.Helper()
 	ca := newCA(t)
@@ -29,7 +29,7 @@ func newTrust(t *testing.T) *Trust {
 	return trust
 }
 
-// digests are those of the keys that are needed for the use.
+// digests returns the digests of the keys needed for a use.
 func digests(needs []KeyNeed, use KeyUse) []string {
 	var out []string
 	for _, n := range needs {
@@ -94,7 +94,7 @@ func exchange(t *testing.T, trust *Trust, cluster string) {
 	advance(t, trust)
 }
 
-// issued returns a server's certificate with what is sent along.
+// issued returns a server's certificate and the chain sent along.
 func issued(t *testing.T, trust *Trust) []*x509.Certificate {
 	t.Helper()
 	key, err := GenerateKey()
@@ -126,9 +126,9 @@ func believes(v interface {
 	return v.Verify(chain[0], chain[1:], x509.ExtKeyUsageServerAuth, time.Now()) == nil
 }
 
-// At each step, who has taken over the step before, or this one, believes what is issued in it; the
-// retired CA's certificates are believed by nobody in the end; and who knows the first CA only
-// believes servers for ever.
+// At each step, a node that has completed this step or the one before trusts the certificates
+// issued in it. In the end no node trusts the retired CA's certificates. A client that knows only
+// the first CA trusts servers for ever.
 func TestExchangeOfTheCA(t *testing.T) {
 	first := newCA(t)
 	trust := TrustOf(first)
@@ -194,8 +194,8 @@ func TestAnExchangeCanBeUndoneUntilTheNewCAIssues(t *testing.T) {
 	if err != nil || !slices.Equal(undone.CAs, before.CAs) || undone.Generation != before.Generation+2 || undone.Step != Settled {
 		t.Errorf("%+v, %v", undone, err)
 	}
-	// Whoever has its keys yet is to drop them, also after a crash. What the one of service
-	// accounts signs is nobody's.
+	// A node with the undone keys must drop them, also after a crash. A token signed by the undone
+	// account key is invalid.
 	retired, err := undone.RetiredKeys()
 	if err != nil || !slices.Equal(digests(retired, CAKey), []string{next.Digest()}) || !undone.Knows(next.Digest()) {
 		t.Errorf("keys of %v are retired, %v", retired, err)

@@ -64,8 +64,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// Two thirds of a life, at most, are over when a certificate is renewed, whatever its length, and
-// it is renewed once each time.
+// A certificate is renewed after at most two thirds of its term, for any term, and once each time.
 func TestCertificatesAreRenewedInTime(t *testing.T) {
 	for _, life := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour} {
 		t.Run(life.String(), func(t *testing.T) {
@@ -78,8 +77,8 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 						t.Fatalf("only %v of %v is left", left, life)
 					}
 				}
-				// Five lives: each certificate is used for 57 to 67 percent of its own, less what
-				// it is dated back.
+				// Five terms: each certificate is used for 57 to 67 percent of its term, less the
+				// time by which its start is dated back.
 				if n := k.issued.Load(); n < 7 || n > 11 {
 					t.Errorf("%d certificates were issued in five lives", n)
 				}

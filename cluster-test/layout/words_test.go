@@ -35,7 +35,7 @@ var wordCeilings = map[string]wordCeiling{
 	"kubelet":       {pronouns: 13, tells: 8},
 	"membership":    {pronouns: 5, tells: 4},
 	"network":       plain,
-	"pki":           {pronouns: 11, tells: 4},
+	"pki":           plain,
 	"raftstore":     {pronouns: 6, tells: 4},
 	"scheduler":     plain,
 	"verify":        plain,
