@@ -31,7 +31,7 @@ var wordCeilings = map[string]wordCeiling{
 	"controllers":   {pronouns: 14, tells: 5},
 	"devcluster":    plain,
 	"examples":      {pronouns: 4, tells: 8},
-	"internal":      {pronouns: 12, tells: 7},
+	"internal":      plain,
 	"kubelet":       {pronouns: 13, tells: 8},
 	"membership":    {pronouns: 5, tells: 4},
 	"network":       plain,

@@ -16,11 +16,10 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// variable in the environment tells the process that it is the one apart. Its children have it,
-// too.
+// variable in the environment marks the separate process. Its children inherit it.
 const variable = "BARQUE_TEST_APART"
 
-// Namespaces are those that the process has beside that of the network.
+// Namespaces are the process's own namespaces besides the network.
 type Namespaces uintptr
 
 const (
@@ -30,10 +29,10 @@ const (
 	Mounts Namespaces = syscall.CLONE_NEWNS
 )
 
-// Run is called first by a test. In the process apart it is true, and the test goes on there, with
-// nothing but a loopback interface. Elsewhere it has run the test apart and returns false when that
-// has passed. A limit is for the whole test. Without root the test is skipped, and untested says
-// what is not tested then.
+// Run is called first by a test. In the separate process it returns true, and the test goes on
+// there with only a loopback interface. In the test's process it runs that process and returns
+// false when it has passed. limit bounds the whole test. Without root the test is skipped, and
+// untested names the part that is not tested.
 func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) bool {
 	t.Helper()
 	if os.Getenv(variable) != "" {

@@ -1,5 +1,5 @@
-// Package await is how tests wait: for what they want, with a bound that only a hang reaches. It is
-// for tests only.
+// Package await has the waits of tests: for a condition, with a bound that only a hang reaches. It
+// is for tests only.
 package await
 
 import (
@@ -45,7 +45,7 @@ func poll(ctx context.Context, try func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil || last == nil { // an error that the end of the wait caused tells nothing
+		if ctx.Err() == nil || last == nil { // an error that the end of the wait caused explains nothing
 			last = err
 		}
 		select {

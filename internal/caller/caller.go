@@ -1,8 +1,8 @@
-// Package caller knows who has sent a request, also where that user acts as somebody else.
+// Package caller has the sender of a request, also under impersonation.
 //
-// Impersonation replaces the user of a request, so that rights are those of the user that is
-// impersonated. That is right for the API's objects. What administrators alone may do asks for the
-// sender too: a role can give the right to impersonate system:masters.
+// Impersonation replaces the user of a request, so that the request has the impersonated user's
+// rights. For the API's objects that is right. Operations for administrators alone check the sender
+// too, because a role can give the right to impersonate system:masters.
 package caller
 
 import (
@@ -20,7 +20,7 @@ type key struct{}
 // sender is noted between authentication and impersonation.
 type sender struct{ user user.Info }
 
-// headers begin the names of the headers by which a request acts as somebody else.
+// headers begin the names of the headers for impersonation.
 const headers = "Impersonate-"
 
 // Handler wraps the handler that authenticates requests, whose authenticator is one of
@@ -37,7 +37,7 @@ func Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Authenticator notes whom another one has found.
+// Authenticator records the user that next has authenticated.
 func Authenticator(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := next.AuthenticateRequest(r)
@@ -48,8 +48,8 @@ func Authenticator(next authenticator.Request) authenticator.Request {
 	})
 }
 
-// From returns the user who has sent the request with the context. Without impersonation that is
-// the request's user.
+// From returns the user that sent the request of the context. Without impersonation that is the
+// request's user.
 func From(ctx context.Context) (user.Info, bool) {
 	if s, ok := ctx.Value(key{}).(*sender); ok {
 		return s.user, s.user != nil

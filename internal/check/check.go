@@ -4,15 +4,15 @@ package check
 
 // Finding is the answer to one question about the machine.
 type Finding struct {
-	// Name of what was looked for, such as "overlayfs".
+	// Name of the check's subject, such as "overlayfs".
 	Name string `json:"name"`
-	// OK tells whether Barque can run with what was found.
+	// OK means that Barque can run with this finding.
 	OK bool `json:"ok"`
-	// Doubt tells that Barque may run, and that something is open or wrong for a part of its uses.
+	// Doubt means that Barque may run, and that a part of its uses is uncertain or broken.
 	Doubt bool `json:"doubt,omitempty"`
-	// Detail is what was found, in a few words.
+	// Detail is the finding in a few words.
 	Detail string `json:"detail,omitempty"`
-	// Remedy is what to do next; empty when there is nothing to do.
+	// Remedy is the next step; empty when there is none.
 	Remedy string `json:"remedy,omitempty"`
 }
 

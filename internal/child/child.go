@@ -1,4 +1,4 @@
-// Package child starts the processes that tests look at: each says a line, and lives until its
+// Package child starts the processes that tests observe: each prints a line, and runs until its
 // input ends.
 package child
 

@@ -22,7 +22,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// One that nobody ends is killed when the test is over.
+// A process that the test does not end is killed after the test.
 func TestEnd(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo here; read nothing")
 	if !t.Run("test", func(t *testing.T) {

@@ -64,7 +64,7 @@ type Memory struct {
 	chains *lru.Cache // *Chain by *x509.Certificate
 }
 
-// NewMemory returns a memory of so many certificates. Each takes some kilobytes.
+// NewMemory returns a memory of size certificates. Each takes some kilobytes.
 func NewMemory(size int) *Memory { return &Memory{lru.New(size)} }
 
 // Verify returns an error unless the CAs of options vouch for the certificates. The key usages of

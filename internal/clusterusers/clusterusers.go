@@ -1,4 +1,4 @@
-// Package clusterusers has the names that several rooms share about people who use the cluster.
+// Package clusterusers has the names of users and groups that several rooms share.
 package clusterusers
 
 import "slices"
@@ -12,9 +12,9 @@ const AdminGroup = "barque:admins"
 // masters is Kubernetes' group whose members may do everything.
 const masters = "system:masters"
 
-// A server calls the API of the others as this user of this group. The group has the right to ask
-// them for what operators want to know, and to renew their certificates; to nothing else. Nobody
-// can request a certificate with a name that begins with "barque:".
+// A server calls the API of the other servers as this user of this group. The group may read the
+// data for operators' commands and renew the servers' certificates, and nothing else. No
+// certificate can be requested with a name that begins with "barque:".
 const (
 	ServerClient  = "barque:server-client"
 	ServerClients = "barque:server-clients"

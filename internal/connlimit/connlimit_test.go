@@ -33,8 +33,8 @@ func from(address string) *fakeConn {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// TestFloods: whoever floods, a client of another source stays until it has authenticated, and the
-// number of connections is bounded.
+// TestFloods: during a flood from any source, a client of another source stays until it has
+// authenticated. The number of connections is bounded.
 func TestFloods(t *testing.T) {
 	exempt := []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 	limits := Limits{Total: 100, PerSource: 20, Exempt: exempt}
@@ -158,8 +158,8 @@ func TestFloodIsLogged(t *testing.T) {
 	}
 }
 
-// TestClientsStay: where nobody says who has authenticated, too many clients of one source do not
-// take each other's connections.
+// TestClientsStay: where clients do not authenticate, too many clients of one source do not take
+// each other's connections.
 func TestClientsStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limits := range []Limits{{Total: 100, PerSource: 10, Settled: time.Minute}, {Total: 10, PerSource: 100, Settled: time.Minute}} {

@@ -2,14 +2,14 @@
 // server on the way to the container: from the API server to the kubelet, and from there to the
 // runtime.
 //
-// What always holds: a client that is given the status of a command has got all output before it.
-// Where the way breaks, the client is given a failure as the status, and never a success.
+// Invariant: a client that receives the status of a command has received all output before it.
+// After a broken connection it receives a failure as the status, and never a success.
 //
-// The streams are taken apart at each server, instead of being carried as bytes of a connection,
-// for three reasons. Client libraries take a stream without a status for a success. Pings of the
-// client end here: the runtime closes its connection at the command's end, and a ping that comes
-// later would make the kernel discard output (package linger). And the next server is asked in one
-// protocol, SPDY with version 4 of the streams, whatever the client speaks.
+// Each server decodes the streams, instead of copying bytes between connections, for three reasons.
+// Client libraries take a stream without a status for a success. The client's pings end here: the
+// runtime closes its connection at the command's end, and a later ping would make the kernel
+// discard output (package linger). And the next server gets one protocol, SPDY with version 4 of
+// the streams, for any protocol of the client.
 package execstream
 
 import (

@@ -101,7 +101,7 @@ func (c *nextConn) Close() error {
 
 // remote is the next server's side of a command.
 type remote struct {
-	status, stdin, stdout, stderr, resize httpstream.Stream // those that are not wanted are nil
+	status, stdin, stdout, stderr, resize httpstream.Stream // nil for streams that are not requested
 }
 
 // open opens the streams of a command on a connection to the next server.

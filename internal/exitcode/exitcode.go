@@ -14,7 +14,7 @@ const (
 	Interrupted = 130 // by Ctrl-C, before anything was begun; as shells have it
 )
 
-// Error is an error with an exit code of its own.
+// Error is an error with an exit code.
 type Error struct {
 	Code int
 	Err  error // nil when all is said

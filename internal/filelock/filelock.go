@@ -1,7 +1,8 @@
-// Package filelock lets one process at a time work on something, such as a directory. The lock is
-// the kernel's, on an open file: it ends with the process, however that ends, and the file stays.
+// Package filelock lets one process at a time use a resource, such as a directory. The lock is the
+// kernel's, on an open file: it ends with the process in any case, and the file stays.
 //
-// It is not for one process with itself: whoever opens the file twice has two claims on the lock.
+// It does not lock within one process: a process that opens the file twice has two claims on the
+// lock.
 package filelock
 
 import (
@@ -20,8 +21,8 @@ var ErrHeld = errors.New("another process holds the lock")
 // look is how often it is tried.
 const look = 50 * time.Millisecond
 
-// Held tells whether another process has the lock on a file now. It makes no file, and keeps no
-// lock; a file that is not there is not locked.
+// Held reports whether another process holds the lock on a file now. It makes no file and keeps no
+// lock. A missing file is not locked.
 func Held(path string) (bool, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,12 +1,13 @@
 // Package generations has a map that is bounded by the cost of its entries.
 //
-// It forgets what was not asked for longest, more or less. There are two generations: what is new
-// or asked for is in the young one. When that has no room for an entry more, half of all, it
-// becomes the old one, and the old one goes as a whole. An entry that is asked for again before
-// that moves to the young one.
+// It forgets about the least recently used entries. There are two generations: new and used entries
+// are in the young one. When that has no room for another entry, half of the total, it becomes the
+// old one. The previous old one is dropped as a whole. An entry that is used again before that
+// moves to the young one.
 //
 // An LRU list would be exact. It takes two pointers per entry, which the garbage collector visits,
-// and a write for each lookup. A lookup here writes only what it moves to the young generation.
+// and a write for each lookup. A lookup here writes only when it moves an entry to the young
+// generation.
 package generations
 
 import "iter"
@@ -77,8 +78,8 @@ func (m *Map[K, V]) Remove(key K) {
 	delete(m.old, key)
 }
 
-// Age begins a new generation, and forgets what was not asked for in the last one. It is for a
-// program that has little to do, and would keep its last entries for ever.
+// Age begins a new generation, and forgets entries that were not used in the last one. It is for a
+// program with little work, which would keep its last entries for ever.
 func (m *Map[K, V]) Age() { m.old, m.young, m.cost = m.young, make(map[K]item[V]), 0 }
 
 // All goes over all entries, in no order, and keeps none of them longer for that.

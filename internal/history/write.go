@@ -11,7 +11,7 @@ type Op struct {
 	Delete     bool
 }
 
-// Write is what a client asked for.
+// Write is a client's write request.
 type Write struct {
 	What  any // names it
 	Ops   []Op
@@ -19,7 +19,7 @@ type Write struct {
 	Seen  uint64 // the revision at which the history has it; 0: it has not
 }
 
-// Puts tells whether it puts a value at a key; empty: at any.
+// Puts reports whether the write puts a value at a key; "": at any key.
 func (w *Write) Puts(key string) bool {
 	return slices.ContainsFunc(w.Ops, func(op Op) bool { return !op.Delete && (key == "" || op.Key == key) })
 }
@@ -37,8 +37,8 @@ func (l *Log) Write(w *Write) {
 	}
 }
 
-// Whole tells whether an entry is all that a write does: one event for each Put and for each Delete
-// that finds something, in their order, and no other.
+// Whole reports whether an entry has all changes of a write and no others: one event for each Put
+// and for each Delete of an existing key, in their order.
 func (l *Log) Whole(w *Write, e *Entry) bool {
 	left := e.Events
 	for _, op := range w.Ops {

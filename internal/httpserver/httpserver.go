@@ -1,6 +1,6 @@
-// Package httpserver serves HTTP to strangers and clients on one port: with a bound on the
-// connections of strangers, a minimum rate of bodies, a deadline for answers to strangers, and a
-// bound on the log lines that strangers cause.
+// Package httpserver serves HTTP to strangers and clients on one port. It bounds the connections of
+// strangers and their log lines. It sets a minimum rate for bodies and a deadline for answers to
+// strangers.
 //
 // A handler calls Authenticate when it knows the client. The connection then counts as a client's
 // until it ends, or until a handler calls Estrange.
@@ -191,7 +191,7 @@ func limited(next http.Handler) http.Handler {
 	})
 }
 
-// errorLog takes what net/http says of connections and handlers.
+// errorLog receives net/http's messages about connections and handlers.
 type errorLog struct {
 	logger          *slog.Logger
 	handshakeFailed func()

@@ -137,7 +137,7 @@ func unsent(conn net.Conn) (int, error) {
 	return n, failed
 }
 
-// halfClose tells the peer that no more output comes.
+// halfClose ends the output to the peer.
 func halfClose(conn net.Conn) {
 	type half interface{ CloseWrite() error }
 	if h, ok := conn.(half); ok {
@@ -158,8 +158,8 @@ func underneath(conn net.Conn) net.Conn {
 	return conn
 }
 
-// Writer is a response whose connection, once hijacked, is a Conn. It cannot be unwrapped:
-// libraries would hijack what is below.
+// Writer is a response whose hijacked connection is a Conn. It cannot be unwrapped: libraries would
+// hijack the connection below.
 type Writer struct {
 	http.ResponseWriter
 	conn *Conn

@@ -153,7 +153,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestGone: the end of the peer is seen by whoever reads.
+// TestGone: a reader sees the end of the peer.
 func TestGone(t *testing.T) {
 	server, client := pair(t)
 	conn := New(server, Default)

@@ -17,7 +17,7 @@ const (
 	// mostCauses bounds the causes that are remembered. While all of them are in use, further ones
 	// share one limit.
 	mostCauses = 128
-	// remembered is how long a cause without lines keeps its place when there are so many.
+	// remembered is how long an idle cause keeps its place when there are too many.
 	remembered = time.Hour
 )
 
@@ -90,7 +90,7 @@ func (c *Causes) limiter(cause string, now time.Time) *Limiter {
 	return l
 }
 
-// causeLength is enough to tell formats of messages apart.
+// causeLength is enough to distinguish the formats of messages.
 const causeLength = 64
 
 // Cause returns the part of a formatted message that is of its format: until the first colon,

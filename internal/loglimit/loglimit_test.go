@@ -54,7 +54,7 @@ func TestManyCauses(t *testing.T) {
 	}
 }
 
-// TestCause: lines of one format have one cause, whatever a stranger puts into them.
+// TestCause: lines of one format have one cause, with any text from a stranger.
 func TestCause(t *testing.T) {
 	for message, want := range map[string]string{
 		`discarding stream with unacceptable label "x": from=1.2.3.4:5`: "discarding stream with unacceptable label",

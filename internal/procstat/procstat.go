@@ -25,10 +25,10 @@ import (
 
 // Stat is a part of /proc/PID/stat (proc_pid_stat(5)).
 type Stat struct {
-	// State is that of the first thread: 'R', 'S', 'T' when it is stopped by a signal, 'Z' when it
-	// has ended, 'X' when it is being taken away.
+	// State is the state of the first thread: 'R', 'S', 'T' when a signal has stopped it, 'Z' when
+	// it has ended, 'X' while the kernel removes it.
 	State byte
-	// Threads is how many there are.
+	// Threads is the number of threads.
 	Threads int
 	// Started is when the process started, in clock ticks since boot. With the pid it names one
 	// process for ever.
@@ -46,9 +46,9 @@ const (
 	flagKernelThread = 0x00200000 // PF_KTHREAD
 )
 
-// looks is how often a process is looked at that seems to be gone. A look that began before its
-// first thread was replaced finds one without threads, or none at all; the next finds what has
-// taken its place, unless that is replaced, too.
+// looks is how often a process that seems to be gone is read. A read that began before the first
+// thread was replaced finds no threads, or no process. The next read finds the replacement, unless
+// that is replaced too.
 const looks = 3
 
 // All returns the numbers of all processes.
@@ -93,8 +93,8 @@ func stat(path string, file func(string) ([]byte, error)) (Stat, error) {
 	return s, nil
 }
 
-// orGone returns fs.ErrNotExist for what the kernel says of a process that ended after its file was
-// opened.
+// orGone returns fs.ErrNotExist for the kernel's errors about a process that ended after its file
+// was opened.
 func orGone(err error) error {
 	if errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
@@ -103,8 +103,8 @@ func orGone(err error) error {
 }
 
 func parse(data []byte) (s Stat, err error) {
-	// The command, the second field, may have spaces and brackets; what follows the last bracket
-	// has none.
+	// The command, the second field, may have spaces and brackets; the fields after the last
+	// bracket have none.
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	if len(fields) < 47 {
 		return Stat{}, fmt.Errorf("it has %d fields after the command, want 47 at least", len(fields))
@@ -119,7 +119,7 @@ func parse(data []byte) (s Stat, err error) {
 	if s.Started, err = strconv.ParseUint(fields[19], 10, 64); err != nil {
 		return Stat{}, fmt.Errorf("the start: %w", err)
 	}
-	var args [2]uint64 // from where to where: the end is told last
+	var args [2]uint64 // the addresses of begin and end; the end comes last in the line
 	for i := range args {
 		if args[i], err = strconv.ParseUint(fields[45+i], 10, 64); err != nil {
 			return Stat{}, fmt.Errorf("the place of the arguments: %w", err)
@@ -131,10 +131,10 @@ func parse(data []byte) (s Stat, err error) {
 	return s, nil
 }
 
-// Runs tells whether the process has not ended; one that nobody has waited for yet has.
+// Runs reports whether the process runs. A zombie has ended.
 func (s Stat) Runs() bool { return s.Threads > 1 || s.State != 'Z' && s.State != 'X' }
 
-// Stopped tells whether the process is stopped by a signal, as far as its first thread shows it.
+// Stopped reports whether a signal has stopped the process, by its first thread.
 func (s Stat) Stopped() bool { return s.State == 'T' }
 
 // execPatience is how long the arguments of a process are waited for while it starts anew: a
@@ -200,16 +200,16 @@ func readAtOnce(path string) ([]byte, error) {
 	}
 }
 
-// Cgroups returns the lines of /proc/PID/cgroup of a process (cgroups(7)). While it is ending they
-// tell the cgroup of version 2 only, and so they may once when it starts anew: the kernel finds a
-// thread, waits for a lock, and tells of it when it is dead. The error is fs.ErrNotExist when there
-// is no such process.
+// Cgroups returns the lines of /proc/PID/cgroup of a process (cgroups(7)). While the process ends
+// they have the cgroup of version 2 only. So they may once during an execve: the kernel finds a
+// thread, waits for a lock, and answers when the thread is dead. The error is fs.ErrNotExist when
+// the process does not exist.
 func Cgroups(pid int) (lines string, err error) {
 	err = ask(pid, func(dir string) error {
 		data, err := os.ReadFile(filepath.Join(dir, "cgroup"))
 		if err == nil {
 			lines = string(data)
-			_, err = alive(dir) // of one that is ending the kernel tells the root of version 1
+			_, err = alive(dir) // of an ending process the kernel shows the root of version 1
 		}
 		return err
 	})
@@ -229,19 +229,19 @@ func WorkDir(pid int) (path string, err error) {
 	return path, err
 }
 
-// Presence is how much of a process is somewhere. Each of its threads is in namespaces of its own
-// (namespaces(7)).
+// Presence is the share of a process's threads in a namespace. Each thread has namespaces of its
+// own (namespaces(7)).
 type Presence int
 
 const (
 	Absent Presence = iota // no thread is there
-	Visits                 // some are, and others are elsewhere: for a moment, or for good
-	Lives                  // all are
+	Visits                 // some threads are, and others are elsewhere: for a moment, or for good
+	Lives                  // all threads are
 )
 
-// InNetwork tells how much of a process is in the network namespace that a file leads to. One that
-// is ending is in none; a thread of which the kernel does not tell, not even root of those of a
-// machine's first process, counts for nothing.
+// InNetwork returns the presence of a process in the network namespace that a file refers to. An
+// ending process is absent. A thread that the kernel does not show is not counted: even root cannot
+// see the namespaces of a machine's first process everywhere.
 func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 	for range looks {
 		threads, err := threads(pid)
@@ -271,7 +271,7 @@ func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 	return Absent, nil
 }
 
-// alive reads the file "stat" in the directory of a thread; one that is ending is an error that is
+// alive reads the file "stat" in the directory of a thread. For an ending thread the error is
 // fs.ErrNotExist.
 func alive(dir string) (Stat, error) {
 	s, err := stat(filepath.Join(dir, "stat"), os.ReadFile)
@@ -281,9 +281,8 @@ func alive(dir string) (Stat, error) {
 	return s, err
 }
 
-// ask calls f with the directory of the first thread of a process in /proc, and when nothing is
-// found there with those of the others, until f finds it. That f has found nothing is an error that
-// is fs.ErrNotExist.
+// ask calls f with the directory of the process's first thread in /proc. If f finds nothing there,
+// it tries the other threads. f returns fs.ErrNotExist when it finds nothing.
 func ask(pid int, f func(dir string) error) (err error) {
 	for range looks {
 		if err = orGone(f(directory(pid))); !errors.Is(err, fs.ErrNotExist) {
@@ -316,8 +315,8 @@ func threads(pid int) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// gone tells whether an error is about a thread that has ended or is ending: some files of one that
-// ends during the look may not be seen, says the kernel.
+// gone reports whether an error is about a thread that has ended or is ending. The kernel may deny
+// access to some files of a thread that ends during the read.
 func gone(err error) bool {
 	return errors.Is(orGone(err), fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }

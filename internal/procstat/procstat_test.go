@@ -25,7 +25,7 @@ import (
 	"github.com/barque/barque/internal/needs"
 )
 
-// line is what the kernel tells of a process.
+// line is the kernel's line about a process.
 func line(state, threads, started string) string {
 	return "7 (a (b) c) " + state + strings.Repeat(" 5", 16) + " " + threads + " 5 " + started + strings.Repeat(" 5", 30) + "\n"
 }
@@ -59,8 +59,7 @@ func TestStat(t *testing.T) {
 	}
 }
 
-// What a look finds that began just before the first thread of a process was replaced is not
-// believed.
+// A read that began just before the first thread of a process was replaced is repeated.
 func TestRead(t *testing.T) {
 	const gone, died = "no such file", "no such process"
 	for _, c := range []struct {
@@ -169,7 +168,7 @@ func atOnce(t *testing.T, f func(t *testing.T)) {
 	})
 }
 
-// nowhere checks what is told of a process that has ended, or never was.
+// nowhere checks the answers about a process that has ended or never existed.
 func nowhere(t *testing.T, pid int) {
 	t.Helper()
 	atOnce(t, func(t *testing.T) {
@@ -184,14 +183,14 @@ func nowhere(t *testing.T, pid int) {
 		t.Errorf("in this network namespace: %v, %v", there, err)
 	}
 	if _, err := Read(pid); err == nil {
-		return // nobody has waited for it
+		return // it is a zombie
 	}
 	if lines, err := Cgroups(pid); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("cgroups %q, %v", lines, err)
 	}
 }
 
-// A thread that is ending tells nothing any more, and its arguments are not waited for.
+// An ending thread has no data any more, and its arguments are not awaited.
 func TestAlive(t *testing.T) {
 	for flags, want := range map[string]error{"4194304": nil, "4194308": fs.ErrNotExist} {
 		dir := t.TempDir()
@@ -275,8 +274,8 @@ func waitForInput() {
 	os.Exit(0)
 }
 
-// startAnew starts the program in its own process so many times, as a server does that has healed,
-// by a thread that is not the first, with many others beside it.
+// startAnew executes the program again in its own process a number of times, as a server that has
+// healed does. It does so on a thread that is not the first, beside many others.
 func startAnew(times int) {
 	next := strconv.Itoa(times - 1)
 	if times == 1 {
@@ -301,17 +300,17 @@ func startAnew(times int) {
 	select {}
 }
 
-// play starts the test's program in a role. said receives its first line. end ends it, and checks
-// what is told of it then.
+// play starts the test's program in a role. said receives its first line. end ends it and checks
+// the answers about it then.
 func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end func()) {
-	// More than a page of arguments: the kernel gives them in parts to who asks for them in parts.
+	// More than a page of arguments: the kernel returns them in the parts that a reader asks for.
 	cmd = exec.Command(os.Args[0], slices.Repeat([]string{"an argument of some length"}, 600)...)
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	stdin, said := child.Start(t, cmd, cmd.Start)
 	return cmd, said, func() {
 		stdin.Close()
 		pid := cmd.Process.Pid
-		await.True(t, "the process ends", func() bool { // nobody has waited for it yet
+		await.True(t, "the process ends", func() bool { // it is a zombie
 			s, err := Read(pid)
 			return err == nil && !s.Runs()
 		})
@@ -322,8 +321,7 @@ func play(t *testing.T, role string) (cmd *exec.Cmd, said <-chan string, end fun
 	}
 }
 
-// TestExec: a process that starts again in its own process lives all the time, and has its
-// arguments.
+// TestExec: a process that executes itself again runs all the time, and has its arguments.
 func TestExec(t *testing.T) {
 	execs := 200
 	if testing.Short() {

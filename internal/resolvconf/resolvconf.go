@@ -17,7 +17,7 @@ const Default = "/etc/resolv.conf"
 // behindStub is where systemd-resolved writes the servers that it asks itself.
 const behindStub = "/run/systemd/resolve/resolv.conf"
 
-// Config is what a resolv.conf says.
+// Config is the content of a resolv.conf.
 type Config struct {
 	Nameservers []string
 	Searches    []string
@@ -47,8 +47,8 @@ func readBehind(usual, behind string) (Config, error) {
 	return c, nil
 }
 
-// OnLoopback tells whether there are servers, and all are on the loopback. Only the machine itself
-// reaches those.
+// OnLoopback reports whether there are servers, and all are on the loopback, where only the machine
+// itself reaches them.
 func OnLoopback(servers []string) bool {
 	return len(servers) > 0 && !slices.ContainsFunc(servers, func(server string) bool {
 		addr, err := netip.ParseAddr(server)

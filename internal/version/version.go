@@ -13,8 +13,8 @@ import (
 const Release = "v0.1.0"
 
 // Version of this build, a semantic version: v0.1.0, v0.1.0-rc.1, or v0.1.0-dev.SOURCE for a build
-// between releases. The linker sets it to the answer of `git describe` (see the Makefile). Without
-// that it comes from what the Go command recorded.
+// between releases. The linker sets it to the answer of `git describe` (see the Makefile).
+// Otherwise it comes from the Go command's build information.
 var Version string
 
 func init() {

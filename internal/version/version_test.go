@@ -7,8 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// TestOf: whatever a build is made from, its version is a semantic one, with which clients can
-// work, and of the source's line.
+// TestOf: any build has a semantic version of the source's line, which clients can parse.
 func TestOf(t *testing.T) {
 	for _, c := range []struct {
 		source, want string
