@@ -101,8 +101,9 @@ func TestAnOrderNamesItsExchange(t *testing.T) {
 	}
 }
 
-// TestWhoBringsACA: whoever brings a CA has its key, and can make itself a member of system:masters
-// for ever. So barque:admins, whose rights end with a binding or a revocation, may not.
+// TestWhoBringsACA: an operator with a CA has its key, and can issue itself certificates of
+// system:masters for ever. So it is not allowed for barque:admins, whose rights end with a binding
+// or a revocation.
 func TestWhoBringsACA(t *testing.T) {
 	const good = `{"chain":"Y2hhaW4=","key":"a2V5"}`
 	for name, c := range map[string]struct {

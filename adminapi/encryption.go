@@ -20,9 +20,9 @@ import (
 )
 
 // EncryptionPath answers with an EncryptionAnswer, which has the datakeys.Status of the encryption
-// of objects in the store. POST takes the parameters "change", a datakeys.Change, any number of
-// "resource" to encrypt besides those that are, and of "decrypt" to take out, and the flag
-// "dryRun". It is for administrators only.
+// of objects in the store. POST is for administrators only. Its parameters are "change", a
+// datakeys.Change, and the flag "dryRun". "resource" adds a resource to encrypt and "decrypt"
+// removes one; both can be repeated.
 const EncryptionPath = "/barque/v1/encryption"
 
 // EncryptionAnswer is the answer to GET and POST.

@@ -24,7 +24,7 @@ type Query struct {
 	Resource  string // such as pods, deployments.apps or pods/exec
 	Namespace string
 	Name      string // of the object
-	Limit     int    // the newest so many
+	Limit     int    // the number of the newest events
 }
 
 // Values are the parameters of a request.

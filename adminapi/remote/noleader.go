@@ -22,7 +22,7 @@ func WithoutLeader(err error) error {
 	return err
 }
 
-// NoLeader tells whether the error has that exit code.
+// NoLeader reports whether the error has that exit code.
 func NoLeader(err error) bool {
 	var coded *exitcode.Error
 	return errors.As(err, &coded) && coded.Code == exitcode.NoQuorum

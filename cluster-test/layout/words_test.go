@@ -22,7 +22,7 @@ var plain = wordCeiling{pronouns: 4, tells: 4}
 // wordCeilings has a ceiling for each room. A room above plain waits for a rewrite: its ceiling is
 // the figure of the last change, rounded up, and only falls.
 var wordCeilings = map[string]wordCeiling{
-	"adminapi":      {pronouns: 5, tells: 4},
+	"adminapi":      plain,
 	"apiserver":     {pronouns: 14, tells: 6},
 	"backups":       {pronouns: 4, tells: 5},
 	"cluster-test":  {pronouns: 16, tells: 5},
