@@ -30,7 +30,7 @@ var wordCeilings = map[string]wordCeiling{
 	"cmd":           plain,
 	"controllers":   {pronouns: 14, tells: 5},
 	"devcluster":    plain,
-	"examples":      {pronouns: 4, tells: 8},
+	"examples":      plain,
 	"internal":      plain,
 	"kubelet":       {pronouns: 13, tells: 8},
 	"membership":    {pronouns: 5, tells: 4},
