@@ -28,7 +28,7 @@ var wordCeilings = map[string]wordCeiling{
 	"cluster-test":  {pronouns: 16, tells: 5},
 	"clusterstatus": plain,
 	"cmd":           plain,
-	"controllers":   {pronouns: 14, tells: 5},
+	"controllers":   plain,
 	"devcluster":    plain,
 	"examples":      plain,
 	"internal":      plain,

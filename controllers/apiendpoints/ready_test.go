@@ -30,8 +30,8 @@ func TestHealth(t *testing.T) {
 		{"tn", "?-"},             //
 		{"tt", "?-"},             // but not twice
 		{"tdyyy", "?---+"},       //
-		{"yn", "+-"},             // who says no is believed
-		{"yt", "++"},             // who says nothing may be slow once
+		{"yn", "+-"},             // a refusal counts at once
+		{"yt", "++"},             // a server without an answer may be slow once
 		{"ytt", "++-"},           // but not twice
 		{"ydd", "++-"},           //
 		{"ytyt", "++++"},         // in a row

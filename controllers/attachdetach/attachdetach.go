@@ -32,7 +32,7 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// DefaultForceAfter is how long a node that is not ready keeps a volume that nobody needs there.
+// DefaultForceAfter is how long a node that is not ready keeps a volume without users.
 const DefaultForceAfter = 6 * time.Minute
 
 // Config of a Controller.
@@ -102,8 +102,8 @@ func New(cfg Config) (*Controller, error) {
 	})
 }
 
-// Run attaches and detaches for one term of leadership. The keys are volumes, and nodes whose
-// status names what is attached to them.
+// Run attaches and detaches for one term of leadership. The keys are volumes, and the nodes whose
+// status lists their attached volumes.
 func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error {
 	recorder, stop := runtime.Recorder(ctx, client, "attachdetach-controller")
 	defer stop()
@@ -182,7 +182,7 @@ func (c *Controller) volumesOf(pod *corev1.Pod) []runtime.Key {
 	return keys
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -190,13 +190,12 @@ type term struct {
 	loop     *runtime.Loop
 
 	mu sync.Mutex
-	// unused is since when nobody needs a volume on a node that still has it, by volume and node.
+	// unused is since when an attached volume has no users on a node, by volume and node.
 	unused map[string]map[string]time.Time
-	// detaching are the attachments that are no longer in the status of their nodes, and are about
-	// to go.
+	// detaching are the attachments that left the status of their nodes, before they are deleted.
 	detaching map[types.UID]bool
-	// checked are the attachments whose volume has been seen to be without users, by the API
-	// server's word, and the volumes that have been seen to have some.
+	// checked are the attachments whose volume had no users at the API server, and the volumes that
+	// had some.
 	checked runtime.Seen
 }
 
@@ -248,7 +247,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, nil
 }
 
-// view gathers what is known about a volume; nil is one that is gone.
+// view gathers the state of a volume; nil is a deleted volume.
 func (t *term) view(name string, volume *corev1.PersistentVolume) (view, error) {
 	v := view{
 		users: map[string][]*corev1.Pod{}, attachments: map[string]*storagev1.VolumeAttachment{}, nodes: map[string]nodeView{},
@@ -311,7 +310,7 @@ func (t *term) users(volume *corev1.PersistentVolume) (map[string][]*corev1.Pod,
 	return users, err
 }
 
-// attaches tells whether the driver of a volume wants it to be attached.
+// attaches reports whether the driver of a volume requires attachment.
 func (t *term) attaches(volume *corev1.PersistentVolume) (bool, error) {
 	driver, err := t.listDrivers.Get(volume.Spec.CSI.Driver)
 	if apierrors.IsNotFound(err) {
@@ -324,7 +323,7 @@ func boundTo(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolum
 	return claim.UID == volume.Spec.ClaimRef.UID && claim.Spec.VolumeName == volume.Name && claim.Status.Phase == corev1.ClaimBound
 }
 
-// remember notes since when nobody needs a volume, on the nodes that have it.
+// remember records since when a volume has no users on the nodes that have it.
 func (t *term) remember(volume string, v view) map[string]time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -345,15 +344,14 @@ func (t *term) remember(volume string, v view) map[string]time.Time {
 	return after
 }
 
-// AttachmentName is the name of the attachment of a volume to a node, the same for all who know the
-// three.
+// AttachmentName is the name of the attachment of a volume to a node. The three arguments determine
+// it.
 func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// isOurs tells by its name whether an attachment was made by this controller, in any term. Who
-// makes one under another name takes it away too. The volume, which the name is made of, may be
-// gone.
+// isOurs reports whether this controller made an attachment, in any term, by its name. The maker of
+// an attachment with another name deletes it. The volume, from which the name derives, may be gone.
 func isOurs(a *storagev1.VolumeAttachment) bool {
 	return strings.HasPrefix(a.Name, "csi-") && len(a.Name) == len(AttachmentName("", "", ""))
 }
@@ -381,8 +379,8 @@ func (t *term) attach(ctx context.Context, key runtime.Key, volume *corev1.Persi
 	return nil
 }
 
-// used asks the API server, once in a term, whether pods on a node need an attachment that they do
-// not need by the informers: these may show what was before the leader that has attached it.
+// used asks the API server, once in a term, whether pods on a node use an attachment that has no
+// users in the informers. The informers may show a state from before the last leader attached it.
 func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachment) (bool, error) {
 	if t.checked.Has(a.UID) {
 		return false, nil
@@ -462,7 +460,7 @@ func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeA
 		return fmt.Errorf("detaching a volume from node %s: deleting VolumeAttachment %s: %w", a.Spec.NodeName, a.Name, err)
 	}
 	if is, exists, _ := t.attachments.GetIndexer().GetByKey(a.Name); !exists || is.(*storagev1.VolumeAttachment).UID != a.UID {
-		t.stays(a.UID) // its end has been told already
+		t.stays(a.UID) // its end has an event already
 	}
 	t.loop.Writes().Deleted(key, t.attachments, runtime.Key{Name: a.Name}, a.UID)
 	return nil
@@ -491,8 +489,8 @@ func (t *term) reconcileNode(ctx context.Context, key runtime.Key) error {
 	return t.writeAttached(ctx, key.Name)
 }
 
-// writeAttached makes the status of a node name the volumes that are attached to it, but for those
-// that are about to go.
+// writeAttached writes the attached volumes into a node's status, without those that are about to
+// be detached.
 func (t *term) writeAttached(ctx context.Context, name string) error {
 	node, err := t.listNodes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -534,7 +532,7 @@ func (t *term) writeAttached(ctx context.Context, name string) error {
 	return nil
 }
 
-// tell says to the pods of a volume what has become of its attachment.
+// tell writes events about an attachment's outcome to the pods of its volume.
 func (t *term) tell(old, now *storagev1.VolumeAttachment) {
 	if old == nil || now == nil || old.UID != now.UID || now.Spec.Source.PersistentVolumeName == nil {
 		return

@@ -112,8 +112,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestOneNode: whatever happens, a volume for one node is never attached to two, and never taken
-// from a ready node that uses it.
+// TestOneNode: under all changes, a volume for one node is never attached to two, and never
+// detached from a ready node that uses it.
 func TestOneNode(t *testing.T) {
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -253,8 +253,7 @@ func attachment(name string) *storagev1.VolumeAttachment {
 		NodeName: "a", Attacher: "d", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}}
 }
 
-// TestMadeByOthers: an attachment that somebody made under a name of their own is theirs to take
-// away.
+// TestMadeByOthers: an attachment under another maker's name is left to that maker.
 func TestMadeByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), attachment("theirs"), attachment("csi-theirs"))

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	signed     = "kubeconfig"      // what is signed
+	signed     = "kubeconfig"      // the signed content
 	signature  = "jws-kubeconfig-" // and where the signatures are, by token ID
 	namePrefix = "bootstrap-token-"
 )

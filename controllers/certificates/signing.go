@@ -79,8 +79,8 @@ func NewApproving(cfg Config) (*Controller, error) {
 	}), nil
 }
 
-// NewCleaner makes the controller that deletes requests which nobody needs any more. It asks the
-// factory for the informer that it needs.
+// NewCleaner makes the controller that deletes requests without further use. It requests its
+// informer from the factory.
 func NewCleaner(cfg Config) (*Controller, error) {
 	return newRequests(cfg, "csrcleaner", 1, func(ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest) (string, time.Duration, error) {
 		at := expires(r)

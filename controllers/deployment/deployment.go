@@ -80,7 +80,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client   kubernetes.Interface
@@ -89,7 +89,7 @@ type term struct {
 	fresh    pods.Fresh
 }
 
-// matching tells which Deployments may adopt a ReplicaSet.
+// matching returns the Deployments that may adopt a ReplicaSet.
 func (t *term) matching(set *appsv1.ReplicaSet, going bool) []runtime.Key {
 	if going {
 		return nil
@@ -155,7 +155,7 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, t.act(ctx, key, d, p)
 }
 
-// observe gathers what decide wants to know, adopting and releasing ReplicaSets on the way.
+// observe gathers the input of decide. It adopts and releases ReplicaSets before.
 func (t *term) observe(ctx context.Context, key runtime.Key, d *appsv1.Deployment, owner claim.Owner) (observed, error) {
 	sets, err := claim.Objects(ctx, t.loop, key, t.sets, owner, t.client.AppsV1().ReplicaSets(d.Namespace))
 	if err != nil {
@@ -244,7 +244,7 @@ func (t *term) update(ctx context.Context, key runtime.Key, d *appsv1.Deployment
 	return nil
 }
 
-// scaled tells the users about a change of size.
+// scaled writes an event about a change of size.
 func (t *term) scaled(d *appsv1.Deployment, set *appsv1.ReplicaSet, from int32) {
 	to := replicasOf(set)
 	switch {

@@ -126,7 +126,7 @@ func totalAvailable(newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) int32 {
 }
 
 func TestRollDoesNotTrustStaleAvailability(t *testing.T) {
-	// The old one was told to give up two of its pods; its status still counts them.
+	// The old set was scaled down by two pods; its status still counts them.
 	old := rs("old", 2, 4)
 	want, size := roll(limits{desired: 4, surge: 1, unavailable: 2}, rs("new", 3, 0), []*appsv1.ReplicaSet{old})
 	if want[old] != 2 || size != 3 {

@@ -15,8 +15,8 @@ import (
 
 var kind = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-// templateHash names a template. Two templates of one Deployment that have the same hash are told
-// apart by the collision count, which the controller raises when it meets that.
+// templateHash names a template. When two templates of one Deployment have the same hash, the
+// controller raises the collision count, which changes the hash.
 func templateHash(t *corev1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
 	// Go's encoding is the same for the same template: struct fields in order, map keys sorted.

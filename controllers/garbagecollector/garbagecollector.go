@@ -1,11 +1,11 @@
-// Package garbagecollector deletes objects whose owners are gone, and carries out the foreground
-// and orphan deletions that the API server only begins, by way of the two finalizers
-// "foregroundDeletion" and "orphan". Objects that own each other in a circle would wait for each
-// other for ever in a foreground deletion: their references get blockOwnerDeletion=false.
+// Package garbagecollector deletes objects whose owners are gone. It completes foreground and
+// orphan deletions, which the API server only begins, by the finalizers "foregroundDeletion" and
+// "orphan". Objects that own each other in a circle would wait for each other for ever in a
+// foreground deletion: their references get blockOwnerDeletion=false.
 //
-// It keeps a graph of all objects by their owner references, fed by metadata informers that live as
-// long as a term. The graph says where to look; before anything is deleted, the object and the
-// absence of its owners are read from the API server.
+// It keeps a graph of all objects by their owner references, from metadata informers that last for
+// a term. The graph only suggests deletions. Before one, the object and the absence of its owners
+// are read from the API server.
 package garbagecollector
 
 import (
@@ -87,7 +87,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client  metadata.Interface
@@ -289,7 +289,7 @@ func (t *term) orphan(ctx context.Context, o *object) error {
 	return t.dropFinalizer(ctx, o, metav1.FinalizerOrphanDependents)
 }
 
-// page bounds what one listing of possible dependents brings.
+// page is the size of a page in the list of possible dependents.
 const page = 500
 
 // release takes an object off all its dependents of one resource.

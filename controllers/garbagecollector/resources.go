@@ -65,8 +65,8 @@ func newSources(client metadata.Interface, discover func() ([]*metav1.APIResourc
 	}
 }
 
-// run keeps following what discovery lists until ctx ends, and then stops everything. It calls
-// known when it has been told of every object once.
+// run follows the resources of discovery until ctx ends, and then stops all informers. It calls
+// known after every object has been seen once.
 func (s *sources) run(ctx context.Context, known func(), failed func(error)) {
 	var first sync.WaitGroup
 	defer first.Wait()
@@ -120,7 +120,7 @@ func (s *sources) sync(ctx context.Context) error {
 				src.stop()
 			}
 		}
-	} else { // some groups did not answer: what is known of them stays
+	} else { // some groups did not answer: their known resources stay
 		for kind, r := range kinds {
 			s.kinds[kind] = r
 		}
@@ -149,7 +149,7 @@ func sort(lists []*metav1.APIResourceList) (kinds map[schema.GroupKind]resource,
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
 			can := func(verb string) bool { return slices.Contains(r.Verbs, verb) }
-			// Events are many, nobody's and end by themselves.
+			// Events are many, have no owners, and expire.
 			if r.Kind == "Event" || !can("get") {
 				continue
 			}
@@ -213,7 +213,7 @@ func (s *sources) awaitList(ctx context.Context, synced <-chan struct{}) {
 	}
 }
 
-// slim drops what the collector never reads.
+// slim drops the fields that the collector never reads.
 func slim(obj any) (any, error) {
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		m.ManagedFields, m.Annotations, m.Labels = nil, nil, nil
@@ -284,7 +284,7 @@ func (s *sources) where(namespace string) []schema.GroupVersionResource {
 	return out
 }
 
-// follows tells whether the graph is told of the objects of a resource, sooner or later.
+// follows reports whether the graph has, or will have, the objects of a resource.
 func (s *sources) follows(gvr schema.GroupVersionResource) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// resize finds what is missing or too much. One look does one of them.
+// resize plans missing pods or surplus ones; one reconcile does one of both.
 func (v *view) resize(p *plan) {
 	if suspended(v.job) {
 		p.discard = v.active

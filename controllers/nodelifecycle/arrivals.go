@@ -21,7 +21,7 @@ type arrivals struct {
 
 func newArrivals() *arrivals { return &arrivals{seen: map[types.UID]time.Time{}} }
 
-// listen makes arrivals see what an informer learns.
+// listen adds arrivals' handler to an informer.
 func (a *arrivals) listen(pods cache.SharedIndexInformer) error {
 	notice := func(obj any) {
 		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {

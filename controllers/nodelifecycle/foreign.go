@@ -30,19 +30,19 @@ func foreignLeases(cfg Config) cache.SharedIndexInformer {
 	})
 }
 
-// lease is what a term remembers of a foreign node's signs of life.
+// lease is a term's memory of a foreign node's signs of life.
 type lease struct {
 	since   time.Time         // when this term began to observe the node; zero before
 	told    *metav1.MicroTime // the newest renewTime, by the node's clock
 	renewed time.Time         // when that was seen, by this server's clock
 }
 
-// foreignEvidence is what is known of the life of one foreign node at one moment.
+// foreignEvidence is the evidence on a foreign node at one moment.
 type foreignEvidence struct {
 	// since is when this leader began to observe the node, and alive when it last saw a sign of its
 	// life, which is since or later.
 	since, alive time.Time
-	// ready is the Ready condition; "" when the node has never told.
+	// ready is the Ready condition; "" when the node never wrote one.
 	ready corev1.ConditionStatus
 }
 
@@ -59,7 +59,7 @@ func (m *memory) renew(l *coordinationv1.Lease, now time.Time) bool {
 	return true
 }
 
-// foreign puts together what was observed of a foreign node.
+// foreign collects the evidence on a foreign node.
 func (m *memory) foreign(node *corev1.Node, now time.Time) foreignEvidence {
 	told := m.words.hear(node, now)
 	m.mu.Lock()
@@ -77,7 +77,7 @@ func (m *memory) foreign(node *corev1.Node, now time.Time) foreignEvidence {
 	return e
 }
 
-// judgeForeign judges a foreign node. It is unreachable for nobody before its grace is over.
+// judgeForeign judges a foreign node. It is not unreachable before its grace is over.
 func judgeForeign(e foreignEvidence, s Settings, now time.Time) judgement {
 	grace := s.Grace
 	if e.ready == "" {

@@ -18,15 +18,14 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// unacknowledgedFor is how long a pod may wait for the kubelet of an unreachable node, counted from
-// when it was both bound and seen to be so. A kubelet that is there takes a tenth of this. A node
-// that said good-bye has its grace.
+// unacknowledgedFor is how long a pod may wait for the kubelet of an unreachable node. It counts
+// from when the pod is both bound and seen unreachable. A live kubelet takes a tenth of this. A
+// node that said good-bye has its grace.
 const unacknowledgedFor = time.Second
 
-// replacer deletes pods that were given to a node that is unreachable and that its kubelet has
-// never acknowledged, so that their controllers make others: the scheduler cannot know of a node's
-// death before anybody does, and what it places there in that moment would wait for the eviction.
-// Its keys are pods.
+// replacer deletes pods on an unreachable node that its kubelet has never acknowledged, so that
+// their controllers make others. The scheduler places pods on a dead node until the death is known,
+// and these would wait for the eviction. Its keys are pods.
 type replacer struct {
 	*term
 	loop     *runtime.Loop

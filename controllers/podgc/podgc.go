@@ -97,7 +97,7 @@ func (c *Controller) Run(ctx context.Context, client kubernetes.Interface) error
 	return t.loop.Run(ctx)
 }
 
-// term is what belongs to one term of leadership.
+// term is the state of one leadership term.
 type term struct {
 	*Controller
 	client kubernetes.Interface
@@ -184,8 +184,8 @@ func (t *term) trim(ctx context.Context) error {
 	return pods.Parallel(len(victims), func(i int) error { return t.delete(ctx, victims[i]) })
 }
 
-// remove ends a pod without grace. Its status says first that it failed and why, so that whoever
-// counts its end counts it right.
+// remove ends a pod without grace. Its status first records the failure and its reason, so that its
+// controller counts it as failed.
 func (t *term) remove(ctx context.Context, pod *corev1.Pod, why string) error {
 	t.cfg.Logger.Info("removing a pod that no kubelet will remove", "pod", pod.Name, "namespace", pod.Namespace, "node", pod.Spec.NodeName, "reason", why)
 	if !pods.Finished(pod) && pod.Spec.NodeName != "" {

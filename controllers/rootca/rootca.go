@@ -37,7 +37,7 @@ type Config struct {
 	CA        CA
 }
 
-// CA tells what to publish.
+// CA provides the bundle to publish.
 type CA interface {
 	// PEM returns the bundle, and Changed a channel that is closed at its next change.
 	PEM() []byte
