@@ -40,8 +40,8 @@ func (e *exchanges) Apply(_ context.Context, r exchange.Request) (exchange.Statu
 	return exchange.Status{}, nil
 }
 
-// TestAnExchangeLocksNobodyOut: a caller whose own certificate ends with the beginning of the
-// exchange is refused with the way out, unless that is wanted.
+// TestAnExchangeLocksNobodyOut: a caller's own certificate would end with the start of the
+// exchange. The request is refused, with the remedy, unless the caller insists.
 func TestAnExchangeLocksNobodyOut(t *testing.T) {
 	personal, recorded := &x509.Certificate{Subject: pkix.Name{CommonName: "ann"}}, &x509.Certificate{Subject: pkix.Name{CommonName: "barque:admin"}}
 	for what, c := range map[string]struct {

@@ -93,8 +93,9 @@ func (e *Encryption) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	extra.Answer(w, status, answer)
 }
 
-// byLeader passes a request for the status on to the leader, which alone knows how far it is with
-// the objects. It returns false if this server is to answer: also if the leader does not.
+// byLeader passes a request for the status on to the leader, the only server that knows the
+// progress over the objects. It returns false if this server must answer, also after a failure of
+// the leader.
 func (e *Encryption) byLeader(w http.ResponseWriter, r *http.Request) bool {
 	name, known := e.Leader()
 	if !known || name == e.Relay.self || r.Header.Get(relayedHeader) != "" {

@@ -195,8 +195,8 @@ const (
 	leaderLook     = 25 * time.Millisecond
 )
 
-// awaitLeader waits until the server of that name leads, or any server but the former leader if the
-// name is empty. It returns the leader's name.
+// awaitLeader waits until the named server leads; with an empty name, until any server but the
+// former leader leads. It returns the leader's name.
 func awaitLeader(ctx context.Context, store MemberStore, before, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaderPatience)
 	defer cancel()

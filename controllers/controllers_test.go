@@ -86,8 +86,8 @@ func (e elections) AwaitLeadership(ctx context.Context) (context.Context, uint64
 	}
 }
 
-// Every controller of a new leader whose informers are warm works within a second of the election,
-// in this term and the next: none waits for a lease, a period or another one.
+// Every controller of a new leader with synced informers works within a second of the election, in
+// each term. None waits for a lease, a period or another controller.
 func TestEveryControllerWorksWithinASecondOfTheElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t,

@@ -349,8 +349,8 @@ func lead(t *testing.T, term context.Context, list []runtime.Routine) (wait func
 	return wg.Wait
 }
 
-// run lets the first leader end at its write of number kill, before or after that is done, and
-// another server go on whose informers lag. It returns the writes of the run.
+// run ends the first leader at its write of number kill, before or after the write takes effect.
+// Another server with lagging informers goes on. It returns the writes of the run.
 func (s scenario) run(t *testing.T, kill int, after bool, lag func(string) time.Duration) (writes []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -243,8 +243,8 @@ func TestRightsAreUsed(t *testing.T) {
 	}
 }
 
-// TestControllersAreInTheControlPlane: each user of a controller is one whose refusals and reads
-// the API server knows, and each of those is a controller's or the scheduler's.
+// TestControllersAreInTheControlPlane: the API server knows every controller's user as one of the
+// control plane, for refusals and reads. Each such user is a controller's or the scheduler's.
 func TestControllersAreInTheControlPlane(t *testing.T) {
 	var got []string
 	for _, name := range controllers.Users() {

@@ -17,8 +17,8 @@ type Settings struct {
 	// Controllers are those that run (--controllers): a name enables one, a name after "-" disables
 	// it, and "*" enables all others. The first entry about one counts. Default "*".
 	Controllers []string
-	// Workers says for some of them, by the name of the flag (WorkerFlags), how many objects they
-	// work on at once.
+	// Workers has the number of concurrently reconciled objects for some controllers, by the name
+	// of the flag (WorkerFlags).
 	Workers map[string]int
 	// NodeMaskBits is the prefix length of a node's block of pod addresses (--node-cidr-mask-size).
 	// Default 24.

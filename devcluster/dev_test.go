@@ -75,9 +75,8 @@ func TestInterfaceNamesStayShortAndDistinct(t *testing.T) {
 	}
 }
 
-// A new cluster's network is none in which this machine has an address, be that another cluster's
-// or a wider one. Of the machine's own it is known only that it has one on the loopback: other
-// clusters come and go while tests run.
+// A new cluster's network contains no address of this machine, nor of a wider network of it. The
+// test relies only on the loopback address, because other clusters come and go meanwhile.
 func TestFreeSubnetAvoidsThisMachinesAddresses(t *testing.T) {
 	all, err := addresses()
 	if err != nil {
@@ -420,8 +419,8 @@ func TestAServerJoinsAgainByOneThatServes(t *testing.T) {
 	}
 }
 
-// A token that was made for a server to join again is good for an hour. It goes when the server has
-// not joined, also after Ctrl-C, and stays when the server runs, which may be about to join.
+// A token for a rejoin is valid for an hour. It is deleted when the server has not joined, also
+// after Ctrl-C. It stays while the server runs, because it may be about to join.
 func TestTokenOfAFailedRejoinIsDeleted(t *testing.T) {
 	failed := errors.New("it is a member of the store yet")
 	for name, c := range map[string]struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// visitVariable in the environment makes the test's program one that visits the network namespace
-// of that name, with its first thread, until its input ends.
+// visitVariable in the environment makes the test's program enter that network namespace with its
+// first thread, until its input ends.
 const visitVariable = "BARQUE_TEST_VISIT"
 
 func init() {

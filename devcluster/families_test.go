@@ -68,8 +68,8 @@ func TestArgumentsOfFamilies(t *testing.T) {
 	}
 }
 
-// The nodes have the addresses and the ways of both families, as soon as they are made, and again
-// after a start that did not finish.
+// The nodes have addresses and routes of both families at once, and again after an interrupted
+// start.
 func TestNetworkOfTwoFamilies(t *testing.T) {
 	if !apart.Run(t, apart.Network, await.Hang, "a dev cluster's network with IPv6") {
 		return

@@ -68,8 +68,8 @@ func existing(dir string) (*Plan, error) {
 	return p, p.adopt()
 }
 
-// adopt finds the processes of nodes that were not started by the plan, such as by `dev exec`, and
-// enters them into it.
+// adopt finds nodes' processes that the plan did not start, such as those of `dev exec`, and enters
+// them into the plan.
 func (p *Plan) adopt() error {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]

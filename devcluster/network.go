@@ -92,8 +92,8 @@ func (p *Plan) makeNamespace(n *Node) error {
 // gateway is this machine's own address in a network of nodes.
 func gateway(subnet netip.Prefix) netip.Addr { return address(subnet, 1) }
 
-// plug connects the namespace to the bridge. The pair is made with its far end in the namespace,
-// so there is never a half-connected interface in the host's.
+// plug connects the namespace to the bridge. The pair's far end is made in the namespace, so that
+// the host never has a half-connected interface.
 func (p *Plan) plug(n *Node, bridge netlink.Link) error {
 	if _, err := netlink.LinkByName(p.veth(n)); err == nil {
 		return nil

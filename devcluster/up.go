@@ -138,8 +138,8 @@ func begin(o Options) (*Plan, error) {
 	return p, p.save()
 }
 
-// freePort returns the wanted port of the loopback if it is free, or, when none is wanted, the
-// first free one from 6443 up.
+// freePort returns the wanted port of the loopback if it is free. With 0 it returns the first free
+// port from 6443 up.
 func freePort(want uint16) (uint16, error) {
 	first, last := want, want
 	if want == 0 {
@@ -363,9 +363,8 @@ func (p *Plan) waitEndpoint(ctx context.Context, timeout time.Duration) error {
 	})
 }
 
-// waitServing waits until the server answers that it is ready, and returns a way to it. With
-// voters, which is for servers that are members of the store, it gives up when too few of these
-// run.
+// waitServing waits until the server is ready, and returns a client configuration for it. voters is
+// for members of the store: the wait ends early when too few of the voters run.
 func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, voters Voters) (*rest.Config, error) {
 	var config *rest.Config
 	err := p.wait(ctx, n, timeout, "does not become ready", func(ctx context.Context) error {
@@ -462,8 +461,8 @@ func poll(ctx context.Context, process *Process, name, log string, timeout time.
 	}
 }
 
-// words returns the last lines that the process has written to the file, to which others before it
-// have written, too.
+// words returns the last lines of this process in the file, which earlier processes have written to
+// as well.
 func (p *Process) words(file string, lines int) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// AccountKeyGrace is for how long a key that signed the tokens of service accounts still verifies
-// them after it was exchanged. Kubelets replace every token of a pod within a day; other tokens
-// that last longer are void then.
+// AccountKeyGrace is how long a former key of service accounts still verifies tokens. Kubelets
+// replace every token of a pod within a day; longer-lived tokens are void after it.
 const AccountKeyGrace = 48 * time.Hour
 
 // FormerKey is the public key of tokens of service accounts that are signed with another one now.

@@ -19,9 +19,8 @@ const (
 	caLifetime = 10 * 365 * 24 * time.Hour
 	// LeafLifetime is how long an issued certificate is valid unless the request says otherwise.
 	LeafLifetime = 365 * 24 * time.Hour
-	// clockAllowance is how far certificates are dated back, so that a machine whose clock is a
-	// little behind accepts a certificate that was issued just now. A certificate of a short life
-	// is dated back by a twelfth of it at most.
+	// clockAllowance is how far certificates are dated back, for machines whose clock is a little
+	// behind. A certificate of a short life is dated back by at most a twelfth of it.
 	clockAllowance = 5 * time.Minute
 )
 

@@ -73,12 +73,12 @@ func NewBundle(ca *Authority) Bundle {
 // ErrStep is returned when the exchange is at a step that does not allow the request.
 var ErrStep = errors.New("the exchange is at another step")
 
-// ExchangesCA reports whether the exchange that is under way is one of the CA, and not of the key
-// of service accounts alone.
+// ExchangesCA reports whether the current exchange is one of the CA, and not of the key of service
+// accounts alone.
 func (b Bundle) ExchangesCA() bool { return b.Step != Settled && len(b.CAs) > 1 }
 
-// Begin returns the bundle that makes a new CA known beside the one that issues, and a new key of
-// service accounts. They sign nothing yet.
+// Begin returns the bundle with a new CA beside the issuing one, and a new key of service accounts.
+// They sign nothing yet.
 func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) (Bundle, error) {
 	out, err := b.BeginAccounts(account, now)
 	if err == nil {

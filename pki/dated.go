@@ -36,8 +36,7 @@ func (t *Trust) dating() uint64 {
 }
 
 // RevisionOf returns the revision of the store at which a certificate was issued. It is 0 for a
-// certificate of a version from before 29 November 2026, or one that was issued before the store
-// was open.
+// certificate of a version before 29 November 2026, or from before the store was open.
 func RevisionOf(cert *x509.Certificate) uint64 {
 	var revision int64
 	if value := extension(cert, issuedAt); value != nil {

@@ -339,8 +339,8 @@ func TestExternalAnchor(t *testing.T) {
 }
 
 // TestTheCompanyIsNotTheCluster: the cluster trusts only its own CA for system:masters. It rejects
-// such certificates by the company's root, by a sibling of the CA, and by a CA of the same name,
-// with any chain.
+// such certificates by the company's root, a sibling of the CA, and a CA of the same name. The
+// chain does not matter.
 func TestTheCompanyIsNotTheCluster(t *testing.T) {
 	c := newCompany(t)
 	e := c.external("Cluster CA", nil)

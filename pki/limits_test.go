@@ -65,9 +65,8 @@ func narrow(x *x509.Certificate) {
 	x.ExcludedIPRanges = []*net.IPNet{{IP: net.IP{192, 0, 2, 0}, Mask: net.IPMask{255, 255, 255, 0}}}
 }
 
-// TestAnExchangeHidesNoConstraints: a node whose certificates the next CA may not issue gets none
-// from the first step on, where the exchange can be undone. The CA before vouches for the next one
-// within the constraints of that.
+// TestAnExchangeHidesNoConstraints: a certificate that the next CA may not issue is refused from
+// the first step on, when the exchange can be undone. The bridge has the next CA's constraints.
 func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	c := newCompany(t)
 	trust := newTrust(t)
@@ -136,9 +135,9 @@ func TestAnExchangeHidesNoConstraints(t *testing.T) {
 	check("settled", "may not issue")
 }
 
-// TestATwinIsAnotherCluster: two clusters begin with one CA, as when a server loses its data and
-// has the flags of its first start. Nodes of the one do not believe the other. A cluster that goes
-// on in the place of one, from a backup, is believed.
+// TestATwinIsAnotherCluster: two clusters may begin with one CA, such as when a server loses its
+// data and has the flags of its first start. Nodes of one do not trust the other. A cluster that
+// continues one from a backup is trusted.
 func TestATwinIsAnotherCluster(t *testing.T) {
 	e := newCompany(t).external("Cluster CA", nil)
 	make := func(b Bundle) *Trust {

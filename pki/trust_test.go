@@ -260,8 +260,8 @@ func TestKeysOfAnExchange(t *testing.T) {
 	}
 }
 
-// A token that pins the old CA works until that is retired, also by a server with a certificate of
-// the new one.
+// A token that pins the old CA works until that CA is retired, also at a server with a certificate
+// of the new one.
 func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	token, err := NewToken(trust.Digest())

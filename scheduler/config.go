@@ -40,8 +40,8 @@ type Config struct {
 	Extenders []configv1.Extender
 	// Seed makes the choice among nodes of equal score repeatable; 0 draws one.
 	Seed uint64
-	// PercentageOfNodesToScore bounds how many feasible nodes are looked for before the best of
-	// them is taken, in clusters of more than 100; 0 adapts it to the size of the cluster.
+	// PercentageOfNodesToScore bounds the search for feasible nodes in clusters of more than 100. 0
+	// adapts it to the size of the cluster.
 	PercentageOfNodesToScore int
 	// Parallelism is over how many goroutines filters and scores are spread; 0 means as many as
 	// Go has processors, at most 16.

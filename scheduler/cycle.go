@@ -14,7 +14,7 @@ import (
 const (
 	// Clusters up to this size are searched completely.
 	minNodesToFind = 100
-	// The adaptive share of feasible nodes to find falls from 50 % by one for each 125 nodes, to
+	// The adaptive share of feasible nodes starts at 50 %. It falls by one for each 125 nodes, to
 	// no less than 5 %.
 	maxPercentage     = 50
 	minPercentage     = 5
@@ -87,8 +87,8 @@ func (t *term) feasible(ctx context.Context, profile *framework.Profile, state f
 	statuses := make([]*fwk.Status, len(nodes))
 	looked := 0
 	for looked < len(nodes) && len(found) < want {
-		// A block is filtered in parallel and taken in order, so the outcome does not depend on
-		// which goroutine is faster.
+		// A block is filtered in parallel and taken in order, so that the outcome does not depend
+		// on the speed of goroutines.
 		block := min(max(want-len(found), minNodesPerSearch), len(nodes)-looked)
 		at := func(i int) fwk.NodeInfo { return nodes[(t.start+looked+i)%len(nodes)] }
 		framework.Parallel(t.cfg.Parallelism).Each(block, func(i int) {

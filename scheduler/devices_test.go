@@ -278,8 +278,8 @@ func TestDevicesOfExtendedResources(t *testing.T) {
 	})
 }
 
-// TestDevicesAreGivenBack: when a binding fails, the claim is not left with the pod as its user,
-// and the devices are not lost.
+// TestDevicesAreGivenBack: after a failed binding the pod is no user of the claim, and the devices
+// are free.
 func TestDevicesAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newAPIServer(t, node("a", "4", "8Gi"), gpuClass("gpu"), gpuClaim("c1"), slice("a", gpu("x", "m")))

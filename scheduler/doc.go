@@ -1,7 +1,7 @@
 // Package scheduler chooses a node for every pod that has none, and writes the choice.
 //
-// One leadership term is one call of Run. It builds its state (cache, queue, plugins) from warm
-// informers and drops all of it at the end, so nothing decided in one term can leak into the next.
+// One leadership term is one call of Run. It builds its state (cache, queue, plugins) from synced
+// informers and drops all of it at the end. So no decision of one term can leak into the next.
 //
 //	informers ──events──▶ cache, queue          (informer goroutines)
 //	queue ──Pop──▶ decide on a snapshot ──▶ assume        (the loop, one goroutine)

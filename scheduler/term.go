@@ -43,8 +43,8 @@ type term struct {
 
 	snapshot *cache.Snapshot
 	rng      *rand.Rand
-	// start is where in the list of nodes the next search begins, so that in a large cluster each
-	// node gets its turn.
+	// start is the index at which the next search begins, so that in a large cluster each node gets
+	// its turn.
 	start int
 }
 
@@ -163,9 +163,9 @@ func (t *term) run(ctx context.Context) error {
 	}
 }
 
-// catchUp waits until the informers show every pod and every device that is taken, at least as new
-// as the API server does now. Until then, pods that the leader before us has bound could be missing
-// in the cache, and their room be given away twice.
+// catchUp waits until the informers show every pod and every allocated device, as new as the API
+// server now. Before, pods that the last leader bound might be missing in the cache. Their room
+// would be given away twice.
 func (t *term) catchUp(ctx context.Context) error {
 	var list *v1.PodList
 	err := t.until(ctx, 100*time.Millisecond, func() (done bool) {

@@ -26,8 +26,8 @@ func (e *SilentError) Error() string {
 func (e *SilentError) Unwrap() error { return context.DeadlineExceeded }
 
 // Stop ends the clients and reads all objects once more through every server. It waits until the
-// watchers have reached the last write, judges the record, and removes the objects. Faults of the
-// cluster are in the verdict, which is returned with an error too.
+// watchers have reached the last write. Then it judges the record and removes the objects. Faults
+// of the cluster are in the verdict, which is returned with an error too.
 //
 // A silent server has patience to answer. Without an answer the verdict names it, and its watcher
 // is judged only up to its last event. When no server answers, or none takes a write, all watchers

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Probe is one client that writes all the time. It gives a server up after half a second and goes
-// to the next, so that it feels a fault as users do. It counts in one object, each write on top of
-// the last, so that the loss of an acknowledged write is found.
+// Probe is one client that writes all the time. It gives a server up after half a second and uses
+// the next, so that it meets a fault as users do. It counts in one object, each write on top of the
+// last, so that the loss of an acknowledged write is found.
 type Probe struct {
 	// Observe receives each write. It is called from one goroutine.
 	Observe func(server string, begin, end time.Time, ok bool)

@@ -17,8 +17,8 @@ func (c *Call) wrote() bool {
 	return c.Outcome == Done && (c.Verb == Create || c.Verb == Update)
 }
 
-// moments indexes the revisions of answers by the time of the answer, and the revisions of writes
-// by the time at which they began.
+// moments indexes the revisions of answers by the time of the answer. It indexes the revisions of
+// writes by the time of their beginning.
 func (j *judge) moments() {
 	for i := range j.calls {
 		c := &j.calls[i]

@@ -112,8 +112,8 @@ func (c *client) run(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	for ctx.Err() == nil {
-		// A call that the end of the workload cut off would have an unknown outcome without a fault
-		// of the cluster.
+		// The end of the workload would give a cut-off call an unknown outcome without a fault of
+		// the cluster.
 		c.next(context.WithoutCancel(ctx))
 		pause(ctx, time.Duration(c.rnd.Int64N(2*int64(c.cfg.Pause))))
 	}

@@ -84,8 +84,8 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// TestPurposes: the command names the effect of a begun exchange on earlier versions while it can
-// be given up, also without a confirmation.
+// TestPurposes: while an exchange can be undone, the command names its effect on earlier versions,
+// also without a confirmation.
 func TestPurposes(t *testing.T) {
 	one, more := exchange.Status{}, exchange.Status{Separate: true}
 	for name, c := range map[string]struct {

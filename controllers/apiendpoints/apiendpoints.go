@@ -1,5 +1,5 @@
 // Package apiendpoints keeps the endpoints of the Service "kubernetes" in the namespace "default"
-// at the API servers that are ready, so that pods reach one that serves them.
+// at the ready API servers, so that pods reach one of them.
 //
 // Gossip provides the possible servers; it takes some seconds to declare a server dead. Each of
 // them is probed twice a second for readiness. So a server that announces its stop leaves the

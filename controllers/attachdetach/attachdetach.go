@@ -39,8 +39,8 @@ const DefaultForceAfter = 6 * time.Minute
 type Config struct {
 	Informers informers.SharedInformerFactory
 	Logger    *slog.Logger
-	// ForceAfter is after how long a volume is detached from a node that is not ready and may still
-	// use it. 0 means never: a user must say that the node is off, by the taint out-of-service.
+	// ForceAfter is the time after which a volume is detached from a node that is not ready, though
+	// the node may use it. 0 means never: the taint out-of-service must declare the node off.
 	ForceAfter time.Duration
 }
 
@@ -395,8 +395,8 @@ func (t *term) used(ctx context.Context, name string, a *storagev1.VolumeAttachm
 	return used, nil
 }
 
-// needed asks the API server, once in a term for each volume, whether pods on a node need a volume
-// that they need by the informers: these may show a pod that the leader before has seen go.
+// needed asks the API server, once in a term for each volume, whether pods on a node need the
+// volume. The informers may still show a pod whose end the last leader has seen.
 func (t *term) needed(ctx context.Context, volume *corev1.PersistentVolume, node string) (bool, error) {
 	if t.checked.Has(volume.UID) {
 		return true, nil

@@ -298,9 +298,8 @@ func attached() *storagev1.VolumeAttachment {
 	return a
 }
 
-// TestDetachingIsNotTakenBack: a volume that is being detached stays out of the status of its node,
-// also as long as the informer shows its attachment. When the deletion fails, the status names the
-// volume again.
+// TestDetachingIsNotTakenBack: a volume in detachment stays out of its node's status, also while
+// the informer shows its attachment. After a failed deletion the status lists the volume again.
 func TestDetachingIsNotTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())
@@ -350,8 +349,8 @@ func TestDetachingIsNotTakenBack(t *testing.T) {
 	})
 }
 
-// TestANewLeaderDetachesNothingInUse: at the start of a term the informers may lack the pod for
-// which the leader before has attached a volume.
+// TestANewLeaderDetachesNothingInUse: at the start of a term the informers may lack the pod of an
+// attachment that the last leader made.
 func TestANewLeaderDetachesNothingInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, aVolume(corev1.ReadWriteOnce), aClaim(), aNode("a", corev1.ConditionTrue), aPod("p", "a"), attached())

@@ -24,8 +24,8 @@ import (
 const ServingSigner = "kubernetes.io/kube-apiserver-serving"
 
 // NewPublisher makes the controller that keeps one ClusterTrustBundle of the signer ServingSigner,
-// with the cluster's CA, and deletes all others of it. It asks the factory for the informer that it
-// needs.
+// with the cluster's CA. It deletes the signer's other bundles. It requests its informer from the
+// factory.
 func NewPublisher(cfg Config) (*Controller, error) {
 	if cfg.CA == nil || !bytes.Contains(cfg.CA.PEM(), []byte("-----BEGIN CERTIFICATE-----")) {
 		return nil, errors.New("controllers/certificates: CA holds no PEM certificate")

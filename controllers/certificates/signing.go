@@ -100,8 +100,8 @@ func NewCleaner(cfg Config) (*Controller, error) {
 	}), nil
 }
 
-// reconcile acts on a request. It returns the version that it has written, if it has, and after how
-// long it wants to see the request again although nothing happens.
+// reconcile acts on a request. It returns the version that it has written, if any, and the pause
+// until the next reconcile without an event.
 type reconcile func(ctx context.Context, client kubernetes.Interface, r *certificatesv1.CertificateSigningRequest) (version string, again time.Duration, err error)
 
 // newRequests makes a controller of CertificateSigningRequests.

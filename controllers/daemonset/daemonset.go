@@ -1,9 +1,9 @@
-// Package daemonset keeps one pod of each DaemonSet on every node that it is for, and replaces the
-// pods of older templates node by node.
+// Package daemonset keeps one pod of each DaemonSet on every fitting node, and replaces the pods of
+// older templates node by node.
 //
 // All choices are made by decide. The scheduler binds the pods: each is made for one node, by node
 // affinity. The templates are kept as ControllerRevisions (package history), whose hash the pods
-// have as a label. Only how long a failed pod stays is kept in memory.
+// have as a label. Only the time that a failed pod stays is kept in memory.
 package daemonset
 
 import (

@@ -56,7 +56,7 @@ type view struct {
 	names []string // of the nodes, sorted
 }
 
-// decide takes one step. It gives each node its pod, or, when every node has its pod, replaces pods
+// decide takes one step. It gives each node its pod. When every node has its pod, it replaces pods
 // of older templates within the limits of the strategy.
 func decide(o observed, now time.Time) (plan, error) {
 	v := look(o, now)

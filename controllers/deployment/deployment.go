@@ -1,10 +1,10 @@
-// Package deployment rolls Deployments out: it keeps one ReplicaSet per pod template, moves
-// replicas from the old ones to the newest within the limits of the strategy, and reports its
+// Package deployment rolls Deployments out. It keeps one ReplicaSet per pod template, and moves
+// replicas from the old ones to the newest within the limits of the strategy. It reports its
 // progress in the status.
 //
 // All choices are made by decide, one step at a time, from the informers' view. The steps are small
 // enough for a new leader to continue from any of them. Nothing about a rollout is kept in memory:
-// revisions and sizes live in the ReplicaSets' annotations.
+// revisions and sizes are in the ReplicaSets' annotations.
 package deployment
 
 import (
@@ -198,8 +198,8 @@ func (t *term) act(ctx context.Context, key runtime.Key, d *appsv1.Deployment, p
 	return errors.Join(append(errs, t.writeStatus(ctx, key, d, p.status, p.revision))...)
 }
 
-// create makes the newest ReplicaSet. When its name is taken by one with another template, the
-// collision count is raised, which gives it another name at the next look.
+// create makes the newest ReplicaSet. If a set with another template has its name, the collision
+// count rises, which changes the name at the next reconcile.
 func (t *term) create(ctx context.Context, key runtime.Key, d *appsv1.Deployment, p *plan) error {
 	made, err := t.client.AppsV1().ReplicaSets(d.Namespace).Create(ctx, p.create, metav1.CreateOptions{})
 	switch {

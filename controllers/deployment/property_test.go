@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// stepper carries out the plans for a Deployment, and makes its ReplicaSets as large and as
-// available as they should be.
+// stepper carries out the plans for a Deployment, and makes its ReplicaSets' pods exist and become
+// available.
 type stepper struct {
 	d     *appsv1.Deployment
 	sets  []*appsv1.ReplicaSet

@@ -45,8 +45,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A rollout that is stepped from any state, with pods that come up and die at random, keeps its
-// limits at every step and ends.
+// A rollout from any state, with pods that start and die at random, keeps its limits at every step
+// and ends.
 func TestRollProperties(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -38,8 +38,8 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// findNewest splits the ReplicaSets of a Deployment into the one that has its current template (the
-// oldest of several) and the others.
+// findNewest splits a Deployment's ReplicaSets into the one with its current template (the oldest
+// of several) and the others.
 func findNewest(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (newest *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) {
 	for _, set := range oldestFirst(sets) {
 		if newest == nil && sameTemplate(&set.Spec.Template, &d.Spec.Template) {

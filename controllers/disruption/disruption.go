@@ -1,8 +1,8 @@
 // Package disruption computes the status of PodDisruptionBudgets, which the eviction subresource
-// spends, and removes the conditions of disruptions that did not happen.
+// uses up. It removes the conditions of disruptions that did not happen.
 //
 // The eviction subresource writes the same status: it lowers the allowance and records the pod. The
-// next look decides a conflict of the two. While a budget cannot be computed it allows nothing.
+// next reconcile decides a conflict of the two. A budget that cannot be computed allows nothing.
 package disruption
 
 import (

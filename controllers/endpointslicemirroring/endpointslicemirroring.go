@@ -1,6 +1,6 @@
-// Package endpointslicemirroring mirrors Endpoints that users and older operators write for
-// Services without a selector into EndpointSlices, because all routing reads EndpointSlices
-// (KEP-0752).
+// Package endpointslicemirroring mirrors Endpoints into EndpointSlices, because all routing reads
+// EndpointSlices (KEP-0752). It is for Endpoints that users and older operators write for Services
+// without a selector.
 package endpointslicemirroring
 
 import (
@@ -133,9 +133,9 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return 0, t.write(ctx, key, p)
 }
 
-// toMirror returns the Endpoints of the key, or nil when they have no mirror. They have none if
-// their Service does not exist or has a selector (its slices are another controller's), if they opt
-// out, or if they are a lock of a leader election.
+// toMirror returns the Endpoints of the key, or nil when they have no mirror. Their Service may not
+// exist, or have a selector (its slices are another controller's). They may opt out, or be a lock
+// of a leader election.
 func (t *term) toMirror(key runtime.Key) (*corev1.Endpoints, error) {
 	endpoints, err := t.listEndpoints.Endpoints(key.Namespace).Get(key.Name)
 	if err != nil {

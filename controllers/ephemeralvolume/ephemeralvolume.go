@@ -161,8 +161,8 @@ type missing struct {
 	object *corev1.PersistentVolumeClaim
 }
 
-// decide returns the claims that a pod lacks, up to the first volume that cannot have one because
-// its claim is another's: that volume, and why. find returns nil for a claim that is not there.
+// decide returns the missing claims of a pod, up to the first volume whose claim is another
+// owner's: that volume, and why. find returns nil for a claim that does not exist.
 func decide(pod *corev1.Pod, find func(name string) (*corev1.PersistentVolumeClaim, error)) (create []missing, volume string, err error) {
 	if pod.DeletionTimestamp != nil {
 		return nil, "", nil

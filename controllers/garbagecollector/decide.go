@@ -17,9 +17,9 @@ const (
 	unseen                    // it exists, but no informer has shown it yet, so none would report its end
 )
 
-// deadlock returns the owners of o that wait for o while o waits for them, by itself or by way of
-// others: o is on a circle of foreground deletions, in which each waits for the next. dependents
-// returns the dependents of an object.
+// deadlock returns the owners of o that wait for o while o waits for them, directly or over other
+// objects. o is then on a circle of foreground deletions. dependents returns the dependents of an
+// object.
 func deadlock(o *object, dependents func(owner types.UID) []*object) (owners []types.UID) {
 	awaited := map[types.UID]bool{}
 	for todo := []types.UID{o.uid}; len(todo) > 0; {

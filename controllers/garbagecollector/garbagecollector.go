@@ -257,7 +257,7 @@ func (t *term) finishForeground(ctx context.Context, o *object) error {
 }
 
 // unblock lets owners of an object be deleted before it. The last object of a circle to wait sees
-// the whole of it, so every circle is opened by one at least.
+// the whole circle, so every circle is opened by at least one.
 func (t *term) unblock(ctx context.Context, o *object, owners []types.UID) error {
 	live, err := t.live(ctx, o)
 	if err != nil || live == nil {

@@ -571,8 +571,8 @@ func TestFirstListsAreFewAtATime(t *testing.T) {
 	})
 }
 
-// A deletion waits for the dependents of a resource whose turn to be listed has not come, however
-// long that takes: not even the first list of it was tried. The wait for a turn ends with the term.
+// A deletion waits for the dependents of a resource before the first list of that resource, however
+// long that takes. The wait ends with the term.
 func TestNothingIsCompleteBeforeItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &slowLists{api: newAPI(t)}

@@ -27,8 +27,8 @@ type Settings struct {
 	// InitialReadinessDelay is how long after its start a pod that becomes unready counts as never
 	// ready. Default 30 s.
 	InitialReadinessDelay time.Duration
-	// Tolerance is by how much the ratio of usage and target may differ from 1 before anything is
-	// scaled, where the autoscaler does not say it. Default 0.1.
+	// Tolerance is the difference of the ratio of usage and target from 1 that causes no scaling,
+	// unless the autoscaler has its own. Default 0.1.
 	Tolerance float64
 }
 
@@ -231,8 +231,8 @@ func (s Settings) byMetrics(p *plan, o observed, now time.Time) {
 	}
 }
 
-// propose returns the most that any metric proposes, and which one it is, or -1 with an error when
-// there is too little to go by: no metric at all, or not all of them and the others are for less.
+// propose returns the highest proposal of the metrics, and its metric. It returns -1 with an error
+// when there is no metric, or when some failed and the others propose fewer replicas.
 func (s Settings) propose(p *plan, o observed, now time.Time) (replicas int32, metric string, err error) {
 	if reason, message, err := o.checkSelector(); err != nil {
 		if reason != "" {

@@ -153,8 +153,8 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// No more pods are made or removed than the policies allow, which count from the replicas that
-// there were when their period began.
+// No more pods are made or removed than the policies allow. These count from the replicas at the
+// start of their period.
 func TestKeepsToItsRules(t *testing.T) {
 	ups, downs := 0, 0
 	for seed := range seeds(40) {

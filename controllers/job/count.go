@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/controllers/pods"
 )
 
-// count brings the numbers of the status up to date, and finds the pods that lose their finalizer
-// once they are written.
+// count updates the numbers of the status, and finds the pods that lose their finalizer after the
+// write.
 func (v *view) count(p *plan, end *batchv1.JobCondition) {
 	uncounted := p.status.UncountedTerminatedPods
 	remaining := sets.New[types.UID]()

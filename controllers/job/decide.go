@@ -69,7 +69,7 @@ type view struct {
 // decide takes one step of an unfinished job that has no other manager. It is called again whenever
 // its input has changed.
 //
-// A pod is counted in three steps, so that a crash between any two loses no pod and counts none
+// A pod is counted in three steps, so that a crash between any two neither loses it nor counts it
 // twice. Its UID goes into the status; its finalizer is removed; its UID leaves the status and a
 // counter rises. A completion index needs no UID: the set of indexes is the counter.
 func decide(o observed, now time.Time) plan {

@@ -377,8 +377,8 @@ func (w *world) live() {
 	})
 }
 
-// With any events between two steps, every job ends, every pod is counted once, and no more pods
-// run than wanted. A second reconcile of an unchanged state changes nothing.
+// With any events between two steps, every job ends and every pod is counted once. No more pods run
+// than wanted. A second reconcile of an unchanged state changes nothing.
 func TestEveryPodIsCountedOnce(t *testing.T) {
 	complete := 0
 	for seed := range uint64(400) {

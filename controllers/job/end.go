@@ -90,8 +90,7 @@ func backoffLimit(job *batchv1.Job) int32 {
 	return *job.Spec.BackoffLimit
 }
 
-// completed returns the condition of a job that has as many successes as it wants, and no pod that
-// still runs.
+// completed returns the condition of a job with all its successes and no running pod.
 func (v *view) completed(p *plan) *batchv1.JobCondition {
 	if len(v.active)-len(p.discard)+len(p.create) > 0 {
 		return nil

@@ -1,5 +1,5 @@
-// Package job runs Jobs: it keeps the wanted number of pods running, counts each ended pod once,
-// and ends the job by its numbers, its limits and its policies.
+// Package job runs Jobs. It keeps the wanted number of pods running and counts each ended pod once.
+// It ends the job by its numbers, its limits and its policies.
 //
 // All choices are made by decide. The count is in the status and in the pods: a pod has the
 // tracking finalizer until the status counts it. Only the series of failures that delays the next
@@ -163,8 +163,8 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 		return 0, err
 	}
 	p := decide(observed{job: job, pods: mine, backoff: t.backoffOf(job, mine)}, now)
-	// A pod of which the informers do not show that it has lost its finalizer, or a status that
-	// counts it, would be counted once more.
+	// A pod would be counted again while the informers do not show its lost finalizer, or the
+	// status that counts it.
 	if len(p.create)+len(p.release)+len(p.kill)+len(p.discard) > 0 {
 		if behind, err := t.fresh.Behind(ctx, t.client, t.pods, owner, mine); err != nil || behind {
 			return runtime.Retry, err
@@ -173,7 +173,7 @@ func (t *term) step(ctx context.Context, key runtime.Key, job *batchv1.Job, now 
 	return p.again, t.act(ctx, key, job, p)
 }
 
-// early returns how long to wait with another look at a job whose spec is the same as at the last.
+// early returns the wait before another reconcile of a job with an unchanged spec.
 func (t *term) early(job *batchv1.Job, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -53,8 +53,8 @@ func (t *term) orphans() *runtime.Loop {
 	return loop
 }
 
-// ownerOf returns the job of a pod as the informer knows it, nil when it has none or that one is
-// gone. theirs is false when the pod belongs to another kind.
+// ownerOf returns the job of a pod from the informer, nil when it has none or the job is gone.
+// theirs is false when the pod belongs to another kind.
 func (t *term) ownerOf(pod *corev1.Pod) (job *batchv1.Job, theirs bool) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {

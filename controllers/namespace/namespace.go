@@ -107,8 +107,8 @@ type term struct {
 	emptySince map[types.UID]time.Time
 }
 
-// quiet is how long a namespace must have been found empty before it goes. Each API server refuses
-// to create objects in it as soon as it has seen that it is Terminating, which is a moment after.
+// quiet is how long a namespace must have been empty before it is released. Each API server refuses
+// new objects from when it has seen that the namespace is Terminating, which takes a moment.
 const quiet = time.Second
 
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {

@@ -46,8 +46,8 @@ func (a *arrivals) listen(pods cache.SharedIndexInformer) error {
 	return nil
 }
 
-// of returns when a pod was given to its node, the same at every look and never later than the
-// first one.
+// of returns when a pod came to its node: the same at every call, and never later than the first
+// call.
 func (a *arrivals) of(pod *corev1.Pod, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

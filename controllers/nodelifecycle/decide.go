@@ -131,8 +131,8 @@ func hasEvicting(node *corev1.Node) bool {
 	})
 }
 
-// mergeTaints keeps users' taints and ours that are still wanted as they are, in their order, and
-// appends the new ones.
+// mergeTaints keeps users' taints, and ours that are still wanted, in their order, and appends the
+// new ones.
 func mergeTaints(have, want []corev1.Taint) []corev1.Taint {
 	in := func(taints []corev1.Taint, t *corev1.Taint) bool {
 		return slices.ContainsFunc(taints, func(o corev1.Taint) bool { return t.MatchTaint(&o) })

@@ -3,8 +3,8 @@
 //
 // Its evidence is gossip and the heartbeats of the store (Liveness). These are not final. Before a
 // write about a node, and again before pods are deleted, the leader probes the node directly. A
-// flap therefore costs nothing. When many nodes of a zone disappear at once, it is more likely that
-// the leader is cut off than that all are dead: evictions slow down or stop.
+// flap therefore costs nothing. When many nodes of a zone disappear at once, the leader is more
+// likely cut off than all nodes dead: evictions slow down or stop.
 //
 // The steps for a node that is silent in gossip and does not answer the probe:
 //
@@ -27,8 +27,8 @@
 //
 // A live node reports its own state: its kubelet writes its conditions, and writes them again when
 // they are marked Unknown. This package never marks a node as ready. It marks a live node as not
-// ready when gossip carries the node's own report of an illness and its kubelet has not written it.
-// The kubelet may be the ill part.
+// ready when the node reports an illness by gossip and its kubelet has not written it. The kubelet
+// may be the ill part.
 //
 // Where gossip and the leader's probe are both cut and the kubelet still reaches the API, the two
 // would contradict each other for ever. So a kubelet that sees the taint on its own node writes its
@@ -111,9 +111,8 @@ type Settings struct {
 	// GoodbyeGrace is the same for a node that said good-bye: it may be starting again, and its
 	// pods run on meanwhile. Default 40 s, or Grace if that is more.
 	GoodbyeGrace time.Duration
-	// ConfirmTimeout bounds one question to a node, which is little more than three round trips. A
-	// node that is too slow for it in a moment of load is asked again before anything is done that
-	// hurts. Default 1 s.
+	// ConfirmTimeout bounds one probe of a node, which takes little more than three round trips. A
+	// node that is too slow under load is probed again before a change that hurts. Default 1 s.
 	ConfirmTimeout time.Duration
 	// EvictionRate is how many nodes a second get the taints that evict, per zone. Default 0.1;
 	// negative is none.

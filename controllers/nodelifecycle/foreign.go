@@ -39,8 +39,8 @@ type lease struct {
 
 // foreignEvidence is the evidence on a foreign node at one moment.
 type foreignEvidence struct {
-	// since is when this leader began to observe the node, and alive when it last saw a sign of its
-	// life, which is since or later.
+	// since is when this leader began to observe the node. alive is when it last saw a sign of
+	// life; since without one.
 	since, alive time.Time
 	// ready is the Ready condition; "" when the node never wrote one.
 	ready corev1.ConditionStatus

@@ -302,8 +302,8 @@ func TestForeignNodesInRandomHistories(t *testing.T) {
 	}
 }
 
-// A thousand nodes that renew every ten seconds cost the leader no write and no question, and one
-// look each in a grace.
+// A thousand nodes that renew every ten seconds cost the leader no write and no probe, and one
+// check each in a grace.
 func TestWhatForeignHeartbeatsCost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n, length = 1000, 2 * time.Minute

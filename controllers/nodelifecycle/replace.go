@@ -66,9 +66,9 @@ func (r *replacer) look(node string) error {
 	return nil
 }
 
-// replaceable reports whether a pod may be deleted for another to take its place, if its node turns
-// out to be unreachable. One that a kubelet has acknowledged may run; one without a controller
-// would not be replaced; and one that tolerates unreachable nodes without limit is meant to stay.
+// replaceable reports whether a pod may be deleted for another to take its place, if its node is
+// unreachable. An acknowledged pod may run. A pod without a controller would not be replaced. A pod
+// that tolerates unreachable nodes without limit is meant to stay.
 func replaceable(pod *corev1.Pod) bool {
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || pod.Status.StartTime != nil ||
 		pod.Status.Phase != corev1.PodPending || metav1.GetControllerOf(pod) == nil {

@@ -206,8 +206,8 @@ func (t *term) reconcileClaim(ctx context.Context, key runtime.Key) (time.Durati
 	return t.act(ctx, decideClaim(claim, v), claim)
 }
 
-// claimOf returns the claim that a volume names, nil when it is gone. To lose its claim is the end
-// of a volume, so the API server is asked about one that the informer does not have.
+// claimOf returns the claim that a volume names, nil when it is gone. The loss of its claim is
+// final for a volume, so the API server is asked about a claim that the informer lacks.
 func (t *term) claimOf(ctx context.Context, volume *corev1.PersistentVolume) (*corev1.PersistentVolumeClaim, error) {
 	ref := volume.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {

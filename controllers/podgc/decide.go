@@ -45,8 +45,7 @@ func decide(pod *corev1.Pod, node nodeView, quarantine time.Duration) (fate, str
 	return keep, ""
 }
 
-// excess returns the finished pods to delete so that no more than threshold are left, the oldest
-// and those that were evicted first.
+// excess returns the finished pods beyond threshold, the oldest and the evicted ones first.
 func excess(all []*corev1.Pod, threshold int) []*corev1.Pod {
 	var finished []*corev1.Pod
 	for _, p := range all {

@@ -1,6 +1,6 @@
-// Package podgc removes the pods that no kubelet will ever remove: those whose Node is gone or was
-// declared out of service, those that were deleted before they got a node, and the oldest finished
-// ones if there are too many. It is the only controller that deletes without grace.
+// Package podgc removes the pods that no kubelet will remove. These are pods whose Node is gone or
+// out of service, pods that were deleted before they got a node, and the oldest finished pods
+// beyond a threshold. It is the only controller that deletes without grace.
 package podgc
 
 import (

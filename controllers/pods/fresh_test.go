@@ -73,8 +73,8 @@ func (v *view) behind(what string, want bool, shown ...*corev1.Pod) {
 	}
 }
 
-// The informer is behind when the API server has the owner in another version, or a pod more, a
-// newer one, or one less.
+// The informer is behind when the API server has another version of the owner, another pod, a newer
+// pod, or one pod less.
 func TestBehind(t *testing.T) {
 	v := newView(t)
 	a, b := v.pod("a", "9"), v.pod("b", "9")

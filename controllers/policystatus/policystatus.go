@@ -1,4 +1,4 @@
-// Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies, and
+// Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies. It
 // writes the findings and the checked generation into the status of each.
 //
 // An expression is checked against the schemas of the kinds that the policy names. The findings are

@@ -8,7 +8,7 @@
 //   - a class of volume attributes is used by the claims and volumes that name it.
 //
 // Before the finalizer is removed, the API server is asked for pods of the claim that the informers
-// do not show.
+// lack.
 //
 // NewUnused reports unused claims by a condition with the time.
 package protection

@@ -26,7 +26,7 @@ type plan struct {
 }
 
 // decide compares the pods of a ReplicaSet with the wanted number. related are the pods of all
-// ReplicaSets of the same Deployment, by which nodes that hold many of them are relieved first.
+// ReplicaSets of the same Deployment: nodes with many of them lose pods first.
 func decide(set *appsv1.ReplicaSet, mine, related []*corev1.Pod, now time.Time) plan {
 	var p plan
 	var active []*corev1.Pod

@@ -2,8 +2,8 @@
 // deletes surplus ones in the order of package pods, adopts matching orphans, and releases pods
 // that no longer match. It writes the status. ReplicationControllers are handled as ReplicaSets.
 //
-// It acts on its informers' view only when that shows its own last writes (runtime.Writes), and,
-// the first time in a term, those of the former leader (pods.Fresh).
+// It acts only when its informers show its own last writes (runtime.Writes). The first time in a
+// term they must also show those of the former leader (pods.Fresh).
 package replicaset
 
 import (

@@ -11,8 +11,8 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// inFlight is how long an object may take from its charge until it is stored and this server has
-// heard of it. It is milliseconds, as a rule.
+// inFlight bounds the time from an object's charge until it is stored and this server has seen it.
+// It is usually milliseconds.
 const inFlight = 2 * time.Second
 
 // charges remembers the charges of quotas within inFlight. A count in that time may lack objects

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// refresh is how often the API is asked which resources it has, while a quota names one that it
-	// had not.
+	// refresh is the pause between two discoveries while a quota names a resource that the API
+	// lacks.
 	refresh = 30 * time.Second
 	// firstList is how long a count waits for the first list of a resource.
 	firstList = 5 * time.Second

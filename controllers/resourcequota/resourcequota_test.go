@@ -417,8 +417,8 @@ func TestCountsWhatComesLateForANewQuota(t *testing.T) {
 	})
 }
 
-// A resource that the API does not serve any more is not asked for again and again, and is found
-// when it is back.
+// A resource that the API does not serve any more causes no repeated requests, and is found when it
+// is back.
 func TestDropsAResourceThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())

@@ -1,5 +1,5 @@
-// Package rootca publishes the cluster's CA certificate in every namespace, as the ConfigMap from
-// which pods learn to trust the API server.
+// Package rootca publishes the cluster's CA certificate in every namespace. Pods trust the API
+// server by this ConfigMap.
 package rootca
 
 import (

@@ -1,4 +1,4 @@
-// Package servicecidr reconciles ServiceCIDRs: it makes them ready, and keeps one under deletion as
+// Package servicecidr reconciles ServiceCIDRs: it makes them ready. It keeps one under deletion as
 // long as Services have addresses in it that are in no other one.
 //
 // No address is given from a ServiceCIDR after its deletion has begun: the API server gives each in

@@ -1,6 +1,6 @@
 // Package storageversionmigration runs StorageVersionMigrations (KEP-4192). Each writes all older
-// objects of a resource again, so that the store has them in the current version, or under the
-// current key.
+// objects of a resource again. The store then has them in the current version, or under the current
+// key.
 //
 // An object is written by a patch that only names its resourceVersion. A conflict means that
 // another client has written or deleted the object meanwhile; it needs no migration any more.

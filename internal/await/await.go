@@ -27,8 +27,8 @@ func True(t testing.TB, what string, holds func() bool) {
 	})
 }
 
-// NoError repeats try until it returns no error, and fails the test with the last one when that
-// takes as long as a hang. The context of a try ends when the wait does.
+// NoError repeats try until it returns no error. After the time of a hang it fails the test with
+// the last error. The context of a try ends with the wait.
 func NoError(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := bound(context.Background()) // a clean-up may wait, too: the test's own context is over then

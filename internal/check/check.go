@@ -1,5 +1,5 @@
-// Package check holds the one type in which every package reports its requirements of the machine,
-// for `barque check` to print together.
+// Package check has the type in which every package reports its requirements of the machine.
+// `barque check` prints them together.
 package check
 
 // Finding is the answer to one question about the machine.

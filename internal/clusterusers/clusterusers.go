@@ -3,10 +3,9 @@ package clusterusers
 
 import "slices"
 
-// AdminGroup is the group of administrators. It stands beside system:masters: a binding gives it
-// its rights, so that they can be taken from it, and its members have certificates of their own,
-// which end soon. Only administrators may request a certificate with it, and no configured login
-// may name it.
+// AdminGroup is the group of administrators beside system:masters. Its rights come from a binding,
+// so that they can be removed. Each member has a certificate of its own, which ends soon. Only
+// administrators may request a certificate with it, and no configured login may name it.
 const AdminGroup = "barque:admins"
 
 // masters is Kubernetes' group whose members may do everything.

@@ -112,8 +112,8 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
-// TestARefusedClientCountsAgain: a connection whose client is not known any more has its place by
-// its age, and takes part in the limits. One that has ended does not.
+// TestARefusedClientCountsAgain: a connection that loses its client counts again, in its place by
+// age. A connection that has ended does not.
 func TestARefusedClientCountsAgain(t *testing.T) {
 	l := New(Limits{Total: 3, PerSource: 3}, quiet())
 	var open []*Conn

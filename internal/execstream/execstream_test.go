@@ -79,8 +79,8 @@ func carrier(t *testing.T, next http.Handler, query string, streams Streams) *ht
 	return server
 }
 
-// TestWebSocketClients: clients of all versions get output and status in the form of theirs, though
-// the next server is asked over SPDY.
+// TestWebSocketClients: clients of all versions get output and status in their own protocol, though
+// the next server speaks SPDY.
 func TestWebSocketClients(t *testing.T) {
 	const success = `"status":"Success"`
 	for protocol, c := range map[string]struct {

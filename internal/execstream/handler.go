@@ -1,6 +1,6 @@
-// Package execstream carries the streams of a command (exec and attach) from its client to the next
-// server on the way to the container: from the API server to the kubelet, and from there to the
-// runtime.
+// Package execstream carries the streams of a command (exec and attach) to the next server on the
+// way to the container. That is the kubelet behind the API server, and the runtime behind the
+// kubelet.
 //
 // Invariant: a client that receives the status of a command has received all output before it.
 // After a broken connection it receives a failure as the status, and never a success.

@@ -1,5 +1,5 @@
-// Package exitcode has the exit codes of commands that say more than that it failed (1), and the
-// error that carries one.
+// Package exitcode has the exit codes of commands beyond a plain failure (1), and the error that
+// carries one.
 package exitcode
 
 const (

@@ -137,8 +137,8 @@ func Authenticate(request context.Context) {
 	}
 }
 
-// Estrange says that the client of a request is not known any more, although an earlier request of
-// the connection was authenticated: the connection counts as a stranger's again.
+// Estrange ends the trust in the client of a request, although an earlier request of the connection
+// was authenticated. The connection counts as a stranger's again.
 func Estrange(request context.Context) {
 	if conn, ok := request.Value(connKey{}).(*connlimit.Conn); ok {
 		conn.Estrange()

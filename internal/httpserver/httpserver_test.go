@@ -252,7 +252,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestLongAnswers: nothing ends a watch, also one whose request has a body, and one that comes
+// TestLongAnswers: no time-out ends a watch. This holds for a request with a body, and for one
 // after a request with a body over the same connection. The handler gets the whole body.
 func TestLongAnswers(t *testing.T) {
 	for _, http2 := range []bool{false, true} {

@@ -1,5 +1,5 @@
-// Package osthread lends code a thread of the operating system to itself, which it may take into
-// other namespaces (namespaces(7)) for good.
+// Package osthread runs code on a separate operating-system thread, which may enter other
+// namespaces (namespaces(7)) for good.
 package osthread
 
 import (

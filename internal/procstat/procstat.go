@@ -1,11 +1,11 @@
 // Package procstat reads the kernel's data about a process in /proc/PID (proc(5)).
 //
-// A process lives as long as one of its threads does, and /proc/PID is about the first of them.
-// While that is dead and others are not, most of the data are with the others only. That is
-// permanent in a program that ends its first thread. It is temporary when another thread starts a
-// new program (execve(2)), until it takes the first one's place. A reader at that moment may see a
-// thread under removal, and there are no arguments until the new program is in memory. The answers
-// here are those of the process.
+// A process lives as long as one of its threads does, and /proc/PID shows the first thread. When
+// only that thread is dead, most of the data are with the others. In a program that ends its first
+// thread this is permanent. It is temporary when another thread starts a new program (execve(2)),
+// until that thread takes the first one's place. A reader at that moment may see a thread under
+// removal, and no arguments before the new program is in memory. The functions here return the data
+// of the whole process.
 package procstat
 
 import (
@@ -141,9 +141,9 @@ func (s Stat) Stopped() bool { return s.State == 'T' }
 // program that is not in memory is read from the disk.
 const execPatience = time.Second
 
-// Args returns the arguments of a process. It has none when it is a kernel thread, has removed
-// them, or goes on starting anew for a whole second. The error is fs.ErrNotExist when there is no
-// such process, or it is ending.
+// Args returns the arguments of a process. A kernel thread has none, nor a process that has removed
+// them, or executes itself again for a whole second. The error is fs.ErrNotExist when the process
+// does not exist or is ending.
 func Args(pid int) ([]string, error) {
 	var laid uint64 // where they were at the look before
 	for end := time.Now().Add(execPatience); ; <-time.After(time.Millisecond) {

@@ -61,8 +61,8 @@ func (w *Writer) push() error {
 	return nil
 }
 
-// refusals are the errors of a call that did nothing: of a kernel in user space, of a filter of
-// system calls, and of a file that is on no disk.
+// refusals are the errors of a system call without an effect. They come from a kernel in user
+// space, from a filter of system calls, and for a file that is not on a disk.
 var refusals = []error{unix.ENOSYS, unix.EPERM, unix.EOPNOTSUPP, unix.EINVAL, unix.ESPIPE}
 
 // writeOut returns when a part of a file is on its disk, or in the disk's own cache. Its errors are

@@ -205,8 +205,8 @@ func (c *Cache) SetNode(node *v1.Node) {
 	c.touch(e)
 }
 
-// RemoveNode removes a node. Pods on it stay counted until they are removed themselves, so that a
-// node that comes back is not taken for empty.
+// RemoveNode removes a node. Its pods stay counted until they are removed, so that the node is not
+// empty when it comes back.
 func (c *Cache) RemoveNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -123,9 +123,9 @@ func (s Spec) weight(name string) int64 {
 	return 1
 }
 
-// pluginsAt returns the plugins of an extension point whose interface is T. First come the plugins
-// that run everywhere and that the point names, then the others that run everywhere, then those
-// that only the point names. It fails when a named plugin does not implement the point.
+// pluginsAt returns the plugins of an extension point whose interface is T. The first plugins run
+// everywhere and are named by the point. Then come the others that run everywhere, then the plugins
+// of the point alone. It fails when a named plugin does not implement the point.
 func pluginsAt[T fwk.Plugin](s Spec, point Point, built map[string]fwk.Plugin) ([]T, error) {
 	at := s.Points[point]
 	var first, last, everywhere []T

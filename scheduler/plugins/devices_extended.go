@@ -54,7 +54,7 @@ func (p *DynamicResources) extendedClaim(state fwk.CycleState, pod *v1.Pod) (*re
 	}}, scalars
 }
 
-// extendedOn returns the claim for extended resources as the pod needs it on the node, nil when the
+// extendedOn returns the claim for the pod's extended resources on the node. It is nil when the
 // node has them all by device plugins.
 func (p *DynamicResources) extendedOn(s *deviceState, pod *v1.Pod, node fwk.NodeInfo) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *fwk.Status) {
 	if s.extended < 0 {

@@ -1,5 +1,5 @@
-// Package plugins holds the plugins of the default scheduler profile, one per file, with the names
-// and the meaning that Kubernetes documents for them.
+// Package plugins has the plugins of the default scheduler profile, one per file. Their names and
+// meaning are those that Kubernetes documents.
 //
 // Invariants: a filter decides from the pod, the node, and the cycle's state that its PreFilter
 // wrote. It reads neither the clock nor the API. A cause always has the same reason text, because

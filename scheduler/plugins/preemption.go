@@ -23,9 +23,9 @@ import (
 	"github.com/barque/barque/scheduler/framework"
 )
 
-// Preemption makes room for a pod that fits nowhere, by evicting pods of lower priority from the
-// node where that does the least harm. It nominates the node: the pod is tried again as others
-// vanish. Victims are deleted beside the loop, and the pod is held in the queue meanwhile.
+// Preemption evicts pods of lower priority for a pod that fits nowhere, on the node where that does
+// the least harm. It nominates the node: the pod is tried again when the victims are gone. Victims
+// are deleted outside the loop, and the pod is held in the queue meanwhile.
 type Preemption struct {
 	h         *framework.Handle
 	budgets   policylisters.PodDisruptionBudgetLister
@@ -198,7 +198,7 @@ func preempted(pod *v1.Pod) bool {
 }
 
 // victimsOn returns the fewest and least important pods whose end lets the pod run on the node, or
-// why there are none. It changes state and node, which are copies.
+// why there are none. It changes its copies of state and node.
 func (p *Preemption) victimsOn(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *framework.NodeInfo, budgets []*policyv1.PodDisruptionBudget) (*victims, *fwk.Status) {
 	var lesser []fwk.PodInfo
 	for _, o := range node.GetPods() {
@@ -243,8 +243,8 @@ func (p *Preemption) victimsOn(ctx context.Context, state fwk.CycleState, pod *v
 	return v, nil
 }
 
-// byBudget divides pods, the most important first, into those whose eviction a PodDisruptionBudget
-// does not allow any more, and the others.
+// byBudget divides pods, the most important first, by whether a PodDisruptionBudget still allows
+// their eviction.
 func byBudget(pods []fwk.PodInfo, budgets []*policyv1.PodDisruptionBudget) (protected, others []fwk.PodInfo) {
 	allowed := make([]int32, len(budgets))
 	for i, b := range budgets {

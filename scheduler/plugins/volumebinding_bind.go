@@ -88,8 +88,8 @@ func (p *VolumeBinding) PreBindPreFlight(_ context.Context, state fwk.CycleState
 	return nil, nil
 }
 
-// PreBind writes which volumes the claims get and on which node volumes shall be made, and waits
-// until the claims are bound. When it fails the pod is scheduled anew.
+// PreBind writes the claims' volumes, and the node for volumes to be made, and waits until the
+// claims are bound. When it fails, the pod is scheduled again.
 func (p *VolumeBinding) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	found := decided(state, node)
 	if found == nil {

@@ -333,8 +333,7 @@ func (q *Queue) Retry(p *Pod) {
 	q.toBackoff(p)
 }
 
-// land ends the flight of a pod, if it is in flight, and forgets the events when no other is in
-// the air.
+// land ends the flight of a pod in flight. It drops the kept events when no other pod is in flight.
 func (q *Queue) land(p *Pod) {
 	if p.where != inFlight {
 		return
