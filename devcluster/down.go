@@ -146,7 +146,7 @@ func (p *Plan) removeNode(ctx context.Context, n *Node) error {
 	if err := containerd.Purge(ctx, p.DataDir(n), p.cgroup(n)); err != nil {
 		return err
 	}
-	left, err := processesIn(p.netns(n), procstat.Lives) // a process of another home that visits, as to call a Service, goes on
+	left, err := processesIn(p.netns(n), procstat.Whole) // a process of another home that visits, as to call a Service, goes on
 	if err != nil {
 		return err
 	}

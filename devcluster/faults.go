@@ -76,7 +76,7 @@ func (p *Plan) adopt() error {
 		if n.Process.Alive() {
 			continue
 		}
-		there, err := processesIn(p.netns(n), procstat.Visits) // a thread of it may be elsewhere
+		there, err := processesIn(p.netns(n), procstat.Partial) // a thread of it may be elsewhere
 		if err != nil {
 			return fmt.Errorf("look for the process of %s: %w", n.Name, err)
 		}
@@ -268,7 +268,7 @@ func ended(cmd *exec.Cmd) error {
 // own returns the node's Barque processes: the server or agent, and its containerd. Shims,
 // containers and other commands are not among them.
 func (p *Plan) own(n *Node) ([]*Process, error) {
-	all, err := processesIn(p.netns(n), procstat.Visits) // threads of theirs may be elsewhere
+	all, err := processesIn(p.netns(n), procstat.Partial) // threads of theirs may be elsewhere
 	if err != nil {
 		return nil, err
 	}

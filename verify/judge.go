@@ -84,13 +84,13 @@ func (r *Record) Judge(patience time.Duration) *Verdict {
 func (j *judge) watcher(w *Watch) {
 	into := j.log.Watch(w.Name, nil)
 	for _, p := range w.parts {
-		into.Begin(p.from, told(p.items))
+		into.Begin(p.from, entries(p.items))
 		for _, e := range p.events {
 			if e.Kind == Progress {
 				into.Told(e.Item.Revision)
 			} else {
 				j.Events++
-				into.Told(e.Item.Revision, history.Event{Kind: history.Kind(e.Kind), Item: e.Item.told()})
+				into.Told(e.Item.Revision, history.Event{Kind: history.Kind(e.Kind), Item: e.Item.entry()})
 			}
 		}
 	}
@@ -108,13 +108,13 @@ func (c *Call) String() string {
 	return text
 }
 
-func (i Item) told() history.Item {
+func (i Item) entry() history.Item {
 	return history.Item{Key: i.Name, Value: i.Token, Revision: i.Revision}
 }
 
-func told(items []Item) (all []history.Item) {
+func entries(items []Item) (all []history.Item) {
 	for _, i := range items {
-		all = append(all, i.told())
+		all = append(all, i.entry())
 	}
 	return all
 }
@@ -144,11 +144,11 @@ func (j *judge) answer(c *Call) {
 	case c.wrote():
 		j.log.Acknowledged(j.writes[c], c.Revision)
 	case c.Verb == List:
-		j.log.Found(c, c.Revision, told(c.Items), nil)
+		j.log.Found(c, c.Revision, entries(c.Items), nil)
 	case c.Verb == Delete:
 		j.deletion(c)
 	case j.log.Known(c, c.Revision):
-		if item, exists := j.log.At(c.Name, c.Revision); !exists || item != c.Items[0].told() {
+		if item, exists := j.log.At(c.Name, c.Revision); !exists || item != c.Items[0].entry() {
 			j.log.Violated(history.OneHistory, "%s as %+v, but the history has %v (there: %v)", c, c.Items[0], item, exists)
 		}
 	}

@@ -234,9 +234,9 @@ func WorkDir(pid int) (path string, err error) {
 type Presence int
 
 const (
-	Absent Presence = iota // no thread is there
-	Visits                 // some threads are, and others are elsewhere: for a moment, or for good
-	Lives                  // all threads are
+	Absent  Presence = iota // no thread is there
+	Partial                 // some threads are, and others are elsewhere: for a moment, or for good
+	Whole                   // all threads are
 )
 
 // InNetwork returns the presence of a process in the network namespace that a file refers to. An
@@ -261,9 +261,9 @@ func InNetwork(pid int, namespace fs.FileInfo) (Presence, error) {
 		}
 		switch {
 		case here > 0 && elsewhere > 0:
-			return Visits, nil
+			return Partial, nil
 		case here > 0:
-			return Lives, nil
+			return Whole, nil
 		case elsewhere > 0:
 			return Absent, nil
 		}

@@ -135,7 +135,7 @@ func likeThis(t *testing.T, pid int, args []string) {
 	if dir, err := WorkDir(pid); err != nil || dir != here {
 		t.Fatalf("working directory %q, %v, want %q", dir, err, here)
 	}
-	if there, err := InNetwork(pid, namespaceOf(t, os.Getpid())); err != nil || there != Lives {
+	if there, err := InNetwork(pid, namespaceOf(t, os.Getpid())); err != nil || there != Whole {
 		t.Fatalf("in this network namespace: %v, %v", there, err)
 	}
 	if there, err := InNetwork(pid, another); err != nil || there != Absent {
@@ -366,7 +366,7 @@ func TestRemovedArgs(t *testing.T) {
 
 // A process of which one thread is in another network namespace than the rest visits both,
 // whichever thread it is.
-func TestVisits(t *testing.T) {
+func TestPartial(t *testing.T) {
 	needs.Root(t, "that a process visits a network namespace")
 	cmd, said, end := play(t, "visitor")
 	defer end()
@@ -379,7 +379,7 @@ func TestVisits(t *testing.T) {
 		t.Fatal("its first thread is here")
 	}
 	for _, namespace := range []fs.FileInfo{first, namespaceOf(t, os.Getpid())} {
-		if there, err := InNetwork(pid, namespace); err != nil || there != Visits {
+		if there, err := InNetwork(pid, namespace); err != nil || there != Partial {
 			t.Errorf("in network namespace %d: %v, %v", namespace.Sys().(*syscall.Stat_t).Ino, there, err)
 		}
 	}
