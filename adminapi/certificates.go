@@ -48,7 +48,7 @@ const (
 type ClusterCertificates struct {
 	From     string                         `json:"from"`
 	CA       exchange.Status                `json:"ca"`
-	CAs      []credentials.CertificateInfo  `json:"cas"` // that are believed; the first one of each name issues
+	CAs      []credentials.CertificateInfo  `json:"cas"` // trusted; the first one of each name issues
 	Nodes    []credentials.NodeCertificates `json:"nodes"`
 	Warnings []string                       `json:"warnings,omitempty"`
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/barque/barque/internal/osthread"
 )
 
-// ownName is a name for a cluster that no other run of these tests has: namespaces are the
-// machine's.
+// ownName is a name for a cluster that no other run of these tests has: the machine's network
+// namespaces are shared.
 func ownName(prefix string) string { return fmt.Sprint(prefix, os.Getpid()) }
 
 // A server started by `dev exec` counts as running: the status shows it, Start does not start it

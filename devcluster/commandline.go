@@ -46,7 +46,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// FromHere shortens a path below the working directory.
+// FromHere returns a path relative to the working directory, if the path is below it.
 func FromHere(path string) string {
 	here, err := filepath.Abs(".")
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 )
 
-// Copy is the kubeconfig of a dev cluster, which is a copy of a server's with another address. The
-// servers renew theirs; the copy has to follow, or the exchange of the CA makes it void. The zero
-// Copy is a kubeconfig of no dev cluster, and is never renewed.
+// Copy is the kubeconfig of a dev cluster: a copy of a server's, with another address. The servers
+// renew theirs. The copy must follow, or the exchange of the CA makes it void. The zero Copy
+// belongs to no dev cluster, and is never renewed.
 type Copy struct {
-	plan    *Plan // nil when it is none of a dev cluster
+	plan    *Plan // nil for another kubeconfig
 	tell    func(text string)
 	renewed bool
 	tried   bool
@@ -47,7 +47,7 @@ func (c *Copy) Renew() bool {
 	return c.renewed
 }
 
-// Renewed returns the path of the kubeconfig, from here, if it was renewed.
+// Renewed returns the relative path of the kubeconfig, if it was renewed.
 func (c *Copy) Renewed() (path string, renewed bool) {
 	if !c.renewed {
 		return "", false

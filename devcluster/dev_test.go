@@ -159,7 +159,7 @@ func TestQuorum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		voters  string // those with a cross are of another cluster
+		voters  string // a cross marks voters of another cluster
 		because error
 	}{
 		{"s1 s2 s3", nil},
@@ -186,7 +186,7 @@ func TestQuorum(t *testing.T) {
 	}
 }
 
-// A pid is used again; a Process must never mean another one.
+// The kernel reuses pids; a Process must never refer to another process.
 func TestProcessIsMoreThanAPID(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
@@ -275,8 +275,8 @@ func TestClustersWithSimilarNamesAreToldApart(t *testing.T) {
 	}
 }
 
-// A checkout without a cluster must not remove that of another one.
-// TestUpRefusesALongDirectory must refuse before it makes anything.
+// A checkout without a cluster must not remove another checkout's. TestUpRefusesALongDirectory must
+// refuse before it makes anything.
 func TestUpRefusesALongDirectory(t *testing.T) {
 	needs.Root(t, "that a directory which is too long is refused")
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
@@ -289,7 +289,7 @@ func TestUpRefusesALongDirectory(t *testing.T) {
 	}
 }
 
-// A cluster whose servers are all dead is not called one that runs.
+// A cluster of dead servers does not count as running.
 func TestUpTellsOfADeadCluster(t *testing.T) {
 	needs.Root(t, "that a dead cluster is told of")
 	p, err := newPlan(Options{Name: "barque", Dir: t.TempDir(), Servers: 3})
@@ -318,7 +318,7 @@ func TestDownLeavesAnotherDirectorysClusterAlone(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // no containerd can run there; to remove it works
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30)) // too long for a containerd; its removal works
 	quiet := func(string, ...any) {}
 	if err := Down(t.Context(), p.Name, dir, false, quiet); err == nil || !strings.Contains(err.Error(), "--dir") {
 		t.Fatalf("got %v", err)
@@ -360,7 +360,7 @@ func TestProcessesAreKnownByTheirArguments(t *testing.T) {
 	}
 }
 
-// The last words of a process are its own, not those of the one before.
+// The last words of a process do not include those of the process before.
 func TestLastWordsAreItsOwn(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	for _, word := range []string{"first", "second"} {
@@ -450,7 +450,7 @@ func TestTokenOfAFailedRejoinIsDeleted(t *testing.T) {
 	}
 }
 
-// tokenServer is a server that makes and deletes tokens, with the given status of deletions.
+// tokenServer makes and deletes tokens, and answers deletions with the given status.
 func tokenServer(t *testing.T, deletes int) (client rest.Interface, left *int) {
 	t.Helper()
 	left = new(int)

@@ -79,7 +79,7 @@ func (p *Plan) giveNetworkBack(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if p.Forwarding == "" { // the plan is lost; the bridge knows it, too
+	if p.Forwarding == "" { // the plan is lost; the bridge also has the value
 		if p.Forwarding, err = forward4.noted(); err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (p *Plan) giveNetworkBack(ctx context.Context) error {
 	return p.removeNetwork()
 }
 
-// find rebuilds as much of a lost plan as is needed to remove the cluster.
+// find rebuilds the part of a lost plan that the removal of the cluster needs.
 func find(name, dir string) (*Plan, error) {
 	p := &Plan{Name: name, Dir: dir}
 	names, err := os.ReadDir("/run/netns")
@@ -114,8 +114,7 @@ func nodeOf(cluster, namespace string) (node string, ok bool) {
 	return node, ok && nodeName.MatchString(node)
 }
 
-// stopProxies stops the proxy, also one that was started by an Up which ended before it could note
-// so.
+// stopProxies stops the proxy, also one of an Up that ended before it could record it.
 func (p *Plan) stopProxies() error {
 	all, err := processesWhere(func(pid int) (bool, error) {
 		args := argsOf(pid)
@@ -167,7 +166,7 @@ func (p *Plan) removeFiles() error {
 	for i := range p.Nodes {
 		err = errors.Join(err, remove(p.LogFile(&p.Nodes[i])), remove(p.tokenFile(&p.Nodes[i])))
 	}
-	// A command that was killed may have been writing one of these.
+	// A killed command may have been writing one of these.
 	err = errors.Join(err, atomicfile.Sweep(p.path()), atomicfile.Sweep(p.kubeletFile()))
 	for _, name := range []string{"kubeconfig", "proxy.log", filepath.Base(p.kubeletFile()), "dev.json", "lock"} {
 		err = errors.Join(err, remove(filepath.Join(p.Dir, name)))

@@ -19,7 +19,7 @@ import (
 	"github.com/barque/barque/kubelet/containerd"
 )
 
-// edit runs one change of a cluster that exists.
+// edit makes one change to an existing cluster.
 func edit(dir string, change func(*Plan) error) error {
 	if _, err := existing(dir); err != nil {
 		return err // and no lock is left behind
@@ -29,15 +29,14 @@ func edit(dir string, change func(*Plan) error) error {
 		return err
 	}
 	defer unlock()
-	p, err := existing(dir) // another command may have changed it before the lock was had
+	p, err := existing(dir) // another command may have changed it before this one had the lock
 	if err != nil {
 		return err
 	}
 	return change(p)
 }
 
-// Know returns an error if a name is of no node, or comes twice: before anything is done to the
-// others.
+// Know returns an error if a name is unknown or comes twice, before any node is changed.
 func Know(dir string, names []string) error {
 	p, err := existing(dir)
 	if err != nil {
@@ -90,8 +89,8 @@ func (p *Plan) adopt() error {
 	return nil
 }
 
-// Kill ends a node's Barque and containerd as kill -9 does. Its pods go on, as they do when
-// Barque stops on a machine; with machine they end too, as when the machine loses power.
+// Kill ends a node's Barque and containerd as kill -9 does. Pods go on, as they do when Barque
+// stops on a machine. With machine they end too, as after a loss of power.
 func Kill(ctx context.Context, dir, name string, machine bool) error {
 	return edit(dir, func(p *Plan) error {
 		n, err := p.Node(name)
@@ -102,7 +101,7 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 		if err != nil {
 			return err
 		}
-		if len(ours) == 0 && !machine { // of a machine the pods may be left
+		if len(ours) == 0 && !machine { // a machine's pods may be left
 			return fmt.Errorf("%s does not run, so nothing was killed; `%s` ends its pods, too", name, p.command("kill", "--machine", name))
 		}
 		// All processes are killed before the first is waited for: a machine dies at once.
@@ -122,7 +121,7 @@ func Kill(ctx context.Context, dir, name string, machine bool) error {
 // Voter is a server that has a vote in the store.
 type Voter struct {
 	Name    string
-	Foreign string // the other cluster that it is of by now, or that is at its address; empty when none is
+	Foreign string // the other cluster that it belongs to now, or that has its address; empty for none
 }
 
 // Voters asks a server for the voters that it knows.
@@ -146,8 +145,8 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 	if err != nil || n.Role != Server {
 		return err
 	}
-	// Not under the lock: a server is ready when there is a quorum, for which another one may have
-	// to be started too.
+	// The lock is released: a ready server needs a quorum, which may need the start of another
+	// server.
 	if _, err = plan.waitServing(ctx, n, startPatience, voters); errors.Is(err, errTooFew) {
 		progress("%s runs, and will be ready when more than half of the servers with a vote do: start another one", name)
 		return nil
@@ -158,7 +157,7 @@ func Start(ctx context.Context, dir, name string, voters Voters, progress func(f
 	return err
 }
 
-// editPatience is how long a command that does one thing to one node waits for others that do, too.
+// editPatience bounds the wait of a command on one node for other such commands.
 const editPatience = 10 * time.Second
 
 // startPatience is how long a server may take until it is ready.
@@ -167,13 +166,13 @@ const startPatience = time.Minute
 // errTooFew is why a server cannot become ready.
 var errTooFew = errors.New("not more than half of the servers with a vote run")
 
-// ErrLeftBehind is why a server cannot become ready, and should not.
+// ErrLeftBehind is why a server cannot become ready, and must not.
 var ErrLeftBehind = errors.New("another cluster goes on in place of its own")
 
 // quorum returns nil when more than half of the voters run or cannot be seen. The plan does not
 // know the voters.
 func (p *Plan) quorum(voters []Voter) error {
-	now, err := existing(p.Dir) // others may be starting some
+	now, err := existing(p.Dir) // another command may be starting some
 	if err != nil || len(voters) == 0 {
 		return nil
 	}
@@ -192,8 +191,8 @@ func (p *Plan) quorum(voters []Voter) error {
 	return short
 }
 
-// Stop ends a node in order: leadership is handed over, pods go on. One that does not run is
-// stopped already.
+// Stop ends a node in order: leadership is handed over, pods go on. A node that does not run counts
+// as stopped.
 func Stop(dir, name string) error {
 	return edit(dir, func(p *Plan) error {
 		n, err := p.Node(name)
@@ -227,7 +226,8 @@ func signalNode(dir, name string, s syscall.Signal) error {
 	})
 }
 
-// Partition cuts the nodes off from all others and from this machine. It replaces an earlier one.
+// Partition cuts the nodes off from all others and from this machine. It replaces an earlier
+// partition.
 func Partition(dir string, names []string) error {
 	return edit(dir, func(p *Plan) error { return p.partition(names) })
 }
@@ -247,7 +247,7 @@ func Exec(ctx context.Context, dir, name string, command []string) error {
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// It ends as one that was started by hand does, not by SIGKILL.
+	// An interruption ends it like a command in a shell, not by SIGKILL.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig(), "BARQUE_DATA_DIR="+p.DataDir(n))
 	if err := osthread.InNetwork(p.netns(n), cmd.Start); err != nil {
@@ -281,8 +281,8 @@ func (p *Plan) own(n *Node) ([]*Process, error) {
 	return out, nil
 }
 
-// Barque's processes are known by their arguments: the binary may have any name, and another build
-// may lie in its place by now.
+// Barque's processes are identified by their arguments: the binary may have any name, and another
+// build may have replaced it.
 
 // isNode reports whether arguments, in a working directory, are a server's or an agent's with this
 // data directory.

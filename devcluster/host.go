@@ -60,7 +60,7 @@ func lockHost(ctx context.Context) (unlock func(), err error) {
 	for {
 		l, err := net.Listen("unix", hostLock)
 		if err == nil {
-			return func() { l.Close() }, nil // it has no file that could not be removed
+			return func() { l.Close() }, nil // an abstract socket has no file to remove
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("lock the machine's network for a dev cluster: %w", err)
@@ -120,7 +120,7 @@ func (p *Plan) forward(bridge netlink.Link) error {
 		return fmt.Errorf("note on bridge %s what %s was: %w", p.bridge(), forward4.name, err)
 	}
 	if p.hasIPv6() {
-		// Without it this machine would lose the routes that it has from routers.
+		// Without it this machine would lose its routes from router advertisements.
 		if err := nodeaddr.KeepAdvertisements(); err != nil {
 			return err
 		}
@@ -133,14 +133,14 @@ func (p *Plan) forward(bridge netlink.Link) error {
 	return nil
 }
 
-// restoreForwarding undoes forward, but for other clusters. The caller has the host's lock.
+// restoreForwarding undoes forward, unless other clusters need it. The caller has the host's lock.
 func (p *Plan) restoreForwarding() error {
 	return errors.Join(forward4.restore(p.Forwarding), forward6.restore(p.Forwarding6))
 }
 
 // devBridges returns the bridges of all dev clusters.
 func devBridges() ([]netlink.Link, error) {
-	all, err := netdump.Whole(netlink.LinkList) // others may make containers meanwhile
+	all, err := netdump.Whole(netlink.LinkList) // other programs may make containers meanwhile
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's interfaces: %w", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// RenewKubeconfig takes the administrator's identity from the servers anew: they renew it in time,
-// and after an exchange of the CA the old one is void. Servers that do not run have an old one.
+// RenewKubeconfig gets the administrator's identity from a running server: servers renew it in
+// time, and after an exchange of the CA the old one is void. A stopped server has an old one.
 func (p *Plan) RenewKubeconfig() error {
 	var newest *Node
 	var written time.Time

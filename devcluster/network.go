@@ -78,7 +78,7 @@ func (p *Plan) makeNamespace(n *Node) error {
 			return err
 		}
 		for _, addr := range n.addresses() {
-			// A missing default route is only added: replacing it would be the same.
+			// Only a missing default route is added.
 			to := gateway(p.subnetOf(addr))
 			everything := &net.IPNet{IP: make(net.IP, to.BitLen()/8), Mask: net.CIDRMask(0, to.BitLen())}
 			if err := netlink.RouteReplace(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: to.AsSlice(), Dst: everything}); err != nil {

@@ -128,8 +128,7 @@ func addresses() ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// freeSubnets returns a /24, and the IPv6 network that belongs to it, which overlap none of the
-// networks in use.
+// freeSubnets returns a /24 and its IPv6 network, which overlap none of the networks in use.
 func freeSubnets(used []netip.Prefix) (subnet, subnet6 netip.Prefix, err error) {
 	for second := 77; second < 100; second++ {
 		subnet = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(second), 0, 0}), 24)
@@ -141,7 +140,7 @@ func freeSubnets(used []netip.Prefix) (subnet, subnet6 netip.Prefix, err error) 
 	return netip.Prefix{}, netip.Prefix{}, errors.New("no free network between 10.77.0.0/24 and 10.99.0.0/24 (fd00:10:77::/64 and fd00:10:99::/64): every one overlaps an address of this machine")
 }
 
-// Names that follow from the plan. Interface names have at most 15 characters.
+// Names derive from the plan. Interface names have at most 15 characters.
 
 func (p *Plan) bridge() string         { return short(bridgePrefix, p.Name, "") }
 func (p *Plan) veth(n *Node) string    { return short("bq", p.Name, n.Name) }
@@ -159,14 +158,14 @@ func (p *Plan) nodeKubeconfig(n *Node) string {
 }
 
 const (
-	// apiPort is where a node's API server listens; each node has its own address, so all use the
-	// default one.
+	// apiPort is the API's port on a node. Each node has its own address, so all use the default
+	// port.
 	apiPort      = 6443
 	bridgePrefix = "bq"
 )
 
-// short makes an interface name out of a cluster's and a node's: readable where it fits, a digest
-// where it does not.
+// short makes an interface name from a cluster's and a node's name: readable where it fits,
+// otherwise a digest.
 func short(prefix, cluster, node string) string {
 	name := strings.Trim(prefix+"-"+cluster+"-"+node, "-")
 	if len(name) <= 15 {

@@ -59,8 +59,8 @@ func Rejoin(ctx context.Context, dir, name string) error {
 // revokePatience is how long a server is waited for to delete a token.
 const revokePatience = 5 * time.Second
 
-// withToken calls join with a join token for a server. When join fails the token is deleted, unless
-// the server runs that was given it: it may be about to join.
+// withToken calls join with a join token for a server. When join fails, the token is deleted,
+// unless its server runs: the server may be about to join.
 func withToken(ctx context.Context, client rest.Interface, join func(joinToken string) (runs bool, err error)) error {
 	made, err := token.Create(ctx, client, token.Spec{Role: Server, TTL: token.ServerTTL, Uses: token.ServerUses, Description: "barque dev start --wipe"})
 	if err != nil {
@@ -78,10 +78,10 @@ func withToken(ctx context.Context, client rest.Interface, join func(joinToken s
 	return err
 }
 
-// rejoinArgs are the arguments of a server that drops its store and joins by another one.
+// rejoinArgs returns the arguments of a server that drops its store and joins through another one.
 func (p *Plan) rejoinArgs(n, by *Node) []string { return append(p.joinArgs(n, by), "--wipe") }
 
-// servingPatience is how long a server that runs is waited for until another one is asked.
+// servingPatience bounds the wait for one running server before the next is tried.
 const servingPatience = 3 * time.Second
 
 // serving finds a ready server other than beside, and a client configuration for it. A server that

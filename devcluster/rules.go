@@ -50,7 +50,7 @@ func (p *Plan) masqueradeIn(conn *nftables.Conn, subnet netip.Prefix) {
 			&expr.Cmp{Op: op, Register: 1, Data: network},
 		}
 	}
-	// Where br_netfilter is loaded, packets that only cross the bridge come by here too; pods on
+	// Where br_netfilter is loaded, packets across the bridge also pass this rule. Pods on
 	// different nodes must see each other's own addresses.
 	leaves := []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(p.bridge())}}
 	rule := slices.Concat(inSubnet(source, expr.CmpOpEq), inSubnet(destination, expr.CmpOpNeq), leaves, []expr.Any{&expr.Masq{}})

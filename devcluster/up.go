@@ -49,7 +49,7 @@ type Options struct {
 // ErrRunning is returned, with the plan, when the cluster runs already.
 var ErrRunning = errors.New("the dev cluster runs already")
 
-// Up makes the cluster, or finishes what an earlier Up has begun.
+// Up makes the cluster, or completes an interrupted Up.
 func Up(ctx context.Context, o Options) (*Plan, error) {
 	if err := errors.Join(checkSize(o.Name, o.Servers, o.Agents), checkFamilies(o.Families)); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func Up(ctx context.Context, o Options) (*Plan, error) {
 	return p, p.save()
 }
 
-// takeNetwork takes the cluster's share of the machine's network, for a new plan if there is none.
+// takeNetwork allocates the cluster's networks on this machine, for a new plan if there is none.
 func takeNetwork(ctx context.Context, p *Plan, o Options) (*Plan, error) {
 	unlock, err := lockHost(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func freePort(want uint16) (uint16, error) {
 // lock keeps two commands from working on one cluster at a time.
 func lock(dir string) (unlock func(), err error) { return lockWithin(dir, 0) }
 
-// lockWithin waits that long for another command to end.
+// lockWithin waits up to that long for another command to end.
 func lockWithin(dir string, patience time.Duration) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func lockWithin(dir string, patience time.Duration) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// startAll starts the first server, and when it serves the others, which join it.
+// startAll starts the first server, and the others when it serves, because they join it.
 func (p *Plan) startAll(ctx context.Context, o Options) error {
 	servers := p.servers()
 	first := servers[0]
@@ -298,9 +298,9 @@ func (p *Plan) joinArgs(n, by *Node) []string {
 	return args
 }
 
-// serveEndpoint starts the proxy, the one endpoint that the kubeconfig names, and waits until it
-// leads to the first server. A port that was free when the cluster was planned may be taken by now;
-// unless the user wanted that very one, another is as good.
+// serveEndpoint starts the proxy, the one endpoint in the kubeconfig, and waits until it leads to
+// the first server. A port that was free in the plan may be taken by now. Then another one is
+// chosen, unless the user wanted that port.
 func (p *Plan) serveEndpoint(ctx context.Context, first *Node, o Options) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
@@ -320,7 +320,7 @@ func (p *Plan) serveEndpoint(ctx context.Context, first *Node, o Options) error 
 	}
 }
 
-// startProxy starts the proxy unless it runs. It follows the living servers.
+// startProxy starts the proxy unless it runs. It forwards to the live servers.
 func (p *Plan) startProxy() error {
 	if p.Proxy.Alive() {
 		return nil
@@ -385,7 +385,7 @@ func (p *Plan) waitServing(ctx context.Context, n *Node, timeout time.Duration, 
 				}
 			}
 		}
-		// /readyz says that it is not ready, and this mostly says why.
+		// /readyz fails, and its answer usually has the reason.
 		if reason, e := readyz().AbsPath("/readyz/store").Do(ctx).Raw(); e != nil && len(reason) > 0 {
 			return fmt.Errorf("%w; %s", err, bytes.TrimSpace(reason))
 		}

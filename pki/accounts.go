@@ -12,10 +12,10 @@ import (
 // replace every token of a pod within a day; longer-lived tokens are void after it.
 const AccountKeyGrace = 48 * time.Hour
 
-// FormerKey is the public key of tokens of service accounts that are signed with another one now.
+// FormerKey is a public key of service accounts' tokens that signs no more.
 type FormerKey struct {
 	Key   string    `json:"key"`   // PEM
-	Until time.Time `json:"until"` // it verifies; zero: it never did
+	Until time.Time `json:"until"` // the end of its validity; zero: it never verified
 }
 
 // WithAccountKey returns the bundle with the key of a new cluster's service accounts.

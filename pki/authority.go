@@ -78,7 +78,7 @@ func (a *Authority) KeyPEM() ([]byte, error) {
 	return MarshalKey(a.key)
 }
 
-// Key returns the CA key, for keeping it.
+// Key returns the CA key, for storing it.
 func (a *Authority) Key() (crypto.Signer, error) {
 	if a.key == nil {
 		return nil, errNoKey
@@ -171,8 +171,8 @@ func (a *Authority) Issue(r Request, public crypto.PublicKey, now time.Time) ([]
 	return encodePEM("CERTIFICATE", der), nil
 }
 
-// ParseRequest reads a signing request in PEM and verifies that its own key has signed it. Of the
-// request only the public key is to be believed: the caller decides on the subject.
+// ParseRequest reads a signing request in PEM and verifies its signature by its own key. Only its
+// public key is to be trusted: the caller decides on the subject.
 func ParseRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 	der, err := decodePEM(csrPEM, "CERTIFICATE REQUEST")
 	if err != nil {
@@ -188,8 +188,8 @@ func ParseRequest(csrPEM []byte) (*x509.CertificateRequest, error) {
 	return csr, nil
 }
 
-// since returns the time, or the beginning of the CA if that is later, because no certificate
-// verifies before it. With a clock that is behind the CA all is in vain.
+// since returns the time, or the start of the CA if that is later, because no certificate verifies
+// before it.
 func (a *Authority) since(t, now time.Time) time.Time {
 	if t.Before(a.cert.NotBefore) && !now.Before(a.cert.NotBefore) {
 		return a.cert.NotBefore

@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// Step is how far the exchange of a cluster's CA is.
+// Step is the step of the exchange of a cluster's CA.
 //
-//	settled ──begin──▶ spreading ──all believe the new CA──▶ issuing ──all certificates are its──▶ settled
+//	settled ──begin──▶ spreading ──all trust the new CA────▶ issuing ──all certificates are its──▶ settled
 //	   ▲                   │
 //	   └──────undo─────────┘
 type Step string
 
 const (
 	Settled   Step = ""          // one CA, which issues
-	Spreading Step = "spreading" // the old CA issues, the new one is made known
-	Issuing   Step = "issuing"   // the new CA issues, the old one is still believed
+	Spreading Step = "spreading" // the old CA issues, the new one is being spread
+	Issuing   Step = "issuing"   // the new CA issues, the old one is still trusted
 )
 
-// Bundle says which CAs a cluster believes, and which of them issues. It is public; the keys are
+// Bundle has the trusted CAs of a cluster, with the issuing one first. It is public; the keys are
 // kept elsewhere.
 type Bundle struct {
-	// Generation is one more with each change. A node never goes back to a lower one.
+	// Generation rises by one with each change. A node never returns to a lower one.
 	Generation uint64 `json:"generation"`
 	Step       Step   `json:"step,omitempty"`
-	// CAs are the certificates of all CAs that are believed, PEM; the first one issues.
+	// CAs are the certificates of all trusted CAs, PEM; the first one issues.
 	CAs []string `json:"cas"`
-	// Peers and FrontProxy are the CAs for these purposes, in the same way. A cluster that began
-	// with an earlier version has none until it exchanges the CA: see For. While it goes over to
-	// them, the clients' CA before is one of them.
+	// Peers and FrontProxy are the CAs for these purposes, in the same form. A cluster that began
+	// with an earlier version has none until it exchanges the CA: see For. During that exchange the
+	// clients' previous CA is one of them.
 	Peers      []string `json:"peers,omitempty"`
 	FrontProxy []string `json:"frontProxy,omitempty"`
 	// Bridges are certificates of this cluster's CAs that another CA has signed. They are sent
@@ -87,8 +87,8 @@ func (b Bundle) Begin(next *Authority, account crypto.PublicKey, now time.Time) 
 	return out, err
 }
 
-// BeginAccounts returns the bundle that makes a new key of service accounts known beside the one
-// that signs. The CA stays.
+// BeginAccounts returns the bundle with a new key of service accounts beside the signing one. The
+// CA stays.
 func (b Bundle) BeginAccounts(account crypto.PublicKey, now time.Time) (Bundle, error) {
 	if b.Step != Settled {
 		return b, fmt.Errorf("%w: one is under way since %s (%s)", ErrStep, b.Since.UTC().Format(time.RFC3339), b.Step)
@@ -197,7 +197,7 @@ func (b Bundle) advance(to Step) Bundle {
 	return b
 }
 
-// PEM returns the certificates of all CAs that are believed, the one that issues first.
+// PEM returns the certificates of all trusted CAs, the issuing one first.
 func (b Bundle) PEM() []byte {
 	var out bytes.Buffer
 	for _, ca := range b.CAs {

@@ -23,7 +23,7 @@ import (
 // as a built-in CA does.
 //
 //	company's root ── other intermediates ── the cluster's CA ── certificates of the cluster
-//	└──────────── sent along, never believed ───────────────┘
+//	└──────────── sent along, never trusted ────────────────┘
 //
 // Invariant: a cluster trusts the key of its own CA alone, never a CA above it. The company's root
 // and its other intermediates can sign any name and any group. So the cluster's anchor is a
@@ -73,8 +73,8 @@ func (b Bundle) HasExternal() bool {
 	return err == nil && slices.ContainsFunc(cas, (*Authority).External)
 }
 
-// ReadExternal reads a CA from files, and checks it as ParseExternal does. Others may not read the
-// key's file.
+// ReadExternal reads a CA from files, and checks it as ParseExternal does. The key's file must be
+// readable by its owner only.
 func ReadExternal(chainFile, keyFile string, now time.Time) (*External, error) {
 	chainPEM, err := os.ReadFile(chainFile)
 	if err != nil {
@@ -229,7 +229,7 @@ func (a *Authority) checkIssued(text []byte) error {
 	return nil
 }
 
-// anchor makes the certificate by which a cluster believes the CA. That of a root is its own.
+// anchor makes the certificate by which a cluster trusts the CA. A root is its own anchor.
 func anchor(given []*x509.Certificate, key crypto.Signer) (*Authority, error) {
 	own := given[0]
 	if selfSigned(own) {
@@ -274,9 +274,9 @@ func constrain(template, of *x509.Certificate) {
 
 var nameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
 
-// bridges reports whether this CA signs a certificate of the next one. An operator's CA does that
-// for another one of the operator's alone: a CA of which the company knows nothing would be
-// believed wherever the company's root is. Its path length may forbid it.
+// bridges reports whether this CA signs a certificate of the next one. An operator's CA signs only
+// another CA of the operator: a CA that the company does not know would be trusted wherever the
+// company's root is. Its path length may forbid it.
 func (a *Authority) bridges(next *Authority) bool {
 	return (a.cert.MaxPathLen != 0 || !a.cert.MaxPathLenZero) && (!a.External() || next.External())
 }
@@ -293,8 +293,8 @@ const originLength = 10
 
 func newOrigin() string { return rand.Text()[:originLength] }
 
-// belongs returns ErrOtherCluster for a certificate that another cluster has issued. One without an
-// origin is of a CA before, or on request.
+// belongs returns ErrOtherCluster for a certificate that another cluster has issued. A certificate
+// without an origin is older, or on request.
 func (b Bundle) belongs(cert *x509.Certificate) error {
 	if its := OriginOf(cert); its != "" && b.Origin != "" && its != b.Origin {
 		return fmt.Errorf("%w: the certificate of %q has the origin %s, this one %s", ErrOtherCluster, cert.Subject.CommonName, its, b.Origin)
@@ -328,8 +328,8 @@ func (b Bundle) BeginExternal(e *External, account crypto.PublicKey, now time.Ti
 		return b, err
 	}
 	along := e.Along()
-	// A cluster that was rebuilt from a backup of before has the same origin when it begins again:
-	// its agents may know the origin from the first time.
+	// A cluster that was rebuilt from an earlier backup gets the same origin again: its agents may
+	// know the origin from the first time.
 	out.Origin = cmp.Or(b.Origin, cas[0].Digest()[:originLength])
 	out.Bridges = append(along, slices.DeleteFunc(slices.Clone(b.Bridges), func(text string) bool { return slices.Contains(along, text) })...)
 	return out, nil

@@ -61,7 +61,7 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// sign signs a certificate; parent is nil for one that signs itself.
+// sign signs a certificate; without a parent it signs itself.
 func (c *company) sign(cert, parent *x509.Certificate, key, by crypto.Signer) *x509.Certificate {
 	c.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -120,20 +120,19 @@ func keyText(t *testing.T, key crypto.Signer) []byte {
 	return text
 }
 
-// byRoot reports whether a client that knows only the company's root believes the chain.
+// byRoot reports whether a client that knows only the company's root trusts the chain.
 func (c *company) byRoot(chain []*x509.Certificate) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(c.root)
 	return verify(roots, chain[0], chain[1:], x509.ExtKeyUsageServerAuth, time.Now())
 }
 
-// serving is a certificate for the names, and one for a client.
+// serving returns a certificate for the names, and one for a client.
 func serving(names ...string) []Request {
 	return []Request{{CommonName: "barque:apiserver", Usage: Server, Names: names}, {CommonName: "barque:admin", Usage: Client}}
 }
 
-// TestExternalRefusals: each kind of CA that could not be a cluster's is refused with the reason
-// and the way out.
+// TestExternalRefusals: each kind of unfit CA is refused with the reason and the remedy.
 func TestExternalRefusals(t *testing.T) {
 	c := newCompany(t)
 	good, goodKey := c.intermediate("Cluster CA", nil)
@@ -282,8 +281,8 @@ func TestExternalFiles(t *testing.T) {
 	}
 }
 
-// TestExternalAnchor: the cluster believes its own CA's key alone, within the company's limits. Its
-// certificates verify by the company's root, with all that is sent along.
+// TestExternalAnchor: the cluster trusts only its own CA's key, within the company's limits. Its
+// certificates verify by the company's root, with the chain.
 func TestExternalAnchor(t *testing.T) {
 	c := newCompany(t)
 	middleKey, ends := ecdsaKey(t, elliptic.P384()), time.Now().AddDate(1, 0, 0).UTC().Truncate(time.Second)
@@ -377,7 +376,7 @@ func TestTheCompanyIsNotTheCluster(t *testing.T) {
 }
 
 // TestExchangeWithExternalCAs goes from a built-in CA to an intermediate, to a second one, and
-// back. Clients of the company's root, and those of the first CA, are looked at in each step.
+// back. Each step is checked with clients of the company's root and of the first CA.
 func TestExchangeWithExternalCAs(t *testing.T) {
 	c := newCompany(t)
 	trust := newTrust(t)
@@ -470,7 +469,7 @@ func TestARootWithoutKeyUsage(t *testing.T) {
 	}
 }
 
-// TestExternalRoot: a root of an operator's own is the anchor as it is.
+// TestExternalRoot: an operator's own root is used as the anchor unchanged.
 func TestExternalRoot(t *testing.T) {
 	c := newCompany(t)
 	e, err := ParseExternal(chainText(c.root), keyText(t, c.key), time.Now())

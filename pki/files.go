@@ -116,7 +116,7 @@ func LoadOrCreateKey(path string) (crypto.Signer, error) {
 	return key, nil
 }
 
-// ChainPEM encodes a certificate and all that is sent along with it.
+// ChainPEM encodes a certificate and its chain.
 func ChainPEM(cert *tls.Certificate) []byte {
 	var out []byte
 	for _, der := range cert.Certificate {

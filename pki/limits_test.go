@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestNoCertificateIsOlderThanItsCA: certificates are dated back for clocks that are behind. Before
-// the beginning of a young CA they verify nowhere.
+// TestNoCertificateIsOlderThanItsCA: certificates are dated back for clocks that are behind, but
+// not before the start of a young CA: there they do not verify.
 func TestNoCertificateIsOlderThanItsCA(t *testing.T) {
 	c, now := newCompany(t), time.Now()
 	e := c.external("Cluster CA", func(x *x509.Certificate) { x.NotBefore = now.Add(-time.Second) })
@@ -57,7 +57,7 @@ func TestNoCertificateIsOlderThanItsCA(t *testing.T) {
 	}
 }
 
-// narrow gives a CA each kind of constraint, within which the names of a cluster are.
+// narrow gives a CA each kind of constraint that allows the cluster's names.
 func narrow(x *x509.Certificate) {
 	x.MaxPathLen, x.MaxPathLenZero = 0, true
 	x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -173,7 +173,7 @@ func TestATwinIsAnotherCluster(t *testing.T) {
 	if err := own.SameCluster(tls.ConnectionState{}); err != nil {
 		t.Errorf("a client without a certificate: %v", err)
 	}
-	// A cluster keeps its origin when it goes to another CA, and gets one with its first.
+	// A cluster keeps its origin with another CA, and gets one with its first External CA.
 	built := newTrust(t)
 	if built.Bundle().Origin != "" {
 		t.Error("a cluster with a built-in CA has an origin, which earlier versions drop")

@@ -87,7 +87,7 @@ func TestParseAuthorityRefusesAForeignKey(t *testing.T) {
 	}
 }
 
-// TestRequestsAreSignedByTheirKey: a request whose signature is another key's is none.
+// TestRequestsAreSignedByTheirKey: a request with another key's signature is refused.
 func TestRequestsAreSignedByTheirKey(t *testing.T) {
 	ca := newCA(t)
 	key, err := GenerateKey()

@@ -21,8 +21,8 @@ const (
 	Clients Purpose = "clients"
 	// Peers is for servers at the store of the others, and where they ask each other for keys.
 	Peers Purpose = "peers"
-	// FrontProxy is for the API servers at extension API servers, which believe its holder
-	// whichever user it names.
+	// FrontProxy is for the API servers at extension API servers, which accept any user that its
+	// holder names.
 	FrontProxy Purpose = "front-proxy"
 )
 
@@ -75,14 +75,14 @@ func (b Bundle) WithCA(p Purpose, ca *Authority) Bundle {
 	return b
 }
 
-// BeginFor returns the bundle that makes a new CA known for a purpose beside the clients', too. It
-// follows Begin. The CA may be the next one for clients: then the purpose ends without its own.
+// BeginFor returns the bundle with a new CA for another purpose than the clients'. It follows
+// Begin. If the CA is the next one for clients, the purpose ends without a CA of its own.
 func (b Bundle) BeginFor(p Purpose, next *Authority) (Bundle, error) {
 	if b.Step != Spreading || !b.ExchangesCA() {
 		return b, fmt.Errorf("%w: it is not at the beginning", ErrStep)
 	}
 	own := *b.list(p)
-	if len(own) == 0 { // it had that of the clients until now
+	if len(own) == 0 { // the clients' CA has served it until now
 		own = b.CAs[:1]
 	}
 	*b.list(p) = append(slices.Clone(own), string(next.pem))
@@ -171,7 +171,7 @@ func newCircle(texts []string, keys []crypto.Signer) (*circle, error) {
 	return c, nil
 }
 
-// newest is the CA that issues, or is about to.
+// newest is the issuing CA, or the next one.
 func (c *circle) newest(step Step) *Authority {
 	if step == Spreading {
 		return c.cas[len(c.cas)-1]
@@ -179,7 +179,7 @@ func (c *circle) newest(step Step) *Authority {
 	return c.cas[0]
 }
 
-// circle are the CAs of a purpose; those of the clients unless it has its own.
+// circle returns the CAs of a purpose; without own ones, the clients'.
 func (t *trusted) circle(p Purpose) *circle {
 	if own := t.own[p]; own != nil {
 		return own
@@ -187,10 +187,10 @@ func (t *trusted) circle(p Purpose) *circle {
 	return &t.clients
 }
 
-// CAsFor are all that are believed for a purpose; the first one issues.
+// CAsFor returns all trusted CAs of a purpose; the first one issues.
 func (t *Trust) CAsFor(p Purpose) []*Authority { return slices.Clone(t.current().circle(p).cas) }
 
-// EveryCA are the CAs of all purposes, each one once.
+// EveryCA returns the CAs of all purposes, each one once.
 func (t *Trust) EveryCA() []*Authority {
 	is := t.current()
 	all := slices.Clone(is.clients.cas)
@@ -204,11 +204,10 @@ func (t *Trust) EveryCA() []*Authority {
 	return all
 }
 
-// PoolFor returns the CAs that are believed for a purpose; the same pool until they change.
+// PoolFor returns the trusted CAs of a purpose; the same pool until they change.
 func (t *Trust) PoolFor(p Purpose) *x509.CertPool { return t.current().circle(p).pool }
 
-// PEMFor returns the certificates of all CAs that are believed for a purpose, the one that issues
-// first.
+// PEMFor returns the certificates of all trusted CAs of a purpose, the issuing one first.
 func (t *Trust) PEMFor(p Purpose) []byte {
 	var out []byte
 	for _, ca := range t.current().circle(p).cas {
@@ -290,7 +289,7 @@ func (t *Trust) Vouched(p Purpose, cert *x509.Certificate, others []*x509.Certif
 	return false
 }
 
-// NewestFor returns the digest of the newest CA of a purpose: the one that issues, or is about to.
+// NewestFor returns the digest of the newest CA of a purpose: the issuing one, or the next one.
 func (b Bundle) NewestFor(p Purpose) (string, error) {
 	cas := b.For(p)
 	if b.Step == Spreading {

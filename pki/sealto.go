@@ -21,8 +21,8 @@ var (
 // SealingKey is a machine's key for one exchange, to which others seal with SealTo.
 type SealingKey struct{ private hpke.PrivateKey }
 
-// SealingKeyOf returns the key of a random text of 128 bits or more: always the same one, so that a
-// retry after a restart uses it, too.
+// SealingKeyOf derives the key from a random text of at least 128 bits. It is always the same, so
+// that a retry after a restart uses it too.
 func SealingKeyOf(text string) (SealingKey, error) {
 	seed := sha256.Sum256([]byte("barque sealing key v1\x00" + text))
 	private, err := sealKEM.DeriveKeyPair(seed[:])

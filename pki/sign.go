@@ -13,7 +13,7 @@ import (
 )
 
 // onRequest marks the certificates of Sign, in the arc of OIDs that needs no registration (ITU-T
-// X.667). Joining hands out certificates of the same names; those have no mark.
+// X.667). Joining issues certificates with the same names and without the mark.
 var onRequest = asn1.ObjectIdentifier{2, 25, 1590486219}
 
 // SignedOnRequest reports whether a certificate comes from Sign. Its holder was approved through

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Trust is the CAs of the moment: which are believed, and which one issues. All that verifies or
-// issues asks it each time, so that a CA can be exchanged while everything runs.
+// Trust has the current CAs: the trusted ones, and the issuing one. All that verifies or issues
+// uses it, so that a CA can be exchanged during operation.
 type Trust struct {
 	mu      sync.Mutex
 	now     *trusted
@@ -72,7 +72,7 @@ func newTrusted(b Bundle, keys []crypto.Signer) (*trusted, error) {
 	return t, err
 }
 
-// Set takes another bundle, unless it is older than the one that there is.
+// Set takes another bundle, unless it is older than the present one.
 func (t *Trust) Set(b Bundle, keys ...crypto.Signer) error {
 	next, err := newTrusted(b, keys)
 	if err != nil {
@@ -105,25 +105,25 @@ func (t *Trust) Changed() <-chan struct{} {
 // Bundle returns the trusted CAs.
 func (t *Trust) Bundle() Bundle { return t.current().bundle }
 
-// PEM returns the certificates of all CAs that are believed, the one that issues first.
+// PEM returns the certificates of all trusted CAs, the issuing one first.
 func (t *Trust) PEM() []byte { return t.current().bundle.PEM() }
 
-// Pool returns the CAs that are believed; the same pool until they change.
+// Pool returns the trusted CAs; the same pool until they change.
 func (t *Trust) Pool() *x509.CertPool { return t.current().clients.pool }
 
 // Issuer returns the CA that issues.
 func (t *Trust) Issuer() *Authority { return t.current().clients.cas[0] }
 
-// CAs are all that are believed; the first one issues.
+// CAs returns all trusted CAs; the first one issues.
 func (t *Trust) CAs() []*Authority { return slices.Clone(t.current().clients.cas) }
 
 // Digest is the digest of the issuing CA.
 func (t *Trust) Digest() string { return t.Issuer().Digest() }
 
-// Issue is Authority.Issue by the CA that issues, with the bridges after the certificate. The
-// certificate verifies by that CA, whose constraints may forbid it. While an External CA is made
-// known, the certificate has to verify by that one as well: a node that could get none of it stops
-// the exchange where it can still be undone.
+// Issue is Authority.Issue by the issuing CA, with the bridges after the certificate. The
+// certificate must verify by that CA, whose constraints may forbid it. While the next CA is an
+// External CA, the certificate must verify by that one too: a node without such a certificate stops
+// the exchange while it can be undone.
 func (t *Trust) Issue(r Request, public crypto.PublicKey, now time.Time) ([]byte, error) {
 	out, err := t.IssueNow(r, public, now)
 	if err != nil {
@@ -161,7 +161,7 @@ func (t *Trust) Seal(purpose string, plain, bound []byte) ([]byte, error) {
 	return t.Issuer().Seal(purpose, plain, bound)
 }
 
-// Open is Authority.Open by whichever CA is believed whose key this machine has.
+// Open is Authority.Open by the trusted CA whose key this machine has.
 func (t *Trust) Open(purpose string, sealed, bound []byte) (plain []byte, err error) {
 	err = errNoKey
 	for _, ca := range t.current().clients.cas {
@@ -191,7 +191,7 @@ func verify(roots *x509.CertPool, cert *x509.Certificate, others []*x509.Certifi
 	return err
 }
 
-// VerifyCredential is Authority.VerifyCredential by whichever CA is believed.
+// VerifyCredential is Authority.VerifyCredential by any trusted CA.
 func (t *Trust) VerifyCredential(data []byte, now time.Time) (c Credential, err error) {
 	for _, ca := range t.current().clients.cas {
 		if c, err = ca.VerifyCredential(data, now); err == nil || errors.Is(err, ErrCredentialEnded) {
@@ -210,7 +210,7 @@ func (t *Trust) Issued(cert *x509.Certificate) bool {
 // CanIssue reports whether this machine has the key of the issuing CA.
 func (t *Trust) CanIssue() bool { return t.Issuer().key != nil }
 
-// Digests returns those of the CAs that are believed; that of the one that issues first.
+// Digests returns the digests of the trusted CAs, the issuing one first.
 func (b Bundle) Digests() ([]string, error) {
 	cas, err := b.authorities()
 	var out []string
@@ -250,8 +250,8 @@ func (t *Trust) Advance(now time.Time) (Bundle, error) {
 	}
 }
 
-// ForEach returns a function that makes a TLS configuration of the pool of the moment: the same one
-// until the CAs change, so that sessions are resumed and connections kept.
+// ForEach returns a function that makes a TLS configuration for the current pool. It is the same
+// one until the CAs change, so that sessions are resumed and connections kept.
 func (t *Trust) ForEach(make func(roots *x509.CertPool) *tls.Config) func() *tls.Config {
 	var mu sync.Mutex
 	var of *x509.CertPool

@@ -40,7 +40,7 @@ func digests(needs []KeyNeed, use KeyUse) []string {
 	return out
 }
 
-// begin makes a new CA known to the trust.
+// begin starts the exchange for a new CA.
 func begin(t *testing.T, trust *Trust, cluster string) *Authority {
 	t.Helper()
 	next, err := NextAuthority(cluster, time.Now())
@@ -59,7 +59,7 @@ func begin(t *testing.T, trust *Trust, cluster string) *Authority {
 	return next
 }
 
-// set takes the bundle, with the keys that there are and more.
+// set sets the bundle, with more keys than before.
 func set(t *testing.T, trust *Trust, b Bundle, more ...crypto.Signer) {
 	t.Helper()
 	for _, ca := range trust.EveryCA() {
@@ -294,8 +294,8 @@ func TestTokensAndCredentialsInAnExchange(t *testing.T) {
 	}
 }
 
-// At each step the tokens that any server signs are verified by servers one step ahead or behind.
-// Those of before verify for a bounded time, through several exchanges.
+// At each step, servers one step ahead or behind verify the tokens of any server. Former keys
+// verify for a bounded time, over several exchanges.
 func TestKeysOfServiceAccountsInAnExchange(t *testing.T) {
 	trust := newTrust(t)
 	verifies := func(sign crypto.Signer, at time.Time) bool {

@@ -11,8 +11,8 @@ import (
 // Term is the validity of a certificate, or of anything that ends.
 type Term struct {
 	NotBefore, NotAfter time.Time
-	// Serial spreads the renewals of many over time: two that begin at one moment are due at
-	// different ones.
+	// Serial spreads the renewals of many certificates over time: certificates of one moment are
+	// due at different times.
 	Serial *big.Int
 }
 
@@ -21,8 +21,7 @@ func TermOf(cert *x509.Certificate) Term {
 	return Term{cert.NotBefore, cert.NotAfter, cert.SerialNumber}
 }
 
-// Due is when it is to be renewed: when between 57 and 67 percent of its life are over, by its
-// serial number.
+// Due is the time for the renewal: after 57 to 67 percent of its life, by its serial number.
 func (t Term) Due() time.Time {
 	life := t.NotAfter.Sub(t.NotBefore)
 	var early time.Duration
@@ -45,7 +44,7 @@ type Upkeep struct {
 	// Changed returns a channel that is closed when the result of Wanted may have changed. It may
 	// be nil.
 	Changed func() <-chan struct{}
-	// Renew renews all.
+	// Renew renews all certificates.
 	Renew  func(ctx context.Context) error
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -61,13 +60,13 @@ const wantedRetry = 5 * time.Second
 
 // need is the result of a look at the clock.
 type need struct {
-	why       string    // a renewal is needed now; empty: none is
-	due, ends time.Time // when the first of all is due, and ends
-	early     bool      // it is wanted though nothing is due
+	why       string    // why a renewal is needed now; empty: it is not
+	due, ends time.Time // when the first certificate is due, and ends
+	early     bool      // it is wanted before it is due
 }
 
-// Run renews in time until the context ends. A renewal that failed is repeated, more and more often
-// as the end comes nearer.
+// Run renews in time until the context ends. A failed renewal is repeated, more often as the end
+// comes nearer.
 func (u Upkeep) Run(ctx context.Context) error {
 	for {
 		var changed <-chan struct{}
@@ -150,7 +149,7 @@ func (u Upkeep) renew(ctx context.Context, n need) time.Duration {
 	if is.why == "" {
 		return min(is.due.Sub(now), lookAgain)
 	}
-	wait := is.retryIn(now) // it did not help: two clocks differ, or something has changed meanwhile
+	wait := is.retryIn(now) // the renewal did not help: two clocks differ, or another change came meanwhile
 	u.Logger.Warn("the new certificates are to be renewed, too", "certificates", u.Name, "because", is.why, "retryIn", wait)
 	return wait
 }

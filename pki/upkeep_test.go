@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kept is an identity that an Upkeep keeps good, in virtual time. Its clock can be set.
+// kept is an identity under an Upkeep, in virtual time. Its clock can be set.
 type kept struct {
 	*Identity
 	upkeep Upkeep
@@ -151,7 +151,7 @@ func TestAnExchangeOfTheCARenewsAtOnce(t *testing.T) {
 	})
 }
 
-// A clock of the one that issues that is ahead must not make a node ask again and again.
+// An issuer whose clock is ahead must not cause a renewal after the other.
 func TestRenewalsThatDoNotHelpAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keep(t, TrustOf(newCA(t)), LeafLifetime, nil)
@@ -183,7 +183,7 @@ func TestCheckFailsOnlyWhenNothingGoodIsLeft(t *testing.T) {
 	})
 }
 
-// Certificates that were issued at one moment are not renewed at one.
+// Certificates that were issued at one moment are renewed at different times.
 func TestRenewalsAreSpread(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	from := time.Unix(1e9, 0)

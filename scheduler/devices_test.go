@@ -300,8 +300,8 @@ func TestDevicesAreGivenBack(t *testing.T) {
 	})
 }
 
-// TestDevicesThatAreAttachedLate: the pod is bound when the driver says so, and no other pod waits
-// for it.
+// TestDevicesThatAreAttachedLate: the pod is bound when the driver has attached the device, and no
+// other pod waits meanwhile.
 func TestDevicesThatAreAttachedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := func(d *resourcev1.Device) {

@@ -1,5 +1,5 @@
-// Package apart runs a test again in a process with its own network, which it may change freely:
-// however the process ends, its network ends with it.
+// Package apart runs a test again in a process with its own network, which the test may change
+// freely. The network ends with the process.
 package apart
 
 import (
@@ -23,9 +23,9 @@ const variable = "BARQUE_TEST_APART"
 type Namespaces uintptr
 
 const (
-	// Network alone.
+	// Network is the network alone.
 	Network Namespaces = 0
-	// Mounts, too: they end with the process, and keep no disk of others busy meanwhile.
+	// Mounts are separate too: they end with the process, and keep no disk of other programs busy.
 	Mounts Namespaces = syscall.CLONE_NEWNS
 )
 
@@ -51,7 +51,7 @@ func Run(t *testing.T, own Namespaces, limit time.Duration, untested string) boo
 		return true
 	}
 	needs.Root(t, untested)
-	runtime.LockOSThread() // the signal comes when the thread ends that has started the process: no goroutine is to end this one
+	runtime.LockOSThread() // the child's signal comes when this thread ends, so no goroutine may end it
 	defer runtime.UnlockOSThread()
 	command := exec.Command("/proc/self/exe", "-test.run", "^"+t.Name()+"$", "-test.v", "-test.timeout", limit.String())
 	command.Env = append(os.Environ(), variable+"=1")

@@ -54,7 +54,7 @@ func WriteFrom(path string, mode os.FileMode, fill func(io.Writer) error) (err e
 	return SyncDir(dir)
 }
 
-// Remove removes a file, if it is there, so that it does not come back after a loss of power.
+// Remove removes a file, if it exists, so that it does not come back after a loss of power.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +88,7 @@ func MakeDir(path string) error {
 	return SyncDir(above)
 }
 
-// temporary is the pattern of the names of files that are not in their place yet.
+// temporary is the pattern of the names of unfinished files.
 func temporary(path string) string { return "." + filepath.Base(path) + ".*" }
 
 // Sweep removes the temporary files of Writes of the path that were killed. No process may write

@@ -23,8 +23,7 @@ type sender struct{ user user.Info }
 // headers begin the names of the headers for impersonation.
 const headers = "Impersonate-"
 
-// Handler wraps the handler that authenticates requests, whose authenticator is one of
-// Authenticator.
+// Handler wraps the handler that authenticates requests, with an authenticator by Authenticator.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
@@ -57,7 +56,7 @@ func From(ctx context.Context) (user.Info, bool) {
 	return request.UserFrom(ctx)
 }
 
-// Both reports whether the groups of the sender fit, and those of the user that it acts as.
+// Both reports whether fit is true of the sender's groups and of the impersonated user's.
 func Both(ctx context.Context, fit func(groups []string) bool) bool {
 	who, known := request.UserFrom(ctx)
 	from, sent := From(ctx)

@@ -21,7 +21,7 @@ func Passed(name, detail string) Finding {
 	return Finding{Name: name, OK: true, Detail: detail}
 }
 
-// Doubtful returns a Finding that keeps Barque from running only perhaps, or only in part.
+// Doubtful returns a Finding of a possible or partial obstacle.
 func Doubtful(name, detail, remedy string) Finding {
 	return Finding{Name: name, OK: true, Doubt: true, Detail: detail, Remedy: remedy}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A child says its line, and ends when its input does.
+// A child prints its line, and ends with its input.
 func TestStart(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "echo here; read nothing; exit 3")
 	stdin, said := Start(t, cmd, cmd.Start)

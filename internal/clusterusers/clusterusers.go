@@ -24,7 +24,7 @@ func HasAdmin(groups []string) bool {
 	return slices.Contains(groups, AdminGroup) || slices.Contains(groups, masters)
 }
 
-// HasMasters reports whether a user of these groups may do everything, which nothing takes away.
+// HasMasters reports whether the groups include system:masters, whose rights cannot be removed.
 func HasMasters(groups []string) bool { return slices.Contains(groups, masters) }
 
 // HasServer reports whether a user of these groups is a server.

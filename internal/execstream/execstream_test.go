@@ -17,7 +17,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
-// command is the last server of a way, at which a command says a word, echoes its input, and exits.
+// command is the last server, whose command prints a word, echoes its input, and exits.
 type command struct{ exit int }
 
 type exited int

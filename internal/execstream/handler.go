@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// defaultIdle is the longest time in which nothing passes, unless the handler has another; the
+	// defaultIdle is the longest time without traffic, unless the handler has another. It is the
 	// node's default for streams.
 	defaultIdle = 4 * time.Hour
 	// opening is the time that a client has to open its streams.
@@ -41,7 +41,7 @@ const (
 	longestStatus = 1 << 20
 )
 
-// Streams says which streams of a command a client wants.
+// Streams are the streams that a client requests.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // Handler serves the client of one command.
@@ -50,7 +50,7 @@ type Handler struct {
 	// Transport has the dialer and the TLS configuration for Location.
 	Transport *http.Transport
 	Streams
-	// Idle is the longest time in which nothing passes; 0 is four hours.
+	// Idle is the longest time without traffic; 0 is four hours.
 	Idle time.Duration
 	// Fail answers a client that cannot be served.
 	Fail func(w http.ResponseWriter, r *http.Request, err error)
@@ -132,7 +132,8 @@ func carry(client *client, next httpstream.Connection, streams Streams) []byte {
 	}
 	status, err := io.ReadAll(io.LimitReader(remote.status, longestStatus))
 	output.Wait()
-	// The next server sends the status behind all output, so that a status says that all has come.
+	// The next server sends the status after all output, so a status means that the output is
+	// complete.
 	if len(status) == 0 {
 		return failure(errors.Join(errBroken, err))
 	}
@@ -156,7 +157,7 @@ func failure(err error) []byte {
 	return body
 }
 
-// messageOf is the status for versions without one: nothing for a success.
+// messageOf returns the status for versions without one: nothing for a success.
 func messageOf(status []byte) []byte {
 	var parsed metav1.Status
 	if err := json.Unmarshal(status, &parsed); err != nil {

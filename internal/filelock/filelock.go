@@ -45,9 +45,9 @@ func Held(path string) (bool, error) {
 	}
 }
 
-// Acquire takes the lock on a file, which is made, closed to others, when it is absent. While
-// another process has the lock it waits, until ctx ends; then the error wraps ErrHeld and the
-// cause. Closing the file gives the lock up.
+// Acquire locks a file, which it makes, closed to others, if it is missing. While another process
+// has the lock it waits, until ctx ends; then the error wraps ErrHeld and the cause. Closing the
+// file releases the lock.
 func Acquire(ctx context.Context, path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

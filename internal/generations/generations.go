@@ -12,7 +12,8 @@ package generations
 
 import "iter"
 
-// Map has values with a cost, mostly in bytes. It has no lock: callers take turns, for Get, too.
+// Map has values with a cost, mostly in bytes. It has no lock: callers must serialize all calls,
+// Get too.
 type Map[K comparable, V any] struct {
 	room       int // of a generation
 	young, old map[K]item[V]
@@ -24,7 +25,7 @@ type item[V any] struct {
 	cost  int
 }
 
-// New makes a Map whose entries cost so much at the most, all together.
+// New makes a Map with a limit for the cost of all its entries.
 func New[K comparable, V any](room int) *Map[K, V] {
 	return &Map[K, V]{room: room / 2, young: make(map[K]item[V])}
 }
@@ -42,7 +43,7 @@ func (m *Map[K, V]) Get(key K) (value V, found bool) {
 	return it.value, found
 }
 
-// Peek returns the value of a key, and does not keep it longer for that.
+// Peek returns the value of a key, without counting as a use.
 func (m *Map[K, V]) Peek(key K) (value V, found bool) {
 	it, found := m.young[key]
 	if !found {
@@ -51,8 +52,8 @@ func (m *Map[K, V]) Peek(key K) (value V, found bool) {
 	return it.value, found
 }
 
-// Put sets the value of a key. The cost is 1 at least. An entry that costs more than half of the
-// room is not kept: it would push out everything else.
+// Put sets the value of a key. The cost is at least 1. An entry that costs more than half of the
+// room is not kept, because it would push out all others.
 func (m *Map[K, V]) Put(key K, value V, cost int) {
 	m.Remove(key)
 	if cost = max(cost, 1); cost <= m.room {
@@ -60,7 +61,7 @@ func (m *Map[K, V]) Put(key K, value V, cost int) {
 	}
 }
 
-// add puts an entry that is in no generation into the young one.
+// add puts a new entry into the young generation.
 func (m *Map[K, V]) add(key K, it item[V]) {
 	if m.cost+it.cost > m.room {
 		m.Age()
@@ -82,7 +83,7 @@ func (m *Map[K, V]) Remove(key K) {
 // program with little work, which would keep its last entries for ever.
 func (m *Map[K, V]) Age() { m.old, m.young, m.cost = m.young, make(map[K]item[V]), 0 }
 
-// All goes over all entries, in no order, and keeps none of them longer for that.
+// All iterates over all entries, in no order, without counting as a use.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for _, generation := range []map[K]item[V]{m.young, m.old} {

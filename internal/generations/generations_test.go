@@ -28,7 +28,7 @@ func size(m *Map[int, string]) (n int) {
 	return n
 }
 
-// TestWhatIsAskedForStays: one entry is asked for all the time, the others never again.
+// TestWhatIsAskedForStays: one entry is used all the time, the others never again.
 func TestWhatIsAskedForStays(t *testing.T) {
 	m := New[int, string](1000)
 	m.Put(-1, "asked for", 10)

@@ -33,7 +33,7 @@ const Most = 40
 // Violations are the violations found.
 type Violations struct {
 	All  []Violation
-	More int // how many were found that are not kept
+	More int // the number of violations that are not kept
 }
 
 // Violated adds a violation.

@@ -11,7 +11,7 @@ import (
 type Log struct {
 	Violations
 	Full    bool // events have the whole Item and its previous state; each revision has a change
-	Checked int  // answers that were held against the history
+	Checked int  // answers compared with the history
 	Skipped int  // answers about gaps
 	First   any  // the first one of them
 	Spans   []Span
@@ -87,7 +87,7 @@ func (l *Log) begin(revision uint64, items []Item) {
 	}
 }
 
-// reach has the history come to a revision, with no change in between.
+// reach extends the history to a revision without a change in between.
 func (l *Log) reach(revision uint64) {
 	s := &l.Spans[len(l.Spans)-1]
 	if l.Full && s.To < revision {
@@ -96,7 +96,7 @@ func (l *Log) reach(revision uint64) {
 	s.To = revision
 }
 
-// add makes the entry the newest one.
+// add appends the newest entry.
 func (l *Log) add(e *Entry) {
 	l.reach(e.Revision - 1)
 	for i := range e.Events {
@@ -124,7 +124,7 @@ func (l *Log) Head() uint64 {
 	return l.Spans[len(l.Spans)-1].To
 }
 
-// Span returns the time in which a revision is, and whether it is known.
+// Span returns the span that includes a revision, and whether there is one.
 func (l *Log) Span(revision uint64) (s Span, known bool) {
 	for _, s := range slices.Backward(l.Spans) {
 		if s.From <= revision && revision <= s.To {

@@ -54,7 +54,7 @@ func (w *Watch) Told(revision uint64, events ...Event) {
 	p.last, p.got = max(p.last, revision), append(p.got, e)
 }
 
-// late is the promise that events break which come when those of a later revision have come.
+// late returns the promise that events break which come after a later revision's events.
 func (p *part) late(revision uint64) string {
 	switch {
 	case slices.ContainsFunc(p.got, func(e *Entry) bool { return e.Revision == revision && len(e.Events) > 0 }):
@@ -111,7 +111,7 @@ func (w *Watch) of(e *Entry) []Event {
 	return slices.DeleteFunc(slices.Clone(e.Events), func(ev Event) bool { return !w.wants(ev.Item.Key) })
 }
 
-// whole checks that an entry is all of its revision that the watcher wants, and nothing else.
+// whole checks that an entry has all wanted events of its revision, and no others.
 func (w *Watch) whole(e *Entry) {
 	all := w.log.Entry(e.Revision)
 	if all == nil {

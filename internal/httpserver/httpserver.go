@@ -79,8 +79,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve accepts connections until Shutdown or Close is called, and returns http.ErrServerClosed
-// then.
+// Serve accepts connections until Shutdown or Close is called, and then returns
+// http.ErrServerClosed.
 func (s *Server) Serve() error {
 	if s.tls {
 		return s.http.ServeTLS(s.listener, "", "")
@@ -88,7 +88,7 @@ func (s *Server) Serve() error {
 	return s.http.Serve(s.listener)
 }
 
-// Shutdown stops to accept, and waits for requests under way; see http.Server.
+// Shutdown stops accepting, and waits for open requests; see http.Server.
 func (s *Server) Shutdown(ctx context.Context) error { return s.http.Shutdown(ctx) }
 
 // Close closes the listener and all connections.
@@ -121,9 +121,9 @@ type stranger struct {
 	control *http.ResponseController // nil: the handler has returned
 }
 
-// Authenticate says that the client of a request is known. It does nothing for requests that came
-// another way. It may be called more than once. Each request has its own deadline, also where
-// another one of the connection has been authenticated meanwhile.
+// Authenticate marks the client of a request as known. It does nothing for requests of another
+// server. It may be called more than once. Each request has its own deadline, also after another
+// request of the connection was authenticated.
 func Authenticate(request context.Context) {
 	s, ok := request.Value(strangerKey{}).(*stranger)
 	if !ok {

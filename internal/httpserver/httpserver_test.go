@@ -199,8 +199,8 @@ func TestUnreadBody(t *testing.T) {
 	}
 }
 
-// TestSlowBodies: a body may come slowly, at a rate, but not stop; it may stop longer for a client
-// with a credential. A handler may take its time.
+// TestSlowBodies: a body may be slow, above the minimum rate. It may pause longer for a client with
+// a credential. A handler may take its time.
 func TestSlowBodies(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -371,8 +371,8 @@ func TestSlowHeaders(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded: beside many silent connections, clients are served, and one that has
-// authenticated keeps its connection.
+// TestStrangersAreBounded: clients are served beside many silent connections, and an authenticated
+// client keeps its connection.
 func TestStrangersAreBounded(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("HTTP/2 ", http2), func(t *testing.T) {

@@ -69,7 +69,7 @@ func (s *Stack) Start(ctx context.Context, c Component) error {
 		if runCtx.Err() == nil {
 			select {
 			case s.failed <- err:
-			default: // another one was first; this one is logged
+			default: // another component failed first; this error is logged
 				s.logger.Error("component failed", "component", c.Name, "err", err)
 			}
 		}
@@ -110,8 +110,8 @@ func (s *Stack) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends all components, the newest first, each after the one before it has ended. One that
-// does not end in time is named and left behind.
+// Stop ends all components, the newest first, each after the one before it has ended. A component
+// that does not end in time is logged and left behind.
 func (s *Stack) Stop() error {
 	var errs []error
 	for i := len(s.started) - 1; i >= 0; i-- {

@@ -24,13 +24,14 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// ErrNone is returned for operations of which no order explains the answers.
+// ErrNone is returned for operations that no order explains.
 var ErrNone = errors.New("no order of the operations explains what the clients were told")
 
-// ErrUndecided is returned when neither an order was found in the time, nor that there is none.
+// ErrUndecided is returned when the time is over before the search has found an order or excluded
+// one.
 var ErrUndecided = errors.New("in this time no order of the operations was found; there may be one")
 
-// Never is the Return of a write whose outcome is not known: it may take effect at any later time.
+// Never is the Return of a write of unknown outcome: it may take effect at any later time.
 const Never int64 = math.MaxInt64
 
 // Outcome is the effect of a write.
@@ -140,8 +141,7 @@ func (o *Operation) String() string {
 	return text
 }
 
-// after returns the states to which the operation may lead from one; none when it cannot be the
-// next.
+// after returns the possible states after the operation; none when it cannot be the next.
 func (o *Operation) after(s state) []state {
 	if o.Read != nil {
 		if len(o.Read) != s.count() || s.fits(o.Read) == no {

@@ -128,8 +128,7 @@ func TestGroupsAreApart(t *testing.T) {
 	}
 }
 
-// TestUndecided: a search that was given no time has found nothing, which is no order and no lack
-// of one.
+// TestUndecided: a search without time proves neither an order nor its absence.
 func TestUndecided(t *testing.T) {
 	var ops []Operation
 	for i := range 40 { // all at once, in no order that fits: more ways than can be tried

@@ -14,9 +14,9 @@ const (
 	Provisioner = "local.barque.io"
 	// Finalizer is on a volume until its node has deleted the directory.
 	Finalizer = "barque.io/local-volume"
-	// NodeLabel is on volumes, and names their node: by it a node watches its own.
+	// NodeLabel names a volume's node. A node watches its volumes by it.
 	NodeLabel = "barque.io/local-volume-node"
-	// RootAnnotation is on nodes, and says where their volumes are.
+	// RootAnnotation is a node's directory for volumes.
 	RootAnnotation = "barque.io/local-volumes"
 	// EnforcedAnnotation is "true" on nodes whose volumes hold no more than their sizes.
 	EnforcedAnnotation = "barque.io/local-volumes-enforced"
@@ -40,7 +40,7 @@ func DeclareLost(pv string) string {
 	return "kubectl annotate pv " + pv + " " + DirectoryAnnotation + "-"
 }
 
-// Path is where a volume is, below a node's root.
+// Path is the path of a volume, below a node's root.
 func Path(root, pv string) string { return filepath.Join(root, pv) }
 
 // Is reports whether the provisioner has made a volume.

@@ -93,8 +93,8 @@ func (c *Causes) limiter(cause string, now time.Time) *Limiter {
 // causeLength is enough to distinguish the formats of messages.
 const causeLength = 64
 
-// Cause returns the part of a formatted message that is of its format: until the first colon,
-// quotation mark or digit. The rest is often of a stranger's choice.
+// Cause returns the part of a formatted message that comes from its format: until the first colon,
+// quotation mark or digit. A stranger often chooses the rest.
 func Cause(message string) string {
 	if end := strings.IndexAny(message, ":\"'`=([{0123456789\n"); end > 0 {
 		message = message[:end]

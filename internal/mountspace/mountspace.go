@@ -106,14 +106,14 @@ func (m *mount) above(paths []string) bool {
 	})
 }
 
-// detach unmounts it with all that is mounted below it, unless another one lies over it.
+// detach unmounts it and all mounts below it, unless another mount covers it.
 func (m *mount) detach() error {
 	var at unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, m.point, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &at)
 	if err != nil || at.Mnt_id != m.id {
 		return nil
 	}
-	// It may go while we look: it was unmounted outside.
+	// It was unmounted outside meanwhile.
 	err = unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("give up %s, which is others': %w", m.point, err)

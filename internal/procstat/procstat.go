@@ -30,13 +30,13 @@ type Stat struct {
 	State byte
 	// Threads is the number of threads.
 	Threads int
-	// Started is when the process started, in clock ticks since boot. With the pid it names one
-	// process for ever.
+	// Started is the start of the process, in clock ticks since boot. With the pid it identifies
+	// one process for ever.
 	Started uint64
 
 	flags uint64
-	// argsAt is where in its memory the arguments of the process were laid; 0 when they are not
-	// yet, or this process may not see it.
+	// argsAt is the address of the arguments; 0 when they are not there yet, or this process may
+	// not see it.
 	argsAt uint64
 }
 
@@ -65,7 +65,7 @@ func All() (pids []int, err error) {
 	return pids, nil
 }
 
-// Read returns it, or an error that is fs.ErrNotExist when there is no such process.
+// Read returns the Stat of a process. The error is fs.ErrNotExist when it does not exist.
 func Read(pid int) (Stat, error) { return read(pid, os.ReadFile) }
 
 func read(pid int, file func(string) ([]byte, error)) (s Stat, err error) {
@@ -137,15 +137,15 @@ func (s Stat) Runs() bool { return s.Threads > 1 || s.State != 'Z' && s.State !=
 // Stopped reports whether a signal has stopped the process, by its first thread.
 func (s Stat) Stopped() bool { return s.State == 'T' }
 
-// execPatience is how long the arguments of a process are waited for while it starts anew: a
-// program that is not in memory is read from the disk.
+// execPatience bounds the wait for the arguments of a process during an execve: the program may
+// have to be read from the disk.
 const execPatience = time.Second
 
 // Args returns the arguments of a process. A kernel thread has none, nor a process that has removed
 // them, or executes itself again for a whole second. The error is fs.ErrNotExist when the process
 // does not exist or is ending.
 func Args(pid int) ([]string, error) {
-	var laid uint64 // where they were at the look before
+	var laid uint64 // their address at the last read
 	for end := time.Now().Add(execPatience); ; <-time.After(time.Millisecond) {
 		var line []byte
 		err := ask(pid, func(dir string) (err error) {
@@ -168,8 +168,7 @@ func Args(pid int) ([]string, error) {
 		if err != nil || thread.flags&flagKernelThread != 0 || time.Now().After(end) {
 			return nil, err
 		}
-		// Twice in the same place, and not there: they were removed. Once is not enough, they may
-		// be another program's.
+		// At the same address twice, and empty: they were removed. Once may be another program's.
 		if laid != 0 && laid == thread.argsAt {
 			return nil, nil
 		}
@@ -177,7 +176,7 @@ func Args(pid int) ([]string, error) {
 	}
 }
 
-// readAtOnce reads a file in one call: between two of them a process may have begun another
+// readAtOnce reads a file in one call: between two calls the process may have started another
 // program.
 func readAtOnce(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -219,8 +218,8 @@ func Cgroups(pid int) (lines string, err error) {
 	return lines, err
 }
 
-// WorkDir returns the working directory of a process. It is an error when there is no such process,
-// or it is ending.
+// WorkDir returns the working directory of a process. It fails when the process does not exist or
+// is ending.
 func WorkDir(pid int) (path string, err error) {
 	err = ask(pid, func(dir string) (err error) {
 		path, err = os.Readlink(filepath.Join(dir, "cwd"))
@@ -301,8 +300,8 @@ func ask(pid int, f func(dir string) error) (err error) {
 	return fmt.Errorf("process %d: %w", pid, err)
 }
 
-// threads returns the directories of a process's threads in /proc; there are none when there is no
-// such process.
+// threads returns the directories of a process's threads in /proc; none when the process does not
+// exist.
 func threads(pid int) (dirs []string, err error) {
 	tasks := filepath.Join(directory(pid), "task")
 	entries, err := os.ReadDir(tasks)

@@ -118,7 +118,7 @@ func TestProcess(t *testing.T) {
 	nowhere(t, math.MaxInt32)
 }
 
-// likeThis checks that a process is found in the same places as this one, with these arguments.
+// likeThis checks that a process is in the same places as this one, with these arguments.
 func likeThis(t *testing.T, pid int, args []string) {
 	t.Helper()
 	here, err := os.Getwd()
@@ -155,8 +155,8 @@ func inCgroupsLikeThis(t *testing.T, pid int) {
 	}
 }
 
-// atOnce fails when f waits for arguments that do not come. It runs in virtual time: how slow the
-// machine is does not count.
+// atOnce fails when f waits for arguments that never come. It runs in virtual time, independent of
+// the machine's speed.
 func atOnce(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestAlive(t *testing.T) {
 	}
 }
 
-// A kernel thread has no arguments, and none are waited for.
+// A kernel thread has no arguments, and they are not awaited.
 func TestArgsOfKernelThreads(t *testing.T) {
 	s, err := Read(2)
 	if err != nil || s.flags&flagKernelThread == 0 {
@@ -350,7 +350,7 @@ func TestExec(t *testing.T) {
 	t.Logf("%d looks at %d execs", looks, execs)
 }
 
-// A process that has removed its arguments has none, and none are waited for.
+// A process that has removed its arguments has none, and they are not awaited.
 func TestRemovedArgs(t *testing.T) {
 	cmd, said, end := play(t, "bare")
 	defer end()
@@ -364,8 +364,7 @@ func TestRemovedArgs(t *testing.T) {
 	})
 }
 
-// A process of which one thread is in another network namespace than the rest visits both,
-// whichever thread it is.
+// A process with one thread in another network namespace is partly in both, whichever thread it is.
 func TestPartial(t *testing.T) {
 	needs.Root(t, "that a process visits a network namespace")
 	cmd, said, end := play(t, "visitor")

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// mark stands where something was taken out.
+// mark replaces a removed secret.
 const mark = "[REDACTED]"
 
 // form is the pattern of a kind of secrets. A text without the hints, in lower case, has none of
@@ -82,11 +82,10 @@ func isLower(b byte) bool { return 'a' <= b && b <= 'z' || '0' <= b && b <= '9' 
 
 func isBase64(b byte) bool { return isLower(b) || 'A' <= b && b <= 'Z' || b == '+' || b == '/' }
 
-// Redactor takes out the forms of secrets, and some that are known.
+// Redactor removes the forms of secrets, and known secrets.
 type Redactor struct{ known *strings.Replacer }
 
-// New returns a Redactor. Of the known secrets those shorter than eight bytes are not looked for:
-// they stand in any text.
+// New returns a Redactor. Known secrets below eight bytes are ignored: they occur in any text.
 func New(known ...string) *Redactor {
 	var pairs []string
 	known = slices.Clone(known)

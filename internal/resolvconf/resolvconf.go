@@ -14,7 +14,7 @@ import (
 // Default is where a machine has its configuration.
 const Default = "/etc/resolv.conf"
 
-// behindStub is where systemd-resolved writes the servers that it asks itself.
+// behindStub is systemd-resolved's file of its upstream servers.
 const behindStub = "/run/systemd/resolve/resolv.conf"
 
 // Config is the content of a resolv.conf.
@@ -24,11 +24,10 @@ type Config struct {
 	Options     []string
 }
 
-// Read reads a file. One that does not exist says nothing: a machine without names has none to
-// give.
+// Read reads a file. A missing file gives an empty Config.
 //
-// Pods have a loopback of their own. Where Default names nothing but a stub there,
-// systemd-resolved's list of the servers behind it counts.
+// Pods have a loopback of their own. If Default has only a stub resolver on the loopback,
+// systemd-resolved's list of its upstream servers is used.
 func Read(path string) (Config, error) {
 	if path == Default {
 		return readBehind(path, behindStub)

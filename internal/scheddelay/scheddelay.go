@@ -16,7 +16,7 @@ import (
 const (
 	// Every is how long the Meter sleeps between two samples.
 	Every = 100 * time.Millisecond
-	// Stopped is the delay from which on the process was stopped and not starved.
+	// Stopped is the least delay that means a stopped process, not a starved one.
 	Stopped = 5 * time.Second
 	// Remembered is how long a delay counts, to within one of the spans.
 	Remembered = spans * span

@@ -11,8 +11,8 @@ package stackroom
 // that is a stack of 32 KiB.
 const bytes = 24 << 10
 
-// Grow makes room for 24 KiB of frames. It does nothing on a stack that has that room. It is for
-// the first call in a goroutine that is not the caller's own to start.
+// Grow makes room for 24 KiB of frames, unless the stack has it. It is for the first call in a
+// goroutine that another package starts.
 func Grow() { grow(false) }
 
 // grow has a frame of that size. The room itself is not used, and so not cleared.
