@@ -74,13 +74,13 @@ func (t *term) catchUpDevices(ctx context.Context) error {
 
 func (t *term) hasSeenClaim(ctx context.Context, claim *resourcev1.ResourceClaim) bool {
 	if claim.Status.Allocation == nil {
-		return true // takes nothing; the informer brings it
+		return true // it has no devices; the informer brings it
 	}
 	if have, err := t.devices.Claims.Get(claim.Namespace, claim.Name); err == nil {
 		c, err := resourceversion.CompareResourceVersion(have.ResourceVersion, claim.ResourceVersion)
 		return err == nil && c >= 0
 	}
-	// Not seen yet, or deleted since. Only the API server knows.
+	// Not shown yet, or deleted since: only the API server knows.
 	_, err := t.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err)
 }

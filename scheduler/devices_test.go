@@ -114,7 +114,8 @@ func devicesOf(c *resourcev1.ResourceClaim) (out []string) {
 	return out
 }
 
-// TestDevicesAreGivenOnce: three devices for four pods, and the fourth gets the first that is free.
+// TestDevicesAreGivenOnce: three devices for four pods; the fourth pod gets the first device that
+// is free.
 func TestDevicesAreGivenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := []runtime.Object{
@@ -167,7 +168,7 @@ func TestDevicesAreGivenOnce(t *testing.T) {
 		}
 		s.eventuallyEvent(fmt.Sprint("p", waiting), "FailedScheduling", "0/3 nodes are available: 3 cannot allocate all claims")
 
-		// As the controller does when the pod has ended.
+		// Like the controller after the end of the pod.
 		free := (waiting + 1) % 4
 		s.remove("default", fmt.Sprint("p", free))
 		c := s.claim(fmt.Sprint("c", free)).DeepCopy()

@@ -103,7 +103,7 @@ type eventKey struct {
 func (r *recorder) write(ctx context.Context, in <-chan *v1.Event) {
 	seen := lru.New(eventMemory) // eventKey → *v1.Event as written
 	for {
-		select { // an end counts before the next event
+		select { // the end comes before the next event
 		case <-r.stopping:
 			r.writeLast(ctx, seen, in)
 			return
@@ -153,7 +153,7 @@ func (r *recorder) writeOne(ctx context.Context, seen *lru.Cache, e *v1.Event) (
 		if _, err := r.client.CoreV1().Events(e.Namespace).Patch(ctx, before.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}); err == nil {
 			return nil
 		}
-		// It has expired, most likely: begin again.
+		// It has probably expired: a new event is written.
 	}
 	seen.Add(key, e)
 	_, err = r.client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})

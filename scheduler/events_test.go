@@ -20,7 +20,7 @@ import (
 	"github.com/barque/barque/internal/lastevents"
 )
 
-// eventTaker is an API server that takes events, each after a while.
+// eventTaker is an API server that accepts events, each after a while.
 type eventTaker struct {
 	takes time.Duration
 	fails func(e *v1.Event) error
@@ -87,7 +87,7 @@ func TestLastEventsOfATerm(t *testing.T) {
 			}
 			return nil
 		}, 8, 10, 100 * time.Millisecond},
-		// The one under way, and the first of the last ones.
+		// The event being written, and the first of the last ones.
 		"no API server":  {10 * time.Millisecond, func(*v1.Event) error { return errors.New("connection refused") }, 0, 2, 20 * time.Millisecond},
 		"one that hangs": {time.Hour, nil, 0, 2, lastevents.Patience},
 	} {

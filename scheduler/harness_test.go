@@ -27,8 +27,8 @@ import (
 	"github.com/barque/barque/scheduler"
 )
 
-// apiServer is the part of an API server that the scheduler sees: pods in memory, with a watch
-// that never overflows, bindings and status patches; all else is client-go's fake.
+// apiServer is the part of an API server that the scheduler uses: pods in memory with a watch that
+// never overflows, bindings and status patches. The rest is client-go's fake.
 type apiServer struct {
 	tb        testing.TB
 	client    *fake.Clientset
@@ -54,7 +54,7 @@ func newAPIServer(tb testing.TB, objects ...runtime.Object) *apiServer {
 		watch: watch.NewFakeWithChanSize(1<<16, false), pods: map[string]*v1.Pod{}, changed: make(chan struct{}),
 	}
 	s.client.PrependReactor("*", "pods", s.react)
-	// The fake's own way with new objects costs a millisecond each.
+	// The fake client's own creation of objects costs a millisecond each.
 	s.client.PrependReactor("create", "events", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		e := a.(clienttesting.CreateActionImpl).Object.(*v1.Event)
 		s.mu.Lock()

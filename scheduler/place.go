@@ -39,7 +39,7 @@ func (t *term) scheduleOne(ctx context.Context, p *queue.Pod) {
 	t.place(ctx, profile, state, p, began, node)
 }
 
-// place assumes the pod on the node and binds it beside the loop.
+// place assumes the pod on the node and binds it outside the loop.
 func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, node string) {
 	info := p.Info.OnNode(node)
 	pod := info.GetPod()
@@ -61,8 +61,8 @@ func (t *term) place(ctx context.Context, profile *framework.Profile, state fwk.
 		func() { t.bind(ctx, profile, state, p, began, pod, ready) })
 }
 
-// bind writes the decision, if all is ready for it. It runs in a goroutine of writes and must not
-// read the snapshot.
+// bind writes the decision if the preparation succeeded. It runs in a goroutine of writes and must
+// not read the snapshot.
 func (t *term) bind(ctx context.Context, profile *framework.Profile, state fwk.CycleState, p *queue.Pod, began time.Time, pod *v1.Pod, status *fwk.Status) {
 	node := pod.Spec.NodeName
 	if status.IsSuccess() {
@@ -148,7 +148,7 @@ func (t *term) failed(ctx context.Context, profile *framework.Profile, state fwk
 		t.meters.tried(resultError, profile.Name(), t.cfg.Clock.Since(began))
 		t.log.Error("cannot schedule a pod", "namespace", pod.Namespace, "pod", pod.Name, "error", err)
 		t.queue.Retry(p)
-		// The node that is being freed for it stays its own.
+		// The pod keeps its nominated node.
 		t.report(ctx, pod, v1.PodReasonSchedulerError, err.Error(), t.nominees.Node(pod.UID))
 		return
 	}

@@ -48,9 +48,9 @@ type term struct {
 	start int
 }
 
-// Run schedules until ctx, which is the leadership term, ends, and returns nil then. client must
-// be fenced by the term and not be throttled on its own. When Run returns, no goroutine and no
-// informer handler of it is left, and it can be called again.
+// Run schedules until ctx, the leadership term, ends, and then returns nil. client must be fenced
+// by the term and must not be throttled. When Run returns, all its goroutines and informer handlers
+// have ended, and it can be called again.
 func (s *Scheduler) Run(ctx context.Context, client kubernetes.Interface) error {
 	if !s.running.CompareAndSwap(false, true) {
 		return ErrRunning

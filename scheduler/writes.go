@@ -24,8 +24,8 @@ func newWrites(limit int) *writes {
 // do runs call in a goroutine, which wait joins. It returns at once.
 func (w *writes) do(uid types.UID, call func()) { w.doAfter(uid, nil, call) }
 
-// doAfter is do with something before the call that may wait for long. That does not count among
-// the calls that are under way.
+// doAfter is do with a preparation that may wait for long. The preparation does not count among the
+// concurrent calls.
 func (w *writes) doAfter(uid types.UID, prepare, call func()) {
 	done := make(chan struct{})
 	w.mu.Lock()

@@ -17,9 +17,10 @@ const (
 	probeEvery = 500 * time.Millisecond
 	// probeTimeout bounds one. A server that does not know within 0.8 s says that it is not ready.
 	probeTimeout = time.Second
-	// silentAfter is how many questions without an answer make a server count as not ready.
+	// silentAfter is the number of probes in a row without an answer that make a server not ready.
 	silentAfter = 2
-	// backAfter is how many answers in a row bring it back: one that comes and goes stays away.
+	// backAfter is the number of good answers in a row that bring it back, so that a flapping
+	// server stays out.
 	backAfter = 3
 )
 
@@ -94,7 +95,7 @@ func (w *watchmen) follow(ctx context.Context, list []netip.AddrPort) {
 	}
 }
 
-// ask puts the question to one server again and again until ctx ends.
+// ask probes one server repeatedly until ctx ends.
 func (w *watchmen) ask(ctx context.Context, addr netip.AddrPort, s *watched) {
 	for {
 		probe, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -130,7 +131,7 @@ func (w *watchmen) tell(addr netip.AddrPort, was, now health, err error) {
 	}
 }
 
-// ready returns those of the list that are ready, and those of which that is not known yet.
+// ready returns the ready servers of the list, and the servers without a result yet.
 func (w *watchmen) ready(list []netip.AddrPort) (ready, unknown []netip.AddrPort) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -445,7 +445,7 @@ func (t *term) usedNow(ctx context.Context, name, node string) (bool, error) {
 	}), nil
 }
 
-// detach takes the volume out of the node's status first, so that the node does not mount it any
+// detach first removes the volume from the node's status, so that the node does not mount it any
 // more.
 func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeAttachment) error {
 	t.goes(a.UID)
@@ -466,7 +466,7 @@ func (t *term) detach(ctx context.Context, key runtime.Key, a *storagev1.VolumeA
 	return nil
 }
 
-// goes keeps an attachment out of the status of its node until stays is called, or it has gone.
+// goes keeps an attachment out of the status of its node until stays is called, or it is gone.
 func (t *term) goes(a types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -516,8 +516,8 @@ func (t *term) writeAttached(ctx context.Context, name string) error {
 	if slices.Equal(attached, node.Status.VolumesAttached) {
 		return nil
 	}
-	// By the version of the node: a worker that has decided before this one must not write after
-	// it.
+	// With the node's version as a precondition: a worker that has decided before this one must not
+	// write after it.
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion},
 		"status":   map[string]any{"volumesAttached": attached},

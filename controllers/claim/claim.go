@@ -1,5 +1,6 @@
-// Package claim decides whose an object is by controller reference and selector, and makes it so.
-// It is shared by the controllers that own pods, ReplicaSets or revisions through a label selector.
+// Package claim decides which objects belong to an owner, by controller reference and selector, and
+// writes the references. Controllers that own pods, ReplicaSets or revisions by a label selector
+// share it.
 package claim
 
 import (
@@ -70,16 +71,16 @@ func candidates[T any, P runtime.Object[T]](owner Owner, list []*T) []P {
 	return out
 }
 
-// plan says which objects an owner keeps, takes and lets go.
+// plan has the objects that an owner keeps, adopts and releases.
 type plan[T metav1.Object] struct {
 	keep    []T // owned and matching
 	adopt   []T // without an owner, and matching
 	release []T // owned but no longer matching
 }
 
-// decide sorts objects. owned are those whose controller reference names the owner, orphans those
-// of its namespace without controller; others are never touched. An owner that is being deleted
-// takes and releases nothing; an object that is being deleted is not worth either.
+// decide sorts objects. owned have a controller reference to the owner; orphans are objects of its
+// namespace without a controller. Others are never touched. A terminating owner adopts and releases
+// nothing, and terminating objects are left alone.
 func decide[T metav1.Object](owner Owner, owned, orphans []T) plan[T] {
 	var p plan[T]
 	going := owner.GetDeletionTimestamp() != nil

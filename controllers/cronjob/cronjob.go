@@ -76,8 +76,8 @@ type term struct {
 	seen     runtime.Seen
 }
 
-// current reports whether the informer shows a CronJob as the leader before has left it. It asks
-// the API server until that is so, and not again.
+// current reports whether the informer shows the last leader's state of a CronJob. It asks the API
+// server until that is so, and then no more.
 func (t *term) current(ctx context.Context, c *batchv1.CronJob) (bool, error) {
 	if t.seen.Has(c.UID) {
 		return true, nil
@@ -120,8 +120,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return p.again, errors.Join(err, t.writeStatus(ctx, key, c, p))
 }
 
-// behind reports whether the informer lacks a job that the status calls active and that is there:
-// the leader before may have made it a moment ago.
+// behind reports whether the informer lacks an existing job that the status lists as active: the
+// last leader may have made it a moment ago.
 func (t *term) behind(ctx context.Context, c *batchv1.CronJob, children []*batchv1.Job) (bool, error) {
 	shown := map[string]bool{}
 	for _, j := range children {

@@ -136,8 +136,9 @@ func (v *view) manage(p *plan) {
 	slices.SortStableFunc(p.delete, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// unended returns the pods of a node that run or will, and has those deleted that have ended: they
-// are never meant to. A node that keeps refusing its pod gets the next one later each time.
+// unended returns the pods of a node that run or will run. It deletes the pods that have ended,
+// because a DaemonSet's pods must not end. A node that keeps refusing its pod gets the next one
+// later each time.
 func (v *view) unended(p *plan, node string) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, pod := range v.here[node] {

@@ -118,8 +118,8 @@ func (t *term) changed(gvr schema.GroupVersionResource, old, now metav1.Object) 
 	}
 }
 
-// reportMisplaced warns of a reference to an owner in another namespace, which is a reference to
-// nothing: for it the object may be deleted.
+// reportMisplaced warns of a reference to an owner in another namespace. Such an owner does not
+// exist, and the object may be deleted.
 func (t *term) reportMisplaced(m misplaced) {
 	kind, ok := t.sources.named(m.object.resource)
 	if !ok {
@@ -201,7 +201,7 @@ func (t *term) judgeLive(ctx context.Context, o *object, states map[types.UID]ow
 	return nil
 }
 
-// ownerState finds out about one owner, from the graph if that shows it and else from the API
+// ownerState returns the state of one owner, from the graph if it is there, otherwise from the API
 // server.
 func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerReference) (ownerState, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -243,7 +243,7 @@ func (t *term) ownerState(ctx context.Context, o *object, ref metav1.OwnerRefere
 	return solid, nil
 }
 
-// finishForeground lets an object go when nothing that it waits for is left.
+// finishForeground removes the finalizer from an object whose blocking dependents are gone.
 func (t *term) finishForeground(ctx context.Context, o *object) error {
 	if owners := deadlock(o, t.graph.dependentsOf); len(owners) > 0 {
 		return t.unblock(ctx, o, owners)
@@ -277,9 +277,9 @@ func (t *term) unblock(ctx context.Context, o *object, owners []types.UID) error
 	return t.patch(ctx, o, live, "ownerReferences", refs)
 }
 
-// orphan takes an object off all its dependents and then lets it go. A dependent that is missed
-// would be deleted as garbage, so they are read from the API server: the graph may not show one
-// yet that was created a moment before the object's deletion.
+// orphan removes the references to an object from all its dependents, and then its finalizer. A
+// missed dependent would be deleted as garbage, so they are read from the API server. The graph may
+// lack a dependent that was created just before the object's deletion.
 func (t *term) orphan(ctx context.Context, o *object) error {
 	for _, r := range t.sources.where(o.namespace) {
 		if err := t.release(ctx, r, o); err != nil {
@@ -292,7 +292,7 @@ func (t *term) orphan(ctx context.Context, o *object) error {
 // page is the size of a page in the list of possible dependents.
 const page = 500
 
-// release takes an object off all its dependents of one resource.
+// release removes the references to an object from all its dependents of one resource.
 func (t *term) release(ctx context.Context, gvr schema.GroupVersionResource, o *object) error {
 	options := metav1.ListOptions{Limit: page}
 	for {

@@ -23,12 +23,11 @@ import (
 const refresh = 30 * time.Second
 
 const (
-	// firstLists is how many resources are listed for the first time at once. There are some sixty;
-	// together, at the start of a term, they would keep the writes that waited for a leader
-	// waiting.
+	// firstLists bounds the concurrent first lists of resources. There are some sixty. All at once,
+	// at the start of a term, they would delay the writes that waited for a leader.
 	firstLists = 2
-	// firstList is how long others wait for the first list of a resource. One whose webhook is down
-	// cannot be listed for as long as that lasts.
+	// firstList bounds the wait of the others for a resource's first list. A resource whose webhook
+	// is down cannot be listed for as long as that lasts.
 	firstList = time.Second
 )
 
@@ -232,10 +231,10 @@ func metaOf(obj any) metav1.Object {
 	return m
 }
 
-// unlisted is how long deletions wait for the first list of a resource. One that cannot be listed
-// for longer, as its webhook is down, must not stop all foreground deletions. An orphan deletion
-// lists the dependents itself, and goes on only when that succeeds. The time before its turn does
-// not count: nothing is wrong with the resource then.
+// unlisted bounds the wait of deletions for the first list of a resource. A resource that cannot be
+// listed for longer, such as with a failed webhook, must not stop all foreground deletions. An
+// orphan deletion lists the dependents itself, and goes on only after a success. The time before
+// its turn does not count.
 const unlisted = 30 * time.Second
 
 // complete reports whether all objects are known that can be.

@@ -33,8 +33,8 @@ import (
 
 var kind = batchv1.SchemeGroupVersion.WithKind("Job")
 
-// batch is how far apart the looks at a job are that only pods have caused: many of them end at a
-// time, and each look may write the status.
+// batch is the pause between reconciles of a job that only pods have caused: many end at a time,
+// and each reconcile may write the status.
 const batch = time.Second
 
 // Config of a Controller.

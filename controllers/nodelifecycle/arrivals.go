@@ -10,10 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// arrivals remember when pods were first seen that have come in the future: a server whose clock
-// was ahead has bound them. To take each look at such a pod for its arrival would postpone its
-// eviction until that future is there. Like sightings they are kept while this server does not
-// lead, too.
+// arrivals remember when pods with a start in the future were first seen: a server whose clock was
+// ahead has bound them. Without that memory each reconcile would postpone the eviction until that
+// future. Like sightings they are kept while this server does not lead.
 type arrivals struct {
 	mu   sync.Mutex
 	seen map[types.UID]time.Time

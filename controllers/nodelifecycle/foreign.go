@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// foreignLease is the key under which the factory keeps the informer of foreign nodes' leases. It
-// has those only, so it must not be taken for one of all leases.
+// foreignLease is the key of the informer of foreign nodes' leases in the factory. It has only
+// those, and must not be used for all leases.
 type foreignLease struct{ coordinationv1.Lease }
 
 // foreignLeases returns the informer of the leases in kube-node-lease that are not made from
@@ -46,8 +46,8 @@ type foreignEvidence struct {
 	ready corev1.ConditionStatus
 }
 
-// renew notes a lease, and reports whether it says something new. A renewTime that goes back,
-// because the node's clock was set, is a sign of life as well.
+// renew records a lease, and reports whether it has changed. A renewTime that goes back, because
+// the node's clock was set, is also a sign of life.
 func (m *memory) renew(l *coordinationv1.Lease, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,9 +93,9 @@ func judgeForeign(e foreignEvidence, s Settings, now time.Time) judgement {
 	return judgement{again: min(left, s.Period)} // its taints may wait for their turn
 }
 
-// foreignHealth counts a node that has missed half of its grace as gone: of many that stopped at
-// once, the first one is not evicted as if it were the only one. A node of which this leader has
-// seen nothing yet is unheard.
+// foreignHealth counts a node that has missed half of its grace as gone: the first of many that
+// stop at once is then not evicted as if it were the only one. A node that this leader has not
+// observed yet is unheard.
 func foreignHealth(e foreignEvidence, s Settings, now time.Time) nodeHealth {
 	switch {
 	case now.Sub(e.alive) >= s.Grace/2:
@@ -106,7 +106,7 @@ func foreignHealth(e foreignEvidence, s Settings, now time.Time) nodeHealth {
 	return ready
 }
 
-// judgeForeign reads the lease of a node anew before it is called Unknown.
+// judgeForeign reads the lease of a node from the store before the node becomes Unknown.
 func (t *term) judgeForeign(ctx context.Context, node *corev1.Node) (judgement, error) {
 	e, now := t.memory.foreign(node, time.Now()), time.Now()
 	j := judgeForeign(e, t.cfg.Settings, now)

@@ -19,8 +19,8 @@ type evidence struct {
 	// marked says that the Ready condition is Unknown already, and tainted that the node has the
 	// taint of unreachable ones.
 	marked, tainted bool
-	// illSince is since when it says by gossip that it is ill and is called ready by the API; zero
-	// when it does not, or is not.
+	// illSince is since when it reports an illness by gossip and is ready in the API; zero
+	// otherwise.
 	illSince time.Time
 }
 
@@ -42,10 +42,11 @@ type judgement struct {
 // unreachable writes every ten seconds.
 const wordCounts = 15 * time.Second
 
-// illPatience is how long a kubelet is given to write itself that its node is ill.
+// illPatience is how long a kubelet has to write the illness of its node itself.
 const illPatience = 15 * time.Second
 
-// recheck is how soon a node is asked again that is heard of, and does not answer yet.
+// recheck is the pause before a node is probed again that gossip hears and that does not answer
+// yet.
 const recheck = 500 * time.Millisecond
 
 // judge weighs the evidence:

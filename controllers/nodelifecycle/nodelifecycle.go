@@ -128,7 +128,7 @@ type term struct {
 	counted time.Time
 }
 
-// followLiveness looks at a node as soon as Liveness changes its mind about it.
+// followLiveness reconciles a node as soon as Liveness changes its state.
 func (t *term) followLiveness(ctx context.Context) {
 	type opinion struct {
 		life  Life
@@ -158,8 +158,7 @@ func (t *term) followLiveness(ctx context.Context) {
 	}
 }
 
-// reconcile looks at one node. It wants to see it again after the period: deadlines pass without
-// an event.
+// reconcile checks one node, and again after the period: deadlines pass without an event.
 func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, error) {
 	node, err := t.list.Get(key.Name)
 	if apierrors.IsNotFound(err) {
@@ -202,8 +201,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return j.again, nil
 }
 
-// judge asks the node itself when the evidence does not suffice. For a foreign node it reads the
-// lease anew.
+// judge probes the node when the evidence is not enough. For a foreign node it reads the lease from
+// the store.
 func (t *term) judge(ctx context.Context, node *corev1.Node) (judgement, error) {
 	if !t.cfg.Liveness.Member(node) {
 		return t.judgeForeign(ctx, node)

@@ -128,8 +128,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// replace deletes the pod as it was seen: if its kubelet has acknowledged it meanwhile, the version
-// is another and nothing happens.
+// replace deletes the seen version of the pod: if its kubelet has acknowledged it meanwhile, the
+// delete is a conflict and nothing happens.
 func (r *replacer) replace(ctx context.Context, pod *corev1.Pod) error {
 	marked, err := markDisrupted(ctx, r.client, pod, "NodeUnreachable", "The pod's node became unreachable before it acknowledged the pod.")
 	if err != nil || !replaceable(marked) {
@@ -161,7 +161,7 @@ func (r *replacer) waitingSince(pod types.UID, now time.Time) time.Time {
 }
 
 // graceAfterGoodbye returns the end of the grace of a node that said good-bye; zero without one. A
-// node that starts again is heard of before its kubelet answers: its good-bye counts then, too.
+// starting node is heard before its kubelet answers, and its good-bye still counts.
 func (r *replacer) graceAfterGoodbye(node string, now time.Time) time.Time {
 	life, heardOf := r.cfg.Liveness.Life(node)
 	r.mu.Lock()

@@ -10,9 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// words remembers when kubelets were last seen to write their conditions. It listens while this
-// server does not lead, too: a new leader that knew a kubelet's word by its stamp alone would
-// depend on that node's clock.
+// words remembers when kubelets' writes of their conditions were last seen. It listens while this
+// server does not lead, too. A new leader that had only the stamp would depend on that node's
+// clock.
 type words struct {
 	mu    sync.Mutex
 	nodes map[string]word

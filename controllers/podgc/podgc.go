@@ -145,8 +145,8 @@ func (t *term) reconcile(ctx context.Context, key runtime.Key) (time.Duration, e
 	return 0, nil
 }
 
-// view finds out about a node, from the informer and, when that does not have it, from the API
-// server: the difference between a node that is gone and one that has just come is a pod's life.
+// view returns the state of a node, from the informer, and otherwise from the API server: a wrong
+// answer about a new node would cost its pods.
 func (t *term) view(ctx context.Context, name string) (nodeView, error) {
 	if name == "" {
 		return nodeView{}, nil

@@ -50,8 +50,7 @@ func Newest[T metav1.ListInterface](list func(context.Context, metav1.ListOption
 	}
 }
 
-// ofThisTerm reports whether an owner was created after the term began. An owner may be taken for
-// an older one than it is.
+// ofThisTerm reports whether an owner was certainly created after the term began.
 func (f *Fresh) ofThisTerm(ctx context.Context, owner types.UID) (bool, error) {
 	if f.Owners == nil {
 		return false, nil

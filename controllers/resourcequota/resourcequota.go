@@ -40,13 +40,13 @@ import (
 	"github.com/barque/barque/controllers/runtime"
 )
 
-// resync is how often a quota is counted although nothing has happened that the controller hears
-// of: a pod that its node never ends is given back then.
+// resync is the pause between counts of a quota without an event, such as for a pod that its node
+// never ends.
 const resync = 5 * time.Minute
 
-// settling is for how long after a quota has come or changed new objects are counted for it. They
-// may have been made before it, and shown by their informer later; or an API server may not have
-// known of it yet. All others have been charged.
+// settling is how long new objects are counted for a new or changed quota. They may have been made
+// before it, and shown by their informer later. Or an API server may not have known it yet. All
+// other objects have been charged.
 const settling = 30 * time.Second
 
 // Config of a Controller.

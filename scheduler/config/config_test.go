@@ -146,7 +146,7 @@ profiles:
 	}
 }
 
-// TestExample: the file that users begin with is right.
+// TestExample: the example file for users is valid.
 func TestExample(t *testing.T) {
 	p, err := config.Load(filepath.Join("..", "..", "examples", "scheduling-policy.yaml"))
 	if err != nil || len(p.Notes) > 0 {

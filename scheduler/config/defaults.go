@@ -15,7 +15,7 @@ func setDefaults(c *configv1.KubeSchedulerConfiguration) {
 	if len(c.Profiles) == 0 {
 		c.Profiles = []configv1.KubeSchedulerProfile{{}}
 	}
-	// Several profiles must say which is which.
+	// Several profiles must have names.
 	if len(c.Profiles) == 1 {
 		setDefault(&c.Profiles[0].SchedulerName, v1.DefaultSchedulerName)
 	}

@@ -240,7 +240,7 @@ func withoutResources(args runtime.Object, resources []string) runtime.Object {
 	return fit
 }
 
-// validateQueueSort wants one order of the queue, because there is one queue.
+// validateQueueSort requires one order of the queue, because there is one queue.
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (errs field.ErrorList) {
 	sorts := func(i int) configv1.PluginSet {
 		if p := profiles[i].Plugins; p != nil {

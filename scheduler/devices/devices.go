@@ -25,8 +25,7 @@ import (
 type Devices struct {
 	Claims  *Ledger
 	Classes Classes
-	// ByResource finds the class that stands for an extended resource. Its events come through
-	// Class.
+	// ByResource finds the class for an extended resource. Class receives its events.
 	ByResource *extendedresourcecache.ExtendedResourceCache
 
 	informers resourceinformers.Interface
@@ -44,7 +43,7 @@ func (c Classes) Get(name string) (*resourcev1.DeviceClass, error) { return c.li
 // List returns all.
 func (c Classes) List() ([]*resourcev1.DeviceClass, error) { return c.lister.List(labels.Everything()) }
 
-// Request asks for the informers, which must happen before they start.
+// Request requests the informers, before they start.
 func Request(informers resourceinformers.Interface) {
 	informers.ResourceClaims().Informer()
 	informers.DeviceClasses().Informer()
@@ -62,8 +61,8 @@ func New(informers resourceinformers.Interface) *Devices {
 	}
 }
 
-// Start begins to follow the slices that drivers publish, and the rules that taint their devices.
-// changed is called when a slice has come, or has changed. Stop must be called in the end.
+// Start follows the drivers' slices, and the rules that taint their devices. changed receives new
+// and changed slices. Stop must be called in the end.
 func (d *Devices) Start(ctx context.Context, client kubernetes.Interface, changed cache.ResourceEventHandler) (cache.InformerSynced, error) {
 	t, err := tracker.StartTracker(ctx, tracker.Options{
 		EnableDeviceTaintRules:   true,
@@ -97,8 +96,8 @@ func (d *Devices) Slices() ([]*resourcev1.ResourceSlice, error) {
 	return d.slices.ListPatchedResourceSlices()
 }
 
-// again is an informer that can be given an index which it has: each term's tracker adds the same
-// one, and informers live longer than terms.
+// again is an informer that accepts an index again: each term's tracker adds the same one, and
+// informers outlast terms.
 type again struct {
 	resourceinformers.TypedResourceSliceInformer
 }

@@ -31,8 +31,7 @@ type Ledger struct {
 	changed chan struct{}
 }
 
-// entry is one claim: as the informer shows it, and as our own write has left it when that is
-// newer.
+// entry is one claim: as the informer shows it, and as our own write left it when that is newer.
 type entry struct {
 	shown, written *resourcev1.ResourceClaim
 }
@@ -69,7 +68,7 @@ func keyOf(claim *resourcev1.ResourceClaim) types.NamespacedName {
 	return types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 }
 
-// Show notes a claim as the informer has it.
+// Show records the informer's version of a claim.
 func (l *Ledger) Show(claim *resourcev1.ResourceClaim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +87,7 @@ func (l *Ledger) Show(claim *resourcev1.ResourceClaim) {
 	l.notify()
 }
 
-// Remove forgets a claim that is gone.
+// Remove drops a deleted claim.
 func (l *Ledger) Remove(claim *resourcev1.ResourceClaim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,8 +137,8 @@ func (l *Ledger) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Pend notes an allocation that is about to be written. It fails when the claim is being allocated
-// for another pod, or has been.
+// Pend records an allocation that is about to be written. It fails when another pod's allocation of
+// the claim is pending or written.
 func (l *Ledger) Pend(allocated *resourcev1.ResourceClaim) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,8 +166,8 @@ func (l *Ledger) Drop(claim types.UID) {
 	delete(l.pending, claim)
 }
 
-// Write notes a claim as the API has answered to our own write. A claim that the informer does not
-// show (any more, or not yet) is left alone, and known is false.
+// Write records the API's answer to our own write of a claim. known is false, and nothing changes,
+// when the informer does not show the claim.
 func (l *Ledger) Write(claim *resourcev1.ResourceClaim) (known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,7 +189,7 @@ func (l *Ledger) State() structured.AllocatedState {
 	defer l.mu.Unlock()
 	now := devices{l.taken.whole.Clone(), l.taken.shares.Clone(), l.taken.consumed.Clone()}
 	for uid, claim := range l.pending {
-		// Between Write and Drop an allocation is in both places.
+		// Between Write and Drop an allocation is in both maps.
 		if e := l.claims[keyOf(claim)]; e == nil || e.latest().UID != uid || e.latest().Status.Allocation == nil {
 			now.add(claim)
 		}

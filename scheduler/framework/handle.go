@@ -30,16 +30,16 @@ type World struct {
 	Devices  *devices.Devices
 	Logger   *slog.Logger
 	Parallel Parallel
-	// Evict removes a running pod to make room for another. It returns at once; the deletion goes
-	// on beside the loop. done gets the API's error when it is over, unless the term ends before.
+	// Evict removes a running pod to make room for another. It returns at once; the deletion runs
+	// outside the loop. done gets the API's error in the end, unless the term ends before.
 	Evict func(victim, preemptor *v1.Pod, done func(error))
 	// Victims observes how many pods each preemption evicts. It may be nil.
 	Victims prometheus.Observer
-	// Denominate takes its nominated node from a pod that waits, and has it tried again.
+	// Denominate removes the nominated node of a waiting pod, and retries the pod.
 	Denominate func(pod *v1.Pod)
-	// Wake has a pod that waits in the queue tried again after its back-off, though no event came.
+	// Wake retries a waiting pod after its back-off, without an event.
 	Wake func(uid types.UID)
-	// Ungate has a pod that PreEnqueue held back wait for events again, as one that was rejected.
+	// Ungate moves a pod that PreEnqueue held back to the rejected pods, which wait for events.
 	Ungate func(uid types.UID)
 	// Beside makes API calls about a pod outside the loop, after its earlier calls.
 	Beside func(pod *v1.Pod, calls func())
@@ -55,7 +55,7 @@ const ExtenderName = "Extender"
 
 // Extenders are users' servers that take part in binding and preemption.
 type Extenders interface {
-	// Bind binds the pod, which names its node. took is false when a plugin must.
+	// Bind binds the pod to its node. took is false when a plugin must bind it.
 	Bind(ctx context.Context, pod *v1.Pod) (took bool, err error)
 	// Preempt returns the nodes that may be freed, perhaps with other victims.
 	Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (map[string]*extenderv1.Victims, error)

@@ -195,8 +195,8 @@ func (p *Profile) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// FilterWithNominated is Filter that also keeps room for pods that wait for the node and are at
-// least as important. Because those may never come, the pod must fit with and without them.
+// FilterWithNominated is Filter with room kept for pods that wait for the node and are at least as
+// important. These may never come, so the pod must fit with and without them.
 func (p *Profile) FilterWithNominated(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node *NodeInfo) *fwk.Status {
 	waiting := p.nominees.On(node.Node().Name)
 	if len(waiting) > 0 {

@@ -9,15 +9,15 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Requests that stand in for a container that states none, when nodes are scored: without them
-// any number of such pods would look free and land on one node.
+// Default requests for the score of containers without requests. Without them any number of such
+// pods would seem free and land on one node.
 const (
 	DefaultMilliCPURequest int64 = 100
 	DefaultMemoryRequest   int64 = 200 << 20
 )
 
-// Resource is an amount of everything that nodes offer and pods ask for. CPU is in thousandths of
-// a core; memory and storage are in bytes; other resources are in their own whole unit.
+// Resource is an amount of each resource. CPU is in thousandths of a core; memory and storage are
+// in bytes; other resources are in their own whole unit.
 type Resource struct {
 	MilliCPU         int64
 	Memory           int64

@@ -31,7 +31,7 @@ const (
 // AllPlugins stands for all plugins in a list of disabled ones.
 const AllPlugins = "*"
 
-// Spec describes a profile: which scheduler name it answers to and which plugins it runs.
+// Spec describes a profile: its scheduler name and its plugins.
 type Spec struct {
 	SchedulerName string
 	// PercentageOfNodesToScore is nil where that of the scheduler counts.

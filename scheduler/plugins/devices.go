@@ -136,7 +136,7 @@ func devicesOf(state fwk.CycleState) *deviceState {
 	return s
 }
 
-// PreEnqueue holds a pod back whose claims do not exist yet.
+// PreEnqueue holds back a pod whose claims do not exist yet.
 func (p *DynamicResources) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if _, err := p.claimsOf(pod); err != nil {
 		return unusable(err.Error())
@@ -314,8 +314,8 @@ func (p *DynamicResources) Filter(ctx context.Context, state fwk.CycleState, pod
 	return nil
 }
 
-// unavailableOn returns the allocated claims whose devices the node cannot have, or that have
-// failed to become ready.
+// unavailableOn returns the allocated claims whose devices are not usable on the node, or did not
+// become ready.
 func (p *DynamicResources) unavailableOn(s *deviceState, node *v1.Node) (indices []int) {
 	for i := range s.claims {
 		w := &s.claims[i]
@@ -346,19 +346,19 @@ func (p *DynamicResources) allocate(ctx context.Context, allocator structured.Al
 	case ctx.Err() != nil:
 		return nil, unusable(fmt.Sprintf("asked by caller to stop allocating devices: %v", context.Cause(ctx)))
 	case errors.Is(err, context.DeadlineExceeded):
-		// Perhaps the next attempt is faster: an error is tried again without an event.
+		// The next attempt may be faster: after an error the pod is retried without an event.
 		return nil, fwk.AsStatus(fmt.Errorf("node %s: timed out trying to allocate devices", node.Name))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unusable(err.Error())
 	case err != nil:
-		return nil, fwk.AsStatus(err) // a claim or a class is wrong, wherever the pod goes
+		return nil, fwk.AsStatus(err) // a claim or a class is invalid, for any node
 	case len(results) != len(claims):
 		return nil, unusable("cannot allocate all claims")
 	}
 	return results, nil
 }
 
-// PreScore spares pods without choices the scores.
+// PreScore skips scoring for pods without alternatives.
 func (p *DynamicResources) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	if s := devicesOf(state); s != nil {
 		for i := range s.claims {
@@ -415,7 +415,7 @@ func scoreOfChoices(claim *resourcev1.ResourceClaim, allocation *resourcev1.Allo
 // ScoreExtensions makes the best score 100.
 func (*DynamicResources) ScoreExtensions() fwk.ScoreExtensions { return ascending{} }
 
-// EventsToRegister names changes of claims, classes, slices and nodes.
+// EventsToRegister returns changes of claims, classes, slices and nodes.
 func (p *DynamicResources) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
 		event(fwk.Node, fwk.Add|fwk.UpdateNodeLabel|fwk.UpdateNodeAllocatable),

@@ -30,8 +30,8 @@ type Preemption struct {
 	h         *framework.Handle
 	budgets   policylisters.PodDisruptionBudgetLister
 	evictions *evictions
-	// How many nodes with victims are found before the best of them is taken: a share of all nodes,
-	// and at least an absolute number.
+	// The number of nodes with victims that are compared: a share of all nodes, and at least an
+	// absolute number.
 	minPercentage, minAbsolute int
 }
 
@@ -51,8 +51,8 @@ func newPreemption(h *framework.Handle) (fwk.Plugin, error) {
 // Name of the plugin.
 func (*Preemption) Name() string { return PreemptionName }
 
-// PreEnqueue holds the pod back while its victims are being deleted: before that is known to the
-// scheduler, another attempt would look for other victims.
+// PreEnqueue holds the pod back while its victims are being deleted. Before the scheduler sees
+// their end, another attempt would choose other victims.
 func (p *Preemption) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.evictions.running(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
@@ -68,8 +68,8 @@ type victims struct {
 	violations int64
 }
 
-// PostFilter evicts pods from the cheapest node, if there is one. It returns no result when the
-// pod's nomination is to stay as it is.
+// PostFilter evicts pods from the cheapest node, if there is one. Without a result the pod's
+// nomination stays as it is.
 func (p *Preemption) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, why fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return nil, rejected("not eligible due to preemptionPolicy=Never.")
@@ -171,7 +171,7 @@ func (p *Preemption) askExtenders(ctx context.Context, pod *v1.Pod, found []*vic
 	return out, nil
 }
 
-// minNodesPerSearch is how many nodes are looked at together, at least.
+// minNodesPerSearch is the least number of nodes that are searched together.
 const minNodesPerSearch = 64
 
 func nominate(node string) *fwk.PostFilterResult {

@@ -70,8 +70,8 @@ func (p *VolumeBinding) find(s *volumeState, node *v1.Node) (*nodeVolumes, []str
 	return found, reasons, nil
 }
 
-// match finds volumes for claims, the smallest claim first, and returns the claims that get none.
-// For those whose volume is being made on a node, no other volume is looked for.
+// match finds volumes for claims, the smallest claim first, and returns the claims without one. A
+// claim whose volume is being made on a node gets no other volume.
 func match(s *volumeState, node *v1.Node) (*nodeVolumes, []*v1.PersistentVolumeClaim, error) {
 	claims := slices.Clone(s.unbound)
 	slices.SortStableFunc(claims, func(a, b *v1.PersistentVolumeClaim) int {
@@ -140,7 +140,7 @@ func inTopology(terms []v1.TopologySelectorTerm, node map[string]string) bool {
 	})
 }
 
-// limitOf is how large a volume of some storage can be, -1 when that is not known.
+// limitOf is the largest volume of some storage, -1 when it is unknown.
 func limitOf(c *storagev1.CSIStorageCapacity) int64 {
 	switch {
 	case c.MaximumVolumeSize != nil:
@@ -156,8 +156,7 @@ func (n *nodeVolumes) comparable() bool {
 	return len(n.bind) > 0 || slices.ContainsFunc(n.provision, func(x provisioning) bool { return x.from != nil })
 }
 
-// score is the mean over the classes of storage. Volumes that there are count alone, when there are
-// any.
+// score is the mean over the classes of storage. If there are existing volumes, only they count.
 func (n *nodeVolumes) score(of func(used, total int64) int64) int64 {
 	if n == nil {
 		return 0

@@ -28,8 +28,7 @@ func (q *Queue) Move(event fwk.ClusterEvent, old, new any) {
 	}
 }
 
-// Wake has a pod tried again though no event came, as an event that helps would. It counts for a
-// pod in flight, too.
+// Wake retries a pod as if a helpful event had come. It also counts for a pod in flight.
 func (q *Queue) Wake(uid types.UID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

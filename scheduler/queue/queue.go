@@ -37,7 +37,7 @@ type Config struct {
 	MaxUnschedulable time.Duration
 }
 
-// Queue is safe for concurrent use. It has no goroutine: time passes when Pop is waiting.
+// Queue is safe for concurrent use. It has no goroutine: deadlines are checked while Pop waits.
 type Queue struct {
 	cfg Config
 
@@ -116,7 +116,8 @@ func (q *Queue) Add(info *framework.PodInfo) {
 		return
 	}
 	now := q.cfg.Clock.Now()
-	// The pod's age and not its arrival: a new leader that finds many waiting serves the oldest.
+	// By the pod's age, not its arrival: a new leader that finds many waiting pods serves the
+	// oldest first.
 	since := info.GetPod().CreationTimestamp.Time
 	if since.IsZero() || since.After(now) {
 		since = now
@@ -186,8 +187,8 @@ func (q *Queue) Pop(ctx context.Context) (*Pod, error) {
 	}
 }
 
-// tryPop returns the next pod, or how long nothing will be ready unless something happens;
-// negative when it is for ever.
+// tryPop returns the next pod, or the time until one becomes ready without an event; negative for
+// never.
 func (q *Queue) tryPop() (*Pod, time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
